@@ -1,0 +1,57 @@
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help serve test test-long check bench node-peers proto clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
+
+$(VENV)/.run: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Penstock needs Python 3.11 or newer as '$(PYTHON)'; set PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run pyproject.toml
+	$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+serve: $(VENV)/.run  ## set up, then run the gateway on its embedded store (ARGS="--config FILE" for another configuration)
+	$(BIN)/penstock serve $(or $(ARGS),--config config/gateway.toml)
+
+test: $(VENV)/.dev  ## set up, then run every check and test
+	$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory node-peers
+	$(BIN)/python -m pytest $(ARGS)
+
+test-long: $(VENV)/.dev  ## the tests that take a minute or more each
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+check: $(VENV)/.dev  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev  ## the benchmark beside redis-server and haproxy (bench/README.md)
+	$(BIN)/python bench/run.py $(ARGS)
+
+NODE_PEERS := tests/peers/node
+
+# Never fails: the tests of these clients skip themselves, and say why, where they are not there.
+node-peers:  ## the clients from npm that the tests drive
+	@if ! command -v npm >/dev/null; then \
+	  echo 'node-peers: npm is not installed, so the tests of the TypeScript client are skipped' >&2; \
+	elif [ $(NODE_PEERS)/node_modules/.package-lock.json -nt $(NODE_PEERS)/package-lock.json ]; then :; \
+	elif ! npm ci --prefix $(NODE_PEERS) --no-audit --no-fund --loglevel=error; then \
+	  echo 'node-peers: npm could not install the clients, so their tests are skipped' >&2; \
+	fi
+
+proto: $(VENV)/.dev  ## generate the modules from the .proto files
+	cd proto && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. penstock_proto/*.proto
+
+clean:  ## remove what make made
+	rm -rf $(VENV) dist

@@ -1,0 +1,198 @@
+"""`make bench`: drives the gateway over loopback sockets beside redis-server streams and an haproxy relay.
+
+    python bench/run.py [--quick] [--sizes 1024] [--connections 8] [--duties append,read] [--directory DIR]
+
+Prints tables, and saves them with every single round under bench/results/. bench/README.md says how to read them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from duties import ACK, ALWAYS, APPEND, DELIVERY, DISK, FULL, HAPROXY, QUICK, READ, Bench, Row, Scale
+from report import against, number, size_name, table
+from servers import Client
+
+RESULTS = Path(__file__).parent / "results"
+DUTIES = (APPEND, READ, ACK, DELIVERY)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+
+    def numbers(text: str) -> tuple[int, ...]:
+        return tuple(int(part) for part in text.split(","))
+
+    parser = argparse.ArgumentParser(description="The benchmark of Penstock; see bench/README.md.")
+    parser.add_argument("--quick", action="store_true", help="1 KiB records, short rounds: under a minute")
+    parser.add_argument("--sizes", type=numbers, help="body sizes in bytes, as 100,1024")
+    parser.add_argument("--connections", type=numbers, help="as 1,8")
+    parser.add_argument("--duties", default=",".join(DUTIES), help=f"of {', '.join(DUTIES)}")
+    parser.add_argument("--rounds", type=int, help="alternated rounds per case; medians are taken over them")
+    parser.add_argument("--directory", type=Path, default=RESULTS, help="where the servers keep their data meanwhile")
+    parser.add_argument("--profile", type=Path, help="run the gateway with a sampler and write what it saw here")
+    return parser.parse_args()
+
+
+def cases(bench: Bench, duties: Sequence[str]) -> list[Callable[[int, int], Iterator[Row]]]:
+    """What to measure, in the order of DUTIES."""
+    known = {APPEND: bench.appends, READ: bench.reads, ACK: bench.acks, DELIVERY: bench.deliveries}
+    return [known[duty] for duty in DUTIES if duty in duties]
+
+
+def measure(
+    scale: Scale, duties: Sequence[str], scratch: Path, say: Callable[[str], None], gateway: tuple[str, ...]
+) -> list[Row]:
+    """All rows. Each size gets servers of its own, whose data goes as soon as it is done."""
+    rows: list[Row] = []
+    with Client() as client:
+        for size in scale.sizes:
+            directory = scratch / str(size)
+            directory.mkdir()
+            with Bench(scale, directory, client, say, gateway) as bench:
+                for duty in cases(bench, duties):
+                    for connections in scale.connections:
+                        rows += duty(size, connections)
+                        say(f"{rows[-1].duty}, {size_name(size)}, {connections} connections")
+            shutil.rmtree(directory)
+    return rows
+
+
+def group(rows: Sequence[Row], duty: str) -> Iterator[tuple[str, list[Row]]]:
+    """The rows of a duty, case by case."""
+    cases_ = dict.fromkeys((row.size, row.connections) for row in rows if row.duty == duty)
+    for size, connections in cases_:
+        name = f"{size_name(size)} x {connections}"
+        yield name, [r for r in rows if (r.duty, r.size, r.connections) == (duty, size, connections)]
+
+
+def rate_table(rows: Sequence[Row], duty: str, base: str) -> str:
+    """Throughput, with the ratio of rates and of processor time to `base`."""
+    lines = []
+    for case, some in group(rows, duty):
+        rates = {row.candidate: row.figures["records_s"] for row in some}
+        costs = {row.candidate: row.figures["cpu_us"] for row in some}
+        for row in some:
+            figures = (row.figures["records_s"], row.figures["mb_s"], row.figures["cpu_us"])
+            ratios = (against(rates, row.candidate, base), against(costs, row.candidate, base))
+            lines.append((case, row.candidate, *map(number, figures), *ratios))
+    head = ("case", "candidate", "records/s", "body MB/s", "server CPU us/record", f"rate / {base}", f"CPU / {base}")
+    return table(head, lines)
+
+
+def latency_table(rows: Sequence[Row], duty: str) -> str:
+    """Percentiles, and what the median has beyond one fdatasync of the same case where that was measured."""
+    lines = []
+    for case, some in group(rows, duty):
+        medians = {row.candidate: row.figures["p50_ms"] for row in some}
+        for row in some:
+            p50, p99, samples = (row.figures[key] for key in ("p50_ms", "p99_ms", "samples"))
+            beyond = number(p50 - medians[DISK]) if DISK in medians else "-"
+            ratio = against(medians, row.candidate, ALWAYS)
+            lines.append((case, row.candidate, number(p50), number(p99), beyond, ratio, f"{samples:.0f}"))
+    head = ("case", "candidate", "p50 ms", "p99 ms", "p50 - fdatasync ms", f"p50 / {ALWAYS}", "samples")
+    return table(head, lines)
+
+
+def targets(rows: Sequence[Row]) -> str:
+    """The figures to work towards, with what this run shows."""
+    found = {(row.duty, row.size, row.connections, row.candidate): row.figures for row in rows}
+
+    def ratio(duty: str, connections: int, base: str) -> float | None:
+        ours, theirs = found.get((duty, 1024, connections, "S2S h1")), found.get((duty, 1024, connections, base))
+        return ours["records_s"] / theirs["records_s"] if ours and theirs else None
+
+    def beyond_fdatasync(connections: int) -> float | None:
+        case = (ACK, 1024, connections)
+        ours, disk = found.get((*case, "S2S h1")), found.get((*case, DISK))
+        return ours["p50_ms"] - disk["p50_ms"] if ours and disk else None
+
+    def delivery(connections: int) -> float | None:
+        return found.get((DELIVERY, 1024, connections, "S2S h1"), {}).get("p99_ms")
+
+    asked = (
+        ("append 1 KiB x 100, 8 connections: S2S h1 / redis always", ratio(APPEND, 8, ALWAYS), ">= 1"),
+        ("catch-up 1 KiB, 1 connection: S2S h1 / haproxy relay", ratio(READ, 1, HAPROXY), ">= 0.5"),
+        ("catch-up 1 KiB, 8 connections: S2S h1 / haproxy relay", ratio(READ, 8, HAPROXY), ">= 0.5"),
+        ("ack p50 - fdatasync, 1 KiB, S2S h1, 1 connection, ms", beyond_fdatasync(1), "<= 2"),
+        ("ack p50 - fdatasync, 1 KiB, S2S h1, 8 connections, ms", beyond_fdatasync(8), "<= 2"),
+        ("append -> delivery p99, 1 KiB, S2S h1, 1 pair, ms", delivery(1), "< 10"),
+        ("append -> delivery p99, 1 KiB, S2S h1, 8 pairs, ms", delivery(8), "< 10"),
+    )
+    lines = []
+    for name, value, wanted in asked:
+        relation, _, bound = wanted.partition(" ")
+        if value is None:
+            lines.append((name, wanted, "-", "not measured"))
+            continue
+        met = {">=": value >= float(bound), "<=": value <= float(bound), "<": value < float(bound)}[relation]
+        lines.append((name, wanted, number(value), "yes" if met else "no"))
+    return table(("target", "wanted", "measured", "met"), lines)
+
+
+def report(rows: Sequence[Row], seconds: float) -> str:
+    """The whole text."""
+    machine = f"{platform.platform()}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
+    parts = [
+        f"# Penstock benchmark, {time.strftime('%Y-%m-%d %H:%M')}",
+        f"{machine}; load {os.getloadavg()[0]:.1f} at the end; {seconds:.0f} s in all.",
+    ]
+    titles = (
+        (APPEND, "Durable appends in batches", lambda: rate_table(rows, APPEND, ALWAYS)),
+        (READ, "Catch-up reads", lambda: rate_table(rows, READ, HAPROXY)),
+        (
+            ACK,
+            "Append to acknowledgement, one record in flight per connection",
+            lambda: latency_table(rows, ACK),
+        ),
+        (DELIVERY, "Append to delivery, 250 records a second", lambda: latency_table(rows, DELIVERY)),
+    )
+    for duty, title, text in titles:
+        if any(row.duty == duty for row in rows):
+            parts.append(f"## {title}\n\n{text()}")
+    parts.append(f"## Targets\n\n{targets(rows)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    options = arguments()
+    scale = QUICK if options.quick else FULL
+    changes = {name: getattr(options, name) for name in ("sizes", "connections", "rounds") if getattr(options, name)}
+    scale = dataclasses.replace(scale, **changes)
+    begin = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - begin:5.0f} s] {text}", file=sys.stderr, flush=True)
+
+    command = (sys.executable, "-m", "penstock")
+    if options.profile:
+        command = (sys.executable, str(RESULTS.parent / "sampling.py"), str(options.profile.resolve()))
+    RESULTS.mkdir(exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=options.directory))
+    try:
+        rows = measure(scale, options.duties.split(","), scratch, say, command)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    text = report(rows, time.monotonic() - begin)
+    name = time.strftime("%Y%m%d-%H%M%S")
+    (RESULTS / f"{name}.md").write_text(text)
+    raw = [dataclasses.asdict(row) for row in rows]
+    (RESULTS / f"{name}.json").write_text(json.dumps(raw, indent=1))
+    print(text)
+    print(f"Saved as {RESULTS.name}/{name}.md and .json", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

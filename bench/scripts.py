@@ -1,0 +1,150 @@
+"""Catch-up reads as scripts: what to send, and how many bytes come back. Playing one costs a client next to nothing.
+
+A script is written by a first read that is not timed: it checks what the server says, record by record, and notes
+the length of each answer. The timed reads then only count bytes.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import wire
+from lanes import Refused
+
+__all__ = ["Script", "read_all", "redis_script", "s2s_script", "s3p_script", "sse_script"]
+
+PAGE = 1000
+"""Records per READ and per XRANGE: the most that both allow by default."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a reader sends, piece by piece, each with the number of bytes that answer it.
+
+    `closes`: the server ends the connection after the answer, so that every reading takes a new connection.
+    """
+
+    steps: tuple[tuple[bytes, int], ...]
+    records: int
+    closes: bool
+
+    @property
+    def answer_bytes(self) -> int:
+        """Bytes that one reading receives."""
+        return sum(length for _, length in self.steps)
+
+
+def read_all(port: int, request: bytes) -> bytes:
+    """Everything that the server sends until it closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(request)
+        pieces = []
+        while data := connection.recv(1 << 20):
+            pieces.append(data)
+    return b"".join(pieces)
+
+
+def _chunks(body: bytes) -> Iterator[bytes]:
+    at = 0
+    while True:
+        line_end = body.index(b"\r\n", at)
+        length = int(body[at:line_end], 16)
+        if length == 0:
+            return
+        yield body[line_end + 2 : line_end + 2 + length]
+        at = line_end + 4 + length
+
+
+def _body(answer: bytes) -> bytes:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise Refused(answer[:500])
+    return b"".join(_chunks(body)) if b"transfer-encoding: chunked" in head.lower() else body
+
+
+def _check(body: bytes, records: int) -> None:
+    if (found := body.count(wire.MARKER)) != records:
+        raise Refused(f"{records} records were appended, {found} came back")
+
+
+def s2s_script(port: int, stream: str, records: int) -> Script:
+    """An S2S read session over HTTP/1.1, bounded to what is there."""
+    request = wire.read_session_head(stream, f"seq_num=0&count={records}")
+    answer = read_all(port, request)
+    body = _body(answer)
+    at = 0
+    while at < len(body):
+        if body[at + 3] != 0:
+            raise Refused(f"a frame with flag {body[at + 3]:#x}")
+        at += 3 + int.from_bytes(body[at : at + 3], "big")
+    _check(body, records)
+    return Script(((request, len(answer)),), records, closes=True)
+
+
+def sse_script(port: int, stream: str, records: int) -> Script:
+    """The same as server-sent events, bodies as JSON text."""
+    request = wire.event_stream_head(stream, f"seq_num=0&count={records}")
+    answer = read_all(port, request)
+    body = _body(answer)
+    if not body.endswith(b"data: [DONE]\n\n"):
+        raise Refused(body[-300:])
+    _check(body, records)
+    return Script(((request, len(answer)),), records, closes=True)
+
+
+class _Counting:
+    """Asks over one connection and knows how long each answer was."""
+
+    def __init__(self, port: int) -> None:
+        import hiredis
+
+        self._reader = hiredis.Reader()
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+
+    def ask(self, command: bytes) -> tuple[list[object], int]:
+        self.socket.sendall(command)
+        length = 0
+        while (reply := self._reader.gets()) is False:
+            data = self.socket.recv(1 << 20)
+            length += len(data)
+            self._reader.feed(data)
+        if isinstance(reply, Exception):
+            raise Refused(str(reply))
+        return reply, length
+
+
+def s3p_script(port: int, stream: str, records: int) -> Script:
+    """READ with COUNT, each from behind the last identifier of the one before."""
+    asking = _Counting(port)
+    steps: list[tuple[bytes, int]] = []
+    least, seen = b"0-0", 0
+    while seen < records:
+        command = wire.resp(b"READ", stream.encode(), [b"COUNT", b"%d" % PAGE, b"MIN_ID", least])
+        reply, length = asking.ask(command)
+        if not reply:
+            raise Refused(f"{records} records were appended, {seen} came back")
+        steps.append((command, length))
+        seen += len(reply) // 2
+        ms, seq = reply[-2].split(b"-")  # type: ignore[attr-defined]
+        least = b"%s-%d" % (ms, int(seq) + 1)
+    asking.socket.close()
+    return Script(tuple(steps), seen, closes=False)
+
+
+def redis_script(port: int, stream: str, records: int) -> Script:
+    """XRANGE with COUNT, each from behind the last identifier of the one before."""
+    asking = _Counting(port)
+    steps: list[tuple[bytes, int]] = []
+    least, seen = b"-", 0
+    while seen < records:
+        command = wire.resp(b"XRANGE", stream.encode(), least, b"+", b"COUNT", b"%d" % PAGE)
+        reply, length = asking.ask(command)
+        if not reply:
+            raise Refused(f"{records} records were appended, {seen} came back")
+        steps.append((command, length))
+        seen += len(reply)
+        least = b"(" + reply[-1][0]  # type: ignore[index]
+    asking.socket.close()
+    return Script(tuple(steps), seen, closes=False)

@@ -1,0 +1,242 @@
+"""The servers under measurement as child processes on loopback: the gateway, redis-server, haproxy and its source."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import wire
+
+__all__ = ["Client", "Gateway", "Redis", "Relay", "Server", "Unavailable", "processor_seconds"]
+
+START_SECONDS = 30.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+_HERE = Path(__file__).parent
+
+
+class Unavailable(Exception):
+    """A program is not installed; the message says how to get it."""
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time, user and system, that a process used so far in all its threads (ticks of 10 ms)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def free_port() -> int:
+    """A port that was free a moment ago, for programs that cannot be told to choose one."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def wait_for(port: int, process: subprocess.Popen[Any]) -> None:
+    """Waits until something listens; raises RuntimeError where the process ends or START_SECONDS pass before."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args} ended with {process.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.02)
+    raise RuntimeError(f"{process.args} does not listen on {port}")
+
+
+class Server:
+    """A child process that is ended with the `with` block."""
+
+    process: subprocess.Popen[Any]
+
+    def cpu(self) -> float:
+        """Processor seconds used so far."""
+        return processor_seconds(self.process.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def stop(self) -> None:
+        """End the process, by force where it takes more than 15 s."""
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class Gateway(Server):
+    """`penstock serve` with its embedded store in `directory`, as durable as it always is."""
+
+    _CONFIG = """\
+[listeners.s2]
+bind = "127.0.0.1:0"
+
+[listeners.s3p]
+bind = "127.0.0.1:0"
+basin = "{basin}"
+
+[store]
+directory = "{data}"
+
+[[store.basins]]
+name = "{basin}"
+create_stream_on_append = true
+create_stream_on_read = true
+
+[log]
+level = "info"
+format = "json"
+"""
+
+    def __init__(self, directory: Path, command: tuple[str, ...]) -> None:
+        """`command`: what runs it, up to its `serve`."""
+        directory.mkdir()
+        self._directory = directory
+        self._command = command
+        self._log = directory / "log"
+        self._config = directory / "gateway.toml"
+        self._config.write_text(self._CONFIG.format(data=directory / "data", basin=wire.BASIN))
+        self._start()
+
+    def _start(self) -> None:
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*self._command, "serve", "--config", str(self._config)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd=self._directory,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while len(ports := self._ports()) < 2:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                raise RuntimeError(f"the gateway did not start\n{self._log.read_text()}")
+            time.sleep(0.02)
+        self.s2_port, self.s3p_port = ports["listeners.s2"], ports["listeners.s3p"]
+
+    def restart(self) -> None:
+        """Stop it and start it anew on the same data, so that nothing is in its memory; the ports change."""
+        self.stop()
+        self._start()
+
+    def _ports(self) -> dict[str, int]:
+        found = {}
+        for line in self._log.read_text().split("\n")[:-1]:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if event.get("event") == "listening":
+                found[event["listener"]] = event["port"]
+        return found
+
+
+class Redis(Server):
+    """`redis-server` with an append-only file in `directory`; `fsync` is "always" or "everysec"."""
+
+    def __init__(self, directory: Path, fsync: str) -> None:
+        program = shutil.which("redis-server")
+        if program is None:
+            raise Unavailable("redis-server is not installed (apt-get install redis-server): its rows are left out")
+        directory.mkdir()
+        self.port = free_port()
+        settings = {
+            "bind": "127.0.0.1",
+            "port": str(self.port),
+            "dir": str(directory),
+            "appendonly": "yes",
+            "appendfsync": fsync,
+            "auto-aof-rewrite-percentage": "0",
+            "save": "",
+            "daemonize": "no",
+        }
+        arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        self.process = subprocess.Popen([program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        wait_for(self.port, self.process)
+
+
+class Relay(Server):
+    """haproxy as a plain TCP relay in front of a source that sends the bytes of `payload`."""
+
+    _CONFIG = """\
+global
+    nbthread 1
+    maxconn 1000
+    tune.bufsize 65536
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+listen relay
+    bind 127.0.0.1:{port}
+    server source 127.0.0.1:{source}
+"""
+
+    def __init__(self, directory: Path, payload: Path) -> None:
+        program = shutil.which("haproxy")
+        if program is None:
+            raise Unavailable("haproxy is not installed (apt-get install haproxy): its rows are left out")
+        directory.mkdir()
+        self.source = subprocess.Popen(
+            [sys.executable, str(_HERE / "source.py"), str(payload)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.source.stdout is not None
+        self.source_port = int(self.source.stdout.readline())
+        self.port = free_port()
+        config = directory / "haproxy.cfg"
+        config.write_text(self._CONFIG.format(port=self.port, source=self.source_port))
+        self.process = subprocess.Popen([program, "-q", "-db", "-f", str(config)], stdin=subprocess.DEVNULL)
+        wait_for(self.port, self.process)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        self.source.terminate()
+        self.source.wait()
+        assert self.source.stdout is not None
+        self.source.stdout.close()
+
+
+class Client(Server):
+    """The client process; `do` gives it a job and waits for the answer."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(_HERE / "client.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def do(self, job: str, **arguments: object) -> dict[str, Any]:
+        """The answer of client.py's function of that name; raises RuntimeError with its traceback where it failed."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"job": job, **arguments}) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError("the client process ended")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(f"{job} {arguments}: {answer['error']}\n{answer['trace']}")
+        return answer

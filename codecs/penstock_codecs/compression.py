@@ -1,0 +1,210 @@
+"""zstd and gzip within bounds: whatever the bytes claim or contain, at most `limit` bytes come out of them.
+
+zstd contexts are kept and used again, which is 5 times faster to compress and 10 times faster to decompress 1 KiB
+than making one each time. A context serves one caller at a time: it is taken off a list of idle ones, and taking
+and putting back are single operations, so that all of this may be used from any thread.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Final, Generic, TypeVar
+
+import zstandard
+
+from penstock_codecs.limits import MIB
+
+__all__ = ["Compression", "DecompressionError", "compress", "decompress", "most_compressed"]
+
+T = TypeVar("T")
+
+_GZIP: Final = 31
+"""zlib's `wbits` for the gzip format with its largest window."""
+_LEVEL: Final = 1
+_MAX_ZSTD_WINDOW: Final = 8 * MIB
+"""The largest window that a decoder should support (RFC 8878, 3.1.1.1.2); encoders' levels up to 19 keep within it."""
+_MAX_FRAMES: Final = 128
+"""zstd frames or gzip members in one input. Every one costs some microseconds, and an empty one has only 9 bytes."""
+
+Data = bytes | bytearray | memoryview
+
+
+class Compression(Enum):
+    """How bytes are compressed; the value is S2S's spelling in a frame's flag byte (S2 fact sheet, 2.1)."""
+
+    NONE = 0
+    ZSTD = 1
+    GZIP = 2
+
+
+class DecompressionError(Exception):
+    """The input is damaged, cut short, followed by something else, or larger than allowed."""
+
+
+class _Pool(Generic[T]):
+    """Idle objects that only one caller at a time may use."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._idle: list[T] = []
+
+    @contextmanager
+    def lend(self) -> Iterator[T]:
+        try:
+            lent = self._idle.pop()
+        except IndexError:
+            lent = self._make()
+        try:
+            yield lent
+        finally:
+            self._idle.append(lent)
+
+
+_zstd_compressors = _Pool(lambda: zstandard.ZstdCompressor(level=_LEVEL))
+_zstd_decompressors = _Pool(lambda: zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW))
+
+
+def compress(compression: Compression, data: Data) -> bytes:
+    """`data` as one zstd frame that states its size, as one gzip member without a time, or as it is.
+
+    At level 1: 1.5 to 1.7 times faster than zstd's default of 3 and 7 to 14 % worse in size on log text; gzip's is
+    twice as fast as its default of 6.
+    """
+    if compression is Compression.ZSTD:
+        with _zstd_compressors.lend() as context:
+            return context.compress(data)
+    if compression is Compression.GZIP:
+        encoder = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+        return encoder.compress(data) + encoder.flush()
+    return bytes(data)
+
+
+def decompress(compression: Compression, data: Data, limit: int) -> bytes:
+    """What `data` holds, if that is at most `limit` bytes.
+
+    Takes zstd frames with or without a content size, and several frames or gzip members one after the other.
+    Raises DecompressionError. Whatever `data` holds, it costs at most twice `limit` bytes of memory (the content, and
+    its buffers while they are joined) beside zstd's window of at most 8 MiB.
+    """
+    if compression is Compression.ZSTD:
+        return _decompress_zstd(memoryview(data), limit)
+    if compression is Compression.GZIP:
+        return _decompress_gzip(data, limit)
+    if len(data) > limit:
+        raise _too_large(limit)
+    return bytes(data)
+
+
+def most_compressed(compression: Compression, size: int) -> int:
+    """The most bytes that `size` bytes may take once compressed: what does not shrink grows by less than 1 %."""
+    return size if compression is Compression.NONE else size + size // 64 + 1024
+
+
+# ---- zstd (RFC 8878, 3.1) ------------------------------------------------------------------------------------
+
+_SKIPPABLE_MAGIC: Final = 0x184D2A50  # to 0x184D2A5F
+_BLOCK_HEADER: Final = 3
+_RLE_BLOCK: Final = 1
+_CHECKSUM: Final = 4
+
+
+def _decompress_zstd(data: memoryview, limit: int) -> bytes:
+    contents: list[bytes] = []
+    room, at = limit, 0
+    with _zstd_decompressors.lend() as context:
+        while at < len(data) or not contents:
+            if len(contents) == _MAX_FRAMES:
+                raise DecompressionError(f"more than {_MAX_FRAMES} zstd frames")
+            size, has_content = _measure_zstd_frame(data[at:], room, limit)
+            content = _zstd_content(context, data[at : at + size], room, limit) if has_content else b""
+            contents.append(content)
+            room -= len(content)
+            at += size
+    return _join(contents)
+
+
+def _measure_zstd_frame(data: memoryview, room: int, limit: int) -> tuple[int, bool]:
+    """How many bytes the frame that begins `data` has, by its headers, and whether it is one with content.
+
+    A frame that claims more than `room` bytes or a window that is too large is refused here, before any of it is
+    decompressed: zstandard ignores `max_output_size` where a frame states its size.
+    """
+    magic = int.from_bytes(data[:4], "little")
+    if len(data) >= 8 and magic & ~0xF == _SKIPPABLE_MAGIC:
+        size = 8 + int.from_bytes(data[4:8], "little")
+        if size > len(data):
+            raise _cut_short()
+        return size, False
+    try:
+        parameters = zstandard.get_frame_parameters(data)
+        at = zstandard.frame_header_size(data)
+    except zstandard.ZstdError as error:
+        raise DecompressionError(f"not a zstd frame: {error}") from None
+    if parameters.content_size not in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
+        if parameters.content_size > room:
+            raise _too_large(limit)
+    elif parameters.window_size > _MAX_ZSTD_WINDOW:
+        raise DecompressionError(f"zstd window of {parameters.window_size} bytes, at most {_MAX_ZSTD_WINDOW} are taken")
+    last = False
+    while not last:
+        if at + _BLOCK_HEADER > len(data):
+            raise _cut_short()
+        block = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+        last = bool(block & 1)
+        at += _BLOCK_HEADER + (1 if block >> 1 & 3 == _RLE_BLOCK else block >> 3)
+    at += _CHECKSUM if parameters.has_checksum else 0
+    if at > len(data):
+        raise _cut_short()
+    return at, True
+
+
+def _zstd_content(context: zstandard.ZstdDecompressor, frame: memoryview, room: int, limit: int) -> bytes:
+    try:
+        content = context.decompress(frame, max_output_size=room + 1)
+    except zstandard.ZstdError as error:
+        raise DecompressionError(f"damaged zstd frame, or more than {limit} bytes: {error}") from None
+    if len(content) > room:
+        raise _too_large(limit)
+    return content
+
+
+# ---- gzip (RFC 1952) -----------------------------------------------------------------------------------------
+
+
+def _decompress_gzip(data: Data, limit: int) -> bytes:
+    contents: list[bytes] = []
+    room = limit
+    while data or not contents:
+        if len(contents) == _MAX_FRAMES:
+            raise DecompressionError(f"more than {_MAX_FRAMES} gzip members")
+        decoder = zlib.decompressobj(_GZIP)
+        try:
+            content = decoder.decompress(data, room + 1)
+        except zlib.error as error:
+            raise DecompressionError(f"damaged gzip member: {error}") from None
+        if len(content) > room:
+            raise _too_large(limit)
+        if not decoder.eof:
+            raise _cut_short()
+        contents.append(content)
+        room -= len(content)
+        data = decoder.unused_data
+    return _join(contents)
+
+
+# ---- both ----------------------------------------------------------------------------------------------------
+
+
+def _join(contents: list[bytes]) -> bytes:
+    return contents[0] if len(contents) == 1 else b"".join(contents)
+
+
+def _cut_short() -> DecompressionError:
+    return DecompressionError("compressed data is cut short")
+
+
+def _too_large(limit: int) -> DecompressionError:
+    return DecompressionError(f"decompressed size exceeds {limit} bytes")

@@ -1,0 +1,67 @@
+"""HTTP/1.1 and HTTP/2 behind one face, as server and as client, sans-IO."""
+
+from penstock_codecs.codec import Role
+from penstock_codecs.http.events import (
+    CANCEL,
+    ENHANCE_YOUR_CALM,
+    INTERNAL_ERROR,
+    NO_ERROR,
+    REFUSED_STREAM,
+    Body,
+    Buffer,
+    Continue,
+    Credit,
+    Data,
+    End,
+    Ended,
+    GoAway,
+    Headers,
+    HttpCodec,
+    HttpLimits,
+    Noise,
+    Outgoing,
+    Received,
+    RequestHead,
+    Reset,
+    ResponseHead,
+    body_forbidden,
+)
+from penstock_codecs.http.h1 import Http1Connection
+from penstock_codecs.http.h2 import Http2Connection
+from penstock_codecs.http.sniff import PREFACE, sniff
+
+__all__ = [
+    "CANCEL",
+    "ENHANCE_YOUR_CALM",
+    "INTERNAL_ERROR",
+    "NO_ERROR",
+    "PREFACE",
+    "REFUSED_STREAM",
+    "Body",
+    "Buffer",
+    "Continue",
+    "Credit",
+    "Data",
+    "End",
+    "Ended",
+    "GoAway",
+    "Headers",
+    "Http1Connection",
+    "Http2Connection",
+    "HttpCodec",
+    "HttpLimits",
+    "Noise",
+    "Outgoing",
+    "Received",
+    "RequestHead",
+    "Reset",
+    "ResponseHead",
+    "body_forbidden",
+    "connection",
+    "sniff",
+]
+
+
+def connection(alpn: str, role: Role, limits: HttpLimits | None = None, scheme: str = "http") -> HttpCodec:
+    """The codec for what ALPN or `sniff` named: "h2", or else HTTP/1.1."""
+    return (Http2Connection if alpn == "h2" else Http1Connection)(role, limits, scheme)

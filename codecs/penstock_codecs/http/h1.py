@@ -1,0 +1,284 @@
+"""HTTP/1.1 on h11, both roles, full duplex: a response may begin, and go on, while its request is still coming."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import h11
+
+from penstock_codecs.codec import NEED_DATA, PAUSED, Pull, Role
+from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock_codecs.http.events import (
+    NO_ERROR,
+    NOISE_FROM,
+    Body,
+    Buffer,
+    Continue,
+    Credit,
+    Data,
+    End,
+    Ended,
+    GoAway,
+    Headers,
+    HttpLimits,
+    Noise,
+    Outgoing,
+    Received,
+    RequestHead,
+    Reset,
+    ResponseHead,
+    body_forbidden,
+    without_quotes,
+)
+
+__all__ = ["Http1Connection"]
+
+_REASONS: Final = {int(status): status.phrase.encode("ascii") for status in HTTPStatus}
+_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)(.*)")
+_OVER: Final = (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR, h11.SWITCHED_PROTOCOL)
+
+
+class _Parts:
+    """Stands for several parts in a call of h11, which asks for nothing but the length and hands it back."""
+
+    __slots__ = ("length", "parts")
+
+    def __init__(self, parts: Sequence[bytes], length: int) -> None:
+        self.parts = parts
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class Http1Connection:
+    """One HTTP/1.1 connection, as server or as client. See `HttpCodec`.
+
+    Exchanges follow each other; the next one begins by itself when both messages of the last are complete.
+    """
+
+    version = "1.1"
+
+    def __init__(self, role: Role, limits: HttpLimits | None = None, scheme: str = "http") -> None:
+        self._limits = limits or HttpLimits()
+        self._role = role
+        self._scheme = scheme
+        self._h11 = h11.Connection(
+            h11.SERVER if role is Role.SERVER else h11.CLIENT, max_incomplete_event_size=self._limits.max_head
+        )
+        self._exchange = 1
+        self._method = ""
+        self._bodiless = False  # what `Body` says of this response is dropped: HEAD, 204, 304
+        self._out: list[Buffer] = []
+        self._error: RemoteProtocolError | None = None
+        self._aborted = False
+        self._going_away = False
+        self._discarded = 0
+        self._ended = False
+
+    # ---- in ------------------------------------------------------------------------------------------------------
+    def receive(self, data: Buffer) -> None:
+        """Take bytes from the peer; b"" says that the peer has finished sending."""
+        if self._error is not None or self._aborted:
+            return
+        self._h11.receive_data(data)  # type: ignore[arg-type]  # it appends to a bytearray: any buffer will do
+
+    def next_event(self) -> Received | Pull:
+        """The next event. Raises RemoteProtocolError."""
+        if self._error is not None:
+            raise self._error
+        try:
+            for _ in range(NOISE_FROM):
+                self._next_cycle()
+                if self.closed:
+                    return PAUSED
+                event = self._h11.next_event()
+                if event is h11.NEED_DATA:
+                    return NEED_DATA
+                if event is h11.PAUSED:
+                    return PAUSED
+                received = self._received(event)
+                if received is not None:
+                    return received
+            return Noise()
+        except h11.RemoteProtocolError as error:
+            raise self._refuse(str(error), error.error_status_hint) from None
+
+    def _next_cycle(self) -> None:
+        if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
+            self._h11.start_next_cycle()
+            self._exchange += 1
+            self._method = ""
+            self._discarded = 0
+
+    def _received(self, event: Any) -> Received | None:
+        if type(event) is h11.Data:
+            if self._role is Role.SERVER and self._h11.our_state is h11.DONE:
+                self._discard(len(event.data))
+                return None
+            return Data(self._exchange, bytes(event.data), len(event.data))
+        if type(event) is h11.EndOfMessage:
+            return End(self._exchange)
+        if type(event) is h11.Request:
+            return self._request(event)
+        if type(event) is h11.Response:
+            self._head_fits(event.headers.raw_items())
+            return ResponseHead(self._exchange, event.status_code, _text(event.headers))
+        if type(event) is h11.InformationalResponse:
+            return Continue(self._exchange) if event.status_code == 100 else None
+        if self._ended:
+            self._aborted = True
+            return None
+        self._ended = True
+        return Ended()
+
+    def _discard(self, length: int) -> None:
+        self._discarded += length
+        self._aborted = self._aborted or self._discarded > self._limits.max_discard
+
+    def _request(self, event: h11.Request) -> RequestHead:
+        self._method = event.method.decode("ascii")
+        self._head_fits([(b"", event.target), *event.headers.raw_items()])
+        self._body_is_framed_once(event)
+        target = event.target.decode("latin-1")
+        headers = _text(event.headers)
+        authority = next((value for name, value in headers if name == "host"), "")
+        if (absolute := _ABSOLUTE.fullmatch(target)) is not None:  # RFC 9112, 3.2.2
+            authority, target = absolute.groups()
+            target = target if target.startswith("/") else "/" + target
+        version = event.http_version.decode("ascii")
+        waits = self._h11.they_are_waiting_for_100_continue
+        return RequestHead(self._exchange, self._method, target, headers, authority, self._scheme, version, waits)
+
+    def _head_fits(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+        # h11 checks its limit only while a head is incomplete: one that arrives in a single read would pass.
+        if sum(len(name) + len(value) + 4 for name, value in items) > self._limits.max_head:
+            raise h11.RemoteProtocolError("head too long", error_status_hint=431)
+
+    def _body_is_framed_once(self, event: h11.Request) -> None:
+        # RFC 9112, 6.1: whoever passed this on may have seen another end of the body, and so another next request.
+        names = {name for name, _ in event.headers}
+        if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
+            raise h11.RemoteProtocolError("Transfer-Encoding with Content-Length or in HTTP/1.0")
+
+    def _refuse(self, message: str, status: int) -> RemoteProtocolError:
+        code = FailureCode.LIMIT_EXCEEDED if status == 431 else FailureCode.BAD_FORMAT
+        message = without_quotes(message)
+        self._error = RemoteProtocolError(Failure(code, f"HTTP/1.1: {message}"))
+        if self._role is Role.SERVER and self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            text = message.encode("latin-1", "replace")
+            headers = [("content-type", "text/plain"), ("content-length", str(len(text))), ("connection", "close")]
+            self._say(h11.Response(status_code=status, headers=headers, reason=_REASONS.get(status, b"")))
+            if self._method != "HEAD":
+                self._say(h11.Data(data=text))
+            self._say(h11.EndOfMessage())
+        return self._error
+
+    # ---- out -----------------------------------------------------------------------------------------------------
+    def send(self, event: Outgoing) -> None:
+        """Say `event`. Raises LocalProtocolError."""
+        if isinstance(event, Credit) or self._error is not None:
+            return  # not reading the socket is all the flow control there is
+        if isinstance(event, GoAway):
+            self._going_away = True
+            self._aborted = self._aborted or event.code != NO_ERROR
+            return
+        if event.stream_id != self._exchange:
+            if event.stream_id > self._exchange:
+                raise LocalProtocolError(f"HTTP/1.1: exchange {event.stream_id} has not begun")
+            return
+        try:
+            self._send_now(event)
+        except (h11.LocalProtocolError, UnicodeEncodeError) as error:
+            raise LocalProtocolError(f"HTTP/1.1: {error}") from error
+
+    def _send_now(self, event: RequestHead | ResponseHead | Continue | Body | End | Reset) -> None:
+        if type(event) is Body:
+            size = sum(map(len, event.parts))
+            if size and not self._bodiless:
+                self._say(h11.Data(data=_Parts(event.parts, size)))  # type: ignore[arg-type]
+            if event.end:
+                self._say(h11.EndOfMessage())
+        elif type(event) is End:
+            self._say(h11.EndOfMessage())
+        elif type(event) is ResponseHead:
+            self._respond(event)
+        elif type(event) is RequestHead:
+            self._method = event.method
+            target = event.target.encode("latin-1")
+            self._say(h11.Request(method=event.method, target=target, headers=_encoded(_with_host(event))))
+        elif type(event) is Continue:
+            if self._h11.they_are_waiting_for_100_continue:
+                self._say(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
+        else:
+            self._aborted = True
+
+    def _respond(self, event: ResponseHead) -> None:
+        headers = _encoded(event.headers)
+        # A client that was not told to continue may leave its body out; the next bytes could be either.
+        if self._going_away or self._h11.they_are_waiting_for_100_continue:
+            headers.append((b"connection", b"close"))
+        self._bodiless = body_forbidden(self._method, event.status)
+        self._say(h11.Response(status_code=event.status, headers=headers, reason=_REASONS.get(event.status, b"")))
+
+    def _say(self, event: Any) -> None:
+        parts: Sequence[Any] = self._h11.send_with_data_passthrough(event) or ()
+        for part in parts:
+            if type(part) is _Parts:
+                self._out.extend(part.parts)
+            else:
+                self._out.append(part)
+
+    def output(self, room: int) -> list[Buffer]:  # noqa: ARG002 - one exchange at a time: the sender's wait bounds it
+        """What may be written now: all that was said."""
+        out, self._out = self._out, []
+        return out
+
+    def unsent(self, stream_id: int) -> int:  # noqa: ARG002
+        """Always 0: there is no window to wait for."""
+        return 0
+
+    @property
+    def all_unsent(self) -> int:
+        """Always 0."""
+        return 0
+
+    def new_stream(self) -> int:
+        """The number for the next request of a client. Raises LocalProtocolError while the last is unanswered."""
+        self._next_cycle()
+        if self._h11.our_state is not h11.IDLE:
+            raise LocalProtocolError("HTTP/1.1: the exchange before is not over")
+        return self._exchange
+
+    @property
+    def buffered(self) -> int:
+        """Bytes received and not yet delivered."""
+        return len(self._h11.trailing_data[0])
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection can be closed once the output is written."""
+        if self._error is not None or self._aborted:
+            return True
+        ours, theirs = self._h11.our_state, self._h11.their_state
+        # The response decides: when it is complete, a request that still goes on has nobody left to hear it.
+        if (ours if self._role is Role.SERVER else theirs) in _OVER or ours is h11.ERROR:
+            return True
+        return self._going_away and ours is h11.IDLE and theirs is h11.IDLE
+
+
+def _text(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
+    return tuple((bytes(name).decode("latin-1"), bytes(value).decode("latin-1")) for name, value in headers)
+
+
+def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
+    # h11 would take text of ASCII only, and an answer may repeat what the client said.
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+
+
+def _with_host(event: RequestHead) -> list[tuple[str, str]]:
+    named = any(name == "host" for name, _ in event.headers)
+    return list(event.headers) if named else [("host", event.authority), *event.headers]

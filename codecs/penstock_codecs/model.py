@@ -1,0 +1,257 @@
+"""The one record model: what every protocol's records are turned into, and back.
+
+A *record* is a body of bytes, headers (pairs of bytes) and a position. Positions are kept in the terms of all
+protocols at once:
+
+* sequence number: dense, from 0 (S2);
+* timestamp: milliseconds since the Unix epoch, never falling within a stream (S2, S3P `<ms>`);
+* seq: how many records of the stream before this one share its timestamp (S3P `<seq>`).
+
+Work is done per batch, never per record. A `RecordBatch` holds columns, because columns decode as fast as
+anything and encode far faster than objects (design, section 3); `records()` gives objects for filters, tests and
+people. A batch may carry the wire bytes that it came in, and then decodes only when somebody looks inside.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+__all__ = [
+    "NO_HEADERS",
+    "U64_MAX",
+    "Columns",
+    "Header",
+    "Headers",
+    "Record",
+    "RecordBatch",
+    "RecordId",
+    "StreamPosition",
+    "StreamRef",
+    "Wire",
+    "id_at",
+    "is_command",
+    "metered_size",
+    "next_record_id",
+]
+
+U64_MAX = 2**64 - 1
+
+
+class Header(NamedTuple):
+    """One name/value pair; both are any bytes. An empty name marks a command record (S2 fact sheet, 5.3)."""
+
+    name: bytes
+    value: bytes
+
+
+Headers = tuple[Header, ...]
+NO_HEADERS: Mapping[int, Headers] = {}
+
+
+class StreamRef(NamedTuple):
+    """Which stream: S2's basin and stream, Pravega's scope and stream. S3P names are mapped onto the two."""
+
+    basin: str
+    stream: str
+
+    def __str__(self) -> str:
+        return f"{self.basin}/{self.stream}"
+
+
+class StreamPosition(NamedTuple):
+    """A sequence number and a timestamp in ms. As a tail: the next sequence number and the last timestamp."""
+
+    seq_num: int
+    timestamp: int
+
+
+class RecordId(NamedTuple):
+    """An S3P identifier `<ms>-<seq>` (S3P 0.2.0, section 5): timestamp in ms, and place within that ms, from 0."""
+
+    ms: int
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.ms}-{self.seq}"
+
+
+def next_record_id(last: RecordId | None, timestamp: int) -> RecordId:
+    """The identifier of a record stamped `timestamp` that follows `last` (S3P 0.2.0, section 12)."""
+    if last is None or timestamp > last.ms:
+        return RecordId(timestamp, 0)
+    return RecordId(last.ms, last.seq + 1)
+
+
+class Record(NamedTuple):
+    """One record as an object, for filters, tests and people; hot paths use columns."""
+
+    seq_num: int
+    timestamp: int
+    headers: Headers
+    body: bytes
+
+
+@dataclass(slots=True)
+class Columns:
+    """The records of a batch, column by column; all sequences have one length.
+
+    `headers` maps the index of a record in the batch to its headers and has entries only for records that have
+    any, so it is empty nearly always.
+    """
+
+    seq_nums: Sequence[int]
+    timestamps: Sequence[int]
+    bodies: list[bytes]
+    headers: Mapping[int, Headers] = field(default_factory=dict)
+
+
+class Wire(NamedTuple):
+    """Bytes that a codec can use as they stand. `encoding` names the spelling, `data` is the payload."""
+
+    encoding: str
+    data: bytes
+
+
+def id_at(timestamps: Sequence[int], first_id: RecordId, index: int) -> RecordId:
+    """The identifier of the record at `index` of a batch, where that of the first one is known."""
+    timestamp = timestamps[index]
+    if timestamp == first_id.ms:
+        return RecordId(timestamp, first_id.seq + index)
+    return RecordId(timestamp, index - bisect_left(timestamps, timestamp, 0, index))
+
+
+def metered_size(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> int:
+    """Metered bytes of records (S2 fact sheet, 5.1): 8 + 2 x headers + header bytes + body, summed."""
+    total = 8 * len(bodies) + sum(map(len, bodies))
+    for some in headers.values():
+        for name, value in some:
+            total += 2 + len(name) + len(value)
+    return total
+
+
+def is_command(headers: Headers) -> bool:
+    """Whether a record with these headers is a command (S2 fact sheet, 5.3): exactly one, with an empty name."""
+    return len(headers) == 1 and not headers[0].name
+
+
+class RecordBatch:
+    """Consecutive records of one stream on their way to a reader; never empty.
+
+    Made from columns (`RecordBatch(columns)`) or from wire bytes and a way to decode them
+    (`RecordBatch.from_wire`), in which case columns come into being on first use. `first_id` is the S3P
+    identifier of the first record where the source knows it. `tail` is the stream's tail as known when the batch
+    was made, or None while catching up.
+    """
+
+    __slots__ = ("_columns", "_decode", "_encoded", "count", "first_id", "first_seq_num", "metered", "tail", "wire")
+
+    def __init__(
+        self,
+        columns: Columns,
+        *,
+        first_id: RecordId | None = None,
+        tail: StreamPosition | None = None,
+        metered: int | None = None,
+    ) -> None:
+        self._columns: Columns | None = columns
+        self._decode: Callable[[bytes], Columns] | None = None
+        self._encoded: dict[object, bytes] = {}
+        self.wire: Wire | None = None
+        self.count = len(columns.bodies)
+        self.first_seq_num = columns.seq_nums[0]
+        self.first_id = first_id
+        self.tail = tail
+        self.metered = metered_size(columns.bodies, columns.headers) if metered is None else metered
+
+    @classmethod
+    def from_wire(
+        cls,
+        wire: Wire,
+        decode: Callable[[bytes], Columns],
+        *,
+        count: int,
+        first_seq_num: int,
+        metered: int,
+        first_id: RecordId | None = None,
+        tail: StreamPosition | None = None,
+    ) -> RecordBatch:
+        """A batch that keeps the bytes it came in; `decode(wire.data)` is called at most once, when needed."""
+        batch = cls.__new__(cls)
+        batch._columns = None
+        batch._decode = decode
+        batch._encoded = {}
+        batch.wire = wire
+        batch.count = count
+        batch.first_seq_num = first_seq_num
+        batch.first_id = first_id
+        batch.tail = tail
+        batch.metered = metered
+        return batch
+
+    @property
+    def columns(self) -> Columns:
+        """The decoded view; decoding happens on first use."""
+        if self._columns is None:
+            assert self._decode is not None and self.wire is not None
+            self._columns = self._decode(self.wire.data)
+        return self._columns
+
+    @property
+    def next_seq_num(self) -> int:
+        """The sequence number that follows the batch's last record (sequence numbers are dense)."""
+        return self.first_seq_num + self.count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __repr__(self) -> str:
+        return f"<RecordBatch {self.first_seq_num}..{self.next_seq_num - 1} {self.metered} B metered>"
+
+    def records(self) -> Iterator[Record]:
+        """The records one by one."""
+        columns = self.columns
+        headers = columns.headers
+        for index, (seq_num, timestamp, body) in enumerate(
+            zip(columns.seq_nums, columns.timestamps, columns.bodies, strict=True)
+        ):
+            yield Record(seq_num, timestamp, headers.get(index, ()), body)
+
+    def record_ids(self) -> Iterator[RecordId]:
+        """The S3P identifiers of the records.
+
+        Raises ValueError where the source did not say the first one, since it cannot be guessed.
+        """
+        if self.first_id is None:
+            raise ValueError("this batch does not know the identifier of its first record")
+        ms, seq = self.first_id
+        seq -= 1
+        for timestamp in self.columns.timestamps:
+            if timestamp > ms:
+                ms, seq = timestamp, 0
+            else:
+                seq += 1
+            yield RecordId(ms, seq)
+
+    def part(self, start: int, stop: int) -> RecordBatch:
+        """The records from index `start` up to `stop`, at least one: the batch itself where that is all of it."""
+        if start == 0 and stop == self.count:
+            return self
+        columns = self.columns
+        some = Columns(
+            columns.seq_nums[start:stop],
+            columns.timestamps[start:stop],
+            columns.bodies[start:stop],
+            {index - start: headers for index, headers in columns.headers.items() if start <= index < stop},
+        )
+        first_id = None if self.first_id is None else id_at(columns.timestamps, self.first_id, start)
+        return RecordBatch(some, first_id=first_id, tail=self.tail if stop == self.count else None)
+
+    def encoded(self, key: object, encode: Callable[[RecordBatch], bytes]) -> bytes:
+        """`encode(self)`, computed once per key: a thousand followers of one stream share one encoding."""
+        found = self._encoded.get(key)
+        if found is None:
+            found = self._encoded[key] = encode(self)
+        return found

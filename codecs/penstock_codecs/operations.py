@@ -1,0 +1,342 @@
+"""The one set of operations: the union of what the protocols can say, and what comes back.
+
+A front turns its client's words into these; a back carries them out. Every class names its result's type in its
+base, `Operation[Result]`, so that `await back.perform(operation)` is typed. A back declares by `Capability`
+which it has, and fails the others with NOT_IMPLEMENTED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Generic, TypeVar
+
+from penstock_codecs.model import NO_HEADERS, Headers, RecordId, StreamPosition, StreamRef
+from penstock_codecs.streams import (
+    BasinConfig,
+    BasinConfigPatch,
+    BasinInfo,
+    StreamConfig,
+    StreamConfigPatch,
+    StreamInfo,
+)
+
+__all__ = [
+    "Append",
+    "Appended",
+    "Capability",
+    "CheckTail",
+    "CreateBasin",
+    "CreateStream",
+    "DeleteBasin",
+    "DeleteStream",
+    "EnsureBasin",
+    "EnsureStream",
+    "FromRecordId",
+    "FromSeqNum",
+    "FromTailOffset",
+    "FromTimestamp",
+    "GetBasinConfig",
+    "GetStreamConfig",
+    "ListBasins",
+    "ListStreams",
+    "Locate",
+    "Located",
+    "Operation",
+    "Page",
+    "ProvisionResult",
+    "Provisioned",
+    "Read",
+    "ReconfigureBasin",
+    "ReconfigureStream",
+    "Start",
+    "Trim",
+]
+
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+
+
+class Capability(Enum):
+    """What a back can do beyond append and read from a sequence number."""
+
+    BASINS = auto()
+    STREAM_CONFIG = auto()
+    HEADERS = auto()
+    EMPTY_BODIES = auto()
+    TIMESTAMPS = auto()
+    RECORD_IDS = auto()
+    MATCH_SEQ_NUM = auto()
+    FENCING = auto()
+    TRIM = auto()
+    FOLLOW = auto()
+    LOCATE = auto()
+
+
+class Operation(Generic[R_co]):
+    """Base of all operations; the parameter is the type of the result."""
+
+    __slots__ = ()
+
+
+# ---- where a read starts -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FromSeqNum:
+    """At this sequence number."""
+
+    seq_num: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromTimestamp:
+    """At the first record stamped at or after this many ms."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromTailOffset:
+    """This many records before the tail, or at the first record."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromRecordId:
+    """At the first record whose S3P identifier is at or after this one; it may lie in the future."""
+
+    record_id: RecordId
+
+
+Start = FromSeqNum | FromTimestamp | FromTailOffset | FromRecordId
+
+
+# ---- records -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Append(Operation["Appended"]):
+    """Append a batch, atomically and contiguously (S2 fact sheet 5.2, S3P 8.2).
+
+    `timestamps` in ms, one per record (None where the client gave none) or None for none at all.
+    `exact_timestamp`: S3P's ID, one ms for the whole batch: taken as it is whatever the stream's timestamping
+    says, and refused with NON_MONOTONIC_TIMESTAMP where it lies before the last record's.
+    `metered` is the batch's metered size in bytes. `create_config`, where the basin creates streams on append,
+    is the layer for the new stream. `create_if_missing` False forbids that (S3P 8.2 wants CREATE first).
+    """
+
+    stream: StreamRef
+    bodies: list[bytes]
+    metered: int
+    headers: Mapping[int, Headers] = field(default_factory=lambda: NO_HEADERS)
+    timestamps: Sequence[int | None] | None = None
+    exact_timestamp: int | None = None
+    match_seq_num: int | None = None
+    fencing_token: str | None = None
+    create_config: StreamConfig | None = None
+    create_if_missing: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """An acknowledgement: the records are on disk and visible.
+
+    `start` is the first record's position; `end` the last record's timestamp and its sequence number plus one;
+    `tail` the stream's tail, which may be further on. `last_id` is the last record's S3P identifier, where known.
+    """
+
+    start: StreamPosition
+    end: StreamPosition
+    tail: StreamPosition
+    last_id: RecordId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read a stream (S2 fact sheet 5.4, S3P 8.3); `Back.read_session` carries it out.
+
+    `count` records and `max_bytes` metered bytes are never exceeded; `until` is an exclusive timestamp in ms;
+    `wait` in seconds: how long to follow the tail for more, re-armed by every batch. None = follow for ever where
+    there is no bound, else not at all. `clamp`: a start beyond the tail becomes the tail.
+    """
+
+    stream: StreamRef
+    start: Start
+    clamp: bool = False
+    count: int | None = None
+    max_bytes: int | None = None
+    until: int | None = None
+    wait: float | None = None
+    create_config: StreamConfig | None = None
+    create_if_missing: bool = True
+
+    @property
+    def bounded(self) -> bool:
+        """Whether count, bytes or until end the read."""
+        return self.count is not None or self.max_bytes is not None or self.until is not None
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether a start at the tail is satisfiable (fact sheet 5.4)."""
+        return not self.bounded or (self.wait is not None and self.wait > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTail(Operation[StreamPosition]):
+    """The next sequence number and the last timestamp of a stream."""
+
+    stream: StreamRef
+    create_if_missing: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Trim(Operation[StreamPosition]):
+    """Remove the records before `start`; never beyond the tail, never backwards. Result: the first kept position."""
+
+    stream: StreamRef
+    start: FromSeqNum | FromRecordId | FromTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """One record's position in every protocol's terms; at the tail, that of the record that comes next."""
+
+    seq_num: int
+    timestamp: int
+    record_id: RecordId | None
+    at_tail: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Locate(Operation[Located]):
+    """Convert a position: the first retained record at or after `start`, or the tail."""
+
+    stream: StreamRef
+    start: Start
+
+
+# ---- basins and streams --------------------------------------------------------------------------------------
+
+
+class ProvisionResult(Enum):
+    """What a create or ensure did; the value is the spelling of header `s2-provision-result`."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    NOOP = "noop"
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioned(Generic[T]):
+    """A basin or stream, and what was done to have it."""
+
+    info: T
+    result: ProvisionResult
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Part of a listing in name order."""
+
+    items: list[T]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreateBasin(Operation[Provisioned[BasinInfo]]):
+    """Create; RESOURCE_ALREADY_EXISTS unless the same request token created it with the same configuration."""
+
+    basin: str
+    config: BasinConfig = BasinConfig()
+    request_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureBasin(Operation[Provisioned[BasinInfo]]):
+    """Create, or bring to this configuration."""
+
+    basin: str
+    config: BasinConfig = BasinConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class GetBasinConfig(Operation[BasinConfig]):
+    """The basin's configuration."""
+
+    basin: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReconfigureBasin(Operation[BasinConfig]):
+    """Change parts of the configuration; the result is the new one."""
+
+    basin: str
+    patch: BasinConfigPatch
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteBasin(Operation[None]):
+    """Delete a basin and its streams."""
+
+    basin: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListBasins(Operation[Page[BasinInfo]]):
+    """Names that begin with `prefix` and come after `start_after`, at most `limit`."""
+
+    prefix: str = ""
+    start_after: str = ""
+    limit: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStream(Operation[Provisioned[StreamInfo]]):
+    """Create; RESOURCE_ALREADY_EXISTS unless the same request token created it with the same configuration."""
+
+    stream: StreamRef
+    config: StreamConfig = StreamConfig()
+    request_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureStream(Operation[Provisioned[StreamInfo]]):
+    """Create, or bring to this configuration."""
+
+    stream: StreamRef
+    config: StreamConfig = StreamConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class GetStreamConfig(Operation[StreamConfig]):
+    """The stream's configuration, resolved: no field is None."""
+
+    stream: StreamRef
+
+
+@dataclass(frozen=True, slots=True)
+class ReconfigureStream(Operation[StreamConfig]):
+    """Change parts of the configuration; the result is the new one, resolved."""
+
+    stream: StreamRef
+    patch: StreamConfigPatch
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteStream(Operation[None]):
+    """Delete a stream and its records; its name is free at once."""
+
+    stream: StreamRef
+
+
+@dataclass(frozen=True, slots=True)
+class ListStreams(Operation[Page[StreamInfo]]):
+    """Names that begin with `prefix` and come after `start_after`, at most `limit`."""
+
+    basin: str
+    prefix: str = ""
+    start_after: str = ""
+    limit: int = 1000

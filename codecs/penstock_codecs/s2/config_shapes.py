@@ -1,0 +1,225 @@
+"""The shapes of configurations in JSON, and what they mean (S2 fact sheet, 1.3 "Shapes").
+
+One set of shapes serves configurations and changes to them, since a configuration is a change of nothing: absent
+keeps, null resets.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.s2.json_values import U64, bad_json, check_u64
+from penstock_codecs.streams import (
+    INFINITE,
+    BasinConfig,
+    BasinConfigPatch,
+    Retention,
+    StreamConfig,
+    StreamConfigPatch,
+    TimestampingMode,
+)
+
+__all__ = [
+    "EPOCH",
+    "MS",
+    "BasinConfigShape",
+    "BasinPageShape",
+    "CreateBasinShape",
+    "CreateStreamShape",
+    "DeleteOnEmptyShape",
+    "EmptyShape",
+    "EnsureBasinShape",
+    "InfoShape",
+    "RetentionShape",
+    "StreamConfigShape",
+    "StreamPageShape",
+    "TimestampingShape",
+    "basin_config_decoder",
+    "basin_page_decoder",
+    "create_basin_decoder",
+    "create_stream_decoder",
+    "ensure_basin_decoder",
+    "info_decoder",
+    "refuse_location",
+    "stream_config_decoder",
+    "stream_config_or_null_decoder",
+    "stream_page_decoder",
+    "to_basin_config",
+    "to_basin_patch",
+    "to_stream_config",
+    "to_stream_patch",
+]
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MS: Final = timedelta(milliseconds=1)
+
+
+class EmptyShape(msgspec.Struct):
+    """An object without fields."""
+
+
+class RetentionShape(msgspec.Struct):
+    """Either `age` in seconds or `infinite`."""
+
+    age: U64 | UnsetType = UNSET
+    infinite: EmptyShape | UnsetType = UNSET
+
+
+class TimestampingShape(msgspec.Struct):
+    """Whose clock, and whether it may run ahead."""
+
+    mode: TimestampingMode | UnsetType | None = UNSET
+    uncapped: bool | UnsetType | None = UNSET
+
+
+class DeleteOnEmptyShape(msgspec.Struct):
+    """0 seconds: never."""
+
+    min_age_secs: U64 | UnsetType | None = UNSET
+
+
+class StreamConfigShape(msgspec.Struct):
+    """A stream's configuration, or a change to one."""
+
+    storage_class: Literal["express", "standard"] | UnsetType | None = UNSET
+    retention_policy: RetentionShape | UnsetType | None = UNSET
+    timestamping: TimestampingShape | UnsetType | None = UNSET
+    delete_on_empty: DeleteOnEmptyShape | UnsetType | None = UNSET
+
+
+class BasinConfigShape(msgspec.Struct):
+    """A basin's configuration, or a change to one."""
+
+    default_stream_config: StreamConfigShape | UnsetType | None = UNSET
+    stream_cipher: Literal["aegis-256", "aes-256-gcm"] | UnsetType | None = UNSET
+    create_stream_on_append: bool | UnsetType | None = UNSET
+    create_stream_on_read: bool | UnsetType | None = UNSET
+
+
+class CreateBasinShape(msgspec.Struct):
+    """POST on basins."""
+
+    basin: str
+    config: BasinConfigShape | None = None
+    location: str | None = None
+
+
+class EnsureBasinShape(msgspec.Struct):
+    """PUT on a basin."""
+
+    config: BasinConfigShape | None = None
+    location: str | None = None
+
+
+class CreateStreamShape(msgspec.Struct):
+    """POST on streams."""
+
+    stream: str
+    config: StreamConfigShape | None = None
+
+
+class InfoShape(msgspec.Struct):
+    """A basin or a stream in an answer."""
+
+    name: str
+    created_at: Annotated[datetime, Meta(tz=True)]
+    deleted_at: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class BasinPageShape(msgspec.Struct):
+    """A listing of basins."""
+
+    basins: list[InfoShape]
+    has_more: bool
+
+
+class StreamPageShape(msgspec.Struct):
+    """A listing of streams."""
+
+    streams: list[InfoShape]
+    has_more: bool
+
+
+stream_config_decoder: Final = msgspec.json.Decoder(StreamConfigShape)
+stream_config_or_null_decoder: Final = msgspec.json.Decoder(StreamConfigShape | None)
+basin_config_decoder: Final = msgspec.json.Decoder(BasinConfigShape)
+create_basin_decoder: Final = msgspec.json.Decoder(CreateBasinShape)
+ensure_basin_decoder: Final = msgspec.json.Decoder(EnsureBasinShape | None)
+create_stream_decoder: Final = msgspec.json.Decoder(CreateStreamShape)
+info_decoder: Final = msgspec.json.Decoder(InfoShape)
+basin_page_decoder: Final = msgspec.json.Decoder(BasinPageShape)
+stream_page_decoder: Final = msgspec.json.Decoder(StreamPageShape)
+
+
+# ---- from shapes to configurations -----------------------------------------------------------------------------
+
+
+def to_stream_patch(given: StreamConfigShape) -> StreamConfigPatch:
+    """A change to a stream's configuration. Raises OperationFailed for values that cannot be had."""
+    return StreamConfigPatch(
+        storage_class=given.storage_class,
+        retention=_to_retention(given.retention_policy),
+        timestamping_mode=_within(given.timestamping, "mode"),
+        timestamping_uncapped=_within(given.timestamping, "uncapped"),
+        delete_on_empty_seconds=_to_seconds(_within(given.delete_on_empty, "min_age_secs")),
+    )
+
+
+def _within(given: msgspec.Struct | UnsetType | None, name: str) -> Any:
+    """A field of a nested object; where the object itself is absent or null, so is every field of it."""
+    return getattr(given, name) if isinstance(given, msgspec.Struct) else given
+
+
+def _to_seconds(given: int | UnsetType | None) -> int | UnsetType | None:
+    if isinstance(given, int):
+        check_u64(given, "delete_on_empty.min_age_secs")
+    return given
+
+
+def _to_retention(given: RetentionShape | UnsetType | None) -> Retention | UnsetType | None:
+    if not isinstance(given, RetentionShape):
+        return given
+    if (given.age is UNSET) is (given.infinite is UNSET):
+        raise bad_json("Expected either `age` or `infinite` - at `$.retention_policy`")
+    if isinstance(given.age, UnsetType):
+        return INFINITE
+    check_u64(given.age, "retention_policy.age")
+    if given.age == 0:
+        raise fail(FailureCode.INVALID, "retention age must be greater than 0 seconds")
+    return Retention(given.age)
+
+
+def to_basin_patch(given: BasinConfigShape) -> BasinConfigPatch:
+    """A change to a basin's configuration; a cipher is refused (S2 fact sheet, 5.5)."""
+    if isinstance(given.stream_cipher, str):
+        raise fail(
+            FailureCode.INVALID,
+            f"encryption at rest is not supported: `stream_cipher` must be null, not {given.stream_cipher!r}",
+        )
+    default = given.default_stream_config
+    return BasinConfigPatch(
+        default_stream_config=to_stream_patch(default) if isinstance(default, StreamConfigShape) else default,
+        create_stream_on_append=given.create_stream_on_append,
+        create_stream_on_read=given.create_stream_on_read,
+    )
+
+
+def to_stream_config(given: StreamConfigShape | None) -> StreamConfig:
+    """A stream's configuration: what is absent or null is not said."""
+    return StreamConfig() if given is None else to_stream_patch(given).apply(StreamConfig())
+
+
+def to_basin_config(given: BasinConfigShape | None) -> BasinConfig:
+    """A basin's configuration: what is absent or null has its default."""
+    return BasinConfig() if given is None else to_basin_patch(given).apply(BasinConfig())
+
+
+def refuse_location(location: str | None) -> None:
+    """A basin has no location here; null is fine."""
+    if location is not None:
+        raise fail(FailureCode.INVALID, f"locations are not supported: `location` must be null, not {location!r}")

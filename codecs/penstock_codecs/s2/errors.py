@@ -1,0 +1,193 @@
+"""Failures as the S2 API spells them: an HTTP status and a JSON body, and back (S2 fact sheet, section 6).
+
+The same body serves unary answers, S2S terminal frames and SSE `error` events. Most failures are
+`{"code", "message"}`; the two failed conditions (412) and an unsatisfiable range (416) have shapes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from penstock_codecs.failures import Failure, FailureCode
+from penstock_codecs.model import U64_MAX, StreamPosition
+
+__all__ = ["failure_from_body", "failure_from_http", "failure_to_body", "failure_to_http"]
+
+_C = FailureCode
+
+_STATUS: Final[dict[FailureCode, int]] = {
+    _C.BAD_FRAME: 400,
+    _C.BAD_HEADER: 400,
+    _C.BAD_JSON: 400,
+    _C.BAD_PATH: 400,
+    _C.BAD_PROTO: 400,
+    _C.BAD_QUERY: 400,
+    _C.AUTHN: 401,
+    _C.PERMISSION_DENIED: 403,
+    _C.QUOTA_EXHAUSTED: 403,
+    _C.ACCESS_TOKEN_NOT_FOUND: 404,
+    _C.BASIN_NOT_FOUND: 404,
+    _C.STREAM_NOT_FOUND: 404,
+    _C.REQUEST_TIMEOUT: 408,
+    _C.TRANSACTION_CONFLICT: 409,
+    _C.BASIN_DELETION_PENDING: 409,
+    _C.STREAM_DELETION_PENDING: 409,
+    _C.RESOURCE_ALREADY_EXISTS: 409,
+    _C.SEQ_NUM_MISMATCH: 412,
+    _C.FENCING_TOKEN_MISMATCH: 412,
+    _C.RANGE_NOT_SATISFIABLE: 416,
+    _C.INVALID: 422,
+    _C.RATE_LIMITED: 429,
+    _C.CLIENT_HANGUP: 499,
+    _C.OTHER: 500,
+    _C.STORAGE: 500,
+    _C.NOT_IMPLEMENTED: 501,
+    _C.HOT_SERVER: 502,
+    _C.SERVER_DRAINING: 503,
+    _C.UNAVAILABLE: 503,
+    _C.UPSTREAM_TIMEOUT: 504,
+    # What other protocols say and S2 has no code for: well formed, understood, and not to be done.
+    _C.BAD_FORMAT: 422,
+    _C.LIMIT_EXCEEDED: 422,
+    _C.NON_MONOTONIC_TIMESTAMP: 422,
+    _C.NOT_REPRESENTABLE: 422,
+}
+
+_SPELLING: Final[dict[FailureCode, str]] = {
+    code: "invalid" if status == 422 else code.value for code, status in _STATUS.items()
+}
+
+# 412 and 416 never carry a code in S2; where one comes all the same (a failure without details) it is read.
+_BY_SPELLING: Final[dict[str, FailureCode]] = {_SPELLING[code]: code for code in _STATUS if _STATUS[code] != 422} | {
+    "invalid": _C.INVALID
+}
+
+_BY_STATUS: Final[dict[int, FailureCode]] = {
+    401: _C.AUTHN,
+    403: _C.PERMISSION_DENIED,
+    408: _C.REQUEST_TIMEOUT,
+    416: _C.RANGE_NOT_SATISFIABLE,
+    429: _C.RATE_LIMITED,
+    499: _C.CLIENT_HANGUP,
+    501: _C.NOT_IMPLEMENTED,
+    # A proxy's 502 proves nothing about side effects, so it is not read as `hot_server`.
+    502: _C.UNAVAILABLE,
+    503: _C.UNAVAILABLE,
+    504: _C.UPSTREAM_TIMEOUT,
+}
+"""What a status says where the body says nothing: only what the status alone proves."""
+
+_EXCERPT_BYTES: Final = 200
+"""How much of a body that is no error body goes into the message."""
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+# ---- our failure, spelled ------------------------------------------------------------------------------------
+
+
+def failure_to_http(failure: Failure) -> tuple[int, bytes]:
+    """The HTTP status and the JSON body that say `failure`.
+
+    412 and 416 take their bodies from `failure.details` (`seq_num_mismatch`, `fencing_token_mismatch`, `tail` as a
+    StreamPosition or a mapping); without details they fall back to `{"code", "message"}`.
+    """
+    return _STATUS[failure.code], failure_to_body(failure)
+
+
+def failure_to_body(failure: Failure) -> bytes:
+    """The JSON body alone, as SSE `error` events carry it (S2 fact sheet, section 3)."""
+    detail = _OWN_SHAPE.get(failure.code)
+    if detail is not None and detail in failure.details:
+        value = failure.details[detail]
+        return _encode({detail: value._asdict() if isinstance(value, StreamPosition) else value})
+    # A lone surrogate (from a name that was never UTF-8) must not turn an error into a crash.
+    message = failure.message.encode("utf-8", "replace").decode()
+    return _encode({"code": _SPELLING[failure.code], "message": message})
+
+
+_OWN_SHAPE: Final[dict[FailureCode, str]] = {
+    _C.SEQ_NUM_MISMATCH: "seq_num_mismatch",
+    _C.FENCING_TOKEN_MISMATCH: "fencing_token_mismatch",
+    _C.RANGE_NOT_SATISFIABLE: "tail",
+}
+
+
+# ---- somebody else's failure, understood ---------------------------------------------------------------------
+
+
+def failure_from_http(status: int, body: bytes) -> Failure:
+    """The failure that an S2 server's error answer or terminal frame means.
+
+    Never raises: a body that is not S2's (a proxy's page, an empty 404) gives the code that the status proves,
+    with an excerpt of the body as message. `details["status"]` is the status where the code was guessed from it.
+    """
+    understood = _understand(body)
+    if understood is not None:
+        return understood
+    fallback = _C.INVALID if 400 <= status < 500 else _C.OTHER
+    code = _BY_STATUS.get(status, fallback)
+    return Failure(code, _guess_message(f"HTTP status {status}", body), {"status": status})
+
+
+def failure_from_body(body: bytes) -> Failure:
+    """The failure that an SSE `error` event's data means, which has no status beside it; OTHER where unknown."""
+    return _understand(body) or Failure(_C.OTHER, _guess_message("error", body))
+
+
+def _understand(body: bytes) -> Failure | None:
+    try:
+        content = msgspec.json.decode(body)
+    except (ValueError, RecursionError):  # msgspec's errors and UnicodeDecodeError are ValueErrors
+        return None
+    if not isinstance(content, dict):
+        return None
+    for key, read in _READ_SHAPE.items():
+        if key in content:
+            return read(content[key])
+    message = content.get("message")
+    code = content.get("code")
+    known = _BY_SPELLING.get(code) if isinstance(code, str) else None
+    return None if known is None else Failure(known, message if isinstance(message, str) else known.value)
+
+
+def _read_seq_num(value: object) -> Failure | None:
+    if not _is_u64(value):
+        return None
+    return Failure(_C.SEQ_NUM_MISMATCH, f"sequence number mismatch: the next is {value}", {"seq_num_mismatch": value})
+
+
+def _read_fencing_token(value: object) -> Failure | None:
+    if not isinstance(value, str):
+        return None
+    message = f"fencing token mismatch: the current one is {value!r}"
+    return Failure(_C.FENCING_TOKEN_MISMATCH, message, {"fencing_token_mismatch": value})
+
+
+def _read_tail(value: object) -> Failure | None:
+    if not isinstance(value, Mapping):
+        return None
+    seq_num, timestamp = value.get("seq_num"), value.get("timestamp")
+    if not (_is_u64(seq_num) and _is_u64(timestamp)):
+        return None
+    tail = {"seq_num": seq_num, "timestamp": timestamp}
+    return Failure(_C.RANGE_NOT_SATISFIABLE, f"nothing to read: the tail is {seq_num}@{timestamp}", {"tail": tail})
+
+
+_READ_SHAPE: Final[dict[str, Callable[[object], Failure | None]]] = {
+    "seq_num_mismatch": _read_seq_num,
+    "fencing_token_mismatch": _read_fencing_token,
+    "tail": _read_tail,
+}
+
+
+def _is_u64(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= U64_MAX
+
+
+def _guess_message(what: str, body: bytes) -> str:
+    excerpt = body[:_EXCERPT_BYTES].decode("utf-8", "replace").strip()
+    return f"{what}: {excerpt}" if excerpt else what

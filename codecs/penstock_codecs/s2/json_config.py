@@ -1,0 +1,193 @@
+"""Basins and streams as JSON, a server's side: requests of S2's control plane and their answers.
+
+In a configuration a field that is absent or null is "not said here"; in a patch absent keeps and null resets.
+Answers say everything. At-rest ciphers and locations are refused, never pretended (S2 fact sheet, 1.3 and 5.5).
+
+Requests raise OperationFailed: BAD_JSON for what is not of the shape, INVALID for a value that cannot be had.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Page
+from penstock_codecs.s2.config_shapes import (
+    EPOCH,
+    MS,
+    basin_config_decoder,
+    create_basin_decoder,
+    create_stream_decoder,
+    ensure_basin_decoder,
+    refuse_location,
+    stream_config_decoder,
+    stream_config_or_null_decoder,
+    to_basin_config,
+    to_basin_patch,
+    to_stream_config,
+    to_stream_patch,
+)
+from penstock_codecs.s2.json_values import decode_request
+from penstock_codecs.s2.names import invalid_header, validate_basin_name, validate_stream_name
+from penstock_codecs.streams import (
+    BasinConfig,
+    BasinConfigPatch,
+    BasinInfo,
+    Retention,
+    StreamConfig,
+    StreamConfigPatch,
+    StreamInfo,
+)
+
+__all__ = [
+    "decode_basin_patch",
+    "decode_create_basin",
+    "decode_create_stream",
+    "decode_ensure_basin",
+    "decode_ensure_stream",
+    "decode_stream_config_header",
+    "decode_stream_patch",
+    "encode_basin_config",
+    "encode_basin_info",
+    "encode_basin_page",
+    "encode_stream_config",
+    "encode_stream_info",
+    "encode_stream_page",
+]
+
+# ---- requests, as a server takes them --------------------------------------------------------------------------
+
+
+def decode_create_basin(body: bytes) -> tuple[str, BasinConfig]:
+    """`{"basin", "config"?, "location"?}`; a bad name is BAD_JSON."""
+    given = decode_request(create_basin_decoder, body)
+    refuse_location(given.location)
+    return validate_basin_name(given.basin, FailureCode.BAD_JSON), to_basin_config(given.config)
+
+
+def decode_ensure_basin(body: bytes) -> BasinConfig:
+    """`{"config"?, "location"?}`, or nothing at all for the defaults."""
+    given = decode_request(ensure_basin_decoder, body) if body else None
+    if given is None:
+        return BasinConfig()
+    refuse_location(given.location)
+    return to_basin_config(given.config)
+
+
+def decode_basin_patch(body: bytes) -> BasinConfigPatch:
+    """The body of PATCH on a basin."""
+    return to_basin_patch(decode_request(basin_config_decoder, body))
+
+
+def decode_create_stream(body: bytes, basin: str) -> tuple[StreamRef, StreamConfig]:
+    """`{"stream", "config"?}` for a stream of this basin; a bad name is BAD_JSON."""
+    given = decode_request(create_stream_decoder, body)
+    name = validate_stream_name(given.stream, FailureCode.BAD_JSON)
+    return StreamRef(basin, name), to_stream_config(given.config)
+
+
+def decode_ensure_stream(body: bytes) -> StreamConfig:
+    """A configuration without wrapper, or nothing at all for the defaults."""
+    return to_stream_config(decode_request(stream_config_or_null_decoder, body) if body else None)
+
+
+def decode_stream_patch(body: bytes) -> StreamConfigPatch:
+    """The body of PATCH on a stream."""
+    return to_stream_patch(decode_request(stream_config_decoder, body))
+
+
+def decode_stream_config_header(value: str) -> StreamConfig:
+    """Header `s2-stream-config`, as latin-1 text: compact JSON. Raises BAD_HEADER for anything unusable (1.5)."""
+    try:
+        return to_stream_config(decode_request(stream_config_decoder, value.encode("latin-1", "replace")))
+    except OperationFailed as error:
+        raise invalid_header("s2-stream-config", error.failure.message) from None
+
+
+# ---- answers, as a server gives them -----------------------------------------------------------------------------
+
+
+def encode_stream_config(config: StreamConfig) -> bytes:
+    """A configuration; of a layer, what it does not say is null. Also the body of PUT on a stream."""
+    return orjson.dumps(_spell_stream_config(config))
+
+
+def encode_basin_config(config: BasinConfig) -> bytes:
+    """A basin's configuration; a default layer that says nothing is null."""
+    return orjson.dumps(_spell_basin_config(config))
+
+
+def encode_basin_info(info: BasinInfo) -> bytes:
+    """One basin, as create and ensure answer."""
+    return orjson.dumps(_spell_basin_info(info))
+
+
+def encode_stream_info(info: StreamInfo) -> bytes:
+    """One stream, as create and ensure answer."""
+    return orjson.dumps(_spell_stream_info(info))
+
+
+def encode_basin_page(page: Page[BasinInfo]) -> bytes:
+    """A listing of basins."""
+    return orjson.dumps({"basins": [_spell_basin_info(info) for info in page.items], "has_more": page.has_more})
+
+
+def encode_stream_page(page: Page[StreamInfo]) -> bytes:
+    """A listing of streams."""
+    return orjson.dumps({"streams": [_spell_stream_info(info) for info in page.items], "has_more": page.has_more})
+
+
+def _spell_stream_config(config: StreamConfig) -> dict[str, Any]:
+    mode, uncapped, min_age = config.timestamping_mode, config.timestamping_uncapped, config.delete_on_empty_seconds
+    said = mode is not None or uncapped is not None
+    return {
+        "storage_class": config.storage_class,
+        "retention_policy": _spell_retention(config.retention),
+        "timestamping": {"mode": mode and mode.value, "uncapped": uncapped} if said else None,
+        "delete_on_empty": None if min_age is None else {"min_age_secs": min_age},
+    }
+
+
+def _spell_retention(retention: Retention | None) -> dict[str, Any] | None:
+    if retention is None:
+        return None
+    return {"infinite": {}} if retention.age_seconds is None else {"age": retention.age_seconds}
+
+
+def _spell_basin_config(config: BasinConfig) -> dict[str, Any]:
+    layer = config.default_stream_config
+    return {
+        "default_stream_config": None if layer == StreamConfig() else _spell_stream_config(layer),
+        "stream_cipher": None,
+        "create_stream_on_append": config.create_stream_on_append,
+        "create_stream_on_read": config.create_stream_on_read,
+    }
+
+
+def _spell_basin_info(info: BasinInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "location": None,
+        "created_at": _spell_time(info.created_at),
+        "deleted_at": _spell_time(info.deleted_at),
+        "state": "active" if info.deleted_at is None else "deleting",
+    }
+
+
+def _spell_stream_info(info: StreamInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "created_at": _spell_time(info.created_at),
+        "deleted_at": _spell_time(info.deleted_at),
+        "cipher": None,
+    }
+
+
+def _spell_time(ms: int | None) -> str | None:
+    """RFC 3339 with milliseconds and Z."""
+    if ms is None:
+        return None
+    return (EPOCH + ms * MS).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,121 @@
+"""Names and tokens of the S2 API, and the path segments that carry them (S2 fact sheet, 1.1 and 1.4).
+
+The same bad name is a different error depending on where it stood, so every validation takes `where`: BAD_PATH,
+BAD_HEADER, BAD_QUERY or BAD_JSON (INVALID for protobuf). All raise OperationFailed with that code.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.limits import (
+    S2_MAX_BASIN_NAME,
+    S2_MAX_FENCING_TOKEN,
+    S2_MAX_REQUEST_TOKEN,
+    S2_MAX_STREAM_NAME,
+    S2_MIN_BASIN_NAME,
+)
+
+__all__ = [
+    "decode_path_segment",
+    "encode_path_segment",
+    "invalid_header",
+    "validate_basin_name",
+    "validate_fencing_token",
+    "validate_request_token",
+    "validate_stream_name",
+]
+
+_BASIN: Final = re.compile(r"[a-z0-9][a-z0-9-]*[a-z0-9]")
+_STRAY_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_RESERVED_STREAM_NAMES: Final = {".", ".."}
+
+
+def invalid_header(name: str, why: str) -> OperationFailed:
+    """BAD_HEADER in the words of the S2 API (fact sheet, section 6)."""
+    return fail(FailureCode.BAD_HEADER, f"Invalid header `{name}`: {why}")
+
+
+def validate_basin_name(name: str, where: FailureCode) -> str:
+    """`name` if it can name a basin: 8 to 48 characters of `a-z 0-9 -`, first and last not a hyphen."""
+    if not S2_MIN_BASIN_NAME <= len(name) <= S2_MAX_BASIN_NAME:
+        why = f"basin name must be {S2_MIN_BASIN_NAME} to {S2_MAX_BASIN_NAME} characters, not {len(name)}"
+    elif not _BASIN.fullmatch(name):
+        why = "basin name must comprise lowercase letters, numbers and hyphens, and not begin or end with a hyphen"
+    else:
+        return name
+    raise _refusal(where, "s2-basin", why)
+
+
+def validate_stream_name(name: str, where: FailureCode) -> str:
+    """`name` if it can name a stream: 1 to 512 bytes of UTF-8, no NUL, not `.` or `..`."""
+    size = _utf8_length(name)
+    if size is None:
+        why = "stream name must be valid Unicode"
+    elif not 1 <= size <= S2_MAX_STREAM_NAME:
+        why = f"stream name must be 1 to {S2_MAX_STREAM_NAME} bytes, not {size}"
+    elif "\0" in name:
+        why = "stream name must not contain NUL"
+    elif name in _RESERVED_STREAM_NAMES:
+        why = f"stream name must not be `{name}`"
+    else:
+        return name
+    raise _refusal(where, "s2-stream", why)
+
+
+def validate_fencing_token(token: str, where: FailureCode) -> str:
+    """`token` if it can be a fencing token: up to 36 bytes of UTF-8; the empty one is a real value."""
+    return _validate_token(token, "fencing token", S2_MAX_FENCING_TOKEN, where, "s2-fencing-token")
+
+
+def validate_request_token(token: str, where: FailureCode = FailureCode.BAD_HEADER) -> str:
+    """`token` if it can be a request token: up to 36 bytes of UTF-8."""
+    return _validate_token(token, "request token", S2_MAX_REQUEST_TOKEN, where, "s2-request-token")
+
+
+def _validate_token(token: str, what: str, limit: int, where: FailureCode, header: str) -> str:
+    size = _utf8_length(token)
+    if size is None:
+        raise _refusal(where, header, f"{what} must be valid Unicode")
+    if size > limit:
+        raise _refusal(where, header, f"{what} must not exceed {limit} bytes, not {size}")
+    return token
+
+
+def _refusal(where: FailureCode, header: str, why: str) -> OperationFailed:
+    return invalid_header(header, why) if where is FailureCode.BAD_HEADER else fail(where, why)
+
+
+def _utf8_length(text: str) -> int | None:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return None
+
+
+# ---- path segments -------------------------------------------------------------------------------------------
+
+
+def decode_path_segment(segment: str) -> str:
+    """One percent-decoded path segment.
+
+    Raw bytes above 127 (HTTP/2 may bring them, as latin-1 text) count as UTF-8. Raises BAD_PATH for a `%` that is
+    not followed by two hexadecimal digits and for what is not UTF-8.
+    """
+    if segment.isascii() and "%" not in segment:
+        return segment
+    stray = _STRAY_PERCENT.search(segment)
+    if stray is not None:
+        raise fail(FailureCode.BAD_PATH, f"malformed percent-encoding in path segment at {stray.start()}")
+    try:
+        return unquote_to_bytes(segment.encode("latin-1")).decode()
+    except UnicodeError:
+        raise fail(FailureCode.BAD_PATH, "path segment is not valid UTF-8 after percent-decoding") from None
+
+
+def encode_path_segment(name: str) -> str:
+    """`name` as one path segment: everything but unreserved characters (RFC 3986, 2.3) is percent-encoded."""
+    return quote(name, safe="")

@@ -1,0 +1,216 @@
+"""Records as protobuf bytes, from whole columns: byte for byte what the protobuf library writes, several times faster.
+
+One list of pieces is filled column by column with slice assignment, from tables and from caches keyed by body
+length, and joined once. In us per record of CPU time, against the library's `records.add(...)`, 1000 records of
+1000 B: appends 0.10 against 0.73, sequenced records 0.22 against 0.71. `bench/micro_s2_protobuf.py` measures it again.
+
+Batches that are not uniform (headers, numbers whose varints differ in width, zeros that proto3 omits) are
+written record by record, at about the library's cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Final, TypeVar
+
+from penstock_codecs.model import Headers
+
+__all__ = ["append_records", "bare_append_sizes", "field", "sequenced_records", "varint", "varint_width"]
+
+T = TypeVar("T")
+
+_RECORDS = b"\x0a"  # field 1 of AppendInput and of ReadBatch, length-delimited
+_FIRST_NUMBER = b"\x08"  # field 1, varint: AppendRecord.timestamp, SequencedRecord.seq_num
+_TIMESTAMP = b"\x10"  # field 2, varint: SequencedRecord.timestamp
+_APPEND_HEADERS, _APPEND_BODY = b"\x12", b"\x1a"  # fields 2 and 3 of AppendRecord
+_NAME, _VALUE = b"\x0a", b"\x12"  # fields 1 and 2 of Header
+_SEQUENCED_HEADERS, _SEQUENCED_BODY = b"\x1a", b"\x22"  # fields 3 and 4 of SequencedRecord
+
+_TABLE_BITS: Final = 14
+_MASK: Final = (1 << _TABLE_BITS) - 1
+_WHOLE = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << _TABLE_BITS)]
+"""The varints of all numbers of up to 14 bits."""
+_CONTINUED = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << _TABLE_BITS)]
+"""The first two bytes of the varints of larger numbers, by their low 14 bits."""
+
+
+def varint(number: int) -> bytes:
+    """The shortest varint of a number from 0 to 2^64-1."""
+    if number <= _MASK:
+        return _WHOLE[number]
+    return _CONTINUED[number & _MASK] + varint(number >> _TABLE_BITS)
+
+
+def varint_width(number: int) -> int:
+    """How many bytes `varint(number)` has."""
+    return (number.bit_length() + 6) // 7 or 1
+
+
+def field(tag: bytes, content: bytes) -> bytes:
+    """A length-delimited field; also where it is empty."""
+    return tag + varint(len(content)) + content
+
+
+class LengthCache(dict[int, T]):
+    """`make(length)`, remembered for the lengths of bodies seen lately; at most 4096 of them."""
+
+    _MOST: Final = 4096
+
+    def __init__(self, make: Callable[[int], T]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, length: int) -> T:
+        if len(self) >= self._MOST:
+            self.clear()
+        made = self[length] = self._make(length)
+        return made
+
+
+def append_records(
+    bodies: Sequence[bytes], headers: Mapping[int, Headers], timestamps: Sequence[int | None] | None
+) -> bytes:
+    """The `records` field of an AppendInput."""
+    if headers or (timestamps is not None and None in timestamps):
+        return _append_records_one_by_one(bodies, headers, timestamps)
+    if timestamps is None or not bodies:
+        return _bare_append_records(bodies)
+    given: Sequence[int] = timestamps  # type: ignore[assignment]  # no None is in it
+    low, high = min(given), max(given)
+    width = varint_width(high)
+    if varint_width(low) != width:
+        return _append_records_one_by_one(bodies, headers, timestamps)
+    numbers, rest = _varints(given, low, high)
+    return _uniform_records(1 + width, numbers, rest, _APPEND_BODY, bodies)
+
+
+def sequenced_records(
+    seq_nums: Sequence[int], timestamps: Sequence[int], bodies: Sequence[bytes], headers: Mapping[int, Headers]
+) -> bytes:
+    """The `records` field of a ReadBatch."""
+    if not bodies:
+        return b""
+    low, high, early, late = min(seq_nums), max(seq_nums), min(timestamps), max(timestamps)
+    width, time_width = varint_width(high), varint_width(late)
+    even = varint_width(low) == width and varint_width(early) == time_width
+    if headers or not even or not low or not early:
+        return _sequenced_records_one_by_one(seq_nums, timestamps, bodies, headers)
+    numbers, rest = _varints(seq_nums, low, high)
+    rest += _TIMESTAMP
+    if early == late:
+        middle: bytes | list[bytes] = rest + varint(late)
+    else:
+        times, time_rest = _varints(timestamps, early, late)
+        middle = [rest + time + time_rest for time in times]
+    return _uniform_records(2 + width + time_width, numbers, middle, _SEQUENCED_BODY, bodies)
+
+
+def _varints(numbers: Sequence[int], low: int, high: int) -> tuple[list[bytes], bytes]:
+    """Varints of one width of numbers from `low` to `high`: what differs, and the rest that they have in common."""
+    block = low >> _TABLE_BITS
+    if high >> _TABLE_BITS != block:
+        return list(map(varint, numbers)), b""
+    table, rest = (_CONTINUED, varint(block)) if block else (_WHOLE, b"")
+    if isinstance(numbers, range) and numbers.step == 1:
+        return table[low & _MASK : (high & _MASK) + 1], rest
+    return [table[number & _MASK] for number in numbers], rest
+
+
+def _omittable_head(tag: bytes, length: int) -> bytes:
+    """What stands before `length` bytes; nothing before none, because proto3 omits empty bytes."""
+    return tag + varint(length) if length else b""
+
+
+@cache
+def _omittable_heads(tag: bytes) -> LengthCache[bytes]:
+    return LengthCache(lambda length: _omittable_head(tag, length))
+
+
+@cache
+def _heads(tag: bytes) -> LengthCache[bytes]:
+    return LengthCache(lambda length: tag + varint(length))
+
+
+def _bare_append_head(length: int) -> bytes:
+    body = _omittable_head(_APPEND_BODY, length)
+    return _RECORDS + varint(len(body) + length) + body
+
+
+_bare_append_heads = LengthCache(_bare_append_head)
+bare_append_sizes: Final = LengthCache(lambda length: len(_bare_append_head(length)) + length)
+"""By body length: how many bytes an AppendRecord without timestamp and headers takes in an AppendInput."""
+
+
+@cache
+def _record_heads(width: int) -> LengthCache[bytes]:
+    """By body length: the head of a record whose numbers take `width` bytes, with the tag of the first number."""
+    body = _omittable_heads(_SEQUENCED_BODY)  # both tags are one byte, and only the size counts
+    return LengthCache(lambda length: _RECORDS + varint(width + len(body[length]) + length) + _FIRST_NUMBER)
+
+
+def _bare_append_records(bodies: Sequence[bytes]) -> bytes:
+    pieces: list[bytes] = [b""] * (2 * len(bodies))
+    pieces[0::2] = map(_bare_append_heads.__getitem__, map(len, bodies))
+    pieces[1::2] = bodies
+    return b"".join(pieces)
+
+
+def _uniform_records(
+    width: int, numbers: Sequence[bytes], middle: bytes | Sequence[bytes], body_tag: bytes, bodies: Sequence[bytes]
+) -> bytes:
+    """Records without headers whose numbers, with their tags, all take `width` bytes.
+
+    `numbers` are the first number's varints or their beginnings; `middle` is what follows up to the body's tag.
+    """
+    lengths = list(map(len, bodies))
+    pieces: list[bytes] = [middle if isinstance(middle, bytes) else b""] * (5 * len(bodies))
+    pieces[0::5] = map(_record_heads(width).__getitem__, lengths)
+    pieces[1::5] = numbers
+    if not isinstance(middle, bytes):
+        pieces[2::5] = middle
+    pieces[3::5] = map(_omittable_heads(body_tag).__getitem__, lengths)
+    pieces[4::5] = bodies
+    return b"".join(pieces)
+
+
+def _append_records_one_by_one(
+    bodies: Sequence[bytes], headers: Mapping[int, Headers], timestamps: Sequence[int | None] | None
+) -> bytes:
+    record_heads, body_heads = _heads(_RECORDS), _omittable_heads(_APPEND_BODY)
+    pieces: list[bytes] = []
+    for index, body in enumerate(bodies):
+        timestamp = None if timestamps is None else timestamps[index]
+        fields = b"" if timestamp is None else _FIRST_NUMBER + varint(timestamp)
+        if index in headers:
+            fields += _header_fields(_APPEND_HEADERS, headers[index])
+        fields += body_heads[len(body)]
+        pieces += (record_heads[len(fields) + len(body)], fields, body)
+    return b"".join(pieces)
+
+
+def _sequenced_records_one_by_one(
+    seq_nums: Sequence[int], timestamps: Sequence[int], bodies: Sequence[bytes], headers: Mapping[int, Headers]
+) -> bytes:
+    record_heads, body_heads = _heads(_RECORDS), _omittable_heads(_SEQUENCED_BODY)
+    pieces: list[bytes] = []
+    for index, (seq_num, timestamp, body) in enumerate(zip(seq_nums, timestamps, bodies, strict=True)):
+        fields = _FIRST_NUMBER + varint(seq_num) if seq_num else b""
+        if timestamp:
+            fields += _TIMESTAMP + varint(timestamp)
+        if index in headers:
+            fields += _header_fields(_SEQUENCED_HEADERS, headers[index])
+        fields += body_heads[len(body)]
+        pieces += (record_heads[len(fields) + len(body)], fields, body)
+    return b"".join(pieces)
+
+
+def _header_fields(tag: bytes, headers: Headers) -> bytes:
+    pieces: list[bytes] = []  # joined once: a record may have a third of a million headers
+    for name, value in headers:
+        content = _names[len(name)] + name + _values[len(value)] + value
+        pieces += (tag, _lengths[len(content)], content)
+    return b"".join(pieces)
+
+
+_names, _values, _lengths = _omittable_heads(_NAME), _omittable_heads(_VALUE), LengthCache(varint)

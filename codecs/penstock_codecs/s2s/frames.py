@@ -1,0 +1,182 @@
+"""S2S frames: a length, a flag byte, a payload (S2 fact sheet, 2.1).
+
+0..2  length of what follows, 24 bits, big-endian
+3     flags: 0x80 terminal, 0x60 compression, 0x10 reconnect advised; the rest is reserved
+4..   a protobuf message, maybe compressed; in a terminal frame an HTTP status (16 bits) and a JSON body
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from penstock_codecs.compression import Compression, DecompressionError, compress, decompress
+from penstock_codecs.failures import LocalProtocolError
+from penstock_codecs.limits import S2S_COMPRESSION_THRESHOLD, S2S_MAX_FRAME_LENGTH, S2S_MAX_PAYLOAD
+
+__all__ = [
+    "MAX_HELD",
+    "Frame",
+    "FrameError",
+    "FrameReader",
+    "Terminal",
+    "choose_compression",
+    "compress_payload",
+    "encode_frame",
+    "encode_terminal",
+]
+
+_LENGTH_BYTES: Final = 3
+_HEAD_BYTES: Final = 4
+_TERMINAL: Final = 0x80
+_COMPRESSION_SHIFT: Final = 5
+_COMPRESSION_MASK: Final = 3
+_RECONNECT_ADVISED: Final = 0x10
+_REFUSED: Final = re.compile(r"\s*q=0(\.0*)?\s*")
+_head: Final = Struct(">I").pack
+_COMPRESSIONS: Final = {compression.value: compression for compression in Compression}
+
+MAX_HELD: Final = _LENGTH_BYTES + S2S_MAX_FRAME_LENGTH
+"""The most bytes that a FrameReader holds once all frames have been taken out of it."""
+
+
+class Frame(NamedTuple):
+    """A regular frame. `payload` is the decompressed message; it may be a view of the reader's buffer."""
+
+    payload: bytes | memoryview
+    reconnect_advised: bool
+
+
+class Terminal(NamedTuple):
+    """A terminal frame: nothing follows it."""
+
+    status: int
+    body: bytes
+
+
+class FrameError(Exception):
+    """The bytes are not S2S frames; the text is the S2 server's own where it has one."""
+
+
+def choose_compression(accepted: Iterable[str]) -> Compression:
+    """What a server compresses its frames with, by all values of a request's Accept-Encoding (fact sheet, 2.1).
+
+    zstd wins, then gzip; weights are ignored, but for 0, which refuses (RFC 9110, 12.4.2).
+    """
+    codings = set()
+    for value in accepted:
+        coding, _, weight = value.lower().partition(";")
+        if not _REFUSED.fullmatch(weight):
+            codings.add(coding.strip())
+    if "zstd" in codings:
+        return Compression.ZSTD
+    return Compression.GZIP if "gzip" in codings else Compression.NONE
+
+
+def compress_payload(compression: Compression, payload: bytes) -> tuple[Compression, bytes]:
+    """How to send `payload`: compressed if that is wanted and it is large enough and shrinks, else as it is."""
+    if compression is Compression.NONE or len(payload) < S2S_COMPRESSION_THRESHOLD:
+        return Compression.NONE, payload
+    compressed = compress(compression, payload)
+    return (compression, compressed) if len(compressed) < len(payload) else (Compression.NONE, payload)
+
+
+def encode_frame(
+    payload: Sequence[bytes], compression: Compression = Compression.NONE, *, reconnect_advised: bool = False
+) -> list[bytes]:
+    """A regular frame of a payload that is given in pieces, compressed already as `compression` says.
+
+    Raises LocalProtocolError for more than 2 MiB - 1 bytes.
+    """
+    size = sum(map(len, payload))
+    if size > S2S_MAX_PAYLOAD:
+        raise LocalProtocolError(f"S2S payload has {size} bytes, at most {S2S_MAX_PAYLOAD} fit into a frame")
+    flags = compression.value << _COMPRESSION_SHIFT | (_RECONNECT_ADVISED if reconnect_advised else 0)
+    return [_head(size + 1 << 8 | flags), *payload]
+
+
+def encode_terminal(status: int, body: bytes) -> list[bytes]:
+    """A terminal frame: `status` is an HTTP status, `body` the JSON that an HTTP answer would carry."""
+    return [_head(len(body) + 3 << 8 | _TERMINAL), status.to_bytes(2, "big"), body]
+
+
+class FrameReader:
+    """Bytes in, frames out, one at a time.
+
+    A whole frame is read where it lies; the beginning of one is copied once into a growing buffer, so that neither
+    many frames in one piece nor one frame in many pieces costs more than its bytes.
+    """
+
+    def __init__(self) -> None:
+        self._buffer: bytes | bytearray = b""
+        self._at = 0
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Take more bytes."""
+        if self.held == 0:
+            self._buffer, self._at = bytes(data), 0
+            return
+        if self._at or isinstance(self._buffer, bytes):
+            # Views of frames taken out may still be about, so a buffer that has lent any is left alone.
+            self._buffer, self._at = bytearray(memoryview(self._buffer)[self._at :]), 0
+        self._buffer += data
+
+    @property
+    def held(self) -> int:
+        """Bytes that have not been given out in a frame."""
+        return len(self._buffer) - self._at
+
+    def clear(self) -> None:
+        """Forget what is held."""
+        self._buffer, self._at = b"", 0
+
+    def next(self) -> Frame | Terminal | None:
+        """The next frame, or None where it is not complete.
+
+        Raises FrameError as soon as it is clear that no frame will come of these bytes.
+        """
+        at = self._at
+        held = len(self._buffer) - at
+        if held < _LENGTH_BYTES:
+            return None
+        length = int.from_bytes(self._buffer[at : at + _LENGTH_BYTES], "big")
+        if length > S2S_MAX_FRAME_LENGTH:
+            raise FrameError("frame exceeds decode limit")
+        if length == 0:
+            raise FrameError("empty frame payload")
+        if held < _LENGTH_BYTES + length:
+            return None
+        end = at + _LENGTH_BYTES + length
+        flags = self._buffer[at + _LENGTH_BYTES]
+        content = memoryview(self._buffer)[at + _HEAD_BYTES : end]
+        if end == len(self._buffer):
+            self.clear()
+        else:
+            self._at = end
+        return _terminal(content) if flags & _TERMINAL else _regular(flags, content)
+
+    def end(self) -> None:
+        """The peer has finished. Raises FrameError where that cuts a frame short."""
+        if self.held:
+            raise FrameError("bytes remaining on stream")
+
+
+def _terminal(content: memoryview) -> Terminal:
+    if len(content) < 2:
+        raise FrameError("terminal frame has no status")
+    return Terminal(int.from_bytes(content[:2], "big"), bytes(content[2:]))
+
+
+def _regular(flags: int, content: memoryview) -> Frame:
+    compression = _COMPRESSIONS.get(flags >> _COMPRESSION_SHIFT & _COMPRESSION_MASK)
+    if compression is None:
+        raise FrameError("unknown compression algorithm")
+    payload: bytes | memoryview = content
+    if compression is not Compression.NONE:
+        try:
+            payload = decompress(compression, content, S2S_MAX_PAYLOAD)
+        except DecompressionError as error:
+            raise FrameError(str(error)) from None
+    return Frame(payload, bool(flags & _RECONNECT_ADVISED))

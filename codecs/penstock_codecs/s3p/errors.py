@@ -1,0 +1,66 @@
+"""S3P's words for failures, and text that is safe inside an error line (S3P 0.2.0, section 9)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from penstock_codecs.failures import Failure, FailureCode
+from penstock_codecs.s3p.events import ErrorReply
+
+__all__ = ["Fault", "error_reply", "failure_of", "one_line", "printable"]
+
+MAX_SHOWN: Final = 64
+"""Most bytes of a name or value that an error message shows."""
+
+_CODES: Final[dict[FailureCode, str]] = {
+    FailureCode.BAD_FORMAT: "ERR_BAD_FORMAT",
+    FailureCode.LIMIT_EXCEEDED: "ERR_LIMITS",
+    FailureCode.RESOURCE_ALREADY_EXISTS: "ERR_STREAM_EXISTS",
+    FailureCode.STREAM_NOT_FOUND: "ERR_UNKNOWN_STREAM",
+    FailureCode.NON_MONOTONIC_TIMESTAMP: "ERR_NON_MONOTONIC_ID",
+    # Below here: not in the specification, which leaves codes open. All of them are recoverable.
+    FailureCode.BASIN_NOT_FOUND: "ERR_UNKNOWN_STREAM",
+    FailureCode.CLIENT_HANGUP: "ERR_UNAVAILABLE",
+    FailureCode.HOT_SERVER: "ERR_UNAVAILABLE",
+    FailureCode.SERVER_DRAINING: "ERR_UNAVAILABLE",
+    FailureCode.OTHER: "ERR_INTERNAL",
+}
+_FAILURES: Final[dict[str, FailureCode]] = {"ERR_" + code.name: code for code in FailureCode} | {
+    spelled: code for code, spelled in reversed(_CODES.items()) if code is not FailureCode.BASIN_NOT_FOUND
+}
+_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
+
+
+class Fault(Exception):
+    """The peer's bytes break the protocol: what is wrong, and at which byte of what it sent."""
+
+    def __init__(self, code: FailureCode, message: str, at: int) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.at = at
+
+
+def printable(data: bytes) -> str:
+    """Bytes from the peer as ASCII for a message: escaped like a Python literal, at most 64 bytes of them."""
+    shown = repr(data[:MAX_SHOWN])[2:-1]
+    return shown if len(data) <= MAX_SHOWN else f"{shown}..."
+
+
+def one_line(text: str) -> str:
+    """`text` with everything that is not printable ASCII escaped, so that it cannot end an error line early."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def error_reply(failure: Failure) -> ErrorReply:
+    """A failure in S3P's words; codes that the specification lacks are spelled `ERR_` and their name."""
+    return ErrorReply(_CODES.get(failure.code, f"ERR_{failure.code.name}"), one_line(failure.message))
+
+
+def failure_of(reply: ErrorReply) -> Failure:
+    """What an error reply from a server means; an unknown code becomes OTHER and stays in the message."""
+    code = _FAILURES.get(reply.code)
+    if code is None:
+        return Failure(FailureCode.OTHER, f"{reply.code} {reply.message}")
+    return Failure(code, reply.message)

@@ -1,0 +1,135 @@
+"""What an S3P conversation says: five commands and four replies (S3P 0.2.0, sections 8 and 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock_codecs.model import RecordId
+
+__all__ = [
+    "AppendRecords",
+    "AppendedId",
+    "Command",
+    "Create",
+    "Delete",
+    "ErrorReply",
+    "Ok",
+    "ReadRecords",
+    "Records",
+    "Reply",
+    "TrimRecords",
+    "reply_type",
+]
+
+FIRST_ID: Final = RecordId(0, 0)
+FATAL_CODES: Final = frozenset({"ERR_BAD_FORMAT", "ERR_LIMITS"})
+
+
+@dataclass(slots=True)
+class Create:
+    """`CREATE` (8.1): a new stream. Names are any bytes."""
+
+    name: bytes
+
+
+@dataclass(slots=True)
+class AppendRecords:
+    """`APPEND` (8.2): at least one record, none of them empty; `ms` is option ID, the timestamp of all of them."""
+
+    name: bytes
+    bodies: list[bytes]
+    ms: int | None = None
+
+
+@dataclass(slots=True)
+class ReadRecords:
+    """`READ` (8.3): at most `count` records from `min_id` on, waiting up to `block_ms` ms for the first.
+
+    A server hears its own default where the client gave no COUNT; a client that leaves `count` None sends none.
+    """
+
+    name: bytes
+    count: int | None = None
+    block_ms: int = 0
+    min_id: RecordId = FIRST_ID
+
+
+@dataclass(slots=True)
+class TrimRecords:
+    """`TRIM` (8.4): remove the records before `min_id`."""
+
+    name: bytes
+    min_id: RecordId
+
+
+@dataclass(slots=True)
+class Delete:
+    """`DELETE` (8.5): remove the stream and its records."""
+
+    name: bytes
+
+
+Command = Create | AppendRecords | ReadRecords | TrimRecords | Delete
+
+
+@dataclass(slots=True)
+class Ok:
+    """`+OK`."""
+
+
+@dataclass(slots=True)
+class AppendedId:
+    """The identifier of an append's last record."""
+
+    record_id: RecordId
+
+
+@dataclass(slots=True)
+class Records:
+    """What a READ found, column by column: identifiers `<timestamp>-<seq>` and bodies; may be empty."""
+
+    timestamps: Sequence[int]
+    seqs: Sequence[int]
+    bodies: list[bytes]
+
+    @classmethod
+    def of(cls, records: Iterable[tuple[RecordId, bytes]]) -> Records:
+        """From (identifier, body) pairs."""
+        pairs = list(records)
+        return cls([i.ms for i, _ in pairs], [i.seq for i, _ in pairs], [body for _, body in pairs])
+
+    def pairs(self) -> list[tuple[RecordId, bytes]]:
+        """As (identifier, body) pairs, for people and tests."""
+        ids = map(RecordId, self.timestamps, self.seqs)
+        return list(zip(ids, self.bodies, strict=True))
+
+
+@dataclass(slots=True)
+class ErrorReply:
+    """`-CODE message` (section 9): `code` of capitals, digits and `_`, the message in one line."""
+
+    code: str
+    message: str
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the server closes the connection after it (section 9, "unrecoverable")."""
+        return self.code in FATAL_CODES
+
+
+Reply = Ok | AppendedId | Records | ErrorReply
+
+_REPLIES: Final[dict[type, type]] = {
+    Create: Ok,  # 8.1
+    AppendRecords: AppendedId,  # 8.2
+    ReadRecords: Records,  # 8.3
+    TrimRecords: Ok,  # 8.4
+    Delete: Ok,  # 8.5
+}
+
+
+def reply_type(command: Command) -> type:
+    """The reply that says that `command` succeeded; any command may be answered by an ErrorReply instead."""
+    return _REPLIES[type(command)]

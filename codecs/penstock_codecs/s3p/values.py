@@ -1,0 +1,53 @@
+"""Values that S3P spells in decimal digits: identifiers, and the values of options (S3P 0.2.0, sections 5 and 8)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from penstock_codecs.model import U64_MAX, RecordId
+
+__all__ = ["parse_id", "parse_integer", "parse_ms", "spell_id"]
+
+_ID: Final = re.compile(rb"([0-9]+)-([0-9]+)")
+_INTEGER: Final = re.compile(rb"(-?)([0-9]+)")
+_ENOUGH_DIGITS: Final = 21
+"""More than any number that is used here has, leading zeros aside. Python refuses to convert more than 4,300."""
+
+
+def parse_id(text: bytes) -> RecordId | None:
+    """`<ms>-<seq>`, both unsigned 64-bit; leading zeros are taken (S3P fact sheet 3, item 18). None = malformed."""
+    found = _ID.fullmatch(text)
+    if found is None:
+        return None
+    ms, seq = _number(found[1]), _number(found[2])
+    return RecordId(ms, seq) if ms <= U64_MAX and seq <= U64_MAX else None
+
+
+def parse_ms(text: bytes) -> int | None:
+    """`<ms>` alone, unsigned 64-bit, as in option ID. None = malformed."""
+    if not text.isdigit():
+        return None
+    value = _number(text)
+    return value if value <= U64_MAX else None
+
+
+def parse_integer(text: bytes) -> int | None:
+    """An integer of any size, which may be negative, as in COUNT and BLOCK (item 28). None = malformed.
+
+    What lies outside the unsigned 64-bit range is only known to do so.
+    """
+    found = _INTEGER.fullmatch(text)
+    if found is None:
+        return None
+    return -_number(found[2]) if found[1] else _number(found[2])
+
+
+def _number(digits: bytes) -> int:
+    """Their value; where it has more than 64 bits, some other value that has."""
+    return int(digits.lstrip(b"0")[:_ENOUGH_DIGITS] or b"0")
+
+
+def spell_id(record_id: RecordId) -> bytes:
+    """The canonical spelling."""
+    return b"%d-%d" % record_id

@@ -1,0 +1,152 @@
+"""The content of a draft block, walked as it arrives (segment fact sheet, section 2, reading 6).
+
+A block may be announced at 2 GiB. It is delivered in pieces of whole events, so what is held is one piece and one
+event, and everything that is delivered is certain: what a peer may still take back (zero bytes that turn out to be
+padding) is only counted until EndAppendBlock says what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+from uuid import UUID
+
+from penstock_codecs.segment.draft import BeginAppendBlock, Event, Partial
+from penstock_codecs.segment.draft_order import DraftRequests, State
+from penstock_codecs.segment.events import EVENT_HEADER_BYTES
+from penstock_codecs.segment.frames import Fault, Frames
+from penstock_codecs.segment.layout import HEADER_BYTES, show
+
+__all__ = ["BlockData", "Pieces", "walk", "whole_events"]
+
+_TYPE_AND_LENGTH: Final = Struct(">Q")
+ZERO_WINDOW: Final = 4096
+"""Zero bytes are looked for so far ahead: 8 at a time, 1 GiB of padding would take 20 seconds."""
+_ZEROS: Final = bytes(65_536)
+"""Where so many come at once, they are compared and not copied."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BlockData:
+    """Whole Event messages of a draft block, all of which are to be stored; `offset` is their connection offset.
+
+    Where a piece ends does not depend on how the bytes arrived. A client says the content of a block the same way.
+    """
+
+    connection_id: UUID
+    offset: int
+    data: bytes
+
+    def __repr__(self) -> str:
+        return show(self)
+
+
+class Pieces:
+    """The events of one block, gathered until they make up a piece: it ends with the event that fills it."""
+
+    def __init__(self, full: int) -> None:
+        self._full = full
+        self._parts: list[bytes] = []
+        self._connection = UUID(int=0)
+        self._offset = 0
+        self.size = 0
+        """Bytes gathered."""
+
+    @property
+    def room(self) -> int:
+        """Bytes that are missing from a full piece."""
+        return self._full - self.size
+
+    def begin(self, begin: BeginAppendBlock) -> None:
+        """A block starts."""
+        self._connection = begin.connection_id
+        self._offset = begin.connection_offset
+
+    def add(self, events: bytes) -> Iterator[BlockData]:
+        """Whole events, of which only the last may fill the piece."""
+        self._parts.append(events)
+        self.size += len(events)
+        if self.size >= self._full:
+            yield from self.flush()
+
+    def empty_events(self, size: int) -> Iterator[BlockData]:
+        """So many bytes of empty events, which may be many pieces."""
+        while size:
+            step = min(size, -(-self.room // EVENT_HEADER_BYTES) * EVENT_HEADER_BYTES)
+            yield from self.add(bytes(step))
+            size -= step
+
+    def flush(self) -> Iterator[BlockData]:
+        """What is gathered, if anything."""
+        if self.size:
+            data = b"".join(self._parts)
+            piece = BlockData(self._connection, self._offset, data)
+            self._parts.clear()
+            self._offset += self.size
+            self.size = 0
+            yield piece
+
+
+def walk(frames: Frames, order: DraftRequests, pieces: Pieces) -> Iterator[BlockData | None]:
+    """What stands in a block, up to its end or a Partial; None where bytes are missing. Raises Fault, Violation."""
+    while order.state is State.BLOCK:
+        left = order.block.left
+        end = min(len(frames.data), frames.at + left)
+        size = whole_events(frames.data, frames.at, end, frames.at + pieces.room, frames.longest)
+        if size and order.block.zeros:
+            yield from pieces.empty_events(order.settle())
+        elif size:
+            order.events(size)
+            yield from pieces.add(frames.take(size))
+        elif frames.held < min(left, HEADER_BYTES):
+            yield None
+        elif zeros := leading_zeros(frames, left):
+            order.zeros(zeros)
+            frames.at += zeros
+        elif not _wait(frames, left):
+            return
+        else:
+            yield None
+
+
+def whole_events(data: bytes | bytearray, at: int, end: int, full: int, longest: int) -> int:
+    """Bytes of whole events, none empty or longer than `longest`, from `at` on: up to `end`, or the first that
+    reaches `full`.
+
+    Type and length are read as one number. Measured per event of 100 B: 0.13 us; decoding it as a message 3 us.
+    """
+    header = _TYPE_AND_LENGTH.unpack_from
+    start, last = at, end - HEADER_BYTES
+    while at <= last and at < full:
+        (length,) = header(data, at)
+        following = at + HEADER_BYTES + length
+        if not 0 < length <= longest or following > end:
+            break
+        at = following
+    return at - start
+
+
+def leading_zeros(frames: Frames, left: int) -> int:
+    """Zero bytes that come next: a whole number of empty events, or all that is left of the block."""
+    if left >= len(_ZEROS) and frames.data.startswith(_ZEROS, frames.at):
+        return len(_ZEROS)
+    end = min(frames.at + ZERO_WINDOW, len(frames.data), frames.at + left)
+    window = frames.data[frames.at : end]
+    zeros = len(window) - len(window.lstrip(b"\0"))
+    return zeros if zeros == left else zeros - zeros % EVENT_HEADER_BYTES
+
+
+def _wait(frames: Frames, left: int) -> bool:
+    """Whether the message that comes next, no whole event, is to be waited for; False: it is a Partial to be taken."""
+    if left < HEADER_BYTES:
+        raise Fault(f"{left} bytes at the end of a block are neither a message nor padding", frames.position)
+    head = frames.head()
+    assert head is not None, "the walk has seen its header"
+    cls, length = head
+    if cls not in (Event, Partial):
+        raise Fault(f"{cls.__name__} inside a block, which has {left} bytes left", frames.position)
+    if HEADER_BYTES + length > left:
+        raise Fault(f"{cls.__name__} of {length} bytes in a block, which has {left} bytes left", frames.position)
+    return frames.held < HEADER_BYTES + length

@@ -1,0 +1,186 @@
+"""One segment connection, sans-IO: `SegmentServer` hears requests and says replies, `SegmentClient` the reverse.
+
+What is legal when stands in two tables: `released_order.TRANSITIONS` and `draft_order.TRANSITIONS`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
+from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock_codecs.limits import SegmentLimits
+from penstock_codecs.segment import draft
+from penstock_codecs.segment.appends import Violation
+from penstock_codecs.segment.draft_order import DraftRequests
+from penstock_codecs.segment.frames import Fault, Frames
+from penstock_codecs.segment.hearing import DraftHearing, Heard, Hearing, ReleasedHearing, ReplyHearing
+from penstock_codecs.segment.layout import Dialect, Direction, Message
+from penstock_codecs.segment.released import Hello
+from penstock_codecs.segment.released_order import ReleasedRequests
+from penstock_codecs.segment.saying import DraftSaying, ReleasedSaying, ReplySaying, Said
+
+__all__ = ["DEFAULT_LIMITS", "SegmentClient", "SegmentServer"]
+
+DEFAULT_LIMITS: Final = SegmentLimits()
+_HELLO: Final = Hello.type_id.to_bytes(4, "big", signed=True)
+_TYPE_BYTES: Final = 4
+
+
+class _Conversation:
+    """What both roles have in common: bytes in, messages out, and how it ends."""
+
+    _gone: FailureCode  # what it means that the peer went away in the middle of something
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._hearing: Hearing | None = None
+        self._ended = False
+        self._failure: Failure | None = None
+
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
+        """Take bytes from the peer; b"" says that the peer has finished sending."""
+        if self._failure is not None or self._ended:
+            return
+        if data:
+            self._frames.receive(data)
+        else:
+            self._ended = True
+
+    def next_event(self) -> Heard | Pull:
+        """The next message, or NEED_DATA, or PAUSED once the peer has finished. Raises RemoteProtocolError."""
+        if self._failure is not None:
+            raise RemoteProtocolError(self._failure)
+        try:
+            event = self._next()
+        except Fault as fault:
+            raise self._broken(fault.code, f"{fault.text} (byte {fault.at})") from None
+        except Violation as violation:
+            raise self._broken(FailureCode.BAD_FRAME, f"{violation} (byte {self._frames.start})") from None
+        if event is not None:
+            return event
+        return self._at_end() if self._ended else NEED_DATA
+
+    def _next(self) -> Heard | None:
+        raise NotImplementedError
+
+    def _at_end(self) -> Pull:
+        held = self._frames.held
+        unfinished = None if self._hearing is None else self._hearing.unfinished
+        if held or unfinished:
+            where = f"{held} bytes into a message" if held else f"inside {unfinished}"
+            raise self._broken(self._gone, f"the connection ended {where} (byte {self._frames.position + held})")
+        return PAUSED
+
+    def _broken(self, code: FailureCode, text: str) -> RemoteProtocolError:
+        self._failure = Failure(code, text)
+        self._frames.clear()
+        return RemoteProtocolError(self._failure)
+
+    @property
+    def buffered(self) -> int:
+        """Bytes held: received and not yet delivered."""
+        if self._failure is not None:
+            return 0
+        return self._frames.held + (0 if self._hearing is None else self._hearing.held)
+
+
+class SegmentServer(_Conversation):
+    """The server's end. The first four bytes say which dialect the client speaks (reading 2).
+
+    Released appends come as BlockAppended in whatever form the client chose; the content of draft blocks as
+    BlockData between BeginAppendBlock and EndAppendBlock, and may be stored as it comes. After RemoteProtocolError
+    the connection is closed without a word, but what is still owed may be sent.
+
+    `observer`: requests are taken without our replies having been sent, as when reading a capture of one direction.
+    """
+
+    _gone = FailureCode.CLIENT_HANGUP
+
+    def __init__(self, limits: SegmentLimits = DEFAULT_LIMITS, *, observer: bool = False) -> None:
+        super().__init__(Frames(Direction.REQUEST, Dialect.DRAFT, limits.max_message_bytes))
+        self._limits = limits
+        self._observer = observer
+        self._draft = DraftRequests(limits, observer=observer)
+        self._saying: ReplySaying | None = None
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """What the client speaks; None until it has sent four bytes."""
+        return None if self._hearing is None else self._frames.dialect
+
+    @property
+    def version(self) -> int:
+        """The wire version that both understand; meaningful after the client's Hello."""
+        return self._frames.version
+
+    def _next(self) -> Heard | None:
+        if self._hearing is None:
+            if self._frames.held < _TYPE_BYTES:
+                return None
+            self._choose()
+            assert self._hearing is not None, "just chosen"
+        return self._hearing.next()
+
+    def _choose(self) -> None:
+        if self._frames.data.startswith(_HELLO):
+            self._frames.dialect = Dialect.RELEASED
+            self._hearing = ReleasedHearing(self._frames, ReleasedRequests(self._limits))
+        else:
+            self._hearing = DraftHearing(self._frames, self._draft, self._limits)
+        self._saying = ReplySaying(self._frames.dialect)
+
+    def send(self, event: Message) -> list[bytes]:
+        """The bytes of a reply. Raises LocalProtocolError for what is no reply of the client's dialect, and before
+        Hello; in the draft also for an AppendSetup that nobody asked for, and Partials out of order.
+        """
+        if self._saying is None:
+            raise LocalProtocolError("nothing can be said before the client has shown which dialect it speaks")
+        try:
+            pieces = self._saying.say(event, self._frames.version)
+            if isinstance(event, draft.AppendSetup):
+                self._draft.set_up(event.connection_id, event.connection_offset_ack_level)
+        except Violation as violation:
+            raise LocalProtocolError(str(violation)) from None
+        return pieces
+
+
+class SegmentClient(_Conversation):
+    """The client's end, for one dialect. In the released one Hello is to be sent first."""
+
+    _gone = FailureCode.UNAVAILABLE
+
+    def __init__(self, dialect: Dialect, limits: SegmentLimits = DEFAULT_LIMITS) -> None:
+        super().__init__(Frames(Direction.REPLY, dialect, limits.max_message_bytes))
+        self._hearing = ReplyHearing(self._frames, limits)
+        self._draft = DraftRequests(limits)
+        self._saying: ReleasedSaying | DraftSaying = (
+            ReleasedSaying(ReleasedRequests(limits)) if dialect is Dialect.RELEASED else DraftSaying(self._draft)
+        )
+
+    @property
+    def dialect(self) -> Dialect:
+        """What is spoken."""
+        return self._frames.dialect
+
+    def _next(self) -> Heard | None:
+        assert self._hearing is not None, "chosen from the start"
+        event = self._hearing.next()
+        if isinstance(event, draft.AppendSetup):
+            self._draft.set_up(event.connection_id, event.connection_offset_ack_level)
+        return event
+
+    def send(self, event: Said) -> list[bytes]:
+        """The bytes of a request. Raises LocalProtocolError where the protocol does not allow it now.
+
+        After such an error in the middle of a block or of Partials the connection is of no use any more.
+        """
+        if self._failure is not None:
+            raise LocalProtocolError("the conversation is over")
+        try:
+            pieces = self._saying.say(event)
+        except Violation as violation:
+            raise LocalProtocolError(str(violation)) from None
+        if isinstance(event, Hello):
+            self._frames.version = min(self._frames.version, event.high_version)
+        return pieces

@@ -1,0 +1,145 @@
+"""Messages of the draft (the seed document), with the readings of the segment fact sheet, section 2.
+
+Strings are modified UTF-8 (reading 14). Administration has the released layouts (reading 15).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from penstock_codecs.segment.layout import Dialect, Direction, Message, encode, message
+from penstock_codecs.segment.released.append import Event
+from penstock_codecs.segment.wire import I32, I64, FlagByte, Flags, Name, Part, PartByte, Rest, Text, Uuid
+
+__all__ = [
+    "AppendSetup",
+    "BeginAppendBlock",
+    "DataAppended",
+    "EndAppendBlock",
+    "Event",
+    "Flags",
+    "KeepAlive",
+    "NoSuchSegment",
+    "Part",
+    "Partial",
+    "ReadSegment",
+    "SegmentIsSealed",
+    "SegmentRead",
+    "SetupAppend",
+    "WrongHost",
+    "partials",
+]
+
+
+@message(-2, Direction.BOTH, Dialect.DRAFT)
+class Partial(Message):
+    """A piece of a message, whose own header is in the first pieces (readings 4 and 5)."""
+
+    part: PartByte
+    data: Rest
+
+
+@message(100, Direction.BOTH, Dialect.DRAFT)
+class KeepAlive(Message):
+    """Says nothing, with any data."""
+
+    data: Rest = b""
+
+
+@message(9, Direction.REQUEST, Dialect.DRAFT)
+class ReadSegment(Message):
+    """Asks for bytes from an offset on; about so many."""
+
+    segment: Name
+    offset: I64
+    suggested_length: I32
+
+
+@message(10, Direction.REPLY, Dialect.DRAFT)
+class SegmentRead(Message):
+    """Bytes of a segment; one or more of these answer a ReadSegment."""
+
+    segment: Name
+    offset: I64
+    flags: FlagByte
+    data: Rest
+
+
+@message(1, Direction.REQUEST, Dialect.DRAFT)
+class SetupAppend(Message):
+    """Who will append to which segment."""
+
+    connection_id: Uuid
+    segment: Name
+
+
+@message(2, Direction.REPLY, Dialect.DRAFT)
+class AppendSetup(Message):
+    """Up to which connection offset, exclusive, all is stored; 0 if new (reading 9)."""
+
+    segment: Name
+    connection_id: Uuid
+    connection_offset_ack_level: I64
+
+
+@message(3, Direction.REQUEST, Dialect.DRAFT)
+class BeginAppendBlock(Message):
+    """Starts a block; `length` counts the wire bytes from here to EndAppendBlock (reading 6)."""
+
+    connection_id: Uuid
+    connection_offset: I64
+    length: I32
+
+
+@message(4, Direction.REQUEST, Dialect.DRAFT)
+class EndAppendBlock(Message):
+    """Ends a block; the offset after it, and its stored bytes (reading 7)."""
+
+    connection_id: Uuid
+    connection_offset: I64
+    block_length: I32
+
+
+@message(7, Direction.REPLY, Dialect.DRAFT)
+class DataAppended(Message):
+    """All before this connection offset is stored (reading 10)."""
+
+    connection_id: Uuid
+    connection_offset_ack_level: I64
+
+
+@message(50, Direction.REPLY, Dialect.DRAFT)
+class WrongHost(Message):
+    """The segment is served elsewhere (reading 13)."""
+
+    segment: Name
+    correct_host: Text
+
+
+@message(51, Direction.REPLY, Dialect.DRAFT)
+class SegmentIsSealed(Message):
+    """Nothing can be appended (reading 13)."""
+
+    segment: Name
+
+
+@message(53, Direction.REPLY, Dialect.DRAFT)
+class NoSuchSegment(Message):
+    """There is no such segment (reading 13)."""
+
+    segment: Name
+
+
+def partials(message: Message, cuts: Sequence[int]) -> list[Partial]:
+    """A message as Partials, cut at these offsets of its bytes (header included); at least one cut.
+
+    Raises ValueError for no cut, and LocalProtocolError for a message that cannot be said.
+    """
+    if not cuts:
+        raise ValueError("a message in one piece is not wrapped in a Partial")
+    data = b"".join(encode(message))
+    places = [0, *sorted(cuts), len(data)]
+    pieces = [data[start:end] for start, end in itertools.pairwise(places)]
+    parts = [Part.BEGIN, *[Part.MIDDLE] * (len(pieces) - 2), Part.END]
+    return [Partial(part, piece) for part, piece in zip(parts, pieces, strict=True)]

@@ -1,0 +1,145 @@
+"""Bytes from a peer, and the messages that stand in them: an 8-byte header and a body (segment fact sheet, 1.1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock_codecs.failures import FailureCode
+from penstock_codecs.limits import SEGMENT_VERSIONS
+from penstock_codecs.segment.layout import (
+    HEADER,
+    HEADER_BYTES,
+    Dialect,
+    Direction,
+    Message,
+    decode_body,
+    message_class,
+)
+from penstock_codecs.segment.wire import Malformed
+
+__all__ = ["Fault", "Frames", "decode_message"]
+
+_ALLOWED: Final = {
+    Direction.REQUEST: (Direction.REQUEST, Direction.BOTH),
+    Direction.REPLY: (Direction.REPLY, Direction.BOTH),
+}
+
+
+class Fault(Exception):
+    """The peer broke the protocol. `at` is the offset in the connection where that shows."""
+
+    def __init__(self, text: str, at: int, code: FailureCode = FailureCode.BAD_FRAME) -> None:
+        super().__init__(text)
+        self.text = text
+        self.at = at
+        self.code = code
+
+
+class Frames:
+    """What one peer sent and nobody has taken yet. `direction` says what may come: requests, or replies."""
+
+    __slots__ = ("_direction", "at", "base", "data", "dialect", "longest", "start", "version")
+
+    def __init__(self, direction: Direction, dialect: Dialect, longest: int) -> None:
+        self.data = bytearray()
+        self.at = 0
+        """Where in `data` the next message starts."""
+        self.base = 0
+        """Offset in the connection of the first byte of `data`."""
+        self.start = 0
+        """Offset in the connection of what was taken last."""
+        self.dialect = dialect
+        self.version = SEGMENT_VERSIONS[0]
+        self._direction = direction
+        self.longest = longest
+
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
+        """Adds bytes; those that were taken are let go."""
+        if self.at:
+            del self.data[: self.at]
+            self.base += self.at
+            self.at = 0
+        self.data += data
+
+    def clear(self) -> None:
+        """Forgets everything. The buffer is replaced: views of it may live on in a traceback."""
+        self.data = bytearray()
+        self.at = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that nobody has taken."""
+        return len(self.data) - self.at
+
+    @property
+    def position(self) -> int:
+        """Offset in the connection of the next byte to be taken."""
+        return self.base + self.at
+
+    def head(self) -> tuple[type[Message], int] | None:
+        """Which message comes next, and the length of its body; None without the whole header. Raises Fault."""
+        if self.held < HEADER_BYTES:
+            return None
+        type_id, length = HEADER.unpack_from(self.data, self.at)
+        cls = message_class(self.dialect, type_id)
+        if cls is None:
+            raise Fault(f"unknown message type {type_id}", self.position)
+        if not 0 <= length <= self.longest:
+            shown = length & 0xFFFFFFFF if self.dialect is Dialect.DRAFT else length
+            text = f"{cls.__name__} of {shown} bytes, at most {self.longest} are allowed"
+            raise Fault(text, self.position + 4, FailureCode.LIMIT_EXCEEDED)
+        return cls, length
+
+    def take(self, size: int) -> bytes:
+        """The next bytes, which must be there."""
+        self.start = self.position
+        end = self.at + size
+        with memoryview(self.data) as view:
+            taken = bytes(view[self.at : end])
+        self.at = end
+        return taken
+
+    def next(self) -> Message | None:
+        """The next message, or None where it is not all there. Raises Fault."""
+        head = self.head()
+        if head is None:
+            return None
+        cls, length = head
+        if cls.direction not in _ALLOWED[self._direction] and not self._inner(cls):
+            raise Fault(f"{cls.__name__} is not for the {self._direction.value} to send", self.position)
+        if self.held < HEADER_BYTES + length:
+            return None
+        message = self._decode(cls, length)
+        self.start = self.position
+        self.at += HEADER_BYTES + length
+        return message
+
+    def _inner(self, cls: type[Message]) -> bool:
+        """Left to the order of messages, which can say better what is wrong with it here."""
+        return cls.direction is Direction.INNER and self._direction is Direction.REQUEST
+
+    def _decode(self, cls: type[Message], length: int) -> Message:
+        start = self.at + HEADER_BYTES
+        view = memoryview(self.data)[start : start + length]
+        try:
+            return decode_body(cls, view, self.version)
+        except Malformed as error:
+            raise Fault(error.text, self.base + start + error.at) from None
+        finally:
+            view.release()
+
+
+def decode_message(data: bytes, dialect: Dialect, version: int, at: int) -> Message:
+    """A message that is all there, header included; `at` is said in a Fault, which is raised for anything else."""
+    if len(data) < HEADER_BYTES:
+        raise Fault(f"{len(data)} bytes where a message was expected", at)
+    type_id, length = HEADER.unpack_from(data)
+    cls = message_class(dialect, type_id)
+    if cls is None:
+        raise Fault(f"unknown message type {type_id}", at)
+    if length != len(data) - HEADER_BYTES:
+        raise Fault(f"{cls.__name__} of {length} bytes in {len(data) - HEADER_BYTES} bytes", at)
+    try:
+        return decode_body(cls, memoryview(data)[HEADER_BYTES:], version)
+    except Malformed as error:
+        raise Fault(error.text, at) from None

@@ -1,0 +1,227 @@
+"""From the fields of a message class: how it is read, written, shown and documented.
+
+A message is a class whose annotations are its fields, in the order of the wire:
+
+    @message(9, Direction.REQUEST, Dialect.RELEASED)
+    class ReadSegment(Message):
+        segment: Name
+        offset: I64
+        suggested_length: I32
+        delegation_token: Text = ""
+        request_id: Tail[I64] = -1
+
+`Tail` marks fields that older peers leave out: they are always sent, and read where there are enough bytes; else
+the default stands (segment fact sheet, section 0). Bytes behind the last field are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from struct import Struct
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeVar, dataclass_transform, get_type_hints
+from uuid import UUID
+from zlib import crc32
+
+from penstock_codecs.failures import LocalProtocolError
+from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
+from penstock_codecs.segment.wire import Malformed, Wire
+
+__all__ = [
+    "HEADER",
+    "HEADER_BYTES",
+    "TYPE_TABLE",
+    "Dialect",
+    "Direction",
+    "Field",
+    "Message",
+    "Older",
+    "Tail",
+    "decode_body",
+    "encode",
+    "fields_of",
+    "message",
+    "message_class",
+    "show",
+    "spans",
+]
+
+HEADER: Final = Struct(">ii")
+"""Type, and length of what follows. Measured: one unpack_from 0.08 us, two int.from_bytes 0.25 us."""
+HEADER_BYTES: Final = HEADER.size
+LONG_DATA: Final = 64
+"""Longer bytes are shown by their beginning, length and CRC-32."""
+JOIN_BELOW: Final = 32 * 1024
+"""Messages shorter than this are written as one piece: copying them costs less than one more piece to handle."""
+
+
+class Dialect(Enum):
+    """Two wire formats with the same types and frames (segment fact sheet, section 2)."""
+
+    RELEASED = "released"
+    DRAFT = "draft"
+
+
+class Direction(Enum):
+    """Who sends a message. INNER ones stand inside others only."""
+
+    REQUEST = "client"
+    REPLY = "server"
+    BOTH = "both"
+    INNER = "inside"
+
+
+class Field(NamedTuple):
+    """One field of a message. `tail`: may be left out by older peers; `default` is what is taken then."""
+
+    name: str
+    wire: Wire[Any]
+    tail: bool
+    default: object
+
+
+class Older(NamedTuple):
+    """The layout of a message before some wire version: fields by name, and values for those that it lacks."""
+
+    before: int
+    order: tuple[str, ...]
+    lacking: Mapping[str, object]
+
+
+_TAIL: Final = object()
+_T = TypeVar("_T")
+Tail = Annotated[_T, _TAIL]
+
+
+class Message:
+    """What all messages have in common. Classes are made by `message`, which see."""
+
+    __slots__ = ()
+    type_id: ClassVar[int]
+    direction: ClassVar[Direction]
+    fields: ClassVar[tuple[Field, ...]]
+    older: ClassVar[Older | None]
+
+    def __repr__(self) -> str:
+        return show(self)
+
+
+def show(value: object) -> str:
+    """A field's value for people; no two values that differ are likely to look the same."""
+    if isinstance(value, bytes) and len(value) > LONG_DATA:
+        return f"<{len(value)} bytes, {value[:16].hex()}..., crc32 {crc32(value):08x}>"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(show, value))}{',' * (len(value) == 1)})"
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.name
+    if is_dataclass(value):
+        shown = (f"{field.name}={show(getattr(value, field.name))}" for field in fields(value))
+        return f"{type(value).__name__}({', '.join(shown)})"
+    return repr(value)
+
+
+TYPE_TABLE: Final[dict[Dialect, dict[int, type[Message]]]] = {dialect: {} for dialect in Dialect}
+"""What a type id means, by dialect. Ids are those of the released protocol in both (reading 1)."""
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass_transform(frozen_default=True)
+def message(
+    type_id: int, direction: Direction, *dialects: Dialect, older: Older | None = None
+) -> Callable[[type[M]], type[M]]:
+    """Makes a frozen dataclass of a class and enters it into the type table of the dialects."""
+
+    def make(cls: type[M]) -> type[M]:
+        made = dataclass(frozen=True, slots=True, repr=False)(cls)
+        made.type_id = type_id
+        made.direction = direction
+        made.fields = tuple(_fields(made))
+        made.older = older
+        for dialect in dialects:
+            assert type_id not in TYPE_TABLE[dialect], f"two messages have type {type_id}"
+            TYPE_TABLE[dialect][type_id] = made
+        return made
+
+    return make
+
+
+def _fields(cls: type[Message]) -> Iterator[Field]:
+    hints = get_type_hints(cls, include_extras=True)
+    for field in fields(cls):  # type: ignore[arg-type]  # it is a dataclass by now
+        wire, *marks = hints[field.name].__metadata__
+        yield Field(field.name, wire, _TAIL in marks, field.default)
+
+
+def message_class(dialect: Dialect, type_id: int) -> type[Message] | None:
+    """The message of a type id, or None."""
+    return TYPE_TABLE[dialect].get(type_id)
+
+
+def fields_of(cls: type[Message], version: int) -> tuple[Field, ...]:
+    """The fields of a message in the order of the wire, as peers of that wire version have them."""
+    if cls.older is None or version >= cls.older.before:
+        return cls.fields
+    by_name = {field.name: field for field in cls.fields}
+    return tuple(by_name[name] for name in cls.older.order)
+
+
+def decode_body(cls: type[M], body: memoryview, version: int = SEGMENT_VERSIONS[0]) -> M:
+    """The message in the bytes behind a header. Raises Malformed, with where in `body`."""
+    values = {name: value for name, value, _, _ in spans(cls, body, version)}
+    return cls(**values)
+
+
+def spans(cls: type[Message], body: memoryview, version: int) -> Iterator[tuple[str, Any, int, int]]:
+    """Each field of a body: name, value, where it starts and ends; absent ones with their default and no bytes.
+
+    Raises Malformed at the first field that is not there or has no valid value.
+    """
+    at = 0
+    for name, wire, tail, default in fields_of(cls, version):
+        if tail and _absent(wire, len(body) - at):
+            yield name, default, at, at
+            continue
+        try:
+            value, end = wire.read(body, at)
+        except Malformed as error:
+            raise Malformed(f"{cls.__name__}.{name}: {error.text}", error.at) from None
+        yield name, value, at, end
+        at = end
+    if cls.older is not None and version < cls.older.before:
+        for name, value in cls.older.lacking.items():
+            yield name, value, at, at
+
+
+def _absent(wire: Wire[Any], left: int) -> bool:
+    """Whether an optional field is not there: a number that does not fit any more, or nothing at all."""
+    return left < (wire.size or 1)
+
+
+def encode(
+    message: Message,
+    *,
+    version: int = SEGMENT_VERSIONS[0],
+    tail: bool = True,
+    longest: int = SEGMENT_MAX_LENGTH,
+) -> list[bytes]:
+    """The bytes of a message, header included, in pieces. `tail=False` leaves optional fields out, as older peers do.
+
+    Raises LocalProtocolError for a value that its field cannot hold, and for a message longer than `longest`.
+    """
+    out: list[bytes] = []
+    for name, wire, optional, _ in fields_of(type(message), version):
+        if optional and not tail:
+            break
+        try:
+            wire.write(getattr(message, name), out)
+        except ValueError as error:
+            raise LocalProtocolError(f"{type(message).__name__}.{name}: {error}") from None
+    length = sum(map(len, out))
+    if length > longest:
+        raise LocalProtocolError(f"{type(message).__name__} has {length} bytes, at most {longest} fit into a message")
+    out.insert(0, HEADER.pack(message.type_id, length))
+    return [b"".join(out)] if length < JOIN_BELOW else out

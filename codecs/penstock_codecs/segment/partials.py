@@ -1,0 +1,64 @@
+"""Partials of one direction of a draft connection, put together (segment fact sheet, section 2, readings 4 and 5)."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from penstock_codecs.segment.appends import Violation
+from penstock_codecs.segment.draft import Part, Partial
+from penstock_codecs.segment.layout import HEADER_BYTES
+
+__all__ = ["Reassembly"]
+
+_HEADER: Final = Struct(">iI")
+"""The draft's length is unsigned (reading 12)."""
+
+
+class Reassembly:
+    """The pieces of the message under way. It holds what came, never more than the longest message."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._data = bytearray()
+        self._open = False
+
+    @property
+    def held(self) -> int:
+        """Bytes of the message under way."""
+        return len(self._data)
+
+    @property
+    def open(self) -> bool:
+        """Whether a message is under way."""
+        return self._open
+
+    def take(self, partial: Partial) -> bytes | None:
+        """The whole message with its header, where this piece completes it. Raises Violation."""
+        if (partial.part is Part.BEGIN) is self._open:
+            under_way = "while another message is under way" if self._open else "without a Begin"
+            raise Violation(f"Partial ({partial.part.name.title()}) {under_way}")
+        self._open = True
+        self._data += partial.data
+        self._check()
+        if partial.part is not Part.END:
+            return None
+        whole = bytes(self._data)
+        if len(whole) < HEADER_BYTES or len(whole) - HEADER_BYTES != _HEADER.unpack_from(whole)[1]:
+            raise Violation(f"the Partials end after {len(whole)} bytes, in the middle of the message")
+        self._data = bytearray()
+        self._open = False
+        return whole
+
+    def _check(self) -> None:
+        if len(self._data) < HEADER_BYTES:
+            return
+        type_id, length = _HEADER.unpack_from(self._data)
+        if type_id == Partial.type_id:
+            raise Violation("a Partial inside Partials")
+        if length > self._longest:
+            raise Violation(
+                f"Partials of a message of {length & 0xFFFFFFFF} bytes, at most {self._longest} are allowed"
+            )
+        if len(self._data) > HEADER_BYTES + length:
+            raise Violation(f"the Partials have {len(self._data)} bytes of a message of {HEADER_BYTES + length}")

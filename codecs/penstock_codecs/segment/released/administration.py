@@ -1,0 +1,294 @@
+"""Administration of segments, and of storage (segment fact sheet, 1.3).
+
+Those that create, seal, truncate, delete and describe segments are taken on draft connections too (reading 15).
+"""
+
+from __future__ import annotations
+
+from penstock_codecs.segment.layout import Dialect, Direction, Message, Tail, message
+from penstock_codecs.segment.lists import AttributeUpdates, Chunks, MergedSegments, Names
+from penstock_codecs.segment.wire import I32, I64, U8, Bool, Name, Text, Uuid
+
+__all__ = [
+    "CreateSegment",
+    "CreateTransientSegment",
+    "DeleteSegment",
+    "FlushToStorage",
+    "GetSegmentAttribute",
+    "GetStreamSegmentInfo",
+    "ListStorageChunks",
+    "LocateOffset",
+    "MergeSegments",
+    "MergeSegmentsBatch",
+    "OffsetLocated",
+    "SealSegment",
+    "SegmentAttribute",
+    "SegmentAttributeUpdated",
+    "SegmentCreated",
+    "SegmentDeleted",
+    "SegmentPolicyUpdated",
+    "SegmentSealed",
+    "SegmentTruncated",
+    "SegmentsBatchMerged",
+    "SegmentsMerged",
+    "StorageChunksListed",
+    "StorageFlushed",
+    "StreamSegmentInfo",
+    "TruncateSegment",
+    "UpdateSegmentAttribute",
+    "UpdateSegmentPolicy",
+]
+
+
+@message(11, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
+class GetStreamSegmentInfo(Message):
+    """Asks for what StreamSegmentInfo says."""
+
+    request_id: I64
+    segment: Name
+    delegation_token: Text = ""
+
+
+@message(12, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
+class StreamSegmentInfo(Message):
+    """Where a segment starts and ends, whether it is sealed; `last_modified` in ms since 1970."""
+
+    request_id: I64
+    segment: Name
+    exists: Bool
+    is_sealed: Bool
+    is_deleted: Bool
+    last_modified: I64
+    write_offset: I64
+    start_offset: Tail[I64] = 0
+
+
+@message(20, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
+class CreateSegment(Message):
+    """`scale_type` 0 none, 1 KB/s, 2 events/s, to which `target_rate` applies."""
+
+    request_id: I64
+    segment: Name
+    target_rate: I32
+    scale_type: U8
+    delegation_token: Text = ""
+    rollover_size_bytes: Tail[I64] = 0
+
+
+@message(21, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
+class SegmentCreated(Message):
+    """Answers 20, 40 (with the name that was made up) and 70."""
+
+    request_id: I64
+    segment: Name
+
+
+@message(28, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
+class SealSegment(Message):
+    """Nothing can be appended after that."""
+
+    request_id: I64
+    segment: Name
+    delegation_token: Text = ""
+
+
+@message(29, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
+class SegmentSealed(Message):
+    """Answers 28."""
+
+    request_id: I64
+    segment: Name
+
+
+@message(30, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
+class DeleteSegment(Message):
+    """The segment and its bytes."""
+
+    request_id: I64
+    segment: Name
+    delegation_token: Text = ""
+
+
+@message(31, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
+class SegmentDeleted(Message):
+    """Answers 30 and 71."""
+
+    request_id: I64
+    segment: Name
+
+
+@message(32, Direction.REQUEST, Dialect.RELEASED)
+class UpdateSegmentPolicy(Message):
+    """As in CreateSegment."""
+
+    request_id: I64
+    segment: Name
+    target_rate: I32
+    scale_type: U8
+    delegation_token: Text = ""
+
+
+@message(33, Direction.REPLY, Dialect.RELEASED)
+class SegmentPolicyUpdated(Message):
+    """Answers 32."""
+
+    request_id: I64
+    segment: Name
+
+
+@message(34, Direction.REQUEST, Dialect.RELEASED)
+class GetSegmentAttribute(Message):
+    """Asks for a number that is kept with a segment."""
+
+    request_id: I64
+    segment: Name
+    attribute_id: Uuid
+    delegation_token: Text = ""
+
+
+@message(35, Direction.REPLY, Dialect.RELEASED)
+class SegmentAttribute(Message):
+    """-2**63 where there is none."""
+
+    request_id: I64
+    value: I64
+
+
+@message(36, Direction.REQUEST, Dialect.RELEASED)
+class UpdateSegmentAttribute(Message):
+    """Compare and set; -2**63 stands for "there is none"."""
+
+    request_id: I64
+    segment: Name
+    attribute_id: Uuid
+    new_value: I64
+    expected_value: I64
+    delegation_token: Text = ""
+
+
+@message(37, Direction.REPLY, Dialect.RELEASED)
+class SegmentAttributeUpdated(Message):
+    """Whether the value was the expected one, and is the new one now."""
+
+    request_id: I64
+    success: Bool
+
+
+@message(38, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
+class TruncateSegment(Message):
+    """Forget the bytes before an offset; other offsets do not change."""
+
+    request_id: I64
+    segment: Name
+    truncation_offset: I64
+    delegation_token: Text = ""
+
+
+@message(39, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
+class SegmentTruncated(Message):
+    """Answers 38."""
+
+    request_id: I64
+    segment: Name
+
+
+@message(40, Direction.REQUEST, Dialect.RELEASED)
+class CreateTransientSegment(Message):
+    """A segment to be merged into its parent later, for an event that is too large for one message."""
+
+    request_id: I64
+    writer_id: Uuid
+    parent_segment: Name
+    delegation_token: Text = ""
+
+
+@message(41, Direction.REQUEST, Dialect.RELEASED)
+class LocateOffset(Message):
+    """Asks for the offset of the event at or before one (wire version 17, which is not released)."""
+
+    request_id: I64
+    segment: Name
+    target_offset: I64
+    delegation_token: Text = ""
+
+
+@message(42, Direction.REPLY, Dialect.RELEASED)
+class OffsetLocated(Message):
+    """Answers 41."""
+
+    request_id: I64
+    segment: Name
+    offset: I64
+
+
+@message(58, Direction.REQUEST, Dialect.RELEASED)
+class MergeSegments(Message):
+    """Append all of a sealed segment to another, and change attributes of that one with it."""
+
+    request_id: I64
+    target: Name
+    source: Name
+    delegation_token: Text = ""
+    attribute_updates: Tail[AttributeUpdates] = ()
+
+
+@message(59, Direction.REPLY, Dialect.RELEASED)
+class SegmentsMerged(Message):
+    """Answers 58."""
+
+    request_id: I64
+    target: Name
+    source: Name
+    new_target_write_offset: Tail[I64] = -1
+
+
+@message(90, Direction.REQUEST, Dialect.RELEASED)
+class MergeSegmentsBatch(Message):
+    """As MergeSegments, for several, in order."""
+
+    request_id: I64
+    target: Name
+    sources: Names
+    delegation_token: Text = ""
+
+
+@message(91, Direction.REPLY, Dialect.RELEASED)
+class SegmentsBatchMerged(Message):
+    """Answers 90."""
+
+    request_id: I64
+    target: Name
+    sources: MergedSegments
+
+
+@message(-3, Direction.REQUEST, Dialect.RELEASED)
+class FlushToStorage(Message):
+    """For the administrator's port."""
+
+    container_id: I32
+    delegation_token: Text
+    request_id: I64
+
+
+@message(-4, Direction.REPLY, Dialect.RELEASED)
+class StorageFlushed(Message):
+    """Answers -3."""
+
+    request_id: I64
+
+
+@message(-5, Direction.REQUEST, Dialect.RELEASED)
+class ListStorageChunks(Message):
+    """For the administrator's port."""
+
+    segment: Name
+    delegation_token: Text
+    request_id: I64
+
+
+@message(-6, Direction.REPLY, Dialect.RELEASED)
+class StorageChunksListed(Message):
+    """Answers -5."""
+
+    request_id: I64
+    chunks: Chunks

@@ -1,0 +1,117 @@
+"""Error replies (segment fact sheet, 1.3).
+
+`offset`: what a read asked for, the event number of an append, else -1. Clients match outstanding reads by it.
+"""
+
+from __future__ import annotations
+
+from penstock_codecs.segment.layout import Dialect, Direction, Message, Older, Tail, message
+from penstock_codecs.segment.wire import I32, I64, Name, Text, Uuid
+
+__all__ = [
+    "AuthTokenCheckFailed",
+    "ErrorMessage",
+    "InvalidEventNumber",
+    "NoSuchSegment",
+    "OperationUnsupported",
+    "SegmentAlreadyExists",
+    "SegmentIsSealed",
+    "SegmentIsTruncated",
+    "WrongHost",
+]
+
+
+@message(50, Direction.REPLY, Dialect.RELEASED)
+class WrongHost(Message):
+    """The segment is served elsewhere."""
+
+    request_id: I64
+    segment: Name
+    correct_host: Text
+    server_stack_trace: Tail[Text] = ""
+
+
+@message(51, Direction.REPLY, Dialect.RELEASED)
+class SegmentIsSealed(Message):
+    """Nothing can be appended."""
+
+    request_id: I64
+    segment: Name
+    server_stack_trace: Tail[Text] = ""
+    offset: Tail[I64] = -1
+
+
+@message(52, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
+class SegmentAlreadyExists(Message):
+    """Answers a request to create it."""
+
+    request_id: I64
+    segment: Name
+    server_stack_trace: Tail[Text] = ""
+
+
+@message(53, Direction.REPLY, Dialect.RELEASED)
+class NoSuchSegment(Message):
+    """It was never created, or it was deleted."""
+
+    request_id: I64
+    segment: Name
+    server_stack_trace: Tail[Text] = ""
+    offset: Tail[I64] = -1
+
+
+@message(
+    55,
+    Direction.REPLY,
+    Dialect.RELEASED,
+    older=Older(16, ("writer_id", "event_number", "server_stack_trace"), {"request_id": -1}),
+)
+class InvalidEventNumber(Message):
+    """The writer's event number is not above its last one; the server closes after it.
+
+    Up to wire version 15 it has no request id, and the trace comes last.
+    """
+
+    writer_id: Uuid
+    request_id: I64
+    server_stack_trace: Text
+    event_number: I64
+
+
+@message(56, Direction.REPLY, Dialect.RELEASED)
+class SegmentIsTruncated(Message):
+    """What was asked for lies before `start_offset`, where the segment begins now."""
+
+    request_id: I64
+    segment: Name
+    start_offset: I64
+    server_stack_trace: Tail[Text] = ""
+    offset: Tail[I64] = -1
+
+
+@message(57, Direction.REPLY, Dialect.RELEASED)
+class OperationUnsupported(Message):
+    """The server does not do that."""
+
+    request_id: I64
+    operation: Text
+    server_stack_trace: Tail[Text] = ""
+
+
+@message(60, Direction.REPLY, Dialect.RELEASED)
+class AuthTokenCheckFailed(Message):
+    """`error_code`: -1 not specified, 0 failed, 1 expired; no other, since a real client falls over it."""
+
+    request_id: I64
+    server_stack_trace: Tail[Text] = ""
+    error_code: Tail[I32] = -1
+
+
+@message(61, Direction.REPLY, Dialect.RELEASED)
+class ErrorMessage(Message):
+    """Anything else. `error_code`: -1 not specified, 0 illegal argument."""
+
+    request_id: I64
+    segment: Name
+    message: Text
+    error_code: I32

@@ -1,0 +1,162 @@
+"""Which released request may come when (segment fact sheet, 1.2 and 1.4). Both ends hold requests to this."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from penstock_codecs.limits import SEGMENT_VERSIONS, SegmentLimits
+from penstock_codecs.segment.appends import BlockAppended, Violation, stored_pieces
+from penstock_codecs.segment.layout import Message
+from penstock_codecs.segment.released import (
+    AppendBlock,
+    AppendBlockEnd,
+    ConditionalAppend,
+    ConditionalBlockEnd,
+    Event,
+    Hello,
+    Padding,
+    PartialEvent,
+    SetupAppend,
+)
+
+__all__ = ["TRANSITIONS", "Kind", "ReleasedRequests", "State", "check_versions"]
+
+
+class State(Enum):
+    """Where the requests of a connection are."""
+
+    START = "before Hello"
+    OPEN = "outside an append"
+    BLOCK = "between AppendBlock and AppendBlockEnd"
+
+
+class Kind(Enum):
+    """Requests that the order of messages tells apart."""
+
+    HELLO = auto()
+    SETUP = auto()
+    BLOCK = auto()
+    END = auto()
+    CONDITIONAL = auto()
+    INNER = auto()
+    OTHER = auto()
+
+
+class Row(NamedTuple):
+    """What follows, and the clause of the segment fact sheet that allows it."""
+
+    next: State
+    clause: str
+
+
+TRANSITIONS: Final = {
+    (State.START, Kind.HELLO): Row(State.OPEN, "1.2: client sends it first"),
+    (State.OPEN, Kind.OTHER): Row(State.OPEN, "1.3"),
+    (State.OPEN, Kind.SETUP): Row(State.OPEN, "1.4: several may share a connection"),
+    (State.OPEN, Kind.BLOCK): Row(State.BLOCK, "1.4: after SetupAppend of that writer"),
+    (State.OPEN, Kind.END): Row(State.OPEN, "1.4: legal without AppendBlock; after SetupAppend of that writer"),
+    (State.OPEN, Kind.CONDITIONAL): Row(State.OPEN, "1.4: after SetupAppend of that writer"),
+    (State.BLOCK, Kind.END): Row(State.OPEN, "1.4: nothing else may come between"),
+}
+"""What is not here is a violation of the protocol."""
+
+_KINDS: Final[dict[type[Message], Kind]] = {
+    Hello: Kind.HELLO,
+    SetupAppend: Kind.SETUP,
+    AppendBlock: Kind.BLOCK,
+    AppendBlockEnd: Kind.END,
+    ConditionalAppend: Kind.CONDITIONAL,
+    ConditionalBlockEnd: Kind.CONDITIONAL,
+    Event: Kind.INNER,
+    Padding: Kind.INNER,
+    PartialEvent: Kind.INNER,
+}
+_WRITES: Final = (AppendBlock, AppendBlockEnd, ConditionalAppend, ConditionalBlockEnd)
+
+
+class ReleasedRequests:
+    """The requests of one connection: whether they are legal, and the appends that they make up."""
+
+    def __init__(self, limits: SegmentLimits, start: State = State.START) -> None:
+        self.state = start
+        self._limits = limits
+        self._last_numbers: dict[UUID, int | None] = {}
+        self._block: AppendBlock | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes of an AppendBlock that waits for its end."""
+        return 0 if self._block is None else len(self._block.data)
+
+    @property
+    def block_open(self) -> bool:
+        """Whether an AppendBlock waits for its end."""
+        return self._block is not None
+
+    def take(self, message: Message) -> Message | list[bytes | memoryview] | None:
+        """What a request gives: itself, nothing (AppendBlock), or the pieces that are stored (AppendBlockEnd).
+
+        Raises Violation.
+        """
+        kind = _KINDS.get(type(message), Kind.OTHER)
+        row = TRANSITIONS.get((self.state, kind))
+        if row is None:
+            raise Violation(f"{type(message).__name__} is not allowed {self.state.value}")
+        given: Message | list[bytes | memoryview] | None = message
+        if isinstance(message, _WRITES):
+            given = self._write(message)
+        elif isinstance(message, SetupAppend):
+            self._set_up(message.writer_id)
+        elif isinstance(message, Hello):
+            check_versions(message)
+        self.state = row.next
+        return given
+
+    def _set_up(self, writer: UUID) -> None:
+        if writer not in self._last_numbers and len(self._last_numbers) >= self._limits.max_writers:
+            raise Violation(f"more than {self._limits.max_writers} writers are set up on one connection")
+        self._last_numbers[writer] = None
+
+    def _write(
+        self, message: AppendBlock | AppendBlockEnd | ConditionalAppend | ConditionalBlockEnd
+    ) -> Message | list[bytes | memoryview] | None:
+        writer = message.writer_id
+        if writer not in self._last_numbers:
+            raise Violation(f"{type(message).__name__} of writer {writer}, which was not set up")
+        if isinstance(message, AppendBlock):
+            self._block = message
+            return None
+        if isinstance(message, AppendBlockEnd):
+            pieces = stored_pieces(self._block, message)
+            size = sum(map(len, pieces))
+            if size > self._limits.max_append_bytes:
+                raise Violation(f"an append of {size} bytes, at most {self._limits.max_append_bytes} are allowed")
+            self._number(writer, message.last_event_number)
+            self._block = None
+            return pieces
+        self._number(writer, message.event_number)
+        return message
+
+    def _number(self, writer: UUID, number: int) -> None:
+        """An equal number passes here: it is answered by InvalidEventNumber, as stale ones after a reconnect are."""
+        last = self._last_numbers[writer]
+        if last is not None and number < last:
+            raise Violation(f"event number {number} of writer {writer} after {last}")
+        self._last_numbers[writer] = number
+
+
+def check_versions(hello: Hello) -> None:
+    """Raises Violation where the peer speaks no wire version that we do (1.2)."""
+    high, low = SEGMENT_VERSIONS
+    if hello.low_version > hello.high_version:
+        raise Violation(f"Hello with versions {hello.low_version} to {hello.high_version}")
+    if hello.low_version > high or hello.high_version < low:
+        raise Violation(f"the peer speaks versions {hello.low_version} to {hello.high_version}, we {low} to {high}")
+
+
+def appended(end: AppendBlockEnd, pieces: list[bytes | memoryview]) -> BlockAppended:
+    """The append that an AppendBlockEnd completes; without an AppendBlock its bytes are not copied."""
+    data = end.data if len(pieces) == 1 and pieces[0] is end.data else b"".join(pieces)
+    return BlockAppended(end.writer_id, data, end.number_of_events, end.last_event_number, end.request_id)

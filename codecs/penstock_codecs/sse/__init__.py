@@ -1,0 +1,46 @@
+"""Server-sent events: reads of a stream as `text/event-stream` (S2 fact sheet, section 3), both roles."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock_codecs.codec import Codec, CodecPlugin, Role
+from penstock_codecs.model import Columns, Header, RecordBatch, StreamPosition
+from penstock_codecs.sse.client import MAX_EVENT_BYTES, EventStreamClient
+from penstock_codecs.sse.dialects import DIALECTS, Dialect, EventId
+from penstock_codecs.sse.events import BatchEvent, Done, ErrorEvent, Event, Ping
+from penstock_codecs.sse.server import EventStreamServer
+
+__all__ = [
+    "DIALECTS",
+    "MAX_EVENT_BYTES",
+    "PLUGIN",
+    "BatchEvent",
+    "Dialect",
+    "Done",
+    "ErrorEvent",
+    "Event",
+    "EventId",
+    "EventStreamClient",
+    "EventStreamServer",
+    "Ping",
+]
+
+
+def _make(role: Role, dialect: str) -> Codec[Any, Any]:
+    return EventStreamClient(DIALECTS[dialect]) if role is Role.CLIENT else EventStreamServer(DIALECTS[dialect])
+
+
+def _sample(role: Role, dialect: str) -> bytes:
+    """What a server says to a client; a client says nothing."""
+    if role is Role.SERVER:
+        return b""
+    plain = RecordBatch(Columns([0, 1], [1000, 1001], [b"first", b""]))
+    tail = StreamPosition(3, 1002)
+    rich = RecordBatch(Columns([2], [1002], [b"third\n"], {0: (Header(b"name", b"value"),)}), tail=tail)
+    server = EventStreamServer(DIALECTS[dialect])
+    events: list[Event] = [BatchEvent(plain), Ping(1003, tail), BatchEvent(rich), Done()]
+    return b"".join(piece for event in events for piece in server.send(event))
+
+
+PLUGIN: Final = CodecPlugin("sse", _make, tuple(DIALECTS), _sample, MAX_EVENT_BYTES)

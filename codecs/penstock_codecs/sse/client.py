@@ -1,0 +1,137 @@
+"""The client's side of an event stream (S2 fact sheet, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
+from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock_codecs.limits import MIB
+from penstock_codecs.s2.errors import failure_from_body
+from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2.json_records import decode_read_batch
+from penstock_codecs.s2.json_values import U64, Position, decode_answer, remote_error, remote_position
+from penstock_codecs.sse.dialects import S2, Dialect
+from penstock_codecs.sse.events import BatchEvent, Done, ErrorEvent, Event, Ping
+from penstock_codecs.sse.parser import EventParser, RawEvent
+
+__all__ = ["MAX_EVENT_BYTES", "EventStreamClient"]
+
+MAX_EVENT_BYTES: Final = 8 * MIB
+"""Largest event taken. A batch is at most 1 MiB metered; as RAW its worst spelling is six bytes for one (`\\u0000`),
+and names and numbers of 1000 records add less than 200 KiB."""
+
+
+class _PingData(msgspec.Struct):
+    timestamp: U64
+    tail: Position
+
+
+_ping_data: Final = msgspec.json.Decoder(_PingData)
+
+
+class EventStreamClient:
+    """Hears events. `data_format` is the one that was asked for; None is the dialect's default.
+
+    Events of other names, comments and `retry` are passed over, as the standard has it.
+    """
+
+    def __init__(
+        self, dialect: Dialect = S2, data_format: Format | None = None, *, max_event_bytes: int = MAX_EVENT_BYTES
+    ) -> None:
+        self._dialect = dialect
+        self._format = data_format or dialect.default_format
+        self._parser = EventParser(max_event_bytes)
+        self._finished = False  # the peer has finished sending
+        self._ended = False  # the last event has been delivered
+        self._error: RemoteProtocolError | None = None
+        self._readers: dict[str, Callable[[RawEvent], Event | None]] = {
+            "batch": self._batch,
+            "ping": self._ping,
+            "error": self._failure,
+            dialect.done_name or "message": self._done,
+        }
+
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
+        """Bytes of the response body; b"" at its end."""
+        if not data:
+            self._finished = True
+        elif not self._ended and self._error is None:
+            self._parser.receive(data)
+
+    def next_event(self) -> Event | Pull:
+        """The next event; PAUSED after ErrorEvent or Done.
+
+        Raises RemoteProtocolError: BAD_JSON or INVALID for an event that says nonsense, LIMIT_EXCEEDED for one that
+        is too large, UNAVAILABLE where the body ended without Done or ErrorEvent: reconnect and go on.
+        """
+        if self._error is not None:
+            raise self._error
+        try:
+            event = PAUSED if self._ended else self._next()
+        except RemoteProtocolError as error:
+            self._stop()
+            self._error = error
+            raise
+        if isinstance(event, Done | ErrorEvent):
+            self._ended = True
+            self._stop()
+        return event
+
+    def send(self, event: Event) -> list[bytes]:
+        """Readers only listen: always LocalProtocolError."""
+        raise LocalProtocolError(f"a reader cannot send {type(event).__name__}")
+
+    @property
+    def buffered(self) -> int:
+        """Bytes held of events that have not come whole, or have not been asked for."""
+        return self._parser.buffered
+
+    @property
+    def retry_ms(self) -> int | None:
+        """How long to wait before reconnecting, where the server said so."""
+        return self._parser.retry_ms
+
+    def _stop(self) -> None:
+        """Let go of what is held: nothing more will be read."""
+        retry_ms = self._parser.retry_ms
+        self._parser = EventParser(0)
+        self._parser.retry_ms = retry_ms
+
+    def _next(self) -> Event | Pull:
+        while (raw := self._parser.next_event()) is not None:
+            read = self._readers.get(raw.name)
+            if read is not None and (event := read(raw)) is not None:
+                return event
+        if self._finished:
+            raise remote_error(FailureCode.UNAVAILABLE, "the event stream ended before the read was done")
+        return NEED_DATA
+
+    def _batch(self, raw: RawEvent) -> Event | None:
+        batch, tail = decode_read_batch(raw.data, self._format)
+        if batch is None:
+            return None if tail is None else Ping(None, tail)  # nothing but the tail is said
+        if not raw.sets_id:
+            return BatchEvent(batch)
+        event_id = self._dialect.read_id(raw.last_event_id)
+        if event_id is None:
+            raise remote_error(FailureCode.BAD_HEADER, f"malformed event id {raw.last_event_id[:100]!r}")
+        if event_id.seq_num != batch.next_seq_num - 1:
+            why = f"event id says {event_id.seq_num}, the batch's last record is {batch.next_seq_num - 1}"
+            raise remote_error(FailureCode.INVALID, why)
+        return BatchEvent(batch, event_id)
+
+    def _ping(self, raw: RawEvent) -> Ping:
+        if not raw.data:
+            return Ping(None, None)
+        said = decode_answer(_ping_data, raw.data)
+        return Ping(said.timestamp, remote_position(said.tail))
+
+    def _failure(self, raw: RawEvent) -> ErrorEvent:
+        return ErrorEvent(failure_from_body(raw.data))
+
+    def _done(self, raw: RawEvent) -> Done | None:
+        return Done() if raw.data == self._dialect.done_data else None

@@ -1,0 +1,109 @@
+"""Spellings of the event stream, as data: what S2 clients speak, and what the seed pages describe.
+
+| | "s2" (S2 fact sheet, section 3) | "seed" (the streaming-read page) |
+|---|---|---|
+| id | `seq_num,count,bytes`, after `event` | `seq_num:count:bytes`, before `event` |
+| counts | of this connection | of all connections: "already consumed" |
+| ping | JSON data, no id | empty data, id of the last known position |
+| end | `data: [DONE]` without a name | event `done` with empty data |
+| `s2-format` | `raw` by default | `base64` by default, `utf8` for raw |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from typing import Final
+
+from penstock_codecs.model import U64_MAX
+from penstock_codecs.s2.formats import S2_FORMATS, Format, parse_format
+from penstock_codecs.s2.names import invalid_header
+
+__all__ = ["DIALECTS", "S2", "SEED", "Dialect", "EventId"]
+
+
+@dataclass(frozen=True, slots=True)
+class EventId:
+    """Where a reader is: the sequence number of the last record it got, and how many records and metered bytes."""
+
+    seq_num: int
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One spelling.
+
+    `id_separator` stands between an id's numbers; `id_first`: field `id` comes before `event`; `counts_on`: a resumed
+    reader's ids count on from its `last-event-id`. `ping_data`: a ping says time and tail; `ping_id`: it says the
+    last known position. `done_name` (None = no `event` field) and
+    `done_data` are the last event. `formats` and `default_format` are of header `s2-format`.
+    """
+
+    name: str
+    id_separator: str
+    id_first: bool
+    counts_on: bool
+    ping_data: bool
+    ping_id: bool
+    done_name: str | None
+    done_data: bytes
+    formats: Mapping[str, Format]
+    default_format: Format
+
+    def parse_format(self, value: str | None) -> Format:
+        """What header `s2-format` says in this dialect. Raises OperationFailed(BAD_HEADER)."""
+        return parse_format(value, self.default_format, self.formats)
+
+    def spell_id(self, event_id: EventId) -> str:
+        """An event's id."""
+        return self.id_separator.join(map(str, astuple(event_id)))
+
+    def read_id(self, text: str) -> EventId | None:
+        """What `spell_id` gave; None where it is something else."""
+        numbers = text.split(self.id_separator)
+        if len(numbers) != 3 or not all(map(_NUMBER.fullmatch, numbers)):
+            return None
+        values = [int(number) for number in numbers]
+        return EventId(*values) if max(values) <= U64_MAX else None
+
+    def parse_id(self, value: str) -> EventId:
+        """What header `last-event-id` says. Raises OperationFailed(BAD_HEADER) where it is malformed."""
+        event_id = self.read_id(value)
+        if event_id is None:
+            wanted = self.id_separator.join(("seq_num", "count", "bytes"))
+            raise invalid_header("last-event-id", f"expected `{wanted}`, got {value[:100]!r}")
+        return event_id
+
+
+_NUMBER: Final = re.compile(r"[0-9]{1,20}")
+
+S2: Final = Dialect(
+    name="s2",
+    id_separator=",",
+    id_first=False,
+    counts_on=False,
+    ping_data=True,
+    ping_id=False,
+    done_name=None,
+    done_data=b"[DONE]",
+    formats=S2_FORMATS,
+    default_format=Format.RAW,
+)
+
+SEED: Final = Dialect(
+    name="seed",
+    id_separator=":",
+    id_first=True,
+    counts_on=True,
+    ping_data=False,
+    ping_id=True,
+    done_name="done",
+    done_data=b"",
+    formats={**S2_FORMATS, "utf8": Format.RAW},
+    default_format=Format.BASE64,
+)
+
+DIALECTS: Final[Mapping[str, Dialect]] = {dialect.name: dialect for dialect in (S2, SEED)}

@@ -1,0 +1,91 @@
+"""The server's side of an event stream (S2 fact sheet, section 3)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
+from penstock_codecs.failures import LocalProtocolError
+from penstock_codecs.model import RecordBatch
+from penstock_codecs.s2.errors import failure_to_body
+from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2.json_records import read_batch_pieces
+from penstock_codecs.s2.json_values import spell_position
+from penstock_codecs.sse.dialects import S2, Dialect, EventId
+from penstock_codecs.sse.events import BatchEvent, ErrorEvent, Event, Ping
+
+__all__ = ["EventStreamServer"]
+
+_NOTHING_DELIVERED: Final = EventId(0, 0, 0)
+
+
+class EventStreamServer:
+    """Says events. `data_format` None is the dialect's default.
+
+    Ids count the records and metered bytes of this connection, or, in a dialect that counts on, also those before
+    `resumed`, the reader's `last-event-id`.
+    """
+
+    def __init__(
+        self, dialect: Dialect = S2, data_format: Format | None = None, resumed: EventId = _NOTHING_DELIVERED
+    ) -> None:
+        self._dialect = dialect
+        self._format = data_format or dialect.default_format
+        self._last = resumed if dialect.counts_on else _NOTHING_DELIVERED
+        self._ended = False
+        self._hung_up = False
+
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
+        """The body of a GET, which means nothing (RFC 9110, 9.3.1) and is not kept; b"" = the peer has finished."""
+        self._hung_up = self._hung_up or not data
+
+    def next_event(self) -> Pull:
+        """Never an event: readers only listen."""
+        return PAUSED if self._hung_up or self._ended else NEED_DATA
+
+    def send(self, event: Event) -> list[bytes]:
+        """The bytes that say `event`; all readers of a batch share the piece with its records.
+
+        Raises LocalProtocolError after ErrorEvent or Done, which are the last.
+        """
+        if self._ended:
+            raise LocalProtocolError(f"the event stream has ended, so {type(event).__name__} cannot be sent")
+        if isinstance(event, BatchEvent):
+            return self._batch(event.batch)
+        if isinstance(event, Ping):
+            return [self._ping(event)]
+        self._ended = True
+        if isinstance(event, ErrorEvent):
+            return [self._fields("error") + _data(failure_to_body(event.failure))]
+        return [self._fields(self._dialect.done_name) + _data(self._dialect.done_data)]
+
+    @property
+    def buffered(self) -> int:
+        """Nothing is held."""
+        return 0
+
+    def _batch(self, batch: RecordBatch) -> list[bytes]:
+        last = self._last
+        self._last = EventId(batch.next_seq_num - 1, last.count + batch.count, last.bytes + batch.metered)
+        opening, records, closing = read_batch_pieces(batch, self._format)
+        return [b"%bdata: %b" % (self._fields("batch", self._last), opening), records, closing + b"\n\n"]
+
+    def _ping(self, ping: Ping) -> bytes:
+        data = b""
+        if self._dialect.ping_data:
+            if ping.timestamp is None or ping.tail is None:
+                raise LocalProtocolError(f"a ping in dialect {self._dialect.name!r} says time and tail")
+            data = b'{"timestamp":%d,"tail":%b}' % (ping.timestamp, spell_position(ping.tail))
+        # Before the first record there is no last position to tell: any id would make the reader skip a record.
+        known = self._dialect.ping_id and self._last.count > 0
+        return self._fields("ping", self._last if known else None) + _data(data)
+
+    def _fields(self, name: str | None, event_id: EventId | None = None) -> bytes:
+        fields = [] if name is None else [f"event: {name}\n"]
+        if event_id is not None:
+            fields.insert(0 if self._dialect.id_first else 1, f"id: {self._dialect.spell_id(event_id)}\n")
+        return "".join(fields).encode()
+
+
+def _data(data: bytes) -> bytes:
+    return b"data: %b\n\n" % data if data else b"data:\n\n"

@@ -1,0 +1,133 @@
+"""Configuration of basins and streams, in layers (S2 fact sheet, 1.3 "Shapes").
+
+A `StreamConfig` is one layer: None means "not said here". What a stream really does is its own layer over its
+basin's default layer over `DEFAULT_STREAM_CONFIG`; the result of `resolve` has no None.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+__all__ = [
+    "DEFAULT_STREAM_CONFIG",
+    "INFINITE",
+    "BasinConfig",
+    "BasinConfigPatch",
+    "BasinInfo",
+    "Retention",
+    "StreamConfig",
+    "StreamConfigPatch",
+    "StreamInfo",
+    "TimestampingMode",
+]
+
+
+class TimestampingMode(Enum):
+    """Whose clock stamps records (S2 fact sheet, 5.2)."""
+
+    CLIENT_PREFER = "client-prefer"
+    CLIENT_REQUIRE = "client-require"
+    ARRIVAL = "arrival"
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """How long records are kept after they arrived; `age_seconds` None keeps them for ever."""
+
+    age_seconds: int | None
+
+
+INFINITE = Retention(None)
+
+
+class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One layer of a stream's configuration; None = not said here."""
+
+    storage_class: str | None = None
+    retention: Retention | None = None
+    timestamping_mode: TimestampingMode | None = None
+    timestamping_uncapped: bool | None = None
+    delete_on_empty_seconds: int | None = None  # 0 = never
+
+    def over(self, base: StreamConfig) -> StreamConfig:
+        """This layer on top of `base`: what is said here wins."""
+        said = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(base, **said)
+
+    def resolve(self, basin_default: StreamConfig | None = None) -> StreamConfig:
+        """This layer over the basin's default over the built-in default: no field is None."""
+        below = DEFAULT_STREAM_CONFIG if basin_default is None else basin_default.over(DEFAULT_STREAM_CONFIG)
+        return self.over(below)
+
+
+DEFAULT_STREAM_CONFIG = StreamConfig(
+    storage_class="express",
+    retention=Retention(604_800),
+    timestamping_mode=TimestampingMode.CLIENT_PREFER,
+    timestamping_uncapped=False,
+    delete_on_empty_seconds=0,
+)
+
+
+class StreamConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A change to a layer: UNSET keeps, None resets to "not said here", a value replaces."""
+
+    storage_class: str | msgspec.UnsetType | None = msgspec.UNSET
+    retention: Retention | msgspec.UnsetType | None = msgspec.UNSET
+    timestamping_mode: TimestampingMode | msgspec.UnsetType | None = msgspec.UNSET
+    timestamping_uncapped: bool | msgspec.UnsetType | None = msgspec.UNSET
+    delete_on_empty_seconds: int | msgspec.UnsetType | None = msgspec.UNSET
+
+    def apply(self, layer: StreamConfig) -> StreamConfig:
+        """`layer` with the change made."""
+        changed = {
+            name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not msgspec.UNSET
+        }
+        return msgspec.structs.replace(layer, **changed)
+
+
+class BasinConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A basin's configuration. There is no cipher: at-rest ciphers are refused, not pretended."""
+
+    default_stream_config: StreamConfig = StreamConfig()
+    create_stream_on_append: bool = False
+    create_stream_on_read: bool = False
+
+
+class BasinConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A change to a basin's configuration; None resets to the default."""
+
+    default_stream_config: StreamConfigPatch | msgspec.UnsetType | None = msgspec.UNSET
+    create_stream_on_append: bool | msgspec.UnsetType | None = msgspec.UNSET
+    create_stream_on_read: bool | msgspec.UnsetType | None = msgspec.UNSET
+
+    def apply(self, config: BasinConfig) -> BasinConfig:
+        """`config` with the change made."""
+        change = self.default_stream_config
+        if change is None:
+            config = msgspec.structs.replace(config, default_stream_config=StreamConfig())
+        elif change is not msgspec.UNSET:
+            layer = change.apply(config.default_stream_config)
+            config = msgspec.structs.replace(config, default_stream_config=layer)
+        for name in ("create_stream_on_append", "create_stream_on_read"):
+            value = getattr(self, name)
+            if value is not msgspec.UNSET:
+                config = msgspec.structs.replace(config, **{name: bool(value)})
+        return config
+
+
+class BasinInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A basin in a listing; times are ms since the epoch."""
+
+    name: str
+    created_at: int
+    deleted_at: int | None = None
+
+
+class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream in a listing; times are ms since the epoch."""
+
+    name: str
+    created_at: int
+    deleted_at: int | None = None

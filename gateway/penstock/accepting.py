@@ -1,0 +1,151 @@
+"""Listening sockets, and the boundary at which a connection's failures end."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+import trio
+
+from penstock.config import Address
+from penstock.errors import CannotStart
+from penstock.observe import bind_connection
+
+__all__ = ["Listener", "accept_connections", "open_sockets"]
+
+log = structlog.get_logger()
+
+BACKLOG: Final = 1024
+"""Connections that the system holds for us until they are accepted."""
+RETRY_SECONDS: Final = 0.1
+"""How long to wait where the process or system has no descriptor left; connections may end in the meantime."""
+_NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_GONE: Final = frozenset(
+    getattr(errno, name)
+    for name in (
+        *("ECONNABORTED", "EPERM", "EPROTO", "ENOPROTOOPT", "EOPNOTSUPP", "ETIMEDOUT"),
+        *("ENETDOWN", "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "ENONET"),
+    )
+    if hasattr(errno, name)
+)
+"""What accept(2) says of one connection that ended before it was accepted; the next may be fine."""
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""A peer that vanished without a word (no power, no route) is found out after two minutes, in seconds and probes:
+sessions may be silent for as long as they like, so nothing else would ever end them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One place where clients connect.
+
+    `serve(stream)` runs one connection to its end. `begin_drain()` tells the front that the gateway
+    is about to stop.
+    """
+
+    name: str
+    protocol: str
+    address: Address
+    max_connections: int
+    serve: Callable[[trio.abc.Stream], Awaitable[None]]
+    begin_drain: Callable[[], None]
+
+
+async def open_sockets(listener: Listener) -> list[trio.SocketListener]:
+    """Bind and listen: one socket for each address that the host name stands for.
+
+    Raises CannotStart, which says what to do.
+    """
+    host, port = listener.address
+    try:
+        return await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    except OSError as error:
+        raise CannotStart(f"{listener.name}: cannot listen on {listener.address}: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    """Why an address cannot be bound, and what to do about it."""
+    causes = [error, error.__cause__, error.__context__]
+    numbers = {cause.errno for cause in causes if isinstance(cause, OSError)}
+    if isinstance(error, socket.gaierror):
+        return f"the host name cannot be resolved ({error.strerror})"
+    if errno.EADDRINUSE in numbers:
+        return "the port is in use; stop what listens there, or choose another port (port 0 takes any free one)"
+    if errno.EACCES in numbers:
+        return "permission denied; ports below 1024 need privileges, so choose a higher one"
+    if errno.EADDRNOTAVAIL in numbers:
+        return "this machine has no such address"
+    return error.strerror or str(error)
+
+
+async def accept_connections(
+    listener: Listener,
+    sockets: trio.SocketListener,
+    limit: trio.Semaphore,
+    connections: trio.Nursery,
+) -> None:
+    """Accept for ever, starting each connection in `connections`.
+
+    `limit` is shared by the sockets of one listener. Where it is used up nothing is accepted until a connection
+    ends, so a flood waits in the system's queue instead of in our memory.
+    """
+    while True:
+        await limit.acquire()
+        try:
+            stream = await sockets.accept()
+        except OSError as error:
+            limit.release()
+            if error.errno in _GONE:
+                await trio.lowlevel.checkpoint()
+                continue
+            if error.errno not in _NO_ROOM:
+                raise
+            log.error("cannot_accept", listener=listener.name, reason=error.strerror, retry_seconds=RETRY_SECONDS)
+            await trio.sleep(RETRY_SECONDS)
+            continue
+        except BaseException:
+            limit.release()
+            raise
+        connections.start_soon(_run_connection, listener, stream, limit)
+
+
+async def _run_connection(listener: Listener, stream: trio.SocketStream, limit: trio.Semaphore) -> None:
+    """One connection from its first byte to its last; whatever goes wrong ends here, in one log line."""
+    bind_connection(listener.name, _peer(stream))
+    log.debug("connection_opened")
+    try:
+        _keep_alive(stream)
+        await listener.serve(stream)
+    except* (trio.BrokenResourceError, trio.ClosedResourceError, ConnectionError, trio.TooSlowError) as lost:
+        log.debug("connection_lost", reason=_first_line(lost))
+    except* Exception as group:
+        log.error("connection_failed", exc_info=group)
+    finally:
+        limit.release()
+        await trio.aclose_forcefully(stream)
+    log.debug("connection_closed")
+
+
+def _keep_alive(stream: trio.SocketStream) -> None:
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE.items():
+        if hasattr(socket, option):  # not every system lets it be set
+            stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def _peer(stream: trio.SocketStream) -> str:
+    try:
+        name = stream.socket.getpeername()
+    except OSError:
+        return "gone"
+    return str(Address(*name[:2])) if isinstance(name, tuple) else str(name)
+
+
+def _first_line(group: BaseExceptionGroup[BaseException]) -> str:
+    leaf: BaseException = group
+    while isinstance(leaf, BaseExceptionGroup):
+        leaf = leaf.exceptions[0]
+    return f"{type(leaf).__name__}: {leaf}".rstrip(": ")

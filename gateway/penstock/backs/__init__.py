@@ -1,0 +1,1 @@
+"""Backs carry operations out: the embedded store now, servers of each protocol next."""

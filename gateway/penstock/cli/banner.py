@@ -1,0 +1,84 @@
+"""What `penstock serve` prints when it listens: commands to copy, with the addresses that are really bound."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from penstock.config import Address, Config, S2Listener, S3PListener
+
+__all__ = ["banner"]
+
+STREAM = "hello"
+JSON = "-H 'content-type: application/json'"
+
+
+def banner(config: Config, addresses: Mapping[str, Sequence[Address]]) -> str:
+    """A short page: one command for each thing that a client does. `addresses` is as in `Running`."""
+    lines = ["Penstock is running. Ctrl-C stops it. In another terminal:"]
+    s2, s3p = config.listeners.s2, config.listeners.s3p
+    basin = _basin(config)
+    if s2 is not None:
+        lines += _s2(s2, addresses["listeners.s2"][0].to_connect, basin, _preparation(config, basin))
+    if s3p is not None:
+        lines += _s3p(s3p, addresses["listeners.s3p"][0].to_connect, basin, alone=s2 is None)
+    return "\n".join([*lines, ""])
+
+
+def _basin(config: Config) -> str:
+    """The basin of the commands: one that all listeners see."""
+    s3p = config.listeners.s3p
+    if s3p is not None and s3p.names == "fixed":
+        return s3p.basin
+    return config.store.basins[0].name if config.store.basins else "my-first-basin"
+
+
+def _preparation(config: Config, basin: str) -> tuple[str, str] | None:
+    """The path and body of a request that must come first, where an append does not create its stream."""
+    found = next((one for one in config.store.basins if one.name == basin), None)
+    if found is None:
+        return "basins", f'{{"basin":"{basin}","config":{{"create_stream_on_append":true}}}}'
+    return None if found.create_stream_on_append else ("streams", f'{{"stream":"{STREAM}"}}')
+
+
+def _s2(listener: S2Listener, address: Address, basin: str, preparation: tuple[str, str] | None) -> Iterator[str]:
+    url = f"{'https' if listener.tls_certificate else 'http'}://{address}/v1"
+    curl = f"curl --cacert {shlex.quote(listener.tls_certificate)}" if listener.tls_certificate else "curl"
+    in_basin = f"-H 's2-basin: {basin}'"
+    if listener.auth_tokens:
+        in_basin += ' -H "authorization: Bearer $TOKEN"'
+        yield from ("", "  # TOKEN is one of the listener's auth_tokens")
+    if preparation is not None:
+        path, body = preparation
+        yield from ("", f"  # create a {path[:-1]}", f"  {curl} {url}/{path} {in_basin} {JSON} -d '{body}'")
+    records = f"{url}/streams/{STREAM}/records"
+    yield from (
+        "",
+        "  # append two records (S2, JSON)",
+        f"  {curl} {records} {in_basin} {JSON} \\",
+        """    -d '{"records":[{"body":"first"},{"body":"second"}]}'""",
+        "",
+        "  # follow the stream (S2, SSE); Ctrl-C ends it",
+        f"  {curl} -N '{records}?seq_num=0' {in_basin} -H 'accept: text/event-stream'",
+    )
+
+
+def _s3p(listener: S3PListener, address: Address, basin: str, *, alone: bool) -> Iterator[str]:
+    name = STREAM if listener.names == "fixed" else f"{basin}/{STREAM}"
+    client = f"nc -w 1 {address.host} {address.port}"
+    if alone:
+        create = _command("CREATE", name, [])
+        append = _command("APPEND", name, [], ["first", "second"])
+        yield from ("", "  # create a stream, and append two records (S3P)", f"  printf '{create}{append}' | {client}")
+    yield from ("", "  # read it over S3P", f"  printf '{_command('READ', name, [])}' | {client}")
+
+
+def _command(*parts: str | list[str]) -> str:
+    """An S3P command as printf wants it. The parts are ASCII, without what printf takes for its own."""
+    return rf"*{len(parts)}\r\n" + "".join(
+        rf"*{len(part)}\r\n" + "".join(map(_bulk, part)) if isinstance(part, list) else _bulk(part) for part in parts
+    )
+
+
+def _bulk(text: str) -> str:
+    return rf"${len(text)}\r\n{text}\r\n"

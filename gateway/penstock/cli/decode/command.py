@@ -1,0 +1,95 @@
+"""The command: reads the input, finds out how to read it, prints the lines."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from penstock.cli.decode.listing import Listing, Undecodable, farthest
+from penstock.cli.decode.s2s import LISTING as S2S
+from penstock.cli.decode.s3p import LISTING as S3P
+from penstock.cli.decode.segment import LISTING as SEGMENT
+
+__all__ = ["decode_command"]
+
+_LISTINGS: Final[dict[str, Listing]] = {"segment": SEGMENT, "s2s": S2S, "s3p": S3P}
+_DIALECTS: Final = sorted({dialect for listing in _LISTINGS.values() for dialect in listing.dialects})
+_COMMENT: Final = re.compile(rb"#[^\n]*")
+_HEX: Final = re.compile(rb"[0-9a-fA-F\s]*")
+
+
+@click.command("decode")
+@click.option("--protocol", type=click.Choice(list(_LISTINGS)), required=True, help="What the bytes are.")
+@click.option(
+    "--side",
+    type=click.Choice(["auto", "client", "server"]),
+    default="auto",
+    show_default=True,
+    help="Who sent the bytes.",
+)
+@click.option(
+    "--dialect",
+    type=click.Choice(["auto", *_DIALECTS]),
+    default="auto",
+    show_default=True,
+    help="segment: released or draft; s2s: append or read.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["auto", "hex", "binary"]),
+    default="auto",
+    show_default=True,
+    help="Hex may have white space, and comments from # to the end of the line.",
+)
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True, dir_okay=False))
+def decode_command(protocol: str, side: str, dialect: str, form: str, file: Path) -> None:
+    """List the messages in FILE (- for standard input), field by field, each with its offset in bytes.
+
+    The bytes are those of one direction of a connection, from a message's beginning on. Where they cannot be read on,
+    what came before is listed, then what is wrong and where; the exit code is 1.
+    """
+    listing = _LISTINGS[protocol]
+    if dialect not in ("auto", *listing.dialects):
+        raise click.BadParameter(f"{protocol} has {' and '.join(listing.dialects)}", param_hint="--dialect")
+    data = unhexed(_read(file), form)
+    reading = farthest(listing.readings(side, dialect), data)
+    try:
+        for line in reading(data):
+            click.echo(line)
+    except Undecodable as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _read(file: Path) -> bytes:
+    if file == Path("-"):
+        return sys.stdin.buffer.read()
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise click.FileError(str(file), error.strerror) from error
+
+
+def unhexed(data: bytes, form: str) -> bytes:
+    """The bytes that hex digits stand for; the data itself if it is binary. "auto" takes hex for what looks like it.
+
+    Raises ClickException for hex that is none.
+    """
+    if form == "binary":
+        return data
+    digits = _COMMENT.sub(b"", data)
+    found = _HEX.match(digits)
+    wrong = 0 if found is None else found.end()
+    if wrong < len(digits):
+        if form == "auto":
+            return data
+        line = digits.count(b"\n", 0, wrong) + 1
+        raise click.ClickException(f"line {line}: {digits[wrong : wrong + 1]!r} is no hex digit")
+    packed = b"".join(digits.split())
+    if len(packed) % 2:
+        raise click.ClickException(f"an odd number of hex digits: {len(packed)}")
+    return bytes.fromhex(packed.decode("ascii"))

@@ -1,0 +1,61 @@
+"""What all listings share: lines with offsets, and how one ends that cannot go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+__all__ = ["Line", "Listing", "Reading", "Undecodable", "farthest", "size"]
+
+
+class Line(NamedTuple):
+    """One line: where in the input (None for what has no place of its own), how deep, and the text."""
+
+    at: int | None
+    depth: int
+    text: str
+
+    def __str__(self) -> str:
+        place = "" if self.at is None else str(self.at)
+        return f"{place:>8}  {'  ' * self.depth}{self.text}"
+
+
+class Undecodable(Exception):
+    """The input cannot be read from byte `at` on."""
+
+    def __init__(self, text: str, at: int) -> None:
+        super().__init__(f"byte {at}: {text}")
+        self.at = at
+
+
+Reading = Callable[[bytes], Iterator[Line]]
+"""Gives the lines of an input, and raises Undecodable behind the last that it can give."""
+
+
+class Listing(NamedTuple):
+    """How one protocol is listed: its dialects, and the ways to read an input for a side ("client", "server" or
+    "auto", as its sender) and a dialect (one of them, or "auto"), the likeliest first."""
+
+    dialects: tuple[str, ...]
+    readings: Callable[[str, str], list[Reading]]
+
+
+def farthest(readings: list[Reading], data: bytes) -> Reading:
+    """The reading that gets through the input, or farther than the others; of equals the first."""
+    if len(readings) == 1:
+        return readings[0]
+    return max(readings, key=lambda reading: _reach(reading, data))  # max keeps the first of equals
+
+
+def _reach(reading: Reading, data: bytes) -> tuple[bool, int]:
+    try:
+        for _ in reading(data):
+            pass
+    except Undecodable as error:
+        return False, error.at
+    return True, len(data)
+
+
+def size(count: int) -> str:
+    """A number of bytes in words."""
+    return f"{count} byte{'' if count == 1 else 's'}"

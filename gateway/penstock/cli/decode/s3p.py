@@ -1,0 +1,67 @@
+"""S3P commands and replies: what the codec hears, and the items that say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Final
+
+from penstock.cli.decode.listing import Line, Listing, Reading, Undecodable, size
+from penstock_codecs.codec import Codec, Pull
+from penstock_codecs.failures import RemoteProtocolError
+from penstock_codecs.s3p import S3PClient, S3PServer, printable
+
+__all__ = ["LISTING"]
+
+_HEARERS: Final[dict[str, Callable[[], Codec[Any, Any]]]] = {
+    "client": S3PServer,
+    "server": lambda: S3PClient(observer=True),
+}
+"""Who hears what that side says."""
+
+
+def _lines(data: bytes, make: Callable[[], Codec[Any, Any]]) -> Iterator[Line]:
+    codec = make()
+    codec.receive(data)
+    codec.receive(b"")
+    at = 0
+    try:
+        while not isinstance(event := codec.next_event(), Pull):
+            yield Line(at, 0, type(event).__name__)
+            at = yield from _items(data, at)
+    except RemoteProtocolError as error:
+        raise Undecodable(error.failure.message, at) from None
+    if at < len(data):
+        raise Undecodable(f"{size(len(data) - at)} after an error that ends the connection", at)
+
+
+def _items(data: bytes, at: int) -> Generator[Line, None, int]:
+    """The items of a message that the codec has understood; gives where it ends."""
+    missing = [1]  # how many items are still to come, of the message and of each array that is open
+    while missing:
+        if not missing[-1]:
+            missing.pop()
+            continue
+        missing[-1] -= 1
+        depth, start = len(missing), at
+        end = data.index(b"\r\n", at)
+        kind, rest = data[at : at + 1], data[at + 1 : end]
+        at = end + 2
+        if kind == b"*":
+            yield Line(start, depth, f"array of {int(rest)}")
+            missing.append(int(rest))
+        elif kind == b"$":
+            yield Line(start, depth, f"'{printable(data[at : at + int(rest)])}' ({size(int(rest))})")
+            at += int(rest) + 2
+        else:
+            yield Line(start, depth, f"{kind.decode()} '{printable(rest)}'")
+    return at
+
+
+def _readings(side: str, _dialect: str) -> list[Reading]:
+    def of(make: Callable[[], Codec[Any, Any]]) -> Reading:
+        return lambda data: _lines(data, make)
+
+    return [of(make) for name, make in _HEARERS.items() if side in ("auto", name)]
+
+
+LISTING: Final = Listing(("0.2.0",), _readings)

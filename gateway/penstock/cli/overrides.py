@@ -1,0 +1,44 @@
+"""Command-line flags over a configuration."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.config import Config, S2Listener, S3PListener
+
+__all__ = ["overridden"]
+
+L = TypeVar("L", S2Listener, S3PListener)
+
+
+def overridden(
+    config: Config,
+    *,
+    s2: str | None = None,
+    s3p: str | None = None,
+    data: str | None = None,
+    log_level: str | None = None,
+) -> Config:
+    """`config` with the flags that were given; raises ValueError that names the flag."""
+    listeners = replace(
+        config.listeners,
+        s2=_listener("--s2", s2, config.listeners.s2, S2Listener()),
+        s3p=_listener("--s3p", s3p, config.listeners.s3p, S3PListener()),
+    )
+    store = config.store if data is None else replace(config.store, directory=data)
+    log = config.log if log_level is None else replace(config.log, level=log_level)
+    return replace(config, listeners=listeners, store=store, log=log)
+
+
+def _listener(flag: str, text: str | None, configured: L | None, default: L) -> L | None:
+    if text is None:
+        return configured
+    if text == "off":
+        return None
+    try:
+        return replace(configured or default, bind=text)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise ValueError(f"{flag}: {error}") from error

@@ -1,0 +1,108 @@
+"""What `penstock check` says."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.config import Basin, Config, S2Listener, S3PListener
+from penstock.config.advice import advice
+
+__all__ = ["report"]
+
+WIDTH = 110
+
+
+def report(config: Config, source: str) -> str:
+    """Plain words for what would run with `config`; `source` is where it was read from."""
+    parts = [
+        (f"{source} is valid. With it, this would run:", []),
+        ("Listeners", [*_s2(config.listeners.s2), *_s3p(config.listeners.s3p)]),
+        ("Names", list(_names(config))),
+        ("What S3P cannot carry", list(_losses(config.listeners.s3p))),
+        ("Store", list(_store(config))),
+        ("Shutdown", [f"On SIGTERM or SIGINT clients have {config.drain.deadline_seconds:g} s to finish."]),
+        ("Attention", [("INSECURE: " if insecure else "") + text for insecure, text in advice(config)]),
+    ]
+    return "\n\n".join(_part(title, lines) for title, lines in parts if lines or title.endswith(":"))
+
+
+def _part(title: str, lines: list[str]) -> str:
+    wrapped = (textwrap.fill(line, WIDTH, initial_indent="  - ", subsequent_indent="    ") for line in lines)
+    return "\n".join([title, *wrapped])
+
+
+def _s2(listener: S2Listener | None) -> Iterator[str]:
+    if listener is None:
+        yield "S2: off"
+        return
+    carrier = "HTTPS" if listener.tls_certificate else "HTTP"
+    yield f"S2 by {carrier} (S2S, SSE, JSON, protobuf; HTTP/1.1 and HTTP/2) on {listener.bind}"
+    tokens = len(listener.auth_tokens)
+    yield f"S2 clients: {f'those with one of {tokens} bearer tokens' if tokens else 'anybody, without a token'}"
+    unnamed = f"meant for basin {listener.default_basin}" if listener.default_basin else "refused"
+    yield f"S2 requests that name no basin: {unnamed}"
+    yield f"S2 in browsers: pages of {'any origin' if listener.cors else 'the same origin only'}"
+    if listener.sse_dialect != "s2":
+        yield f"SSE is spelled in the dialect {listener.sse_dialect!r}, which S2's own clients do not read"
+
+
+def _s3p(listener: S3PListener | None) -> Iterator[str]:
+    if listener is None:
+        yield "S3P: off"
+        return
+    yield f"S3P 0.2.0 on {listener.bind}, for anybody"
+
+
+def _names(config: Config) -> Iterator[str]:
+    listener = config.listeners.s3p
+    if listener is None:
+        return
+    if listener.names == "fixed":
+        yield f"An S3P name is a stream of basin {listener.basin}, the only one that S3P clients see"
+    else:
+        yield "An S3P name is basin/stream, parted at the first slash; every basin is there for S3P clients"
+    yield "What an S2 name cannot hold stands as %XX in it: bytes that are not UTF-8, NUL, and % itself (docs/names.md)"
+
+
+_LOSSES = {
+    "refuse": "refused: the READ fails and names the record",
+    "envelope": "carried whole, in an envelope inside the body (docs/loss.md)",
+    "drop": "left out, and counted in the log",
+}
+
+
+def _losses(listener: S3PListener | None) -> Iterator[str]:
+    if listener is None:
+        return
+    headers = "the headers are dropped, the body is kept" if listener.loss.headers == "drop" else None
+    yield f"records with headers: {headers or _LOSSES[listener.loss.headers]}"
+    yield f"records with an empty body: {_LOSSES[listener.loss.empty_body]}"
+    yield f"command records (fence, trim): {_LOSSES[listener.loss.command_records]}"
+    yield "everything else: kept, byte for byte"
+
+
+def _store(config: Config) -> Iterator[str]:
+    directory = Path(config.store.directory).absolute()
+    state = "is there" if directory.is_dir() else "would be created"
+    yield f"SQLite in {directory}, which {state}; an acknowledgement means on disk"
+    for basin in config.store.basins:
+        yield _basin(basin)
+
+
+def _basin(basin: Basin) -> str:
+    creators = {"an append": basin.create_stream_on_append, "a read": basin.create_stream_on_read}
+    by = " or ".join(name for name, does in creators.items() if does)
+    created = f"{by} creates a missing stream" if by else "streams must be created first"
+    kept = f"for {_duration(basin.retention_seconds)}" if basin.retention_seconds else "for ever"
+    return f"Basin {basin.name}: {created}; records are kept {kept}; timestamps are {basin.timestamping_mode}"
+
+
+def _duration(seconds: int) -> str:
+    """The largest unit that gives a whole number."""
+    for name, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds % size == 0:
+            count = seconds // size
+            return f"{count} {name}{'s' if count != 1 else ''}"
+    return f"{seconds} seconds"

@@ -1,0 +1,68 @@
+"""Shutting down: first clients are advised to reconnect, after a grace time their sessions are ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import trio
+
+from penstock_codecs.failures import Failure, FailureCode
+
+__all__ = ["SHUTTING_DOWN", "Draining"]
+
+SHUTTING_DOWN: Final = Failure(FailureCode.SERVER_DRAINING, "the gateway is shutting down")
+"""What is said to a client of whose request nothing was done: it may ask elsewhere."""
+
+
+class Draining:
+    """The state of a drain, which interrupts those who wait for something else.
+
+    `grace_seconds`: from the advice (a flag on frames) to the end of sessions that are still open; 0 where a
+    protocol has no way to advise.
+    """
+
+    def __init__(self, grace_seconds: float = 0.0) -> None:
+        self._grace_seconds = grace_seconds
+        self._ends_at = math.inf
+        self._begun = trio.Event()
+        self._waiting: set[trio.CancelScope] = set()
+
+    @property
+    def begun(self) -> bool:
+        """Whether clients are to be advised."""
+        return self._ends_at < math.inf
+
+    @property
+    def over(self) -> bool:
+        """Whether the grace time has passed."""
+        return self.begun and trio.current_time() >= self._ends_at
+
+    def begin(self) -> None:
+        """Begin to drain; must be called from within trio. Later calls change nothing."""
+        if not self.begun:
+            self._ends_at = trio.current_time() + self._grace_seconds
+            self._begun.set()
+            for scope in self._waiting:
+                scope.cancel()
+
+    async def wait_over(self) -> None:
+        """Wait until a drain has begun and its grace time has passed."""
+        await self._begun.wait()
+        await trio.sleep_until(self._ends_at)
+
+    @contextmanager
+    def interrupts(self, seconds: float = math.inf) -> Iterator[trio.CancelScope]:
+        """A scope that ends after so many seconds, when the drain begins, or when its grace time is over.
+
+        Once that is over it interrupts no more: what is under way then is allowed to end.
+        """
+        ends_at = math.inf if self.over else self._ends_at
+        with trio.CancelScope(deadline=min(trio.current_time() + seconds, ends_at)) as scope:
+            self._waiting.add(scope)
+            try:
+                yield scope
+            finally:
+                self._waiting.discard(scope)

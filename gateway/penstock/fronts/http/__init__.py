@@ -1,0 +1,1 @@
+"""The parts of the HTTP server; see `penstock.fronts.http_server`."""

@@ -1,0 +1,344 @@
+"""One HTTP connection of a server: a reader, a task for each request, and a writer while there is a wait.
+
+All of the codec's calls are synchronous and made from whichever task has something to say; what comes out is written
+at once where the kernel takes it, and by the writer task where it does not. A cancelled handler therefore never
+leaves half a frame behind.
+"""
+
+from __future__ import annotations
+
+import math
+from time import perf_counter
+from typing import Final
+
+import structlog
+import trio
+
+from penstock.fronts.exchange import Handler
+from penstock.fronts.http.exchange import HttpExchange
+from penstock.fronts.http.settings import Drain, HttpSettings
+from penstock.fronts.http.wire import TooSlow, Wire
+from penstock_codecs.codec import Pull
+from penstock_codecs.failures import LocalProtocolError, RemoteProtocolError
+from penstock_codecs.http import (
+    CANCEL,
+    INTERNAL_ERROR,
+    Credit,
+    Data,
+    End,
+    GoAway,
+    HttpCodec,
+    Outgoing,
+    Received,
+    RequestHead,
+    Reset,
+    ResponseHead,
+)
+from penstock_codecs.limits import KIB
+
+__all__ = ["HttpServerConnection"]
+
+_WIRE_ROOM: Final = 512 * KIB
+"""HTTP/2 frames are made while less than this waits for the socket, so that streams take turns."""
+
+_ALL_UNSENT: Final = 16
+"""With this many send buffers waiting for window, a stream that has anything of its own waiting is fed no more."""
+_TURN_SECONDS: Final = 0.002
+"""How long one connection may read before others have their turn: 256 KiB of the smallest frames or chunks take
+half a second. A pass through the scheduler costs 10 us."""
+
+_log = structlog.get_logger()
+
+
+class HttpServerConnection:
+    """Serves one connection with `run`; the other methods are for its exchanges, and do not wait."""
+
+    def __init__(self, wire: Wire, codec: HttpCodec, handler: Handler, settings: HttpSettings) -> None:
+        self._wire = wire
+        self._codec = codec
+        self._handler = handler
+        self._settings = settings
+        self._exchanges: dict[int, HttpExchange] = {}
+        # On HTTP/2 the windows bound what is unread.
+        self._unread_limit = math.inf if codec.version == "2" else settings.receive_buffer
+        self._unread = 0
+        self._writing = False
+        self._lost = False
+        self._broken = False
+        self._peer_ended = False
+        self._idle = False
+        self._head_begun = False
+        self._draining = False
+        self._taking_turns = False
+        self._reading = trio.CancelScope()
+        self._room: trio.Event | None = None
+        self._progress = trio.lowlevel.ParkingLot()
+        self._nursery: trio.Nursery
+
+    async def run(self, start: bytes, drain: Drain) -> None:
+        """Serve until the connection ends; `start` was read from it already."""
+        try:
+            await self._run(start, drain)
+        finally:
+            # These may hold much, and tasks leave cycles behind, which wait for a full garbage collection.
+            del self._codec
+            self._wire.forget()
+
+    async def _run(self, start: bytes, drain: Drain) -> None:
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            with drain.watched_by(self._drain):
+                if start:  # b"" would say that the client has finished; after ALPN nothing has been read yet
+                    self._codec.receive(start)
+                self._pump()
+                await self._read()
+        if not (self._lost or self._peer_ended or self._idle):
+            await self._wire.linger(self._settings.linger)
+
+    # ---- in ------------------------------------------------------------------------------------------------------
+    async def _read(self) -> None:
+        try:
+            with self._reading:
+                while not self._peer_ended:
+                    await self._wait_for_room()
+                    data = await self._wire.receive()
+                    self._idle = False
+                    if data:
+                        self._codec.receive(data)
+                        self._pump()
+                    else:
+                        self._peer_gone()
+        except trio.BrokenResourceError:
+            self._lose("connection lost")
+
+    async def _wait_for_room(self) -> None:
+        limit = self._settings.receive_buffer
+        while (
+            self._taking_turns
+            or self._unread >= self._unread_limit
+            or self._codec.buffered >= limit + self._settings.read_size
+            or self._wire.pending >= self._settings.send_buffer + _WIRE_ROOM
+        ):
+            self._room = trio.Event()
+            await self._room.wait()
+
+    def _pump(self) -> None:
+        """Deliver what has come, and write what there is to say; what takes too long goes on in a task."""
+        if self._taking_turns:
+            self.flush()
+            return
+        until = perf_counter() + _TURN_SECONDS
+        try:
+            while self._unread < self._unread_limit and not (self._broken or self._lost):
+                if perf_counter() > until:
+                    self._taking_turns = True
+                    self._nursery.start_soon(self._take_turn)
+                    break
+                event = self._codec.next_event()
+                if isinstance(event, Pull):
+                    break
+                self._deliver(event)
+        except RemoteProtocolError as error:
+            self._break_off(error)
+        self._set_deadline()
+        self.flush()
+
+    async def _take_turn(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._taking_turns = False
+        self._pump()
+        self._wake_reader()
+
+    def _deliver(self, event: Received) -> None:
+        if isinstance(event, RequestHead):
+            exchange = self._exchanges[event.stream_id] = HttpExchange(self, event)
+            if self._peer_ended:
+                self._limit_half_closed(exchange)
+            self._nursery.start_soon(self._serve, exchange)
+        elif isinstance(event, Data):
+            self._deliver_data(event)
+        elif isinstance(event, End) and event.stream_id in self._exchanges:
+            self._exchanges[event.stream_id].feed_end()
+        elif isinstance(event, Reset) and event.stream_id in self._exchanges:
+            self._exchanges[event.stream_id].scope.cancel()
+
+    def _deliver_data(self, event: Data) -> None:
+        exchange = self._exchanges.get(event.stream_id)
+        if exchange is None:
+            self._codec.send(Credit(event.stream_id, event.credit))
+        else:
+            self._unread += event.credit
+            exchange.feed(event.data)
+
+    def consumed(self, stream_id: int, length: int) -> None:
+        """A handler has taken `length` bytes of body: more may come."""
+        held_back = self._unread >= self._unread_limit
+        self._unread -= length
+        self._codec.send(Credit(stream_id, length))
+        self._wake_reader()
+        if held_back:
+            self._pump()
+        else:
+            self.flush()
+
+    def _wake_reader(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+    def _set_deadline(self) -> None:
+        """How long the reader waits: a running exchange may take its time, a head and an idle client may not."""
+        if self._exchanges:
+            if self._reading.deadline != math.inf:  # setting it costs more than asking
+                self._reading.deadline = math.inf
+            self._idle = False
+            self._head_begun = False
+        elif not self._codec.buffered:
+            self._reading.deadline = trio.current_time() + self._settings.keep_alive
+            self._idle = not self._codec.closed
+            self._head_begun = False
+        elif not self._head_begun:
+            self._reading.deadline = trio.current_time() + self._settings.head_timeout
+            self._idle = False
+            self._head_begun = True
+
+    # ---- out -----------------------------------------------------------------------------------------------------
+    def say(self, *events: Outgoing) -> None:
+        """Send events of one exchange, and write them if the kernel takes them. Raises LocalProtocolError."""
+        for event in events:
+            self._codec.send(event)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what there is to write, as far as that goes without waiting; a task of its own does the rest."""
+        if self._lost:
+            return
+        self._fill()
+        if self._writing:
+            return
+        # With several exchanges under way the writer task joins what they have to say into one write.
+        if self._wire.direct and len(self._exchanges) <= 1:
+            try:
+                while self._wire.pending and self._wire.write_now():
+                    self._fill()
+            except trio.BrokenResourceError:
+                self._lose("connection lost")
+                return
+        if self._wire.pending:
+            self._writing = True
+            self._nursery.start_soon(self._write)
+        self._after_writing()
+
+    def _fill(self) -> None:
+        self._wire.put(self._codec.output(max(0, _WIRE_ROOM - self._wire.pending)))
+
+    def _after_writing(self) -> None:
+        self._progress.unpark_all()
+        if not self._wire.pending and not self._exchanges and self._codec.closed:
+            self._reading.cancel()
+
+    async def _write(self) -> None:
+        try:
+            while self._wire.pending:
+                await self._wire.write(self._settings.slow_reader)
+                self._fill()
+                self._wake_reader()
+                self._progress.unpark_all()
+        except trio.BrokenResourceError:
+            self._lose("connection lost")
+        except TooSlow:
+            self._lose("client reads too slowly")
+        finally:
+            self._writing = False
+        self._after_writing()
+
+    async def wait_sent(self, stream_id: int, finish: bool = False) -> None:
+        """Wait until no more than `send_buffer` bytes of the stream are on their way; with `finish`, all written.
+
+        Where very much waits for window on the whole connection, until nothing of this stream does.
+        """
+        while self._clogged(stream_id, finish):
+            unsent = self._codec.unsent(stream_id)
+            with trio.move_on_after(self._settings.slow_reader) as patience:
+                while self._clogged(stream_id, finish) and self._codec.unsent(stream_id) == unsent:
+                    await self._progress.park()
+            if patience.cancelled_caught and unsent and not self._wire.pending:
+                _log.info("stream_reset", reason="client gives no window", stream=stream_id)
+                self._codec.send(Reset(stream_id, CANCEL))
+                self._exchanges[stream_id].scope.cancel()
+                await trio.lowlevel.checkpoint()
+
+    def _clogged(self, stream_id: int, finish: bool) -> bool:
+        unsent = self._codec.unsent(stream_id)
+        if unsent + self._wire.pending > self._settings.send_buffer:
+            return True
+        return unsent > 0 and (finish or self._codec.all_unsent > _ALL_UNSENT * self._settings.send_buffer)
+
+    # ---- exchanges -----------------------------------------------------------------------------------------------
+    async def _serve(self, exchange: HttpExchange) -> None:
+        try:
+            with exchange.scope:
+                await self._handler(exchange)
+                if not exchange.finished:
+                    raise RuntimeError("the handler returned without a complete answer")
+        except Exception:
+            _log.exception("handler_failed", path=exchange.request.path)
+            self._answer_failure(exchange)
+        finally:
+            self._over(exchange)
+
+    def _answer_failure(self, exchange: HttpExchange) -> None:
+        if exchange.started:
+            return
+        try:
+            head = ResponseHead(exchange.stream_id, 500, [("content-length", "0")])
+            self.say(head, End(exchange.stream_id))
+            exchange.finished = True
+        except LocalProtocolError:
+            return  # the answer that failed had begun
+
+    def _over(self, exchange: HttpExchange) -> None:
+        del self._exchanges[exchange.stream_id]
+        self._unread -= exchange.unread
+        if exchange.unread:
+            self._codec.send(Credit(exchange.stream_id, exchange.unread))
+        if not exchange.finished:
+            self._fill()  # what was sent before goes out before
+            self._codec.send(Reset(exchange.stream_id, CANCEL if exchange.scope.cancelled_caught else INTERNAL_ERROR))
+        if self._draining and not self._exchanges:
+            self._fill()
+            self._codec.send(GoAway())
+        self._wake_reader()
+        self._pump()
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+    def _peer_gone(self) -> None:
+        self._peer_ended = True
+        self._codec.receive(b"")
+        self._pump()
+        for exchange in self._exchanges.values():
+            self._limit_half_closed(exchange)
+
+    def _limit_half_closed(self, exchange: HttpExchange) -> None:
+        grace = 0.0 if self._codec.version == "2" else self._settings.half_close
+        exchange.scope.deadline = trio.current_time() + grace
+
+    def _break_off(self, error: RemoteProtocolError) -> None:
+        self._broken = True
+        _log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
+        for exchange in self._exchanges.values():
+            exchange.scope.cancel()
+
+    def _lose(self, reason: str) -> None:
+        if not self._lost:
+            self._lost = True
+            _log.info("connection_lost", reason=reason)
+            self._nursery.cancel_scope.cancel()
+
+    def _drain(self) -> None:
+        """On HTTP/2, GOAWAY waits until no exchange is running: clients on python-h2 (S2's SDK) take no frame after it,
+        so it would cut off the answers under way. Until then it is the handler that refuses new requests."""
+        self._draining = True
+        if not (self._exchanges and self._codec.version == "2"):
+            self._codec.send(GoAway())
+            self.flush()

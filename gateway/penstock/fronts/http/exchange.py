@@ -1,0 +1,154 @@
+"""One exchange of an HTTP connection, as its handler sees it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from penstock.fronts.exchange import HeaderList, Request
+from penstock_codecs.http import Body, Continue, End, RequestHead, ResponseHead, body_forbidden
+
+if TYPE_CHECKING:
+    from penstock.fronts.http.connection import HttpServerConnection
+
+__all__ = ["HttpExchange"]
+
+_SENDS_PER_CHECKPOINT: Final = 8
+"""A fast client must not let its handler starve the others; a pass through the scheduler costs more than a send."""
+
+_SMALL: Final = 4096
+"""Smaller pieces of body are joined as they come: each would take 60 bytes of memory beside its own."""
+
+_date: tuple[int, str] = (0, "")
+
+
+def _now() -> str:
+    """The value of the Date header (RFC 9110, 6.6.1), made once a second."""
+    global _date
+    second = int(time.time())
+    if _date[0] != second:
+        _date = (second, formatdate(second, usegmt=True))
+    return _date[1]
+
+
+class HttpExchange:
+    """See `penstock.fronts.exchange.Exchange`. `scope` is cancelled when the client goes away."""
+
+    __slots__ = (
+        "_connection",
+        "_ended",
+        "_inbox",
+        "_more",
+        "_sends",
+        "_waits",
+        "finished",
+        "request",
+        "scope",
+        "started",
+        "stream_id",
+        "unread",
+    )
+
+    def __init__(self, connection: HttpServerConnection, head: RequestHead) -> None:
+        path, _, query = head.target.partition("?")
+        self.request = Request(head.method, path, query, tuple(head.headers), head.authority, head.version, head.scheme)
+        self.stream_id = head.stream_id
+        self.scope = trio.CancelScope()
+        self.started = False
+        self.finished = False
+        self.unread = 0
+        self._connection = connection
+        self._inbox: deque[bytes | bytearray] = deque()
+        self._ended = False
+        self._waits = head.expects_continue
+        self._more: trio.Event | None = None
+        self._sends = 0
+
+    # ---- the connection's side -----------------------------------------------------------------------------------
+    def feed(self, data: bytes) -> None:
+        """A piece of the request body has come."""
+        inbox = self._inbox
+        if inbox and len(data) < _SMALL and (type(inbox[-1]) is bytearray or len(inbox[-1]) < _SMALL):
+            if type(inbox[-1]) is not bytearray:
+                inbox[-1] = bytearray(inbox[-1])
+            inbox[-1] += data
+        else:
+            inbox.append(data)
+        self.unread += len(data)
+        self._wake()
+
+    def feed_end(self) -> None:
+        """The request body is complete."""
+        self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._more is not None:
+            self._more.set()
+            self._more = None
+
+    # ---- the handler's side --------------------------------------------------------------------------------------
+    async def receive(self) -> bytes:
+        """The next piece of the request body; b"" at its end."""
+        self._let_continue()
+        while not self._inbox:
+            if self._ended:
+                return b""
+            self._more = self._more or trio.Event()
+            await self._more.wait()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        first = self._inbox[0]
+        data = first if len(self._inbox) == 1 and isinstance(first, bytes) else b"".join(self._inbox)
+        self._inbox.clear()
+        self.unread = 0
+        self._connection.consumed(self.stream_id, len(data))
+        return data
+
+    async def respond(self, status: int, headers: HeaderList, body: bytes = b"") -> None:
+        """A whole answer with content-length; one write where it is small."""
+        fields = self._fields(headers)
+        if status not in (204, 304) and status >= 200 and not any(name == "content-length" for name, _ in fields):
+            fields.append(("content-length", str(len(body))))
+        parts = [] if body_forbidden(self.request.method, status) or not body else [body]
+        self._connection.say(ResponseHead(self.stream_id, status, fields), Body(self.stream_id, parts, end=True))
+        self.started = self.finished = True
+        await self._connection.wait_sent(self.stream_id, finish=True)
+
+    async def start(self, status: int, headers: HeaderList) -> None:
+        """The head of a streamed answer; it is on its way to the client when this returns."""
+        if status < 300:  # full duplex: the body is wanted, and cannot be asked for after the head
+            self._let_continue()
+        self._connection.say(ResponseHead(self.stream_id, status, self._fields(headers)))
+        self.started = True
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def send(self, pieces: Sequence[bytes]) -> None:
+        """More of a streamed body. Waits for a slow client."""
+        self._connection.say(Body(self.stream_id, pieces))
+        self._sends += 1
+        if self._sends % _SENDS_PER_CHECKPOINT:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await trio.lowlevel.checkpoint()
+        await self._connection.wait_sent(self.stream_id)
+
+    async def finish(self) -> None:
+        """The end of a streamed answer."""
+        self._connection.say(End(self.stream_id))
+        self.finished = True
+        await self._connection.wait_sent(self.stream_id, finish=True)
+
+    def _let_continue(self) -> None:
+        """Ask for the body of a client that waits to be asked (RFC 9110, 10.1.1)."""
+        if self._waits:
+            self._waits = False
+            if not (self.started or self._inbox):
+                self._connection.say(Continue(self.stream_id))
+
+    def _fields(self, headers: HeaderList) -> list[tuple[str, str]]:
+        return [("date", _now()), *headers]

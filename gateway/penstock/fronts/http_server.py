@@ -1,0 +1,64 @@
+"""The HTTP server: HTTP/1.1 and HTTP/2 on one port, in plaintext or over TLS, for one handler."""
+
+from __future__ import annotations
+
+import ssl
+
+import trio
+
+from penstock.fronts.exchange import Handler
+from penstock.fronts.http.connection import HttpServerConnection
+from penstock.fronts.http.settings import Drain, HttpSettings
+from penstock.fronts.http.wire import Wire
+from penstock_codecs.codec import Role
+from penstock_codecs.http import connection, sniff
+
+__all__ = ["Drain", "HttpSettings", "serve_http", "tls_context", "tls_stream"]
+
+
+async def serve_http(
+    stream: trio.abc.Stream, handler: Handler, settings: HttpSettings | None = None, drain: Drain | None = None
+) -> None:
+    """Serve one connection until it ends, and close it. Never raises for what a client or a handler does.
+
+    Over TLS (`tls_stream`) ALPN says which version is spoken; without it, and in plaintext, the first bytes do:
+    HTTP/2 by prior knowledge, else HTTP/1.1.
+    """
+    settings = settings or HttpSettings()
+    drain = drain or Drain()
+    wire = Wire(stream, settings.read_size)
+    try:
+        alpn = None
+        scheme = "http"
+        if isinstance(stream, trio.SSLStream):
+            scheme = "https"
+            with trio.fail_after(settings.head_timeout) as patience, drain.watched_by(patience.cancel):
+                await stream.do_handshake()
+            alpn = stream.selected_alpn_protocol()
+        start = b""
+        with trio.fail_after(settings.keep_alive) as patience, drain.watched_by(patience.cancel):
+            while alpn is None:
+                data = await wire.receive()
+                if not data:
+                    return
+                start += data
+                alpn = sniff(start)
+        codec = connection(alpn, Role.SERVER, settings.limits, scheme)
+        await HttpServerConnection(wire, codec, handler, settings).run(start, drain)
+    except (trio.BrokenResourceError, trio.TooSlowError):
+        return  # gone, or silent for too long or until a drain, before it said what it speaks
+    finally:
+        await wire.close()
+
+
+def tls_context(certificate: str, key: str | None = None) -> ssl.SSLContext:
+    """A server's TLS context that offers h2 and http/1.1. Raises OSError or ssl.SSLError for unusable files."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    return context
+
+
+def tls_stream(stream: trio.abc.Stream, context: ssl.SSLContext) -> trio.SSLStream[trio.abc.Stream]:
+    """The server side of a TLS connection over `stream`, for `serve_http`, which makes the handshake."""
+    return trio.SSLStream(stream, context, server_side=True, https_compatible=True)

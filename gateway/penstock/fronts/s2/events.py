@@ -1,0 +1,65 @@
+"""Reads as server-sent events (S2 fact sheet 3), in S2's spelling or the seeds' (`S2Settings.sse_dialect`)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from penstock.backs.base import Back
+from penstock.fronts.draining import Draining
+from penstock.fronts.s2.call import Call
+from penstock.fronts.s2.following import Follower
+from penstock.fronts.s2.parameters import read_of
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import StreamPosition
+from penstock_codecs.operations import FromSeqNum, Read
+from penstock_codecs.sse import DIALECTS, BatchEvent, Done, ErrorEvent, EventId, EventStreamServer, Ping
+
+__all__ = ["EventStreams"]
+
+_MEDIA_TYPE = "text/event-stream"
+
+
+class EventStreams:
+    """Event streams over one back."""
+
+    def __init__(self, back: Back, draining: Draining) -> None:
+        self._back = back
+        self._draining = draining
+
+    async def read(self, call: Call) -> None:
+        """Batches as events, pings between them, `[DONE]` when the bounds are met."""
+        dialect = DIALECTS[call.settings.sse_dialect]
+        read = read_of(call.stream(), call.query(), call.create_config())
+        resumed = EventId(0, 0, 0)
+        if (value := call.request.header("last-event-id")) is not None:
+            resumed = dialect.parse_id(value)
+            read = _resume(read, resumed)
+        codec = EventStreamServer(dialect, call.data_format(dialect), resumed)
+        async with self._back.read_session(read) as session:
+            if not await call.start(_MEDIA_TYPE):
+                return
+            follower = Follower(session, call.settings.heartbeat_seconds, self._draining)
+            try:
+                while (event := await follower.next()) is not None:
+                    if isinstance(event, StreamPosition):
+                        said = codec.send(Ping(time.time_ns() // 1_000_000, event))
+                    else:
+                        said = codec.send(BatchEvent(event))
+                    await call.exchange.send(said)
+                await call.exchange.send(codec.send(Done()))
+            except OperationFailed as error:
+                # Without a last event an EventSource reconnects by itself: just what a drain wants.
+                if error.failure.code is not FailureCode.SERVER_DRAINING:
+                    await call.exchange.send(codec.send(ErrorEvent(error.failure)))
+            await call.exchange.finish()
+
+
+def _resume(read: Read, last: EventId) -> Read:
+    """The rest of a read whose last event had this id (fact sheet 3, `last-event-id`)."""
+    return replace(
+        read,
+        start=FromSeqNum(last.seq_num + 1),
+        count=None if read.count is None else max(0, read.count - last.count),
+        max_bytes=None if read.max_bytes is None else max(0, read.max_bytes - last.bytes),
+    )

@@ -1,0 +1,38 @@
+"""Reads that may go on for ever: batches, heartbeats between them, and what a drain does to them."""
+
+from __future__ import annotations
+
+import random
+
+from penstock.backs.base import Following, ReadSession
+from penstock.fronts.draining import SHUTTING_DOWN, Draining
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.model import RecordBatch, StreamPosition
+
+__all__ = ["Follower"]
+
+
+class Follower:
+    """A read session with heartbeats.
+
+    A heartbeat is due at once when the read begins to follow, and after every random time in `heartbeat_seconds`
+    without records (S2 fact sheet 2.4): at random, so that a thousand followers do not beat together.
+    """
+
+    def __init__(self, session: ReadSession, heartbeat_seconds: tuple[float, float], draining: Draining) -> None:
+        self._session = session
+        self._heartbeat_seconds = heartbeat_seconds
+        self._draining = draining
+
+    async def next(self) -> RecordBatch | StreamPosition | None:
+        """The next batch, a tail where a heartbeat is due, None at the end.
+
+        Raises OperationFailed where the stream fails, and with SERVER_DRAINING when a drain's grace time is over.
+        """
+        if self._draining.over:
+            raise OperationFailed(SHUTTING_DOWN)
+        with self._draining.interrupts(random.uniform(*self._heartbeat_seconds)) as scope:
+            event = await self._session.next()
+        if scope.cancelled_caught:
+            return self._session.tail()
+        return event.tail if isinstance(event, Following) else event

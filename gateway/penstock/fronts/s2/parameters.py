@@ -1,0 +1,138 @@
+"""What a request's head says beyond its path: media types, basin, bounds of a read (S2 fact sheet 1.1, 1.2, 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from urllib.parse import parse_qsl
+
+from penstock.fronts.exchange import Request
+from penstock.fronts.s2.settings import S2Settings
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import U64_MAX, StreamRef
+from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp, Read, Start
+from penstock_codecs.s2.names import decode_path_segment, validate_basin_name, validate_stream_name
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["Media", "accepted", "basin_of", "media_of", "number", "query_of", "read_of", "stream_of"]
+
+
+class Media(Enum):
+    """How a body is spelled."""
+
+    JSON = auto()
+    PROTOBUF = auto()
+    S2S = auto()
+    EVENT_STREAM = auto()
+    OTHER = auto()
+
+
+_MEDIA = {
+    "application/json": Media.JSON,
+    "application/protobuf": Media.PROTOBUF,
+    "application/x-protobuf": Media.PROTOBUF,
+    "s2s/proto": Media.S2S,
+    "text/event-stream": Media.EVENT_STREAM,
+}
+
+
+def _media(value: str | None) -> Media:
+    """Only the first of several media types counts (fact sheet 1.2)."""
+    essence = (value or "").split(",")[0].split(";")[0].strip().lower()
+    if essence.startswith("application/") and essence.endswith("+json"):
+        return Media.JSON
+    return _MEDIA.get(essence, Media.OTHER)
+
+
+def media_of(request: Request) -> Media:
+    """The media type of the request's body; on a GET, S2S asks for a read session."""
+    return _media(request.header("content-type"))
+
+
+def accepted(request: Request) -> Media:
+    """The media type that the client wants; anything absent or unknown means JSON (fact sheet 1.2)."""
+    media = _media(request.header("accept"))
+    return Media.JSON if media is Media.OTHER else media
+
+
+def query_of(request: Request) -> dict[str, str]:
+    """The query's parameters, percent-decoded; of a repeated one the last counts.
+
+    Raw bytes above 127 (HTTP/2 may bring them, as latin-1 text) count as UTF-8, as in a path.
+    """
+    try:
+        text = request.query.encode("latin-1").decode()
+        return dict(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=100))
+    except ValueError as error:
+        raise fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: {error}") from None
+
+
+def basin_of(request: Request, parameters: Mapping[str, str], settings: S2Settings) -> str:
+    """The basin a request means: by path, header `s2-basin`, host, query parameter `s2-basin`, or the default.
+
+    Host and query parameter are for browsers, whose EventSource cannot send headers (fact sheet 3).
+    """
+    if (segment := parameters.get("basin")) is not None:
+        return validate_basin_name(decode_path_segment(segment), FailureCode.BAD_PATH)
+    if (value := request.header("s2-basin")) is not None:
+        return validate_basin_name(value, FailureCode.BAD_HEADER)
+    host = request.authority.rsplit(":", 1)[0].lower()
+    for suffix in settings.basin_host_suffixes:
+        if host.endswith(suffix) and len(host) > len(suffix):
+            return validate_basin_name(host[: -len(suffix)], FailureCode.BAD_HEADER)
+    if "s2-basin" in request.query and (named := query_of(request).get("s2-basin")) is not None:
+        return validate_basin_name(named, FailureCode.BAD_QUERY)
+    if settings.default_basin is not None:
+        return settings.default_basin
+    raise fail(FailureCode.BAD_HEADER, "Missing header `s2-basin`")
+
+
+def stream_of(request: Request, parameters: Mapping[str, str], settings: S2Settings) -> StreamRef:
+    """The stream a request means."""
+    basin = basin_of(request, parameters, settings)
+    return StreamRef(basin, validate_stream_name(decode_path_segment(parameters["stream"]), FailureCode.BAD_PATH))
+
+
+def number(query: Mapping[str, str], name: str) -> int | None:
+    """An unsigned 64-bit number of the query; None where it is absent."""
+    text = query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 20 or (value := int(text)) > U64_MAX:
+        raise fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: {name}: invalid digit found in string")
+    return value
+
+
+def _start(query: Mapping[str, str]) -> Start:
+    kinds: dict[str, Callable[[int], Start]] = {
+        "seq_num": FromSeqNum,
+        "timestamp": FromTimestamp,
+        "tail_offset": FromTailOffset,
+    }
+    given = [kind(value) for name, kind in kinds.items() if (value := number(query, name)) is not None]
+    if len(given) > 1:
+        message = "only one of seq_num, timestamp, or tail_offset can be provided"
+        raise fail(FailureCode.INVALID, message)
+    return given[0] if given else FromTailOffset(0)
+
+
+def read_of(stream: StreamRef, query: Mapping[str, str], create_config: StreamConfig | None) -> Read:
+    """The read that a query asks for, as a session: nothing is bounded that the client did not bound."""
+    start = _start(query)
+    clamp = query.get("clamp", "false")
+    if clamp not in ("true", "false"):
+        message = "Failed to deserialize query string: clamp: provided string was not `true` or `false`"
+        raise fail(FailureCode.BAD_QUERY, message)
+    until = number(query, "until")
+    if until is not None and isinstance(start, FromTimestamp) and start.timestamp >= until:
+        raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
+    return Read(
+        stream=stream,
+        start=start,
+        clamp=clamp == "true",
+        count=number(query, "count"),
+        max_bytes=number(query, "bytes"),
+        until=until,
+        wait=number(query, "wait"),
+        create_config=create_config,
+    )

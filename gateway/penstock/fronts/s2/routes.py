@@ -1,0 +1,102 @@
+"""Which path means what (S2 fact sheet 1.2, 1.3; the aliases are the spellings of the seeds' pages).
+
+The path is matched raw, segment by segment, before percent-decoding: `a%2Fb` is one segment (fact sheet 1.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import NamedTuple
+
+__all__ = ["Endpoint", "Match", "find"]
+
+
+class Endpoint(Enum):
+    """What a request asks for."""
+
+    HEALTH = auto()
+    NOT_IMPLEMENTED = auto()
+    LIST_BASINS = auto()
+    CREATE_BASIN = auto()
+    ENSURE_BASIN = auto()
+    GET_BASIN = auto()
+    RECONFIGURE_BASIN = auto()
+    DELETE_BASIN = auto()
+    LIST_STREAMS = auto()
+    CREATE_STREAM = auto()
+    ENSURE_STREAM = auto()
+    GET_STREAM = auto()
+    RECONFIGURE_STREAM = auto()
+    DELETE_STREAM = auto()
+    CHECK_TAIL = auto()
+    APPEND = auto()
+    READ = auto()
+
+
+class Match(NamedTuple):
+    """Where a path leads: endpoints by method (empty = no such path), and its parameters, still percent-encoded."""
+
+    endpoints: Mapping[str, Endpoint]
+    parameters: Mapping[str, str]
+
+
+_RECORDS = {"GET": Endpoint.READ, "POST": Endpoint.APPEND}
+
+
+def _absent(*methods: str) -> dict[str, Endpoint]:
+    return dict.fromkeys(methods, Endpoint.NOT_IMPLEMENTED)
+
+
+_ROUTES: dict[str, Mapping[str, Endpoint]] = {
+    "health": {"GET": Endpoint.HEALTH},
+    "ping": {"GET": Endpoint.HEALTH},
+    "v1/basins": {"GET": Endpoint.LIST_BASINS, "POST": Endpoint.CREATE_BASIN},
+    "v1/basins/{basin}": {
+        "GET": Endpoint.GET_BASIN,
+        "PUT": Endpoint.ENSURE_BASIN,
+        "PATCH": Endpoint.RECONFIGURE_BASIN,
+        "DELETE": Endpoint.DELETE_BASIN,
+    },
+    "v1/streams": {"GET": Endpoint.LIST_STREAMS, "POST": Endpoint.CREATE_STREAM},
+    "v1/streams/{stream}": {
+        "GET": Endpoint.GET_STREAM,
+        "PUT": Endpoint.ENSURE_STREAM,
+        "PATCH": Endpoint.RECONFIGURE_STREAM,
+        "DELETE": Endpoint.DELETE_STREAM,
+    },
+    "v1/streams/{stream}/records": _RECORDS,
+    "v1/streams/{stream}/records/tail": {"GET": Endpoint.CHECK_TAIL},
+    "v1/access-tokens": _absent("GET", "POST"),
+    "v1/access-tokens/{id}": _absent("DELETE"),
+    "v1/locations": _absent("GET"),
+    "v1/locations/default": _absent("GET", "PUT"),
+    "v1/metrics": _absent("GET"),
+    "v1/metrics/{basin}": _absent("GET"),
+    "v1/metrics/{basin}/{stream}": _absent("GET"),
+    # The seeds' pages put the basin into the path.
+    "v1/basins/{basin}/streams/{stream}/records": _RECORDS,
+    "v1/basins/{basin}/streams/{stream}/records/tail": {"GET": Endpoint.CHECK_TAIL},
+    "v1/basins/{basin}/streams/{stream}/read": {"GET": Endpoint.READ},
+    "v1/basins/{basin}/streams/{stream}/append": {"POST": Endpoint.APPEND},
+}
+
+_BY_LENGTH: dict[int, list[tuple[list[str], Mapping[str, Endpoint]]]] = {}
+for _pattern, _endpoints in _ROUTES.items():
+    _BY_LENGTH.setdefault(_pattern.count("/") + 1, []).append((_pattern.split("/"), _endpoints))
+_NOWHERE = Match({}, {})
+
+
+def find(path: str) -> Match:
+    """Where the raw request path leads."""
+    segments = path.removeprefix("/").split("/")
+    for pattern, endpoints in _BY_LENGTH.get(len(segments), ()):
+        parameters: dict[str, str] = {}
+        for expected, segment in zip(pattern, segments, strict=True):
+            if expected.startswith("{") and segment:
+                parameters[expected[1:-1]] = segment
+            elif expected != segment:
+                break
+        else:
+            return Match(endpoints, parameters)
+    return _NOWHERE

@@ -1,0 +1,115 @@
+"""S2S sessions: pipelined appends, and reads that follow (S2 fact sheet 2.2 to 2.4)."""
+
+from __future__ import annotations
+
+import trio
+
+from penstock.backs.base import AppendSession, Back
+from penstock.fronts.draining import SHUTTING_DOWN, Draining
+from penstock.fronts.exchange import Exchange
+from penstock.fronts.s2.call import Call
+from penstock.fronts.s2.following import Follower
+from penstock.fronts.s2.parameters import read_of
+from penstock_codecs.codec import Pull
+from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
+from penstock_codecs.s2s.sessions import AppendServer, ReadServer
+
+__all__ = ["S2SSessions"]
+
+_MEDIA_TYPE = "s2s/proto"
+
+
+class S2SSessions:
+    """S2S sessions over one back."""
+
+    def __init__(self, back: Back, draining: Draining) -> None:
+        self._back = back
+        self._draining = draining
+
+    async def read(self, call: Call) -> None:
+        """A read session: frames until its bounds are met, or for ever."""
+        read = read_of(call.stream(), call.query(), call.create_config())
+        codec = ReadServer(call.compression())
+        async with self._back.read_session(read) as session:
+            if not await call.start(_MEDIA_TYPE):
+                return
+            follower = Follower(session, call.settings.heartbeat_seconds, self._draining)
+            try:
+                while (event := await follower.next()) is not None:
+                    codec.reconnect_advised = self._draining.begun
+                    await call.exchange.send(codec.send(event))
+            except OperationFailed as error:
+                await call.exchange.send(codec.send(error.failure))
+            await call.exchange.finish()
+
+    async def append(self, call: Call) -> None:
+        """An append session: inputs are applied as they come, acknowledgements go back in order."""
+        stream = call.stream()
+        config = call.create_config()
+        codec = AppendServer(stream, call.compression())
+        async with self._back.append_session(stream, config) as session:
+            await call.start(_MEDIA_TYPE)
+            intake = _Intake(call.exchange, codec, session)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(intake.run)
+                nursery.start_soon(self._stop_when_drained, intake)
+                failure = await self._acknowledge(call.exchange, codec, session, intake)
+                nursery.cancel_scope.cancel()
+            if failure is not None:
+                await call.exchange.send(codec.send(failure))
+            await call.exchange.finish()
+
+    async def _acknowledge(
+        self, exchange: Exchange, codec: AppendServer, session: AppendSession, intake: _Intake
+    ) -> Failure | None:
+        """Send acknowledgements until the end; gives the failure that ends the session, if one does."""
+        try:
+            while appended := await session.receive():
+                codec.reconnect_advised = self._draining.begun
+                await exchange.send([piece for each in appended for piece in codec.send(each)])
+        except OperationFailed as error:
+            return error.failure
+        return intake.failure
+
+    async def _stop_when_drained(self, intake: _Intake) -> None:
+        await self._draining.wait_over()
+        intake.stop(SHUTTING_DOWN)
+
+
+class _Intake:
+    """Reads a client's inputs and hands them on, until the client ends, fails or is stopped."""
+
+    def __init__(self, exchange: Exchange, codec: AppendServer, session: AppendSession) -> None:
+        self._exchange = exchange
+        self._codec = codec
+        self._session = session
+        self._scope = trio.CancelScope()
+        self.failure: Failure | None = None
+
+    async def run(self) -> None:
+        try:
+            with self._scope:
+                await self._take()
+        except RemoteProtocolError as error:
+            self.failure = error.failure
+        finally:
+            self._session.close()
+
+    async def _take(self) -> None:
+        codec = self._codec
+        while True:
+            event = codec.next_event()
+            if event is Pull.NEED_DATA:
+                codec.receive(await self._exchange.receive())
+            elif isinstance(event, Pull):
+                return
+            elif isinstance(event, Failure):
+                self.failure = event
+                return
+            else:
+                await self._session.send(event)
+
+    def stop(self, failure: Failure) -> None:
+        """Take nothing more; the session ends with `failure` once everything taken is acknowledged."""
+        self.failure = self.failure or failure
+        self._scope.cancel()

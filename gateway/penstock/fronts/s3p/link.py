@@ -1,0 +1,174 @@
+"""The client's end of an S3P front: a socket and a codec. Commands come out, replies go in, waits are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import trio
+
+from penstock.backs.base import Following, ReadSession
+from penstock.fronts.draining import Draining
+from penstock.fronts.s3p.settings import S3PSettings
+from penstock_codecs.codec import PAUSED, Pull
+from penstock_codecs.failures import OperationFailed, RemoteProtocolError
+from penstock_codecs.limits import KIB, MIB
+from penstock_codecs.model import RecordBatch
+from penstock_codecs.s3p import AppendRecords, Command, Reply, S3PServer
+
+__all__ = ["Link"]
+
+LEAST_READ: Final = 64 * KIB
+MOST_READ: Final = 1 * MIB
+"""Reads grow up to this while they come back full: an awaited read costs about 7 us however little it brings."""
+FLUSH_FROM: Final = 16 * KIB
+"""Replies are gathered while more commands are at hand, up to about so many bytes."""
+SEND_AT_ONCE: Final = 256 * KIB
+"""A client must take so much within the send timeout; larger replies are sent in pieces, so that a slow line is not
+mistaken for one that is dead. About 10 us each."""
+LISTEN_UP_TO: Final = 256 * KIB
+"""How much a client may send behind a READ that waits, before we stop listening for its going away."""
+LINGER_SECONDS: Final = 1.0
+LINGER_BYTES: Final = 1 * MIB
+"""How long, and for how many bytes, a connection that we end is still read: closing it with input unread would reset
+it, and could destroy the last reply on its way (S3P fact sheet 3, item 12)."""
+
+
+class Link:
+    """One connection. One task uses it."""
+
+    def __init__(self, stream: trio.abc.Stream, settings: S3PSettings, draining: Draining) -> None:
+        self._stream = stream
+        self._settings = settings
+        self._draining = draining
+        self._codec = S3PServer(settings.limits)
+        self._ahead: Command | None = None
+        self._read_size = LEAST_READ
+        self._finished = False  # the client has finished sending
+        self._out: list[bytes] = []
+        self._out_size = 0
+
+    # ---- commands ------------------------------------------------------------------------------------------------
+
+    async def next_command(self) -> Command | None:
+        """The next command, once all replies are on their way if it has to be waited for; None at the end.
+
+        The end: the client has finished, has been silent for too long, was told of an unrecoverable error, or the
+        gateway drains. Raises RemoteProtocolError.
+        """
+        while self._ahead is None:
+            event = self._codec.next_event()
+            if not isinstance(event, Pull):
+                return event
+            await self.flush()
+            if event is PAUSED or not await self._fill():
+                return None
+        ahead, self._ahead = self._ahead, None
+        return ahead
+
+    def append_at_hand(self, name: bytes) -> AppendRecords | None:
+        """The next command if it has been received already, and is an APPEND to that stream."""
+        if self._ahead is None:
+            try:
+                event = self._codec.next_event()
+            except RemoteProtocolError:
+                return None  # it will be raised again when its turn has come
+            if not isinstance(event, Pull):
+                self._ahead = event
+        if isinstance(self._ahead, AppendRecords) and self._ahead.name == name:
+            ahead, self._ahead = self._ahead, None
+            return ahead
+        return None
+
+    async def _fill(self) -> bool:
+        """Give the codec what the client sent; False where it sent nothing for too long, or the gateway drains."""
+        if self._codec.buffered:
+            with trio.move_on_after(self._settings.idle_timeout_seconds):
+                await self._receive()
+                return True
+        elif not self._draining.begun:
+            with self._draining.interrupts(self._settings.idle_timeout_seconds):
+                await self._receive()
+                return True
+        return False
+
+    async def _receive(self) -> None:
+        data = await self._stream.receive_some(self._read_size)
+        if len(data) == self._read_size:
+            self._read_size = min(2 * self._read_size, MOST_READ)
+        elif len(data) < self._read_size // 4:
+            self._read_size = max(self._read_size // 2, LEAST_READ)
+        self._codec.receive(data)
+        self._finished = not data
+
+    # ---- replies -------------------------------------------------------------------------------------------------
+
+    async def say(self, reply: Reply) -> None:
+        """A reply to the oldest unanswered command; it is sent when it is worth it, at the latest by `flush`."""
+        pieces = self._codec.send(reply)
+        self._out += pieces
+        self._out_size += sum(map(len, pieces))
+        if self._out_size >= FLUSH_FROM:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Send what has been said. Raises TooSlowError where the client takes less than a piece of it in time."""
+        if self._out:
+            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+            self._out.clear()
+            self._out_size = 0
+            for piece in _pieces(data):
+                with trio.fail_after(self._settings.send_timeout_seconds):
+                    await self._stream.send_all(piece)
+
+    async def close(self) -> None:
+        """End the connection so that everything said arrives."""
+        await self.flush()
+        if not self._finished and isinstance(self._stream, trio.abc.HalfCloseableStream):
+            await self._stream.send_eof()
+            unread = LINGER_BYTES
+            with trio.move_on_after(LINGER_SECONDS):
+                while unread > 0 and (data := await self._stream.receive_some(LEAST_READ)):
+                    unread -= len(data)
+        await self._stream.aclose()
+
+    # ---- waiting for records ---------------------------------------------------------------------------------------
+
+    async def wait_for_next(self, session: ReadSession, deadline: float) -> RecordBatch | Following | None:
+        """`session.next()`; None where it takes too long, the client has gone, or the gateway drains.
+
+        What the client sends meanwhile is kept for later, so a waiting READ holds back the commands behind it.
+        """
+        await self.flush()
+        if self._draining.begun:
+            return None
+        found: RecordBatch | Following | None = None
+        failed: OperationFailed | None = None
+        with self._draining.interrupts(deadline - trio.current_time()):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen, nursery.cancel_scope)
+                try:
+                    found = await session.next()
+                except OperationFailed as error:
+                    failed = error
+                nursery.cancel_scope.cancel()
+        if failed is not None:
+            raise failed
+        return found
+
+    async def _listen(self, waiting: trio.CancelScope) -> None:
+        """End a wait when the client finishes; a client that only finished sending still gets its reply."""
+        try:
+            while not self._finished and self._codec.buffered < LISTEN_UP_TO:
+                await self._receive()
+        except trio.BrokenResourceError:
+            self._finished = True
+        if self._finished:
+            waiting.cancel()
+
+
+def _pieces(data: bytes) -> Iterable[bytes | memoryview]:
+    if len(data) <= SEND_AT_ONCE:
+        return (data,)
+    view = memoryview(data)
+    return (view[at : at + SEND_AT_ONCE] for at in range(0, len(data), SEND_AT_ONCE))

@@ -1,0 +1,1 @@
+"""What is done where a protocol cannot carry something."""

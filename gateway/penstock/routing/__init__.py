@@ -1,0 +1,1 @@
+"""Which stream a client means, whatever its protocol calls it."""

@@ -1,0 +1,318 @@
+"""Basins and streams: creating, configuring, deleting (S2 fact sheet, 1.3).
+
+Every method decides in memory, hands its change to the committer, and waits until all that the answer depends on
+is durable. Failures wait too: a name that is taken by a creation which never becomes durable is not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Generic, TypeVar
+
+import msgspec
+
+from penstock.store.committer import Change, Committer, Statement, Ticket
+from penstock.store.heads import Basin, Creation, Stream
+from penstock.store.registry import Registry, unknown_basin, unknown_stream
+from penstock.store.settings import Clock
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import (
+    CreateBasin,
+    CreateStream,
+    DeleteBasin,
+    DeleteStream,
+    EnsureBasin,
+    EnsureStream,
+    GetBasinConfig,
+    GetStreamConfig,
+    Provisioned,
+    ProvisionResult,
+    ReconfigureBasin,
+    ReconfigureStream,
+)
+from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, StreamInfo
+
+__all__ = ["Catalog", "HeadChange"]
+
+T = TypeVar("T")
+
+_INSERT_BASIN = """
+INSERT INTO basins (id, name, config, created_at, request_token, requested_config) VALUES (?, ?, ?, ?, ?, ?)
+"""
+_INSERT_STREAM = """
+INSERT INTO streams (id, basin, name, config, created_at, request_token, requested_config, emptied_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+class HeadChange(Change, Generic[T]):
+    """A new head of a basin or a stream. When it is durable, `result` is told and `then` is called."""
+
+    __slots__ = ("_entity", "_head", "_registry", "_result", "_then", "ticket")
+
+    def __init__(
+        self,
+        registry: Registry,
+        entity: Basin | Stream,
+        statements: Sequence[Statement],
+        result: T,
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(statements)
+        self._registry = registry
+        self._entity = entity
+        self._head = entity.head
+        self._result = result
+        self._then = then
+        self.ticket: Ticket[T] = Ticket()
+
+    def commit(self) -> None:
+        self._entity.durable = self._head
+        self._registry.settle(self._entity)
+
+    def publish(self) -> None:
+        self.ticket.resolve(self._result)
+        if self._then is not None:
+            self._then()
+
+    def undo(self) -> None:
+        self._entity.head = self._entity.durable
+        self._registry.settle(self._entity)
+
+    def reject(self, failure: Failure) -> None:
+        self.ticket.fail(failure)
+
+
+class Catalog:
+    """The operations on basins and streams, except listing (`listings`)."""
+
+    def __init__(self, registry: Registry, committer: Committer, clock: Clock, on_delete: Callable[[], None]) -> None:
+        self._registry = registry
+        self._committer = committer
+        self._clock = clock
+        self._on_delete = on_delete
+
+    # ---- basins ----
+
+    async def create_basin(self, operation: CreateBasin) -> Provisioned[BasinInfo]:
+        """See `CreateBasin`."""
+        _check_stream_config(operation.config.default_stream_config)
+        found = self._registry.basin(operation.basin)
+        requested = _to_json(operation.config)
+        if found is not None:
+            repeated = _is_repeated(found.creation, operation.request_token, requested)
+            return await self._settle(_noop_or_exists(repeated, _basin_info(found), f"basin {found.name!r}"))
+        return await self._insert_basin(operation.basin, operation.config, operation.request_token)
+
+    async def ensure_basin(self, operation: EnsureBasin) -> Provisioned[BasinInfo]:
+        """See `EnsureBasin`."""
+        _check_stream_config(operation.config.default_stream_config)
+        found = self._registry.basin(operation.basin)
+        if found is None:
+            return await self._insert_basin(operation.basin, operation.config, None)
+        if found.head.config == operation.config:
+            return await self._settle(Provisioned(_basin_info(found), ProvisionResult.NOOP))
+        return await self._configure_basin(
+            found, operation.config, Provisioned(_basin_info(found), ProvisionResult.UPDATED)
+        )
+
+    async def get_basin_config(self, operation: GetBasinConfig) -> BasinConfig:
+        """See `GetBasinConfig`."""
+        basin = self._registry.basin(operation.basin)
+        if basin is None:
+            raise await self._refused(unknown_basin(operation.basin))
+        return await self._settle(basin.head.config)
+
+    async def reconfigure_basin(self, operation: ReconfigureBasin) -> BasinConfig:
+        """See `ReconfigureBasin`."""
+        basin = self._registry.basin(operation.basin)
+        if basin is None:
+            raise await self._refused(unknown_basin(operation.basin))
+        config = operation.patch.apply(basin.head.config)
+        _check_stream_config(config.default_stream_config)
+        return await self._configure_basin(basin, config, config)
+
+    async def delete_basin(self, operation: DeleteBasin) -> None:
+        """See `DeleteBasin`. Its streams' rows are purged in the background."""
+        basin = self._registry.basin(operation.basin)
+        if basin is None:
+            raise await self._refused(unknown_basin(operation.basin))
+        basin.head = basin.head._replace(alive=False)
+        deleted = ("UPDATE basins SET deleted_at = ? WHERE id = ?", (self._clock(), basin.id))
+        await self._add(basin, [deleted], None, partial(self._deleted, basin)).ticket.wait()
+
+    async def _insert_basin(self, name: str, config: BasinConfig, token: str | None) -> Provisioned[BasinInfo]:
+        encoded = _to_json(config)
+        creation = Creation(self._clock(), token, encoded)
+        basin = self._registry.new_basin(name, creation, config)
+        statement = (_INSERT_BASIN, (basin.id, name, encoded, creation.created_at, token, encoded))
+        return await self._commit(basin, [statement], Provisioned(_basin_info(basin), ProvisionResult.CREATED))
+
+    async def _configure_basin(self, basin: Basin, config: BasinConfig, result: T) -> T:
+        basin.head = basin.head._replace(config=config)
+        encoded = _to_json(config)
+        return await self._commit(basin, [("UPDATE basins SET config = ? WHERE id = ?", (encoded, basin.id))], result)
+
+    # ---- streams ----
+
+    async def create_stream(self, operation: CreateStream) -> Provisioned[StreamInfo]:
+        """See `CreateStream`."""
+        _check_stream_config(operation.config)
+        basin = self._registry.basin(operation.stream.basin)
+        if basin is None:
+            raise await self._refused(unknown_basin(operation.stream.basin))
+        found = self._registry.stream_in(basin, operation.stream.stream)
+        if found is not None:
+            requested = _to_json(operation.config)
+            repeated = _is_repeated(found.creation, operation.request_token, requested)
+            return await self._settle(_noop_or_exists(repeated, _stream_info(found), f"stream {found.ref.stream!r}"))
+        change = self._insert_stream(basin, operation.stream.stream, operation.config, operation.request_token)
+        return await change.ticket.wait()
+
+    async def ensure_stream(self, operation: EnsureStream) -> Provisioned[StreamInfo]:
+        """See `EnsureStream`."""
+        _check_stream_config(operation.config)
+        basin = self._registry.basin(operation.stream.basin)
+        if basin is None:
+            raise await self._refused(unknown_basin(operation.stream.basin))
+        found = self._registry.stream_in(basin, operation.stream.stream)
+        if found is None:
+            change = self._insert_stream(basin, operation.stream.stream, operation.config, None)
+            return await change.ticket.wait()
+        if found.head.config == operation.config:
+            return await self._settle(Provisioned(_stream_info(found), ProvisionResult.NOOP))
+        return await self._configure_stream(
+            found, operation.config, Provisioned(_stream_info(found), ProvisionResult.UPDATED)
+        )
+
+    async def get_stream_config(self, operation: GetStreamConfig) -> StreamConfig:
+        """See `GetStreamConfig`. Of a stream in an unknown basin the stream is said to be unknown (1.3)."""
+        stream = self._registry.stream(operation.stream)
+        if stream is None:
+            raise await self._refused(unknown_stream(operation.stream))
+        return await self._settle(stream.config)
+
+    async def reconfigure_stream(self, operation: ReconfigureStream) -> StreamConfig:
+        """See `ReconfigureStream`."""
+        stream = self._registry.stream(operation.stream)
+        if stream is None:
+            raise await self._refused(unknown_stream(operation.stream))
+        config = operation.patch.apply(stream.head.config)
+        _check_stream_config(config)
+        return await self._configure_stream(stream, config, config.resolve(_default_of(stream)))
+
+    async def delete_stream(self, operation: DeleteStream) -> None:
+        """See `DeleteStream`. Its rows are purged in the background."""
+        stream = self._registry.stream(operation.stream)
+        if stream is None:
+            raise await self._refused(unknown_stream(operation.stream))
+        await self.delete(stream).ticket.wait()
+
+    def delete(self, stream: Stream) -> HeadChange[None]:
+        """Decide that a stream that exists is deleted."""
+        stream.head = stream.head._replace(alive=False)
+        deleted = ("UPDATE streams SET deleted_at = ? WHERE id = ?", (self._clock(), stream.id))
+        return self._add(stream, [deleted], None, partial(self._deleted, stream))
+
+    def _deleted(self, entity: Basin | Stream) -> None:
+        """Those who follow learn that there will be no more."""
+        for stream in [entity] if isinstance(entity, Stream) else self._registry.cached_streams(entity):
+            stream.followers.unpark_all()
+        self._on_delete()
+
+    def find_or_create(
+        self, ref: StreamRef, may_create: bool, flag: str, config: StreamConfig | None
+    ) -> tuple[Stream, Ticket[Provisioned[StreamInfo]] | None]:
+        """The stream, created if the basin's configuration `flag` says so; then with a ticket for its creation.
+
+        `config` is the layer of a stream that is created. Raises OperationFailed at once: INVALID,
+        BASIN_NOT_FOUND, STREAM_NOT_FOUND.
+        """
+        basin = self._registry.basin(ref.basin)
+        if basin is None:
+            raise unknown_basin(ref.basin)
+        stream = self._registry.stream_in(basin, ref.stream)
+        if stream is not None:
+            return stream, None
+        if not (may_create and getattr(basin.head.config, flag)):
+            raise unknown_stream(ref)
+        layer = config or StreamConfig()
+        _check_stream_config(layer)
+        change = self._insert_stream(basin, ref.stream, layer, None)
+        stream = self._registry.stream_in(basin, ref.stream)
+        assert stream is not None
+        return stream, change.ticket
+
+    def _insert_stream(
+        self, basin: Basin, name: str, config: StreamConfig, token: str | None
+    ) -> HeadChange[Provisioned[StreamInfo]]:
+        encoded = _to_json(config)
+        now = self._clock()
+        stream = self._registry.new_stream(basin, name, Creation(now, token, encoded), config)
+        statement = (_INSERT_STREAM, (stream.id, basin.id, name, encoded, now, token, encoded, now))
+        return self._add(stream, [statement], Provisioned(_stream_info(stream), ProvisionResult.CREATED))
+
+    async def _configure_stream(self, stream: Stream, config: StreamConfig, result: T) -> T:
+        stream.head = stream.head._replace(config=config)
+        encoded = _to_json(config)
+        return await self._commit(
+            stream, [("UPDATE streams SET config = ? WHERE id = ?", (encoded, stream.id))], result
+        )
+
+    # ---- both ----
+
+    def _add(
+        self,
+        entity: Basin | Stream,
+        statements: Sequence[Statement],
+        result: T,
+        then: Callable[[], None] | None = None,
+    ) -> HeadChange[T]:
+        change = HeadChange(self._registry, entity, statements, result, then)
+        self._committer.add(change)
+        return change
+
+    async def _commit(self, entity: Basin | Stream, statements: Sequence[Statement], result: T) -> T:
+        return await self._add(entity, statements, result).ticket.wait()
+
+    async def _settle(self, outcome: T | Failure) -> T:
+        return await self._committer.settle(outcome)
+
+    async def _refused(self, error: OperationFailed) -> OperationFailed:
+        """The failure to raise, once what it depends on is durable. Raises OperationFailed if that never is."""
+        await self._committer.settle(None)
+        return error
+
+
+def _to_json(config: BasinConfig | StreamConfig) -> str:
+    return msgspec.json.encode(config).decode()
+
+
+def _default_of(stream: Stream) -> StreamConfig:
+    return stream.basin.head.config.default_stream_config
+
+
+def _check_stream_config(config: StreamConfig) -> None:
+    retention = config.retention
+    if retention is not None and retention.age_seconds is not None and retention.age_seconds <= 0:
+        raise fail(FailureCode.INVALID, "retention age must be greater than 0 seconds")
+
+
+def _is_repeated(creation: Creation, token: str | None, requested: str) -> bool:
+    return token is not None and creation.request_token == token and creation.requested_config == requested
+
+
+def _noop_or_exists(repeated: bool, info: T, what: str) -> Provisioned[T] | Failure:
+    if repeated:
+        return Provisioned(info, ProvisionResult.NOOP)
+    return Failure(FailureCode.RESOURCE_ALREADY_EXISTS, f"{what} already exists")
+
+
+def _basin_info(basin: Basin) -> BasinInfo:
+    return BasinInfo(name=basin.name, created_at=basin.creation.created_at)
+
+
+def _stream_info(stream: Stream) -> StreamInfo:
+    return StreamInfo(name=stream.ref.stream, created_at=stream.creation.created_at)

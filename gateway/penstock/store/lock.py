@@ -1,0 +1,39 @@
+"""One process per store: an advisory lock on a file beside the database."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import CannotStart
+
+__all__ = ["locked"]
+
+_NAME: Final = "penstock.lock"
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold the directory, made where it is missing. The kernel lets go when the process ends, however it ends.
+
+    Raises CannotStart where another process holds it, or where it cannot be made or written.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        held = os.open(directory / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise CannotStart(f"cannot use the data directory {directory}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CannotStart(f"the data directory {directory} is in use by another gateway") from None
+        except OSError as error:  # a network file system, perhaps
+            raise CannotStart(f"cannot lock the data directory {directory}: {error.strerror}") from error
+        yield
+    finally:
+        os.close(held)

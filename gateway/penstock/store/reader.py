@@ -1,0 +1,106 @@
+"""Reads from the file: a few connections, each used by one thread at a time.
+
+The rows of a batch are chosen by index alone and only then fetched, so that no payload is read in vain. Each read
+is one short transaction, which never holds up a checkpoint for long.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import trio
+
+from penstock.store.batches import Row, batch_of_rows
+from penstock.store.registry import could_not_read
+from penstock.store.schema import connect_reader
+from penstock.store.u64 import from_sql, to_sql
+from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.model import RecordBatch, RecordId
+
+__all__ = ["Reader", "read_batch", "row_from_sql"]
+
+T = TypeVar("T")
+
+_CHOOSE: Final = """
+SELECT last_seq, count, metered FROM batches INDEXED BY batches_by_seq
+WHERE stream = ? AND last_seq >= ? ORDER BY last_seq LIMIT ?
+"""
+_FETCH: Final = """
+SELECT last_seq, count, metered, first_ts, first_id_seq, payload FROM batches INDEXED BY batches_by_seq
+WHERE stream = ? AND last_seq BETWEEN ? AND ? ORDER BY last_seq
+"""
+
+
+class Reader:
+    """Runs functions that take a connection in threads; at most `threads` at once."""
+
+    def __init__(self, directory: Path, threads: int) -> None:
+        self._idle = [connect_reader(directory) for _ in range(threads)]
+        self._limiter = trio.CapacityLimiter(threads)
+
+    async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """`function(connection)` in a thread, in one read transaction. Raises OperationFailed(STORAGE)."""
+        try:
+            return await trio.to_thread.run_sync(self._in_transaction, function, limiter=self._limiter)
+        except sqlite3.Error as error:
+            raise could_not_read(error) from error
+
+    def _in_transaction(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        db = self._idle.pop()  # there is one: the limiter lets in no more threads than there are connections
+        try:
+            db.execute("BEGIN")
+            try:
+                return function(db)
+            finally:
+                db.execute("ROLLBACK")
+        finally:
+            self._idle.append(db)
+
+    def close(self) -> None:
+        """Close the connections; nothing may be running."""
+        for db in self._idle:
+            db.close()
+
+    async def batch(self, stream: int, position: int, end: int, max_records: int, max_bytes: int) -> RecordBatch | None:
+        """See `read_batch`."""
+        return await self.run(
+            partial(read_batch, stream=stream, position=position, end=end, max_records=max_records, max_bytes=max_bytes)
+        )
+
+
+def row_from_sql(row: tuple[Any, ...]) -> Row:
+    """Columns last_seq, count, metered, first_ts, first_id_seq, payload of table `batches`."""
+    last_seq, count, metered, first_ts, first_id_seq, payload = row
+    return Row(from_sql(last_seq), count, metered, RecordId(from_sql(first_ts), from_sql(first_id_seq)), payload)
+
+
+def read_batch(
+    db: sqlite3.Connection, stream: int, position: int, end: int, max_records: int, max_bytes: int
+) -> RecordBatch | None:
+    """The stored records from `position` on: whole rows, as many as fit the limits, but at least one.
+
+    Of a row that begins before `position`, the rest alone. Rows that begin at `end` or later are left out, since
+    they are not published yet. None where there is none. Where rows were purged meanwhile, the batch begins later.
+    """
+    max_records, max_bytes = min(max_records, S2_MAX_BATCH_RECORDS), min(max_bytes, S2_MAX_BATCH_BYTES)
+    chosen: list[int] = []
+    records = size = 0
+    for last_seq, count, metered in db.execute(_CHOOSE, (stream, to_sql(position), max(max_records, 1))):
+        last = from_sql(last_seq)
+        first = last - count + 1
+        records += count
+        size += metered
+        if first >= end or (chosen and (records > max_records or size > max_bytes)):
+            break
+        chosen.append(last)
+        if first < position:
+            break
+    if not chosen:
+        return None
+    rows = [row_from_sql(row) for row in db.execute(_FETCH, (stream, to_sql(chosen[0]), to_sql(chosen[-1])))]
+    batch = batch_of_rows(rows)
+    return batch.part(max(position - batch.first_seq_num, 0), batch.count)

@@ -1,0 +1,315 @@
+"""Read sessions: catching up from the file, following the tail from memory (S2 fact sheet 5.4, S3P 8.3)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import trio
+
+from penstock.backs.base import Following
+from penstock.store.batches import fitting
+from penstock.store.catalog import Catalog
+from penstock.store.committer import CLOSED, Committer
+from penstock.store.heads import Stream
+from penstock.store.positions import find, is_beyond, next_id
+from penstock.store.reader import Reader
+from penstock.store.registry import unknown_stream
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition, StreamRef
+from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["Reads", "StoreReadSession"]
+
+
+class Reads:
+    """Opens read sessions, and reads ahead for them."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        committer: Committer,
+        reader: Reader,
+        read_ahead_batches: int,
+    ) -> None:
+        self.reader = reader
+        self.nursery: trio.Nursery  # where batches are read; set when the store starts
+        self._catalog = catalog
+        self._committer = committer
+        self._ahead_left = read_ahead_batches
+
+    async def find_stream(
+        self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
+    ) -> Stream:
+        """The stream to read, created where its basin says so. Raises OperationFailed."""
+        try:
+            stream, created = self._catalog.find_or_create(
+                ref, create_if_missing, "create_stream_on_read", create_config
+            )
+        except OperationFailed as error:
+            await self._committer.settle(error.failure)
+            raise
+        stream.users += 1  # once it is durable it might be forgotten before this task goes on
+        try:
+            if created is not None:
+                await created.wait()
+            elif not stream.durably_alive:  # somebody else's creation is on its way to the disk
+                await self._committer.settle(None)
+        finally:
+            stream.users -= 1
+        if not stream.durably_alive:
+            raise unknown_stream(stream.ref)
+        return stream
+
+    @asynccontextmanager
+    async def session(self, read: Read) -> AsyncIterator[StoreReadSession]:
+        """A read; see `Back.read_session`."""
+        if isinstance(read.start, FromTimestamp) and read.until is not None and read.start.timestamp >= read.until:
+            raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
+        stream = await self.find_stream(read.stream, read.create_if_missing, read.create_config)
+        stream.users += 1
+        session = None
+        try:
+            session = StoreReadSession(self, stream, read, await self._start(stream, read))
+            yield session
+        finally:
+            stream.users -= 1
+            if session is not None:
+                session.close()
+
+    async def _start(self, stream: Stream, read: Read) -> int | RecordId:
+        """Where a read starts: a sequence number, or an identifier that lies in the future."""
+        head = stream.durable
+        tail = head.tail
+        match read.start:
+            case FromRecordId(record_id):
+                if is_beyond(read.start, head):
+                    return tail.seq_num if record_id <= next_id(head) else record_id
+                return (await find(self.reader, stream, read.start)).seq_num
+            case FromTimestamp(timestamp) if timestamp <= tail.timestamp:
+                return (await find(self.reader, stream, read.start)).seq_num
+            case FromSeqNum(seq_num):
+                position = seq_num
+            case FromTailOffset(offset):
+                position = max(tail.seq_num - offset, 0)
+            case _:
+                position = tail.seq_num + 1  # a timestamp after the tail's
+        if position > tail.seq_num and read.clamp:
+            position = tail.seq_num
+        if position > tail.seq_num or (position == tail.seq_num and not read.may_follow):
+            raise fail(
+                FailureCode.RANGE_NOT_SATISFIABLE,
+                f"the read starts at or after the tail {tail.seq_num}",
+                tail={"seq_num": tail.seq_num, "timestamp": tail.timestamp},
+            )
+        return position
+
+    def fetch(self, stream: Stream, position: int, max_records: int, max_bytes: int, ahead: bool) -> Fetch | None:
+        """Begin to read a batch from the file; None where it would be read ahead and there is no room for that."""
+        if ahead and not self._ahead_left:
+            return None
+        fetch = Fetch(position, ahead)
+        self._ahead_left -= ahead
+        end = stream.durable.next_seq
+        self.nursery.start_soon(self._carry_out, fetch, stream.id, end, max_records, max_bytes)
+        return fetch
+
+    def taken(self, fetch: Fetch) -> None:
+        """The batch was taken over by its reader, or will never be."""
+        self._ahead_left += fetch.ahead
+        fetch.ahead = False
+
+    async def _carry_out(self, fetch: Fetch, stream: int, end: int, max_records: int, max_bytes: int) -> None:
+        try:
+            fetch.batch = await self.reader.batch(stream, fetch.position, end, max_records, max_bytes)
+        except OperationFailed as error:
+            fetch.failure = error.failure
+        except trio.Cancelled:
+            fetch.failure = CLOSED
+            raise
+        finally:
+            fetch.done.set()
+
+
+class Fetch:
+    """One batch being read from the file."""
+
+    __slots__ = ("ahead", "batch", "done", "failure", "position")
+
+    def __init__(self, position: int, ahead: bool) -> None:
+        self.position = position
+        self.ahead = ahead
+        self.batch: RecordBatch | None = None
+        self.failure: Failure | None = None
+        self.done = trio.Event()
+
+
+@dataclass(slots=True)
+class _Bounds:
+    """What is left of a read's bounds. `end` is a sequence number, not to be delivered."""
+
+    count: int
+    max_bytes: int
+    end: int = U64_MAX
+
+    def cut(self, batch: RecordBatch) -> RecordBatch | None:
+        """What may be delivered of a batch; None for nothing."""
+        stop = min(batch.count, self.count, max(self.end - batch.first_seq_num, 0))
+        if batch.metered > self.max_bytes and stop:
+            stop = min(stop, fitting(batch, self.max_bytes))
+        if not stop:
+            return None
+        part = batch.part(0, stop)
+        self.count -= stop
+        self.max_bytes -= part.metered
+        return part
+
+
+class StoreReadSession:
+    """See `ReadSession`. `start` is a sequence number, or an identifier in the future that records must reach."""
+
+    def __init__(self, reads: Reads, stream: Stream, read: Read, start: int | RecordId) -> None:
+        self._reads = reads
+        self._stream = stream
+        self._read = read
+        self._position = start if isinstance(start, int) else stream.durable.next_seq
+        self._least_id = None if isinstance(start, int) else start
+        self._bounds = _Bounds(
+            U64_MAX if read.count is None else read.count, U64_MAX if read.max_bytes is None else read.max_bytes
+        )
+        self._until = read.until
+        self._waits = read.wait is None or read.wait > 0 if not read.bounded else bool(read.wait)
+        self._deadline: float | None = None
+        self._following = False
+        self._ended = False
+        self._fetch: Fetch | None = None
+
+    def tail(self) -> StreamPosition:
+        """See `ReadSession.tail`."""
+        return self._stream.durable.tail
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        if self._fetch is not None:
+            self._reads.taken(self._fetch)
+
+    async def next(self) -> RecordBatch | Following | None:
+        """See `ReadSession.next`."""
+        await trio.lowlevel.checkpoint()
+        while not self._ended:
+            if not self._stream.durably_alive:
+                raise unknown_stream(self._stream.ref)
+            if not (self._bounds.count and self._bounds.max_bytes):
+                break
+            await self._resolve()
+            head = self._stream.durable
+            self._position = max(self._position, head.trim_point)
+            if self._position >= self._bounds.end:
+                break
+            if self._position < head.next_seq:
+                batch = await self._next_batch()
+                if batch is not None:
+                    return batch
+            elif not self._waits:
+                break
+            elif not self._following:
+                self._following = True
+                self._arm()
+                return Following(head.tail)
+            elif not await self._more():
+                break
+        self._ended = True
+        return None
+
+    async def _resolve(self) -> None:
+        """Turn bounds in other terms into sequence numbers, as soon as the records that decide them exist."""
+        while True:
+            head = self._stream.durable
+            if self._least_id is not None and head.last_id is not None and head.last_id >= self._least_id:
+                self._position = await self._find(FromRecordId(self._least_id))
+                self._least_id = None
+            elif self._until is not None and head.last_id is not None and head.last_id.ms >= self._until:
+                self._bounds.end = await self._find(FromTimestamp(self._until))
+                self._until = None
+            else:
+                break
+        if self._least_id is not None:
+            self._position = head.next_seq
+
+    async def _find(self, start: FromRecordId | FromTimestamp) -> int:
+        return (await find(self._reads.reader, self._stream, start)).seq_num
+
+    # ---- batches ----
+
+    async def _next_batch(self) -> RecordBatch | None:
+        """The next records, which exist; None where they went meanwhile or a bound keeps them back."""
+        stream = self._stream
+        batch = stream.recent.take(self._position, stream.durable.tail)
+        if batch is None:
+            self._following = False
+            batch = await self._fetched()
+            if batch is None:
+                return None
+            if batch.next_seq_num == stream.durable.next_seq:
+                batch.tail = stream.durable.tail
+        limited = _limited(batch)
+        delivered = self._bounds.cut(limited)
+        if delivered is None or delivered.count < limited.count:
+            self._ended = True
+        if delivered is None:
+            return None
+        self._position = delivered.next_seq_num
+        self._deadline = None
+        self._read_ahead()
+        return delivered
+
+    async def _fetched(self) -> RecordBatch | None:
+        fetch = self._fetch
+        if fetch is None or fetch.position != self._position:
+            self.close()
+            fetch = self._fetch = self._start_fetch(ahead=False)
+            assert fetch is not None
+        await fetch.done.wait()
+        self._reads.taken(fetch)
+        self._fetch = None
+        if fetch.failure is not None:
+            raise OperationFailed(fetch.failure)
+        if not self._stream.durably_alive:
+            raise unknown_stream(self._stream.ref)
+        first = U64_MAX if fetch.batch is None else fetch.batch.first_seq_num
+        if first > self._position >= self._stream.durable.trim_point:
+            raise fail(FailureCode.STORAGE, f"record {self._position} of {self._stream.ref} is missing from the store")
+        return fetch.batch
+
+    def _start_fetch(self, ahead: bool) -> Fetch | None:
+        return self._reads.fetch(self._stream, self._position, self._bounds.count, self._bounds.max_bytes, ahead)
+
+    def _read_ahead(self) -> None:
+        """Begin to read what comes next while this batch is on its way to the client."""
+        wanted = not self._ended and self._bounds.count and self._position < self._bounds.end
+        oldest = self._stream.recent.first_seq_num
+        if wanted and self._position < min(oldest, self._stream.durable.next_seq):
+            self._fetch = self._start_fetch(ahead=True)
+
+    # ---- the tail ----
+
+    def _arm(self) -> None:
+        if self._deadline is None and self._read.wait is not None:
+            self._deadline = trio.current_time() + self._read.wait
+
+    async def _more(self) -> bool:
+        """Wait until there is more; False where the wait has expired."""
+        self._arm()
+        with trio.CancelScope(deadline=float("inf") if self._deadline is None else self._deadline) as scope:
+            await self._stream.followers.park()
+        return not scope.cancelled_caught
+
+
+def _limited(batch: RecordBatch) -> RecordBatch:
+    """As much of a batch as a reader of any protocol takes at once; at least one record."""
+    if batch.count <= S2_MAX_BATCH_RECORDS and batch.metered <= S2_MAX_BATCH_BYTES:
+        return batch
+    return batch.part(0, max(min(S2_MAX_BATCH_RECORDS, fitting(batch, S2_MAX_BATCH_BYTES)), 1))

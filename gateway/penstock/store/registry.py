@@ -1,0 +1,212 @@
+"""Names to basins and streams: those in use in memory, the rest looked up in the file.
+
+A look-up is synchronous, so that an append is decided before its first checkpoint; it costs about 30 us where the
+file's pages are in memory. What is not durable yet is always in memory, hence memory is asked first.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import OrderedDict
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from penstock.store.heads import Basin, BasinHead, Creation, Stream, StreamHead
+from penstock.store.u64 import from_sql
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import RecordId, StreamRef
+from penstock_codecs.streams import BasinConfig, StreamConfig
+
+__all__ = [
+    "Registry",
+    "could_not_read",
+    "decode_basin_config",
+    "decode_stream_config",
+    "unknown_basin",
+    "unknown_stream",
+]
+
+StreamKey = tuple[int, str]
+K = TypeVar("K")
+E = TypeVar("E", Basin, Stream)
+
+decode_basin_config = msgspec.json.Decoder(BasinConfig).decode
+decode_stream_config = msgspec.json.Decoder(StreamConfig).decode
+
+_BASIN = """
+SELECT id, config, created_at, request_token, requested_config FROM basins WHERE name = ? AND deleted_at IS NULL
+"""
+_STREAM = """
+SELECT id, config, created_at, request_token, requested_config, fencing_token, trim_point,
+  last_seq, last_ts, last_id_seq
+FROM streams WHERE basin = ? AND name = ? AND deleted_at IS NULL
+"""
+_LAST_BATCH = """
+SELECT last_seq, last_ts, last_id_seq FROM batches WHERE stream = ? ORDER BY last_seq DESC LIMIT 1
+"""
+_EVICTION_STEPS: Final = 8
+"""How many of the least recently used streams are looked at to make room for one; those in use are passed over."""
+
+
+def unknown_basin(name: str) -> OperationFailed:
+    """BASIN_NOT_FOUND."""
+    return fail(FailureCode.BASIN_NOT_FOUND, f"there is no basin {name!r}")
+
+
+def unknown_stream(ref: StreamRef) -> OperationFailed:
+    """STREAM_NOT_FOUND."""
+    return fail(FailureCode.STREAM_NOT_FOUND, f"there is no stream {ref.stream!r} in basin {ref.basin!r}")
+
+
+def could_not_read(error: sqlite3.Error) -> OperationFailed:
+    """STORAGE."""
+    return fail(FailureCode.STORAGE, f"the store could not read: {error}")
+
+
+class Registry:
+    """Basins and streams by name. Only those that are `alive` are found; others are here until the disk knows.
+
+    Look-ups raise OperationFailed(STORAGE) where the file cannot be read.
+    """
+
+    def __init__(self, db: sqlite3.Connection, cached_streams: int) -> None:
+        self._db = db
+        self._capacity = cached_streams
+        self._basins: OrderedDict[str, Basin] = OrderedDict()
+        self._streams: OrderedDict[StreamKey, Stream] = OrderedDict()
+        self._last_basin_id = self._greatest_id("basins")
+        self._last_stream_id = self._greatest_id("streams")
+
+    def _greatest_id(self, table: str) -> int:
+        greatest: int = self._db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0]
+        return greatest
+
+    # ---- look-ups ----
+
+    def basin(self, name: str) -> Basin | None:
+        """The basin, if it exists as far as decisions go."""
+        found = self._basins.get(name)
+        if found is None:
+            found = self._load_basin(name)
+        else:
+            self._basins.move_to_end(name)
+        return found if found is not None and found.head.alive else None
+
+    def stream(self, ref: StreamRef) -> Stream | None:
+        """The stream, if it exists as far as decisions go."""
+        basin = self.basin(ref.basin)
+        return None if basin is None else self.stream_in(basin, ref.stream)
+
+    def stream_in(self, basin: Basin, name: str) -> Stream | None:
+        """The stream of a basin that exists, if it does too."""
+        key = (basin.id, name)
+        found = self._streams.get(key)
+        if found is None:
+            return self._load_stream(basin, name)
+        self._streams.move_to_end(key)
+        return found if found.head.alive else None
+
+    def cached_streams(self, basin: Basin) -> list[Stream]:
+        """Those of the basin's streams that are in memory."""
+        return [stream for stream in self._streams.values() if stream.basin is basin]
+
+    # ---- what is not durable yet ----
+
+    def new_basin(self, name: str, creation: Creation, config: BasinConfig) -> Basin:
+        """A basin that the disk does not know yet."""
+        self._last_basin_id += 1
+        head = BasinHead(config)
+        basin = Basin(self._last_basin_id, name, creation, head, head._replace(alive=False))
+        self._remember_basin(basin)
+        return basin
+
+    def new_stream(self, basin: Basin, name: str, creation: Creation, config: StreamConfig) -> Stream:
+        """A stream that the disk does not know yet."""
+        self._last_stream_id += 1
+        head = StreamHead(config)
+        stream = Stream(self._last_stream_id, basin, name, creation, head, head._replace(alive=False))
+        self._remember_stream(stream)
+        return stream
+
+    def settle(self, entity: Basin | Stream) -> None:
+        """After a commit or an undo: what is neither decided nor durable goes, and what is durable again returns."""
+        if isinstance(entity, Basin):
+            here: Basin | Stream | None = self._basins.get(entity.name)
+        else:
+            here = self._streams.get(entity.key)
+        if entity.durable.alive and here is not entity and (here is None or not here.head.alive):
+            self._remember(entity)
+        elif here is entity and not entity.durable.alive and not entity.head.alive:
+            self._forget(entity)
+
+    # ---- inside ----
+
+    def _remember(self, entity: Basin | Stream) -> None:
+        if isinstance(entity, Basin):
+            self._remember_basin(entity)
+        else:
+            self._remember_stream(entity)
+
+    def _remember_basin(self, basin: Basin) -> None:
+        self._basins[basin.name] = basin
+        if len(self._basins) > self._capacity:
+            self._evict(self._basins)
+
+    def _remember_stream(self, stream: Stream) -> None:
+        before = self._streams.get(stream.key)
+        if before is not None:
+            self._forget(before)
+        self._streams[stream.key] = stream
+        stream.basin.users += 1
+        if len(self._streams) > self._capacity:
+            self._evict(self._streams)
+
+    def _forget(self, entity: Basin | Stream) -> None:
+        if isinstance(entity, Basin):
+            del self._basins[entity.name]
+        else:
+            del self._streams[entity.key]
+            entity.basin.users -= 1
+
+    def _evict(self, cache: OrderedDict[K, E]) -> None:
+        others = min(_EVICTION_STEPS, len(cache) - 1)  # the newest is about to be used
+        for key in list(islice(cache, others)):
+            if len(cache) <= self._capacity:
+                break
+            if cache[key].idle:
+                self._forget(cache[key])
+            else:
+                cache.move_to_end(key)
+
+    def _look_up(self, query: str, *parameters: object) -> Any:
+        """The first row. Raises OperationFailed(STORAGE)."""
+        try:
+            return self._db.execute(query, parameters).fetchone()
+        except sqlite3.Error as error:
+            raise could_not_read(error) from error
+
+    def _load_basin(self, name: str) -> Basin | None:
+        row = self._look_up(_BASIN, name)
+        if row is None:
+            return None
+        number, config, created_at, request_token, requested = row
+        head = BasinHead(decode_basin_config(config))
+        basin = Basin(number, name, Creation(created_at, request_token, requested), head, head)
+        self._remember_basin(basin)
+        return basin
+
+    def _load_stream(self, basin: Basin, name: str) -> Stream | None:
+        row = self._look_up(_STREAM, basin.id, name)
+        if row is None:
+            return None
+        number, config, created_at, request_token, requested, fencing_token, trim_point, *last = row
+        last = self._look_up(_LAST_BATCH, number) or last
+        head = StreamHead(decode_stream_config(config), fencing_token=fencing_token, trim_point=from_sql(trim_point))
+        if last[0] is not None:
+            last_seq, last_ts, last_id_seq = map(from_sql, last)
+            head = head._replace(next_seq=last_seq + 1, last_id=RecordId(last_ts, last_id_seq))
+        stream = Stream(number, basin, name, Creation(created_at, request_token, requested), head, head)
+        self._remember_stream(stream)
+        return stream

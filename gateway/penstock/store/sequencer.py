@@ -1,0 +1,133 @@
+"""An append decided: conditions checked, numbers and timestamps given (S2 fact sheet 5.2, S3P 0.2.0 section 12).
+
+A pure function of the stream's head, its configuration and the time of arrival.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.store.batches import Row
+from penstock.store.heads import StreamHead
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import U64_MAX, Columns, RecordBatch, RecordId, Wire, next_record_id
+from penstock_codecs.operations import Append
+from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
+from penstock_codecs.s2.validation import Fence, TrimTo, parse_command
+from penstock_codecs.streams import StreamConfig, TimestampingMode
+
+__all__ = ["Commands", "Sequenced", "sequence", "validate"]
+
+Commands = Sequence[tuple[int, Fence | TrimTo]]
+"""Command records of a batch, by index."""
+
+
+class Sequenced(NamedTuple):
+    """A decided append: the batch as readers will see it, what is stored of it, and the head after it."""
+
+    batch: RecordBatch
+    row: Row
+    head: StreamHead
+
+
+def validate(append: Append) -> Commands:
+    """Check what does not depend on a stream, and find the command records.
+
+    How large a batch and its records may be is the fronts' to check, since protocols differ in it. Raises
+    OperationFailed(INVALID): an empty batch, a broken command record.
+    """
+    if not append.bodies:
+        raise fail(FailureCode.INVALID, "record batch must not be empty")
+    return [
+        (index, command)
+        for index, headers in sorted(append.headers.items())
+        if (command := parse_command(headers, append.bodies[index])) is not None
+    ]
+
+
+def sequence(append: Append, commands: Commands, head: StreamHead, config: StreamConfig, arrived_at: int) -> Sequenced:
+    """Decide an append on top of `head`; `config` is resolved, `arrived_at` in ms.
+
+    Raises OperationFailed, in this order: FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH, INVALID or
+    NON_MONOTONIC_TIMESTAMP (timestamps), INVALID (no sequence numbers are left).
+    """
+    count = len(append.bodies)
+    _check_conditions(append, head)
+    timestamps = _timestamps(append, head, config, arrived_at)
+    first_seq = head.next_seq
+    if first_seq + count > U64_MAX:
+        raise fail(FailureCode.INVALID, "the stream has no sequence numbers left")
+    columns = Columns(range(first_seq, first_seq + count), timestamps, append.bodies, append.headers)
+    first_id = next_record_id(head.last_id, timestamps[0])
+    row = Row(first_seq + count - 1, count, append.metered, first_id, encode_records(columns))
+    batch = RecordBatch(columns, first_id=first_id, metered=append.metered)
+    batch.wire = Wire(S2_RECORDS, row.payload)
+    after = head._replace(next_seq=first_seq + count, last_id=_last_id(timestamps, first_id))
+    return Sequenced(batch, row, _apply(commands, after, first_seq) if commands else after)
+
+
+def _check_conditions(append: Append, head: StreamHead) -> None:
+    if append.fencing_token is not None and append.fencing_token != head.fencing_token:
+        raise fail(
+            FailureCode.FENCING_TOKEN_MISMATCH,
+            f"the fencing token is {head.fencing_token!r}",
+            fencing_token_mismatch=head.fencing_token,
+        )
+    if append.match_seq_num is not None and append.match_seq_num != head.next_seq:
+        raise fail(
+            FailureCode.SEQ_NUM_MISMATCH,
+            f"the next sequence number is {head.next_seq}",
+            seq_num_mismatch=head.next_seq,
+        )
+
+
+def _timestamps(append: Append, head: StreamHead, config: StreamConfig, arrived_at: int) -> Sequence[int]:
+    count = len(append.bodies)
+    last = 0 if head.last_id is None else head.last_id.ms
+    if append.exact_timestamp is not None:
+        if append.exact_timestamp < last:
+            raise fail(
+                FailureCode.NON_MONOTONIC_TIMESTAMP,
+                f"timestamp {append.exact_timestamp} is before {last}, that of the last record",
+                last=last,
+            )
+        return [append.exact_timestamp] * count
+    given = append.timestamps
+    if config.timestamping_mode is TimestampingMode.ARRIVAL:
+        given = None
+    elif config.timestamping_mode is TimestampingMode.CLIENT_REQUIRE and (given is None or None in given):
+        raise fail(FailureCode.INVALID, "record timestamp was required but was missing")
+    if given is None:
+        return [max(arrived_at, last)] * count
+    cap = U64_MAX if config.timestamping_uncapped else arrived_at
+    return _raised(given, last, cap, arrived_at)
+
+
+def _raised(given: Sequence[int | None], last: int, cap: int, arrived_at: int) -> list[int]:
+    """The clients' timestamps, none above `cap` and none below one before it."""
+    timestamps = []
+    for timestamp in given:
+        wanted = arrived_at if timestamp is None else min(timestamp, cap)
+        last = max(last, wanted)
+        timestamps.append(last)
+    return timestamps
+
+
+def _last_id(timestamps: Sequence[int], first_id: RecordId) -> RecordId:
+    last = timestamps[-1]
+    if last == timestamps[0]:
+        return RecordId(last, first_id.seq + len(timestamps) - 1)
+    return RecordId(last, len(timestamps) - 1 - bisect_left(timestamps, last))
+
+
+def _apply(commands: Commands, head: StreamHead, first_seq: int) -> StreamHead:
+    """What command records do to the batches after theirs (S2 fact sheet, 5.3)."""
+    for index, command in commands:
+        if isinstance(command, Fence):
+            head = head._replace(fencing_token=command.token)
+        else:
+            trim_point = min(command.seq_num, first_seq + index + 1)
+            head = head._replace(trim_point=max(head.trim_point, trim_point))
+    return head

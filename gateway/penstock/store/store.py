@@ -1,0 +1,121 @@
+"""The store as a whole: opened, wired, closed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from penstock.errors import CannotStart
+from penstock.store.appends import Appends
+from penstock.store.catalog import Catalog
+from penstock.store.checkpointer import Checkpointer
+from penstock.store.committer import Committer
+from penstock.store.lock import locked
+from penstock.store.reader import Reader
+from penstock.store.reads import Reads
+from penstock.store.registry import Registry
+from penstock.store.schema import FILE_NAME, connect_reader, connect_writer, prepare
+from penstock.store.settings import Clock, StoreSettings
+from penstock.store.sweeper import Sweeper
+from penstock.store.tail_cache import TailCaches
+from penstock.store.trims import Trims
+
+__all__ = ["Store", "open_store"]
+
+
+class Store:
+    """The parts, by duty. `start` its tasks; `close` it when they have ended."""
+
+    def __init__(self, settings: StoreSettings, clock: Clock) -> None:
+        directory = settings.directory
+        self._writer = connect_writer(directory)
+        self._checkpoints = connect_writer(directory)
+        self._look_ups = connect_reader(directory)
+        self.reader = Reader(directory, settings.reader_threads)
+        self.registry = Registry(self._look_ups, settings.cached_streams)
+        self.committer = Committer(self._writer, settings.group_bytes)
+        self.catalog = Catalog(self.registry, self.committer, clock, self._nudge)
+        self.appends = Appends(
+            self.catalog,
+            self.committer,
+            TailCaches(settings.tail_cache_bytes),
+            clock,
+            settings.append_inflight_bytes,
+            self._nudge,
+        )
+        self.reads = Reads(self.catalog, self.committer, self.reader, settings.read_ahead_batches)
+        self.trims = Trims(self.registry, self.committer, self.reader, clock, self._nudge)
+        self.sweeper = Sweeper(
+            self.registry,
+            self.catalog,
+            self.trims,
+            self.committer,
+            self.reader,
+            clock,
+            settings.sweep_interval_seconds,
+        )
+        # Kept open until the connections are closed: closing any descriptor of a file drops this process's locks on it.
+        self._file = os.open(directory / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        self._checkpointer = Checkpointer(
+            self._checkpoints, self._file, self.committer, settings.checkpoint_bytes, settings.log_reset_bytes
+        )
+
+    def start(self, nursery: trio.Nursery) -> None:
+        """Run the tasks of the store in `nursery`, and those that read for its sessions."""
+        self.reads.nursery = nursery
+        nursery.start_soon(self.committer.run)
+        nursery.start_soon(self._checkpointer.run)
+        nursery.start_soon(self.sweeper.run)
+
+    def _nudge(self) -> None:
+        self.sweeper.nudge()
+
+    async def close(self) -> None:
+        """Commit what was decided, move the log into the file, close it."""
+        await self.committer.close()
+        await trio.to_thread.run_sync(self._close)
+
+    def _close(self) -> None:
+        self.reader.close()
+        self._look_ups.close()
+        self._checkpoints.close()
+        try:
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error:
+            pass  # on a full disk the log stays, and is read by whoever opens the file next
+        finally:
+            self._writer.close()
+            os.close(self._file)
+
+
+@asynccontextmanager
+async def open_store(settings: StoreSettings, clock: Clock) -> AsyncIterator[Store]:
+    """The store in `settings.directory`, made where it is missing.
+
+    Raises CannotStart where the directory or the file cannot be used. What was decided when the block ends is
+    committed before this does.
+    """
+    with locked(settings.directory):
+        await trio.to_thread.run_sync(prepare, settings.directory)
+        try:
+            store = Store(settings, clock)
+        except (sqlite3.Error, OSError) as problem:
+            raise CannotStart(f"cannot use the store in {settings.directory}: {problem}") from problem
+        error: BaseException | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                store.start(nursery)
+                try:
+                    yield store
+                except BaseException as raised:
+                    error = raised  # raised below: in here it would come out wrapped in an exception group
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                await store.close()
+        if error is not None:
+            raise error

@@ -1,0 +1,169 @@
+"""What the sweeper looks for, as queries in a reader's thread; each looks at a bounded part and says where to go on."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from penstock.store.committer import Statement
+from penstock.store.registry import decode_basin_config, decode_stream_config
+from penstock.store.u64 import from_sql
+from penstock_codecs.limits import KIB, MIB
+from penstock_codecs.model import StreamRef
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["Due", "due_streams", "purge_chunk"]
+
+STREAMS_AT_ONCE: Final = 256
+ROWS_AT_ONCE: Final = 256
+BYTES_AT_ONCE: Final = 4 * MIB
+"""One purge frees about so much, so that appends never wait long behind it (4 MiB: about 3 ms)."""
+BYTES_PER_ROW: Final = 16 * KIB
+"""What a row costs to purge beside its records, in terms of these: its entries in two indexes go too."""
+
+_STREAMS: Final = """
+SELECT s.id, b.name, s.name, s.config, b.config, s.trim_point, s.emptied_at,
+  (SELECT r.arrived_at FROM batches r WHERE r.stream = s.id AND r.last_seq >= s.trim_point ORDER BY r.last_seq LIMIT 1)
+FROM streams s JOIN basins b ON b.id = s.basin
+WHERE s.id > ? AND s.deleted_at IS NULL AND b.deleted_at IS NULL ORDER BY s.id LIMIT ?
+"""
+_ROWS: Final = """
+SELECT last_seq, arrived_at FROM batches WHERE stream = ? AND last_seq >= ? ORDER BY last_seq LIMIT ?
+"""
+
+
+class Due(NamedTuple):
+    """A stream that something is due for: records before `trim_to` have expired, or it has long been empty."""
+
+    id: int
+    ref: StreamRef
+    trim_to: int | None
+
+
+def due_streams(db: sqlite3.Connection, after: int, now: int) -> tuple[list[Due], int | None]:
+    """Of some streams with ids above `after`: what is due at `now` (ms); and where to go on, None at the end."""
+    streams = db.execute(_STREAMS, (after, STREAMS_AT_ONCE)).fetchall()
+    found = (_due(db, now, *stream) for stream in streams)
+    due = [some for some in found if some is not None]
+    return due, streams[-1][0] if len(streams) == STREAMS_AT_ONCE else None
+
+
+def _due(
+    db: sqlite3.Connection,
+    now: int,
+    number: int,
+    basin: str,
+    name: str,
+    own: str,
+    basin_config: str,
+    trim_point: int | bytes,
+    emptied_at: int,
+    oldest: int | None,
+) -> Due | None:
+    config = _resolved(own, basin_config)
+    ref = StreamRef(basin, name)
+    if oldest is None:
+        age = config.delete_on_empty_seconds
+        return Due(number, ref, None) if age and now - emptied_at >= age * 1000 else None
+    assert config.retention is not None
+    if config.retention.age_seconds is None:
+        return None
+    oldest_kept = now - config.retention.age_seconds * 1000
+    if oldest >= oldest_kept:  # nearly always; so rows are looked at one by one only where there is something to do
+        return None
+    trim_to = None
+    for last_seq, arrived_at in db.execute(_ROWS, (number, trim_point, ROWS_AT_ONCE)):
+        if arrived_at >= oldest_kept:
+            break
+        trim_to = from_sql(last_seq) + 1
+    return None if trim_to is None else Due(number, ref, trim_to)
+
+
+@lru_cache(maxsize=256)  # decoding two layers for each stream would cost more than looking at its rows
+def _resolved(own: str, basin_config: str) -> StreamConfig:
+    return decode_stream_config(own).resolve(decode_basin_config(basin_config).default_stream_config)
+
+
+# ---- purging -------------------------------------------------------------------------------------------------
+
+_DELETED: Final = """
+SELECT id FROM streams WHERE deleted_at IS NOT NULL
+UNION ALL
+SELECT s.id FROM basins b CROSS JOIN streams s ON s.basin = b.id WHERE b.deleted_at IS NOT NULL AND s.deleted_at IS NULL
+LIMIT ?
+"""
+_TRIMMED: Final = """
+SELECT s.id, s.trim_point FROM streams s
+WHERE s.id > ? AND s.trim_point > 0 AND s.deleted_at IS NULL
+  AND EXISTS (SELECT 1 FROM batches r WHERE r.stream = s.id AND r.last_seq < s.trim_point)
+ORDER BY s.id LIMIT 1
+"""
+_OLDEST: Final = """
+SELECT last_seq, metered FROM batches INDEXED BY batches_by_seq
+WHERE stream = ? AND last_seq < ? ORDER BY last_seq LIMIT ?
+"""
+_KEEP_TAIL: Final = """
+UPDATE streams SET (last_seq, last_ts, last_id_seq) =
+  (SELECT last_seq, last_ts, last_id_seq FROM batches WHERE stream = ?1 ORDER BY last_seq DESC LIMIT 1)
+WHERE id = ?1 AND EXISTS (SELECT 1 FROM batches WHERE stream = ?1)
+"""
+_DELETE_ROWS: Final = "DELETE FROM batches WHERE stream = ? AND last_seq <= ?"
+_DELETE_STREAM: Final = "DELETE FROM streams WHERE id = ?"
+_DELETE_BASINS: Final = """
+DELETE FROM basins WHERE deleted_at IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM streams s WHERE s.basin = basins.id AND s.deleted_at IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM streams s WHERE s.basin = basins.id AND s.deleted_at IS NOT NULL)
+"""
+_ANY_DELETED_BASIN: Final = "SELECT 1 FROM basins WHERE deleted_at IS NOT NULL LIMIT 1"
+_EVERYTHING: Final = b"\xff" * 9
+"""After every number in SQLite's order (see `u64`)."""
+
+
+def purge_chunk(db: sqlite3.Connection, after: int) -> tuple[Sequence[Statement], int] | None:
+    """Statements that purge a bounded part of what is deleted or trimmed, and `after` for the next call.
+
+    Trimmed streams with ids above `after` are looked at. None where there is nothing left to purge.
+    """
+    deleted = [number for (number,) in db.execute(_DELETED, (STREAMS_AT_ONCE,))]
+    if deleted:
+        return _purge_deleted(db, deleted), after
+    trimmed = db.execute(_TRIMMED, (after,)).fetchone()
+    if trimmed is not None:
+        number, trim_point = trimmed
+        last, _, _ = _oldest_rows(db, number, trim_point)
+        return [(_KEEP_TAIL, (number,)), (_DELETE_ROWS, (number, last))], number - 1
+    if db.execute(_ANY_DELETED_BASIN).fetchone() is not None:
+        return [(_DELETE_BASINS, ())], after
+    return None
+
+
+def _purge_deleted(db: sqlite3.Connection, streams: Sequence[int]) -> list[Statement]:
+    statements: list[Statement] = []
+    total = 0
+    for number in streams:
+        last, size, is_all = _oldest_rows(db, number, _EVERYTHING)
+        if last is not None:
+            statements.append((_DELETE_ROWS, (number, last)))
+        if is_all:
+            statements.append((_DELETE_STREAM, (number,)))
+        total += size
+        if total >= BYTES_AT_ONCE:
+            break
+    return statements
+
+
+def _oldest_rows(db: sqlite3.Connection, stream: int, below: int | bytes) -> tuple[int | bytes | None, int, bool]:
+    """A bounded number of a stream's oldest rows below a sequence number: the last one's number (None where there
+    is none), what they cost in bytes, and whether these are all."""
+    size = 0
+    rows = 0
+    last: int | bytes | None = None
+    for last_seq, metered in db.execute(_OLDEST, (stream, below, ROWS_AT_ONCE)):
+        last = last_seq
+        rows += 1
+        size += metered + BYTES_PER_ROW
+        if size >= BYTES_AT_ONCE:
+            return last, size, False
+    return last, size, rows < ROWS_AT_ONCE

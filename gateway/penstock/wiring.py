@@ -1,0 +1,188 @@
+"""From a configuration to the parts that it names: the one module that knows both."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from penstock.accepting import Listener
+from penstock.backs.base import Back
+from penstock.backs.embedded import open_embedded
+from penstock.config import Address, Basin, Config, Drain, S2Limits, S2Listener, S3PListener, Store
+from penstock.errors import CannotStart
+from penstock.fronts.http_server import Drain as HttpDrain
+from penstock.fronts.http_server import HttpSettings, serve_http, tls_context, tls_stream
+from penstock.fronts.s2 import S2Front, S2Settings
+from penstock.fronts.s3p import S3PFront, S3PSettings
+from penstock.policy.loss import Loss, LossPolicy
+from penstock.routing.names import s3p_names
+from penstock.store.settings import StoreSettings
+from penstock_codecs.http import HttpLimits
+from penstock_codecs.limits import S3PLimits as CodecS3PLimits
+from penstock_codecs.operations import EnsureBasin
+from penstock_codecs.streams import BasinConfig, Retention, StreamConfig, TimestampingMode
+
+__all__ = [
+    "check_files",
+    "http_settings",
+    "open_listeners",
+    "open_store",
+    "s2_settings",
+    "s3p_settings",
+    "store_settings",
+    "tls_of",
+]
+
+
+def check_files(config: Config) -> None:
+    """Find out, without listening or opening the store, whether the named files can be used. Raises CannotStart."""
+    if config.listeners.s2 is not None:
+        tls_of(config.listeners.s2)
+    _check_directory(Path(config.store.directory))
+
+
+def _check_directory(directory: Path) -> None:
+    nearest = next((path for path in (directory, *directory.absolute().parents) if path.exists()), directory)
+    if not nearest.is_dir():
+        raise CannotStart(f"store.directory: {nearest} is not a directory")
+    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+        raise CannotStart(f"store.directory: cannot write to {nearest}: permission denied")
+
+
+@asynccontextmanager
+async def open_store(config: Config) -> AsyncIterator[Back]:
+    """The embedded store, with the configured basins in it. Raises CannotStart."""
+    async with open_embedded(store_settings(config.store)) as back:
+        for basin in config.store.basins:
+            await back.perform(EnsureBasin(basin.name, _basin_config(basin)))
+        yield back
+
+
+def store_settings(store: Store) -> StoreSettings:
+    """What the store is told."""
+    return StoreSettings(
+        directory=Path(store.directory),
+        append_inflight_bytes=store.append_inflight_bytes,
+        tail_cache_bytes=store.tail_cache_bytes,
+        read_ahead_batches=store.read_ahead_batches,
+        cached_streams=store.cached_streams,
+        reader_threads=store.reader_threads,
+        sweep_interval_seconds=store.sweep_interval_seconds,
+    )
+
+
+def _basin_config(basin: Basin) -> BasinConfig:
+    return BasinConfig(
+        create_stream_on_append=basin.create_stream_on_append,
+        create_stream_on_read=basin.create_stream_on_read,
+        default_stream_config=StreamConfig(
+            retention=Retention(basin.retention_seconds or None),
+            timestamping_mode=TimestampingMode(basin.timestamping_mode),
+        ),
+    )
+
+
+def open_listeners(config: Config, back: Back) -> list[Listener]:
+    """A listener for each protocol that is configured, not yet bound. Raises CannotStart."""
+    listeners = []
+    if config.listeners.s2 is not None:
+        listeners.append(_s2(config.listeners.s2, config.drain, back))
+    if config.listeners.s3p is not None:
+        listeners.append(_s3p(config.listeners.s3p, back))
+    return listeners
+
+
+def _s2(listener: S2Listener, drain: Drain, back: Back) -> Listener:
+    front = S2Front(back, s2_settings(listener, drain))
+    http, http_drain, tls = http_settings(listener.limits), HttpDrain(), tls_of(listener)
+
+    async def serve(stream: trio.abc.Stream) -> None:
+        secured = stream if tls is None else tls_stream(stream, tls)
+        await serve_http(secured, front.handle, http, http_drain)
+
+    def begin_drain() -> None:
+        front.drain()
+        http_drain.begin()
+
+    return Listener(
+        "listeners.s2", "s2", Address.parse(listener.bind), listener.limits.max_connections, serve, begin_drain
+    )
+
+
+def s2_settings(listener: S2Listener, drain: Drain) -> S2Settings:
+    """What the S2 front is told."""
+    return S2Settings(
+        default_basin=listener.default_basin,
+        basin_host_suffixes=listener.basin_host_suffixes,
+        cors=listener.cors,
+        bearer_tokens=frozenset(listener.auth_tokens),
+        sse_dialect=listener.sse_dialect,
+        compress=listener.compress,
+        drain_grace_seconds=drain.grace_seconds,
+    )
+
+
+def http_settings(limits: S2Limits) -> HttpSettings:
+    """What the HTTP server is told."""
+    return HttpSettings(
+        limits=HttpLimits(max_head=limits.max_head_bytes, max_streams=limits.max_streams),
+        keep_alive=limits.keep_alive_seconds,
+        head_timeout=limits.head_timeout_seconds,
+        slow_reader=limits.slow_reader_seconds,
+        receive_buffer=limits.receive_buffer_bytes,
+        send_buffer=limits.send_buffer_bytes,
+    )
+
+
+def tls_of(listener: S2Listener) -> ssl.SSLContext | None:
+    """TLS as the listener's files say; None without files. Raises CannotStart."""
+    if listener.tls_certificate is None:
+        return None
+    try:
+        return tls_context(listener.tls_certificate, listener.tls_key)
+    except OSError as error:  # ssl.SSLError is one
+        files = f"{listener.tls_certificate} and {listener.tls_key}"
+        reason = (
+            "they are not a PEM certificate chain and its key" if isinstance(error, ssl.SSLError) else error.strerror
+        )
+        raise CannotStart(f"listeners.s2: cannot use {files} for TLS: {reason}") from error
+
+
+def _s3p(listener: S3PListener, back: Back) -> Listener:
+    front = S3PFront(back, s3p_settings(listener))
+    return Listener(
+        "listeners.s3p",
+        "s3p",
+        Address.parse(listener.bind),
+        listener.limits.max_connections,
+        front.serve,
+        front.drain,
+    )
+
+
+def s3p_settings(listener: S3PListener) -> S3PSettings:
+    """What the S3P front is told."""
+    limits, loss = listener.limits, listener.loss
+    return S3PSettings(
+        names=s3p_names(listener.names, listener.basin),
+        limits=CodecS3PLimits(
+            max_name_bytes=limits.max_name_bytes,
+            max_records_per_append=limits.max_records_per_append,
+            max_record_bytes=limits.max_record_bytes,
+            max_append_bytes=limits.max_append_bytes,
+            default_count=limits.default_count,
+            max_count=limits.max_count,
+            max_block_ms=limits.max_block_ms,
+            max_option_pairs=limits.max_option_pairs,
+            max_option_bytes=limits.max_option_bytes,
+        ),
+        loss=LossPolicy(Loss(loss.headers), Loss(loss.empty_body), Loss(loss.command_records)),
+        max_read_bytes=limits.max_read_bytes,
+        idle_timeout_seconds=limits.idle_timeout_seconds,
+        send_timeout_seconds=limits.send_timeout_seconds,
+    )

@@ -1,0 +1,126 @@
+"""The rules of the house that no other tool checks."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAX_LINES = 400
+LONG_FILES: dict[str, str] = {}
+"""Files over MAX_LINES, each with the reason why it is better in one piece."""
+
+# Spelled in pieces, so that this file does not find itself.
+MACHINE_PATHS = re.compile("/" + r"(?:root|home/\w+|Users/\w+|work)/[\w.]")
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files of the repository, also those not yet added."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git repository, or git is not installed")
+    return [path for name in listed.splitlines() if (path := ROOT / name).is_file()]
+
+
+def ours(*patterns: str) -> list[Path]:
+    """Tracked files that people write."""
+    return [path for path in tracked(*patterns) if "_pb2" not in path.name]
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_imports_run_downwards() -> None:
+    """The contracts in pyproject.toml, by import-linter."""
+    program = Path(sys.executable).parent / "lint-imports"
+    done = subprocess.run([program, "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_file_is_long_without_a_reason() -> None:
+    lengths = {relative(path): len(path.read_text().splitlines()) for path in ours("*.py")}
+    long = {name for name, lines in lengths.items() if lines > MAX_LINES}
+    assert long == LONG_FILES.keys(), "split these, or take those that are short again off LONG_FILES"
+
+
+def test_no_file_names_a_place_on_some_machine() -> None:
+    found = []
+    for path in ours():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [
+            f"{relative(path)}:{number}: {line.strip()}"
+            for number, line in enumerate(text.splitlines(), 1)
+            if MACHINE_PATHS.search(line)
+        ]
+    assert not found, "\n".join(found)
+
+
+def test_what_is_referred_to_is_there() -> None:
+    """Links between Markdown files, and pages of docs/ that code and configurations name."""
+    missing = []
+    for path in ours("*.md"):
+        links = re.findall(r"\]\((?!\w+:)([^)#]+)", path.read_text())
+        missing += [f"{relative(path)}: {link}" for link in links if not (path.parent / link).exists()]
+    for path in ours("*.py", "*.toml"):
+        pages = re.findall(r"\bdocs/[\w/.-]+\.md\b", path.read_text())
+        missing += [f"{relative(path)}: {page}" for page in pages if not (ROOT / page).exists()]
+    assert not missing, "\n".join(missing)
+
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def definitions(body: list[ast.stmt]) -> list[Definition]:
+    """What a module or a class defines for others."""
+    return [node for node in body if isinstance(node, Definition) and not node.name.startswith("_")]
+
+
+def undocumented(path: Path, tree: ast.Module, said: set[tuple[str, str]]) -> Iterator[str]:
+    """Public modules, classes, functions and methods without a docstring; `said` are the documented methods."""
+    if ast.get_docstring(tree) is None:
+        yield f"{relative(path)}:1: the module"
+    for node in definitions(tree.body):
+        if ast.get_docstring(node) is None:
+            yield f"{relative(path)}:{node.lineno}: {node.name}"
+        if isinstance(node, ast.ClassDef):
+            bases = {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+            for method in definitions(node.body):
+                inherited = any((base, method.name) in said for base in bases)
+                if ast.get_docstring(method) is None and not inherited and not _continues(method):
+                    yield f"{relative(path)}:{method.lineno}: {node.name}.{method.name}"
+
+
+def _continues(node: Definition) -> bool:
+    """Overloads and setters are documented where they begin."""
+    return bool({ast.unparse(one).rpartition(".")[2] for one in node.decorator_list} & {"overload", "setter"})
+
+
+def documented_methods(trees: Iterable[ast.Module]) -> set[tuple[str, str]]:
+    """Class and method, of all methods with a docstring: whoever overrides one need not say it again."""
+    return {
+        (node.name, method.name)
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for method in definitions(node.body)
+        if ast.get_docstring(method)
+    }
+
+
+def test_everything_public_is_documented() -> None:
+    trees = {path: ast.parse(path.read_text()) for path in ours("proto/*.py", "codecs/*.py", "gateway/*.py")}
+    said = documented_methods(trees.values())
+    found = [line for path, tree in trees.items() for line in undocumented(path, tree, said)]
+    assert not found, "\n".join(found)

@@ -1,0 +1,147 @@
+"""HTTP/2: floods and bombs, and what a client must not make the server hold."""
+
+import struct
+
+import pytest
+from hyperframe.frame import (
+    ContinuationFrame,
+    DataFrame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    RstStreamFrame,
+    SettingsFrame,
+)
+from support.h2_frames import (
+    GET,
+    POST,
+    frames_of,
+    headers,
+    length_of,
+    server,
+    started,
+    wire,
+)
+from support.http_story import pull, said
+
+from penstock_codecs.failures import FailureCode, RemoteProtocolError
+from penstock_codecs.http import (
+    End,
+    HttpLimits,
+    Noise,
+    RequestHead,
+    Reset,
+    ResponseHead,
+)
+
+
+def test_rapid_reset_is_cut_off() -> None:
+    limits = HttpLimits(max_abandoned=20)
+    frames = [f for i in range(100) for f in (headers(2 * i + 1, POST), RstStreamFrame(2 * i + 1, 8))]
+    codec = server(limits)
+    codec.receive(wire(*frames))
+    with pytest.raises(RemoteProtocolError) as caught:
+        pull(codec)
+    assert caught.value.failure.code is FailureCode.LIMIT_EXCEEDED
+    assert [frame.error_code for frame in frames_of(codec, GoAwayFrame)] == [0xB]
+
+
+def test_resets_after_an_answer_are_no_flood() -> None:
+    codec = server(HttpLimits(max_abandoned=20))
+    codec.receive(wire())
+    for i in range(200):
+        codec.receive(headers(2 * i + 1, POST).serialize())
+        pull(codec)
+        codec.send(ResponseHead(2 * i + 1, 200, []))
+        codec.receive(RstStreamFrame(2 * i + 1, 0).serialize())
+        assert pull(codec) == [Reset(2 * i + 1, 0)]
+
+
+def test_frames_that_say_nothing_give_others_their_turn() -> None:
+    codec = server()
+    codec.receive(wire(*[PingFrame(0, b"12345678")] * 1000, headers(1, GET, "END_STREAM")))
+    assert codec.next_event() == Noise()
+    assert codec.buffered > 15000
+    heard = pull(codec)
+    assert isinstance(heard[0], RequestHead)
+    assert len(frames_of(codec, PingFrame)) == 1000
+
+
+def test_a_client_cannot_make_us_remember_headers() -> None:
+    """It announces a table of 4 GiB, and each of its requests brings a header that the answer repeats."""
+    codec = server()
+    codec.receive(wire(SettingsFrame(0, settings={1: 2**32 - 1})))
+    for i in range(50):
+        codec.receive(headers(2 * i + 1, GET, "END_STREAM").serialize())
+        pull(codec)
+        codec.send(ResponseHead(2 * i + 1, 200, [("x", f"{i}" + "y" * 1000)]))
+        codec.send(End(2 * i + 1))
+        said(codec)
+    assert codec._h2.encoder.header_table._current_size <= 4096
+
+
+def test_settings_are_not_hoarded() -> None:
+    codec = server()
+    codec.receive(wire())
+    for i in range(0, 60_000, 1000):
+        unknown = b"".join(struct.pack(">HL", code, 1) for code in range(100 + i, 1100 + i))
+        codec.receive(len(unknown).to_bytes(3, "big") + b"\x04\0\0\0\0\0" + unknown)
+        codec.receive(SettingsFrame(0, settings={1: i}).serialize())
+        pull(codec)
+    assert len(codec._h2.remote_settings) < 20
+    assert len(codec._h2.encoder.table_size_changes) <= 2
+    codec.receive(headers(1, GET, "END_STREAM").serialize())
+    pull(codec)
+    codec.send(ResponseHead(1, 204, []))
+    assert len(frames_of(codec, HeadersFrame)) == 1
+
+
+def test_more_streams_than_allowed_are_refused() -> None:
+    codec = server(HttpLimits(max_streams=3))
+    codec.receive(wire(*[headers(2 * i + 1, POST) for i in range(5)]))
+    with pytest.raises(RemoteProtocolError):
+        pull(codec)
+
+
+@pytest.mark.parametrize("flags", [["END_HEADERS"], []])
+def test_header_blocks_are_bounded(flags: list[str]) -> None:
+    block = b"".join(b"\x00\x01%c%s" % (97 + i, length_of(1000)) + b"v" * 1000 for i in range(15))
+    first = HeadersFrame(1, block)
+    more = [ContinuationFrame(1, block) for _ in range(8)]
+    more[-1].flags |= set(flags)
+    codec = server()
+    codec.receive(wire(first, *more))
+    with pytest.raises(RemoteProtocolError) as caught:
+        pull(codec)
+    assert caught.value.failure.code is FailureCode.LIMIT_EXCEEDED
+
+
+def test_a_header_bomb_is_refused() -> None:
+    # One large value for the table, then 4,000 references to it: 6 KB that would become 8 MB.
+    block = b"\x40\x01a" + length_of(2000) + b"v" * 2000
+    pseudo = headers(1, GET).data
+    bomb = HeadersFrame(1, pseudo + block + b"\xbe" * 4000, flags=["END_HEADERS", "END_STREAM"])
+    codec = server()
+    codec.receive(wire(bomb))
+    with pytest.raises(RemoteProtocolError) as caught:
+        pull(codec)
+    assert caught.value.failure.code is FailureCode.LIMIT_EXCEEDED
+
+
+def test_what_is_held_is_bounded() -> None:
+    announced = (2**24 - 1).to_bytes(3, "big") + b"\x00\x00" + (1).to_bytes(4, "big")
+    codec = server()
+    codec.receive(wire(headers(1, POST)) + announced)
+    with pytest.raises(RemoteProtocolError):  # before any of its body has come
+        pull(codec)
+    full = started(headers(1, POST))
+    full.receive(b"\x01\x00\x00\x00\x00" + (1).to_bytes(4, "big") + b"x" * 65535)
+    assert pull(full) == []
+    assert full.buffered == 65535 + 9
+
+
+def test_more_data_than_the_window_ends_the_connection() -> None:
+    codec = started(headers(1, POST), limits=HttpLimits(stream_window=70000, connection_window=100000))
+    codec.receive(b"".join(DataFrame(1, b"x" * 16384).serialize() for _ in range(5)))
+    with pytest.raises(RemoteProtocolError):
+        pull(codec)

@@ -1,0 +1,386 @@
+"""Basins and streams as JSON (S2 fact sheet, 1.3 "Shapes")."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
+from penstock_codecs.model import U64_MAX, StreamRef
+from penstock_codecs.operations import Page
+from penstock_codecs.s2 import json_config as spelled
+from penstock_codecs.s2 import json_config_client as client
+from penstock_codecs.streams import (
+    DEFAULT_STREAM_CONFIG,
+    INFINITE,
+    BasinConfig,
+    BasinConfigPatch,
+    BasinInfo,
+    Retention,
+    StreamConfig,
+    StreamConfigPatch,
+    StreamInfo,
+    TimestampingMode,
+)
+
+C = FailureCode
+FULL = {
+    "storage_class": "standard",
+    "retention_policy": {"age": 60},
+    "timestamping": {"mode": "client-require", "uncapped": True},
+    "delete_on_empty": {"min_age_secs": 3600},
+}
+FULL_CONFIG = StreamConfig(
+    storage_class="standard",
+    retention=Retention(60),
+    timestamping_mode=TimestampingMode.CLIENT_REQUIRE,
+    timestamping_uncapped=True,
+    delete_on_empty_seconds=3600,
+)
+PARTS: list[tuple[dict[str, Any], StreamConfig]] = [
+    ({}, StreamConfig()),
+    (dict.fromkeys(FULL), StreamConfig()),
+    ({"storage_class": "express"}, StreamConfig(storage_class="express")),
+    ({"retention_policy": {"infinite": {}}}, StreamConfig(retention=INFINITE)),
+    ({"retention_policy": {"age": U64_MAX}}, StreamConfig(retention=Retention(U64_MAX))),
+    ({"timestamping": {}}, StreamConfig()),
+    ({"timestamping": {"mode": None, "uncapped": None}}, StreamConfig()),
+    ({"timestamping": {"mode": "arrival"}}, StreamConfig(timestamping_mode=TimestampingMode.ARRIVAL)),
+    ({"timestamping": {"uncapped": False}}, StreamConfig(timestamping_uncapped=False)),
+    ({"delete_on_empty": {}}, StreamConfig()),
+    ({"delete_on_empty": {"min_age_secs": 0}}, StreamConfig(delete_on_empty_seconds=0)),
+    (FULL, FULL_CONFIG),
+    ({**FULL, "unknown": 1}, FULL_CONFIG),
+]
+
+
+def dump(content: Any) -> bytes:
+    return json.dumps(content).encode()
+
+
+def code_of(decode: Callable[[], Any]) -> FailureCode:
+    with pytest.raises(OperationFailed) as caught:
+        decode()
+    return caught.value.failure.code
+
+
+# ---- stream configurations in requests ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("content", "config"), PARTS)
+def test_stream_configuration_wherever_it_stands(content: dict[str, Any], config: StreamConfig) -> None:
+    ref = StreamRef("basin-name", "a/b")
+    assert spelled.decode_ensure_stream(dump(content)) == config
+    assert spelled.decode_create_stream(dump({"stream": "a/b", "config": content}), "basin-name") == (ref, config)
+    assert spelled.decode_stream_config_header(json.dumps(content)) == config
+    basin = spelled.decode_ensure_basin(dump({"config": {"default_stream_config": content}}))
+    assert basin.default_stream_config == config
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        ({"storage_class": "glacier"}, C.BAD_JSON),
+        ({"storage_class": 1}, C.BAD_JSON),
+        ({"retention_policy": {"age": 0}}, C.INVALID),
+        ({"retention_policy": {"age": -1}}, C.BAD_JSON),
+        ({"retention_policy": {"age": 1.5}}, C.BAD_JSON),
+        ({"retention_policy": {"age": None}}, C.BAD_JSON),
+        ({"retention_policy": {"age": U64_MAX + 1}}, C.BAD_JSON),
+        ({"retention_policy": {"infinite": None}}, C.BAD_JSON),
+        ({"retention_policy": {}}, C.BAD_JSON),
+        ({"retention_policy": {"age": 1, "infinite": {}}}, C.BAD_JSON),
+        ({"retention_policy": 60}, C.BAD_JSON),
+        ({"timestamping": {"mode": "client_prefer"}}, C.BAD_JSON),
+        ({"timestamping": {"uncapped": 1}}, C.BAD_JSON),
+        ({"timestamping": "arrival"}, C.BAD_JSON),
+        ({"delete_on_empty": {"min_age_secs": -1}}, C.BAD_JSON),
+        ({"delete_on_empty": {"min_age_secs": U64_MAX + 1}}, C.BAD_JSON),
+        ([], C.BAD_JSON),
+        ("x", C.BAD_JSON),
+    ],
+)
+def test_bad_stream_configuration(content: Any, code: FailureCode) -> None:
+    body = dump(content)
+    assert code_of(lambda: spelled.decode_ensure_stream(body)) is code
+    assert code_of(lambda: spelled.decode_stream_patch(body)) is code
+    assert code_of(lambda: spelled.decode_create_stream(dump({"stream": "s", "config": content}), "b")) is code
+    assert code_of(lambda: spelled.decode_stream_config_header(body.decode())) is C.BAD_HEADER
+    basin = {"default_stream_config": content}
+    assert code_of(lambda: spelled.decode_basin_patch(dump(basin))) is code
+    assert code_of(lambda: spelled.decode_create_basin(dump({"basin": "basin-name", "config": basin}))) is code
+
+
+@pytest.mark.parametrize("value", ["{bad", "", "null", "[]", "{} x", "{\u20ac}", '{"storage_class":"\xff"}'])
+def test_unparsable_header(value: str) -> None:
+    with pytest.raises(OperationFailed, match="Invalid header `s2-stream-config`: ") as caught:
+        spelled.decode_stream_config_header(value)
+    assert caught.value.failure.code is C.BAD_HEADER
+
+
+def test_nothing_at_all_is_the_defaults_for_ensure_only() -> None:
+    assert spelled.decode_ensure_stream(b"") == spelled.decode_ensure_stream(b"null") == StreamConfig()
+    assert spelled.decode_ensure_basin(b"") == spelled.decode_ensure_basin(b"null") == BasinConfig()
+    for decode in (spelled.decode_stream_patch, spelled.decode_basin_patch, spelled.decode_create_basin):
+        assert code_of(lambda decode=decode: decode(b"")) is C.BAD_JSON  # type: ignore[misc]
+        assert code_of(lambda decode=decode: decode(b"null")) is C.BAD_JSON  # type: ignore[misc]
+
+
+# ---- patches -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "patch"),
+    [
+        ({}, StreamConfigPatch()),
+        (
+            dict.fromkeys(FULL),
+            StreamConfigPatch(
+                storage_class=None,
+                retention=None,
+                timestamping_mode=None,
+                timestamping_uncapped=None,
+                delete_on_empty_seconds=None,
+            ),
+        ),
+        ({"timestamping": {}}, StreamConfigPatch()),
+        ({"timestamping": {"mode": None}}, StreamConfigPatch(timestamping_mode=None)),
+        ({"timestamping": {"uncapped": True}}, StreamConfigPatch(timestamping_uncapped=True)),
+        ({"delete_on_empty": {}}, StreamConfigPatch()),
+        ({"delete_on_empty": {"min_age_secs": None}}, StreamConfigPatch(delete_on_empty_seconds=None)),
+        ({"retention_policy": {"infinite": {}}}, StreamConfigPatch(retention=INFINITE)),
+    ],
+)
+def test_stream_patch(content: dict[str, Any], patch: StreamConfigPatch) -> None:
+    assert spelled.decode_stream_patch(dump(content)) == patch
+    assert spelled.decode_stream_patch(client.encode_stream_patch(patch)) == patch
+
+
+def test_patch_keeps_resets_and_replaces() -> None:
+    patch = spelled.decode_stream_patch(b'{"storage_class":null,"timestamping":{"mode":"arrival"}}')
+    changed = patch.apply(FULL_CONFIG)
+    assert changed.storage_class is None
+    assert changed.timestamping_mode is TimestampingMode.ARRIVAL
+    assert (changed.timestamping_uncapped, changed.retention) == (True, Retention(60))
+
+
+@pytest.mark.parametrize(
+    ("content", "patch"),
+    [
+        ({}, BasinConfigPatch()),
+        ({"default_stream_config": None}, BasinConfigPatch(default_stream_config=None)),
+        ({"default_stream_config": {}}, BasinConfigPatch(default_stream_config=StreamConfigPatch())),
+        ({"create_stream_on_append": True}, BasinConfigPatch(create_stream_on_append=True)),
+        ({"create_stream_on_read": None}, BasinConfigPatch(create_stream_on_read=None)),
+    ],
+)
+def test_basin_patch(content: dict[str, Any], patch: BasinConfigPatch) -> None:
+    assert spelled.decode_basin_patch(dump(content)) == patch
+    assert spelled.decode_basin_patch(client.encode_basin_patch(patch)) == patch
+
+
+# ---- basins ------------------------------------------------------------------------------------------------------
+
+
+def test_create_basin() -> None:
+    body = {
+        "basin": "basin-name",
+        "config": {"default_stream_config": FULL, "stream_cipher": None, "create_stream_on_append": True},
+        "location": None,
+    }
+    expected = BasinConfig(default_stream_config=FULL_CONFIG, create_stream_on_append=True)
+    assert spelled.decode_create_basin(dump(body)) == ("basin-name", expected)
+    assert spelled.decode_create_basin(b'{"basin":"basin-name","config":null}') == ("basin-name", BasinConfig())
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({}, C.BAD_JSON),
+        ({"basin": "short"}, C.BAD_JSON),
+        ({"basin": "a" * 49}, C.BAD_JSON),
+        ({"basin": 12345678}, C.BAD_JSON),
+        ({"basin": "basin-name", "config": []}, C.BAD_JSON),
+        ({"basin": "basin-name", "location": "aws:us-east-1"}, C.INVALID),
+        ({"basin": "basin-name", "config": {"stream_cipher": "aegis-256"}}, C.INVALID),
+        ({"basin": "basin-name", "config": {"stream_cipher": "rot13"}}, C.BAD_JSON),
+        ({"basin": "basin-name", "config": {"create_stream_on_read": "yes"}}, C.BAD_JSON),
+    ],
+)
+def test_bad_create_basin(body: Any, code: FailureCode) -> None:
+    assert code_of(lambda: spelled.decode_create_basin(dump(body))) is code
+
+
+@pytest.mark.parametrize("cipher", ["aegis-256", "aes-256-gcm"])
+def test_ciphers_are_refused_wherever_they_are_asked_for(cipher: str) -> None:
+    config = {"stream_cipher": cipher}
+    for decode in (
+        lambda: spelled.decode_create_basin(dump({"basin": "basin-name", "config": config})),
+        lambda: spelled.decode_ensure_basin(dump({"config": config})),
+        lambda: spelled.decode_basin_patch(dump(config)),
+    ):
+        with pytest.raises(OperationFailed, match=f"not supported.*{cipher}") as caught:
+            decode()
+        assert caught.value.failure.code is C.INVALID
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 513, "a\0b"])
+def test_bad_stream_name(name: str) -> None:
+    assert code_of(lambda: spelled.decode_create_stream(dump({"stream": name}), "basin-name")) is C.BAD_JSON
+
+
+# ---- answers -----------------------------------------------------------------------------------------------------
+
+
+def test_resolved_configuration() -> None:
+    assert json.loads(spelled.encode_stream_config(DEFAULT_STREAM_CONFIG)) == {
+        "storage_class": "express",
+        "retention_policy": {"age": 604800},
+        "timestamping": {"mode": "client-prefer", "uncapped": False},
+        "delete_on_empty": {"min_age_secs": 0},
+    }
+    forever = StreamConfig(retention=INFINITE).resolve()
+    assert json.loads(spelled.encode_stream_config(forever))["retention_policy"] == {"infinite": {}}
+
+
+def test_basin_configuration() -> None:
+    assert json.loads(spelled.encode_basin_config(BasinConfig())) == {
+        "default_stream_config": None,
+        "stream_cipher": None,
+        "create_stream_on_append": False,
+        "create_stream_on_read": False,
+    }
+    config = BasinConfig(default_stream_config=FULL_CONFIG, create_stream_on_read=True)
+    assert json.loads(spelled.encode_basin_config(config))["default_stream_config"] == FULL
+
+
+def test_infos_and_pages() -> None:
+    basin = BasinInfo(name="basin-name", created_at=1_700_000_000_007)
+    gone = BasinInfo(name="basin-gone", created_at=0, deleted_at=1_700_000_000_000)
+    assert json.loads(spelled.encode_basin_info(basin)) == {
+        "name": "basin-name",
+        "location": None,
+        "created_at": "2023-11-14T22:13:20.007Z",
+        "deleted_at": None,
+        "state": "active",
+    }
+    stream = StreamInfo(name="a/b", created_at=999)
+    assert json.loads(spelled.encode_stream_info(stream)) == {
+        "name": "a/b",
+        "created_at": "1970-01-01T00:00:00.999Z",
+        "deleted_at": None,
+        "cipher": None,
+    }
+    page = json.loads(spelled.encode_basin_page(Page([basin, gone], True)))
+    assert [(item["name"], item["state"]) for item in page["basins"]] == [
+        ("basin-name", "active"),
+        ("basin-gone", "deleting"),
+    ]
+    assert page["has_more"] is True
+    assert json.loads(spelled.encode_stream_page(Page([], False))) == {"streams": [], "has_more": False}
+
+
+# ---- a client wired to a server ----------------------------------------------------------------------------------
+
+retentions = st.just(INFINITE) | st.integers(1, U64_MAX).map(Retention)
+configs = st.builds(
+    StreamConfig,
+    storage_class=st.none() | st.sampled_from(["express", "standard"]),
+    retention=st.none() | retentions,
+    timestamping_mode=st.none() | st.sampled_from(TimestampingMode),
+    timestamping_uncapped=st.none() | st.booleans(),
+    delete_on_empty_seconds=st.none() | st.integers(0, U64_MAX),
+)
+basin_configs = st.builds(
+    BasinConfig,
+    default_stream_config=configs,
+    create_stream_on_append=st.booleans(),
+    create_stream_on_read=st.booleans(),
+)
+patches = st.builds(
+    StreamConfigPatch,
+    storage_class=st.sampled_from([UNSET, None, "express", "standard"]),
+    retention=st.sampled_from([UNSET, None]) | retentions,
+    timestamping_mode=st.sampled_from([UNSET, None, *TimestampingMode]),
+    timestamping_uncapped=st.sampled_from([UNSET, None, True, False]),
+    delete_on_empty_seconds=st.sampled_from([UNSET, None]) | st.integers(0, U64_MAX),
+)
+times = st.integers(0, 253_402_300_799_999)
+names = st.text(min_size=1, max_size=8)
+infos = st.tuples(names, times, st.none() | times)
+
+
+@given(configs, names)
+def test_stream_configurations_round_trip(config: StreamConfig, name: str) -> None:
+    assert spelled.decode_ensure_stream(spelled.encode_stream_config(config)) == config
+    assert client.decode_remote_stream_config(spelled.encode_stream_config(config)) == config
+    if name not in (".", "..") and "\0" not in name:
+        decoded = spelled.decode_create_stream(client.encode_create_stream(name, config), "b")
+        assert decoded == (StreamRef("b", name), config)
+
+
+@given(basin_configs)
+def test_basin_configurations_round_trip(config: BasinConfig) -> None:
+    assert client.decode_remote_basin_config(spelled.encode_basin_config(config)) == config
+    assert spelled.decode_create_basin(client.encode_create_basin("basin-name", config)) == ("basin-name", config)
+
+
+@given(patches, st.none() | st.booleans())
+def test_patches_round_trip(patch: StreamConfigPatch, flag: bool | None) -> None:
+    assert spelled.decode_stream_patch(client.encode_stream_patch(patch)) == patch
+    basin = BasinConfigPatch(default_stream_config=patch, create_stream_on_append=flag)
+    assert spelled.decode_basin_patch(client.encode_basin_patch(basin)) == basin
+
+
+@given(st.lists(infos, max_size=3), st.booleans())
+def test_pages_round_trip(given_infos: list[tuple[str, int, int | None]], more: bool) -> None:
+    basins = Page([BasinInfo(name=n, created_at=c, deleted_at=d) for n, c, d in given_infos], more)
+    streams = Page([StreamInfo(name=n, created_at=c, deleted_at=d) for n, c, d in given_infos], more)
+    assert client.decode_remote_basin_page(spelled.encode_basin_page(basins)) == basins
+    assert client.decode_remote_stream_page(spelled.encode_stream_page(streams)) == streams
+    for basin, stream in zip(basins.items, streams.items, strict=True):
+        assert client.decode_remote_basin_info(spelled.encode_basin_info(basin)) == basin
+        assert client.decode_remote_stream_info(spelled.encode_stream_info(stream)) == stream
+
+
+def test_times_of_other_servers() -> None:
+    info = client.decode_remote_stream_info(b'{"name":"s","created_at":"2023-11-14T23:13:20.0071234+01:00"}')
+    assert info.created_at == 1_700_000_000_007
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b'{"name":"s","created_at":"yesterday"}', b'{"name":"s","created_at":"2023-11-14T23:13:20"}', b"\xff"],
+)
+def test_a_server_that_answers_nonsense(body: bytes) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        client.decode_remote_stream_info(body)
+    assert caught.value.failure.code is C.BAD_JSON
+
+
+def test_a_server_with_ciphers_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="not supported"):
+        client.decode_remote_basin_config(b'{"stream_cipher":"aegis-256"}')
+
+
+@given(st.binary(max_size=40))
+def test_garbage_is_refused_and_nothing_else(body: bytes) -> None:
+    for decode in (
+        spelled.decode_create_basin,
+        spelled.decode_ensure_basin,
+        spelled.decode_basin_patch,
+        spelled.decode_ensure_stream,
+        spelled.decode_stream_patch,
+        lambda it: spelled.decode_create_stream(it, "basin-name"),
+        lambda it: spelled.decode_stream_config_header(it.decode("latin-1")),
+    ):
+        try:
+            decode(body)
+        except OperationFailed as error:
+            assert error.failure.code in (C.BAD_JSON, C.BAD_HEADER, C.INVALID)

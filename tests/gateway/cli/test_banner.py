@@ -1,0 +1,86 @@
+"""The banner's commands work with whatever was configured, not only with what is shipped."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.process import GatewayProcess
+
+LOG = '[store]\ndirectory = "{data}"\n[log]\nformat = "json"\n'
+S2 = '[listeners.s2]\nbind = "127.0.0.1:{s2_port}"\n'
+S3P = '[listeners.s3p]\nbind = "127.0.0.1:{s3p_port}"\n'
+
+
+def run(banner: str, **environment: str) -> list[str]:
+    """What each of the banner's commands prints; one that follows a stream is cut short."""
+    for program in ("bash", "curl", "nc"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    joined = re.sub(r"\\\n *", "", banner)
+    commands = re.findall(r"^  ((?:curl|printf).*)", joined, re.MULTILINE)
+    clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    printed = []
+    for text in commands:
+        text = text.replace(" -N ", " -N --max-time 1 ")
+        done = subprocess.run(["bash", "-c", text], capture_output=True, env=clean | environment, timeout=30)
+        printed.append(done.stdout.decode())
+    return printed
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        pytest.param(S2 + LOG, ["my-first-basin", '"seq_num":2', "second"], id="no basin yet"),
+        pytest.param(
+            S2 + LOG + "[[store.basins]]\nname = 'some-basin'\ncreate_stream_on_append = false",
+            ["hello", '"seq_num":2', "second"],
+            id="streams must be created",
+        ),
+        pytest.param(
+            S3P + LOG + "[[store.basins]]\nname = 'penstock'", ["+OK\r\n$", "$5\r\nfirst\r\n"], id="S3P alone"
+        ),
+        pytest.param(
+            S2 + S3P + "names = 'path'\n" + LOG + "[[store.basins]]\nname = 'some-basin'",
+            ['"seq_num":2', "second", "$5\r\nfirst\r\n"],
+            id="S3P names with a basin",
+        ),
+        pytest.param(
+            S2 + S3P + "basin = 'other-basin'\n" + LOG + "[[store.basins]]\nname = 'some-basin'",
+            ["other-basin", '"seq_num":2', "second", "$5\r\nfirst\r\n"],
+            id="S3P in a basin that is not configured",
+        ),
+    ],
+)
+def test_the_commands_work(config: str, wanted: list[str]) -> None:
+    with GatewayProcess(config) as gateway:
+        printed = run(gateway.banner())
+    assert len(printed) == len(wanted)
+    for text, words in zip(printed, wanted, strict=True):
+        assert words in text
+
+
+@pytest.mark.peer
+def test_the_commands_work_with_tls_and_tokens(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    )
+    try:
+        subprocess.run([*command.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    tls = f"tls_certificate = '{certificate}'\ntls_key = '{key}'\nauth_tokens = ['secret']\n"
+    with GatewayProcess(S2 + tls + LOG + "[[store.basins]]\nname = 'some-basin'") as gateway:
+        assert "secret" not in gateway.banner()
+        printed = run(gateway.banner(), TOKEN="secret")
+        refused = run(gateway.banner(), TOKEN="wrong")
+        http1 = run(gateway.banner().replace("curl ", "curl --http1.1 "), TOKEN="secret")
+    assert '"seq_num":2' in printed[0] and "second" in printed[1]
+    assert '"seq_num":4' in http1[0]
+    assert all('"code":"authn"' in text for text in refused)

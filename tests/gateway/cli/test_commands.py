@@ -1,0 +1,110 @@
+"""The command line: what it says, and that user mistakes are one clear line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from penstock.cli import main
+from penstock.cli.overrides import overridden
+from penstock.config import Config, default_config
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def config_file(directory: Path, text: str) -> Path:
+    path = directory / "gateway.toml"
+    path.write_text(text)
+    return path
+
+
+def test_version() -> None:
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.output.startswith("penstock 0.")
+
+
+def test_check_explains_what_is_shipped() -> None:
+    result = run("check", "--config", ROOT / "config" / "gateway.toml")
+    assert result.exit_code == 0
+    for words in ("127.0.0.1:8080", "127.0.0.1:7500", "Basin penstock", "kept for 7 days", "any web page"):
+        assert words in result.stdout
+    assert "INSECURE" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("listeners", "said", "insecure"),
+    [
+        ("[listeners.s2]\nbind = '0.0.0.0:1'", "whoever reaches 0.0.0.0:1 can read, write and delete everything", True),
+        ("[listeners.s2]\nbind = '[::]:1'", "whoever reaches [::]:1 can", True),
+        ("[listeners.s2]\nbind = 'example.org:1'\nauth_tokens = ['t']", "cross the network", True),
+        ("[listeners.s3p]\nbind = '0.0.0.0:1'", "S3P knows neither users nor encryption", True),
+        ("[listeners.s2]\nbind = 'localhost:1'", "any web page that is open on this machine", False),
+        ("[listeners.s2]\ndefault_basin = 'not-there'", "listeners.s2.default_basin: basin not-there is not in", False),
+        ("[listeners.s3p]\nbasin = 'not-there'", "listeners.s3p.basin: basin not-there is not in", False),
+    ],
+)
+def test_check_says_what_to_mind(tmp_path: Path, listeners: str, said: str, insecure: bool) -> None:
+    result = run("check", "--config", config_file(tmp_path, listeners))
+    assert result.exit_code == 0
+    attention = " ".join(result.stdout.partition("Attention")[2].split())
+    assert said in attention
+    assert ("INSECURE" in attention) is insecure
+
+
+def test_check_is_content_with_a_guarded_listener(tmp_path: Path) -> None:
+    text = "[listeners.s2]\nbind = '127.0.0.1:1'\nauth_tokens = ['t']"
+    assert "Attention" not in run("check", "--config", config_file(tmp_path, text)).stdout
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[listeners.s2]\nbnid = 'x'", "at listeners.s2.bnid: unknown key; did you mean bind?"),
+        ("[listeners.s2]\ntls_certificate = '/nowhere.pem'\ntls_key = '/nowhere.key'", "No such file"),
+        ("[listeners.s2]\n[store]\ndirectory = '/dev/null/data'", "/dev/null is not a directory"),
+    ],
+)
+def test_a_bad_configuration_is_one_line_on_stderr(tmp_path: Path, command: str, text: str, said: str) -> None:
+    result = run(command, "--config", config_file(tmp_path, text))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--s2", "8080"), "--s2: bind: expected HOST:PORT"),
+        (("--s2", "off", "--s3p", "off"), "there is nothing to run"),
+        (("--config", "absent.toml"), "absent.toml: cannot be read"),
+    ],
+)
+def test_a_bad_flag_is_one_line_on_stderr(flags: tuple[str, ...], said: str) -> None:
+    result = run("serve", *flags)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_flags_win_over_the_file() -> None:
+    config = overridden(default_config(), s2="[::1]:0", s3p="off", data="/elsewhere", log_level="debug")
+    assert config.listeners.s2 is not None and config.listeners.s2.bind == "[::1]:0"
+    assert config.listeners.s3p is None
+    assert config.store.directory == "/elsewhere"
+    assert config.log.level == "debug"
+    assert overridden(default_config()) == default_config()
+
+
+def test_a_flag_switches_a_listener_on() -> None:
+    without = overridden(default_config(), s3p="off")
+    config: Config = overridden(without, s3p="127.0.0.1:0")
+    assert config.listeners.s3p is not None and config.listeners.s3p.bind == "127.0.0.1:0"

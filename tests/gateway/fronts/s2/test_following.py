@@ -1,0 +1,74 @@
+"""Heartbeats between batches, and what a drain does to a follower (S2 fact sheet 2.4)."""
+
+import itertools
+from collections import deque
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from penstock.backs.base import Following
+from penstock.fronts.draining import Draining
+from penstock.fronts.s2.following import Follower
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import Columns, RecordBatch, StreamPosition
+
+BATCH = RecordBatch(Columns([0], [5], [b"x"]))
+TAIL = StreamPosition(1, 5)
+
+
+class ScriptedRead:
+    """A read session that gives what a test puts into it."""
+
+    def __init__(self, *script: RecordBatch | Following | None) -> None:
+        self._script = deque(script)
+
+    async def next(self) -> RecordBatch | Following | None:
+        if not self._script:
+            await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
+        return self._script.popleft()
+
+    def tail(self) -> StreamPosition:
+        return TAIL
+
+
+def follower(*script: RecordBatch | Following | None, draining: Draining | None = None) -> Follower:
+    return Follower(ScriptedRead(*script), (5.0, 15.0), draining or Draining(3.0))
+
+
+async def test_a_heartbeat_comes_at_once_when_following_begins(autojump_clock: MockClock) -> None:
+    read = follower(BATCH, Following(TAIL), None)
+    assert [await read.next() for _ in range(3)] == [BATCH, TAIL, None]
+    assert trio.current_time() == 0
+
+
+async def test_heartbeats_come_every_5_to_15_seconds(autojump_clock: MockClock) -> None:
+    read = follower()
+    times = [0.0]
+    for _ in range(50):
+        assert await read.next() == TAIL
+        times.append(trio.current_time())
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    assert all(5 <= gap <= 15 for gap in gaps)
+    assert max(gaps) - min(gaps) > 1, "they are spread, so that many followers do not beat together"
+
+
+async def test_a_drain_interrupts_an_idle_follower_then_ends_it(autojump_clock: MockClock) -> None:
+    draining = Draining(3.0)
+    read = follower(draining=draining)
+    async with trio.open_nursery() as nursery:
+
+        async def begin() -> None:
+            await trio.sleep(1)
+            draining.begin()
+
+        nursery.start_soon(begin)
+        assert await read.next() == TAIL
+    assert trio.current_time() == 1
+    assert draining.begun
+    assert await read.next() == TAIL
+    assert trio.current_time() == 4
+    with pytest.raises(OperationFailed) as error:
+        await read.next()
+    assert error.value.failure.code is FailureCode.SERVER_DRAINING

@@ -1,0 +1,40 @@
+"""Where paths lead (S2 fact sheet 1.1 to 1.3)."""
+
+import pytest
+
+from penstock.fronts.s2.routes import Endpoint, find
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "endpoint", "parameters"),
+    [
+        ("GET", "/health", Endpoint.HEALTH, {}),
+        ("GET", "/ping", Endpoint.HEALTH, {}),
+        ("PUT", "/v1/basins/b", Endpoint.ENSURE_BASIN, {"basin": "b"}),
+        ("PATCH", "/v1/streams/s", Endpoint.RECONFIGURE_STREAM, {"stream": "s"}),
+        ("POST", "/v1/streams/a%2Fb/records", Endpoint.APPEND, {"stream": "a%2Fb"}),
+        ("GET", "/v1/streams/a%2Fb/records/tail", Endpoint.CHECK_TAIL, {"stream": "a%2Fb"}),
+        ("GET", "/v1/basins/b/streams/s/read", Endpoint.READ, {"basin": "b", "stream": "s"}),
+        ("POST", "/v1/basins/b/streams/s/append", Endpoint.APPEND, {"basin": "b", "stream": "s"}),
+        ("DELETE", "/v1/access-tokens/t", Endpoint.NOT_IMPLEMENTED, {"id": "t"}),
+        ("GET", "/v1/metrics/b/s", Endpoint.NOT_IMPLEMENTED, {"basin": "b", "stream": "s"}),
+        ("PUT", "/v1/locations/default", Endpoint.NOT_IMPLEMENTED, {}),
+    ],
+)
+def test_a_path_and_method_lead_to_one_endpoint(
+    method: str, path: str, endpoint: Endpoint, parameters: dict[str, str]
+) -> None:
+    match = find(path)
+    assert match.endpoints[method] is endpoint
+    assert match.parameters == parameters
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "/v1", "/v1/streams/a/b/records", "/v1/streams//records", "/V1/streams", "/health/"]
+)
+def test_other_paths_lead_nowhere(path: str) -> None:
+    assert not find(path).endpoints
+
+
+def test_a_method_that_a_path_does_not_have_is_absent() -> None:
+    assert set(find("/v1/streams/s/records").endpoints) == {"GET", "POST"}

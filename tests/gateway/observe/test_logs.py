@@ -1,0 +1,56 @@
+"""What lands on standard error."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+_PROGRAM = """
+import logging, structlog
+from penstock.observe import configure_logging
+configure_logging({level!r}, {format!r})
+log = structlog.get_logger()
+structlog.contextvars.bind_contextvars(connection=7)
+log.debug("detail")
+log.info("listening", port=8080, raw=b"x")
+logging.getLogger("some.library").warning("careful with %s", "this")
+logging.getLogger("some.library").info("chatter")
+try:
+    raise ValueError("oops")
+except ValueError:
+    log.exception("failed")
+"""
+
+
+def written(level: str, format: str) -> str:
+    program = _PROGRAM.format(level=level, format=format)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout == "", "standard output is for people's commands"
+    return done.stderr
+
+
+@pytest.mark.parametrize("format", ["json", "auto"])
+def test_an_object_per_line_where_nobody_looks(format: str) -> None:
+    lines: list[dict[str, Any]] = [json.loads(line) for line in written("info", format).splitlines()]
+    assert [line["event"] for line in lines] == ["listening", "careful with this", "failed"]
+    first, library, failure = lines
+    assert first["level"] == "info" and first["port"] == 8080 and first["connection"] == 7
+    assert first["timestamp"].endswith("Z")
+    assert library["level"] == "warning" and library["logger"] == "some.library" and library["connection"] == 7
+    assert "ValueError: oops" in failure["exception"]
+
+
+def test_the_level_is_the_least_that_is_written() -> None:
+    assert [json.loads(line)["event"] for line in written("error", "json").splitlines()] == ["failed"]
+    assert json.loads(written("debug", "json").splitlines()[0])["event"] == "detail"
+
+
+def test_the_console_is_for_people() -> None:
+    text = written("info", "console")
+    assert "listening" in text and "port=8080" in text and "ValueError: oops" in text
+    with pytest.raises(ValueError):
+        json.loads(text.splitlines()[0])

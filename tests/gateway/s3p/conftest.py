@@ -1,0 +1,32 @@
+"""What the S3P front's tests share: a store, a front over it, and time that passes when nothing happens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.s3p_front import Connect, serving, store_with_basin
+from trio.testing import MockClock
+
+from penstock.backs.embedded import EmbeddedBack
+from penstock.fronts.s3p import S3PFront
+
+
+@pytest.fixture
+def clock(autojump_clock: MockClock) -> MockClock:
+    """Time passes when nothing happens, the store's threads included: a disk needs some real milliseconds."""
+    autojump_clock.autojump_threshold = 0.1
+    return autojump_clock
+
+
+@pytest.fixture
+async def back(tmp_path: Path) -> AsyncIterator[EmbeddedBack]:
+    async with store_with_basin(tmp_path) as store:
+        yield store
+
+
+@pytest.fixture
+async def connect(back: EmbeddedBack) -> AsyncIterator[Connect]:
+    async with serving(S3PFront(back)) as connecting:
+        yield connecting

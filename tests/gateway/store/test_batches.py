@@ -1,0 +1,95 @@
+"""Cutting batches, and positions within them: number to identifier to timestamp and back."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.store.batches import fitting, index_of, index_of_id, join, located
+from penstock_codecs.model import (
+    U64_MAX,
+    Columns,
+    Header,
+    RecordBatch,
+    RecordId,
+    StreamPosition,
+    Wire,
+    id_at,
+    metered_size,
+    next_record_id,
+)
+from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTimestamp
+from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
+
+NEAR = st.integers(0, 6)
+
+
+@st.composite
+def stored(draw: st.DrawFn) -> RecordBatch:
+    """A batch as the store has it: timestamps that never fall, the first record somewhere within its ms."""
+    timestamps = sorted(draw(st.lists(st.one_of(NEAR, st.integers(U64_MAX - 2, U64_MAX)), min_size=1, max_size=12)))
+    bodies = draw(st.lists(st.binary(max_size=4), min_size=len(timestamps), max_size=len(timestamps)))
+    heads = draw(st.dictionaries(st.integers(0, len(bodies) - 1), st.just((Header(b"n", b"v"),)), max_size=2))
+    first = draw(st.integers(0, 50))
+    columns = Columns(range(first, first + len(bodies)), timestamps, bodies, heads)
+    batch = RecordBatch(columns, first_id=RecordId(timestamps[0], draw(NEAR)), tail=StreamPosition(99, U64_MAX))
+    batch.wire = Wire(S2_RECORDS, encode_records(columns))
+    return batch
+
+
+@given(stored())
+def test_positions_round_trip(batch: RecordBatch) -> None:
+    timestamps = batch.columns.timestamps
+    assert batch.first_id is not None
+    last = None
+    for index, found in enumerate(batch.record_ids()):
+        assert found == id_at(timestamps, batch.first_id, index)
+        assert last is None or found == next_record_id(last, timestamps[index])
+        last = found
+        position = located(batch, index)
+        assert (position.seq_num, position.timestamp, position.record_id) == (
+            batch.first_seq_num + index,
+            timestamps[index],
+            found,
+        )
+        assert index_of(FromRecordId(found), batch) == index
+        assert index_of(FromSeqNum(position.seq_num), batch) == index
+        assert index_of(FromTimestamp(position.timestamp), batch) == timestamps.index(position.timestamp)
+
+
+@given(stored(), st.one_of(NEAR, st.integers(U64_MAX - 3, U64_MAX)), st.one_of(NEAR, st.just(U64_MAX)))
+def test_searches_find_the_first_at_or_after(batch: RecordBatch, ms: int, seq: int) -> None:
+    assert batch.first_id is not None
+    wanted = RecordId(ms, seq)
+    ids = list(batch.record_ids())
+    first = next((index for index, found in enumerate(ids) if found >= wanted), batch.count)
+    assert index_of_id(batch.columns.timestamps, batch.first_id, wanted) == first
+
+
+@given(stored(), st.data())
+def test_a_part_is_what_was_between(batch: RecordBatch, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, batch.count - 1))
+    stop = data.draw(st.integers(start + 1, batch.count))
+    part = batch.part(start, stop)
+    assert list(part.records()) == list(batch.records())[start:stop]
+    assert list(part.record_ids()) == list(batch.record_ids())[start:stop]
+    assert part.metered == metered_size(part.columns.bodies, part.columns.headers)
+    assert part.tail == (batch.tail if stop == batch.count else None)
+    assert (part is batch) == (part.count == batch.count)
+
+
+@given(stored(), st.integers(0, 150))
+def test_what_fits_is_the_longest_beginning(batch: RecordBatch, max_bytes: int) -> None:
+    count = fitting(batch, max_bytes)
+    assert count == 0 or batch.part(0, count).metered <= max_bytes
+    assert count == batch.count or batch.part(0, count + 1).metered > max_bytes
+
+
+@given(stored(), st.data())
+def test_what_was_cut_can_be_joined(batch: RecordBatch, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, batch.count))
+    parts = [batch.part(start, stop) for start, stop in ((0, at), (at, batch.count)) if start < stop]
+    for part in parts:
+        part.wire = Wire(S2_RECORDS, encode_records(part.columns))
+    joined = join(parts, batch.tail)
+    assert list(joined.records()) == list(batch.records())
+    assert list(joined.record_ids()) == list(batch.record_ids())
+    assert (joined.metered, joined.tail) == (batch.metered, batch.tail)

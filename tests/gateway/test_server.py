@@ -1,0 +1,267 @@
+"""The server's life: listening, accepting within limits, failing at the connection boundary, draining."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+import pytest
+import structlog
+import trio
+
+from penstock import server
+from penstock.accepting import Listener, accept_connections, open_sockets
+from penstock.config import Address, Config, Drain, Listeners, S2Listener
+from penstock.errors import CannotStart
+from penstock.server import Running, serve
+
+Serve = Callable[[trio.abc.Stream], Awaitable[None]]
+
+
+class Front:
+    """A front that is told what to do with a connection."""
+
+    def __init__(self, serve: Serve, *, limit: int = 100, bind: str = "127.0.0.1:0") -> None:
+        self.draining = trio.Event()
+        self.listener = Listener("listeners.s2", "test", Address.parse(bind), limit, serve, self.draining.set)
+
+
+async def echo(stream: trio.abc.Stream) -> None:
+    async for data in stream:
+        await stream.send_all(data)
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Front], list[str]]:
+    """Puts a front in the place of the configured ones; gives the list of what happened to the store."""
+
+    def put(front: Front) -> list[str]:
+        story: list[str] = []
+
+        @asynccontextmanager
+        async def open_store(_config: Config) -> AsyncIterator[object]:
+            story.append("opened")
+            try:
+                yield object()
+            finally:
+                story.append("closed")
+
+        monkeypatch.setattr(server, "open_store", open_store)
+        monkeypatch.setattr(server, "open_listeners", lambda _config, _back: [front.listener])
+        return story
+
+    return put
+
+
+def config(deadline_seconds: float = 10.0) -> Config:
+    return Config(listeners=Listeners(s2=S2Listener()), drain=Drain(deadline_seconds=deadline_seconds))
+
+
+async def connect(running: Running) -> trio.SocketStream:
+    return await trio.open_tcp_stream(*running.addresses["listeners.s2"][0])
+
+
+async def test_serves_on_the_port_it_says(install: Callable[[Front], list[str]], nursery: trio.Nursery) -> None:
+    install(Front(echo))
+    with structlog.testing.capture_logs() as lines:
+        running: Running = await nursery.start(serve, config())
+    (address,) = running.addresses["listeners.s2"]
+    assert address.host == "127.0.0.1" and address.port > 0
+    said = [line for line in lines if line["event"] == "listening"]
+    assert [(line["listener"], line["protocol"], line["host"], line["port"]) for line in said] == [
+        ("listeners.s2", "test", *address)
+    ]
+    async with await connect(running) as stream:
+        await stream.send_all(b"hello")
+        assert await stream.receive_some(100) == b"hello"
+    nursery.cancel_scope.cancel()
+
+
+async def test_listens_on_ipv6(install: Callable[[Front], list[str]], nursery: trio.Nursery) -> None:
+    install(Front(echo, bind="[::1]:0"))
+    try:
+        running: Running = await nursery.start(serve, config())
+    except CannotStart as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    async with await connect(running) as stream:
+        await stream.send_all(b"hello")
+        assert await stream.receive_some(100) == b"hello"
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_failed_connection_is_one_log_line_and_harms_no_other(
+    install: Callable[[Front], list[str]], nursery: trio.Nursery
+) -> None:
+    async def fail(stream: trio.abc.Stream) -> None:
+        data = await stream.receive_some(100)
+        if data == b"fail":
+            async with trio.open_nursery():
+                raise RuntimeError("oops")
+        await stream.send_all(data)
+
+    install(Front(fail))
+    running: Running = await nursery.start(serve, config())
+    async with await connect(running) as good, await connect(running) as bad:
+        with structlog.testing.capture_logs() as lines:
+            await bad.send_all(b"fail")
+            assert await bad.receive_some(100) == b""
+            await good.send_all(b"good")
+            assert await good.receive_some(100) == b"good"
+        failures = [line for line in lines if line["event"] == "connection_failed"]
+        assert len(failures) == 1
+        assert "oops" in repr(failures[0]["exc_info"].exceptions)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_vanished_client_is_no_error(install: Callable[[Front], list[str]], nursery: trio.Nursery) -> None:
+    async def lose(_stream: trio.abc.Stream) -> None:
+        raise trio.BrokenResourceError("reset by peer")
+
+    install(Front(lose))
+    running: Running = await nursery.start(serve, config())
+    with structlog.testing.capture_logs() as lines:
+        async with await connect(running) as stream:
+            assert await stream.receive_some(1) == b""
+    assert not [line for line in lines if line["log_level"] in ("error", "warning")]
+    nursery.cancel_scope.cancel()
+
+
+async def test_connections_over_the_limit_wait(install: Callable[[Front], list[str]], nursery: trio.Nursery) -> None:
+    install(Front(echo, limit=1))
+    running: Running = await nursery.start(serve, config())
+    async with await connect(running) as second, await connect(running) as first:
+        # The kernel accepted both; we took the one that came first, and the other has to wait.
+        await second.send_all(b"2")
+        assert await second.receive_some(1) == b"2"
+        await first.send_all(b"1")
+        with trio.move_on_after(0.1) as waiting:
+            await first.receive_some(1)
+        assert waiting.cancelled_caught
+        await second.aclose()
+        assert await first.receive_some(1) == b"1"
+    nursery.cancel_scope.cancel()
+
+
+async def test_silent_peers_are_probed(install: Callable[[Front], list[str]], nursery: trio.Nursery) -> None:
+    async def tell(stream: trio.abc.Stream) -> None:
+        assert isinstance(stream, trio.SocketStream)
+        on = stream.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        idle = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        await stream.send_all(f"{on} {idle}".encode())
+
+    install(Front(tell))
+    running: Running = await nursery.start(serve, config())
+    async with await connect(running) as stream:
+        assert await stream.receive_some(100) == b"1 60"
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_connection_that_ended_before_it_was_accepted_harms_nobody(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    served = trio.Event()
+
+    async def serve_one(_stream: trio.abc.Stream) -> None:
+        served.set()
+
+    listener = Front(serve_one).listener
+    (real,) = await open_sockets(listener)
+
+    class Unlucky:
+        errors: ClassVar = [errno.ECONNABORTED, errno.EPROTO, errno.EPERM]
+
+        async def accept(self) -> trio.SocketStream:
+            if self.errors:
+                raise OSError(self.errors.pop(), "gone")
+            return await real.accept()
+
+    async with real, trio.open_nursery() as nursery:
+        limit = trio.Semaphore(1)
+        nursery.start_soon(accept_connections, listener, Unlucky(), limit, nursery)
+        with socket.create_connection(real.socket.getsockname()):
+            await served.wait()
+        nursery.cancel_scope.cancel()
+    assert limit.value == 1, "every place was given back"
+
+
+async def test_out_of_descriptors_waits_and_goes_on(autojump_clock: trio.testing.MockClock) -> None:
+    served = trio.Event()
+
+    async def serve_one(_stream: trio.abc.Stream) -> None:
+        served.set()
+
+    listener = Front(serve_one).listener
+    (real,) = await open_sockets(listener)
+
+    class Starved:
+        """A listening socket of a process that has no descriptor left, twice."""
+
+        refusals: ClassVar = [errno.EMFILE, errno.ENFILE]
+
+        async def accept(self) -> trio.SocketStream:
+            if self.refusals:
+                raise OSError(self.refusals.pop(), "Too many open files")
+            return await real.accept()
+
+    with structlog.testing.capture_logs() as lines:
+        async with real, trio.open_nursery() as nursery:
+            limit = trio.Semaphore(1)
+            nursery.start_soon(accept_connections, listener, Starved(), limit, nursery)
+            with socket.create_connection(real.socket.getsockname()):
+                await served.wait()
+            nursery.cancel_scope.cancel()
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["cannot_accept"] * 2
+    assert limit.value == 1, "every place was given back"
+
+
+async def test_drain_lets_connections_finish(install: Callable[[Front], list[str]]) -> None:
+    front = Front(echo)
+    story = install(front)
+    async with trio.open_nursery() as nursery:
+        running: Running = await nursery.start(serve, config())
+        stream = await connect(running)
+        await stream.send_all(b"a")
+        assert await stream.receive_some(1) == b"a"
+        running.drain()
+        await front.draining.wait()
+        with pytest.raises(OSError):
+            await connect(running)
+        await stream.send_all(b"b")
+        assert await stream.receive_some(1) == b"b"
+        assert story == ["opened"]
+        await stream.aclose()
+    assert story == ["opened", "closed"]
+
+
+async def test_drain_ends_at_its_deadline(install: Callable[[Front], list[str]]) -> None:
+    story = install(Front(echo))
+    with structlog.testing.capture_logs() as lines:
+        async with trio.open_nursery() as nursery:
+            running: Running = await nursery.start(serve, config(deadline_seconds=0.05))
+            async with await connect(running) as stream:
+                await stream.send_all(b"a")
+                assert await stream.receive_some(1) == b"a"
+                running.drain()
+                assert await stream.receive_some(1) == b""
+    assert story == ["opened", "closed"]
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["drain_deadline"]
+
+
+async def test_a_port_in_use_says_which_and_what_to_do(install: Callable[[Front], list[str]]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        story = install(Front(echo, bind=f"127.0.0.1:{port}"))
+        with pytest.raises(
+            CannotStart, match=rf"listeners\.s2: cannot listen on 127\.0\.0\.1:{port}: the port is in use"
+        ):
+            await serve(config())
+    assert story == ["opened", "closed"]
+
+
+async def test_an_address_of_another_machine_is_refused(install: Callable[[Front], list[str]]) -> None:
+    install(Front(echo, bind="192.0.2.1:0"))
+    with pytest.raises(CannotStart, match="this machine has no such address"):
+        await serve(config())

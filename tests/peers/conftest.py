@@ -1,0 +1,53 @@
+"""Fixtures of the peer tests: programs that Penstock did not ship, against a running gateway process."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.peers import Curl, create_basin, create_stream, need, unique
+from support.process import GatewayProcess
+from support.s2_sdk_client import Connect, connector
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this room is a peer test."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("peer")
+
+
+@pytest.fixture
+def basin(gateway: GatewayProcess) -> str:
+    """An empty basin of the shared gateway."""
+    name = unique("peers")
+    create_basin(gateway.s2_port, name)
+    return name
+
+
+@pytest.fixture
+def stream(gateway: GatewayProcess, basin: str) -> str:
+    """An empty stream of `basin`."""
+    create_stream(gateway.s2_port, basin, "events")
+    return "events"
+
+
+@pytest.fixture
+def connect(gateway: GatewayProcess) -> Connect:
+    """Opens a client of the shared gateway, the official Python one."""
+    return connector(gateway.s2_port)
+
+
+@pytest.fixture
+def curl() -> Curl:
+    """Runs curl with the given arguments; a deadline ends it."""
+    program = need("curl", "apt-get install curl")
+
+    def run(*args: str, stdin: bytes = b"", seconds: float = 20) -> subprocess.CompletedProcess[bytes]:
+        command = [program, "--silent", "--show-error", "--noproxy", "*", *args]
+        return subprocess.run(command, input=stdin, capture_output=True, timeout=seconds, check=False)
+
+    return run

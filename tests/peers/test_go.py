@@ -1,0 +1,118 @@
+"""The official Go client, unmodified: scenarios of ours, and the integration tests that its authors ship with it.
+
+Those were written against the S2 service itself, so they are an independent statement of what S2 does.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.peers import run_client
+from support.process import GatewayProcess, running_gateway
+
+GO = Path(__file__).parent / "go"
+SDK = "github.com/s2-streamstore/s2-sdk-go/s2"
+
+SCENARIOS = re.findall(r"^func (Test\w+)\(", (GO / "sdk_test.go").read_text(), re.MULTILINE)
+
+# What the client's authors call its integration tests, less the three groups of endpoints that Penstock answers with
+# 501: metrics, access tokens, locations (S2 fact sheet, 1.3).
+INTEGRATION = (
+    r"Test(List|Create|Get|Delete|Reconfigure)(Basin|Stream)|"
+    r"Test(CheckTail|Append|Read|Fence|Trim|Client|AppendSession|ReadSession|Producer)|TestEnsureAgainstS2Lite"
+)
+UNSUPPORTED = r"Location"
+
+# One test expects a wrong token to be refused; another always says "ignored".
+GUARDED = """\
+[listeners.s2]
+bind = "127.0.0.1:{s2_port}"
+auth_tokens = ["a-token", "ignored"]
+
+[store]
+directory = "{data}"
+"""
+
+
+@functools.cache
+def built(package: str, directory: Path) -> Path | str:
+    """The test program of a Go package; why it could not be built, where it could not."""
+    go = shutil.which("go") or next((str(p) for p in [Path("/usr/local/go/bin/go")] if p.exists()), None)
+    if go is None:
+        return "go is not installed: install Go 1.23 or newer"
+    target = directory / (package.replace("/", "_").strip("._") + ".test")
+    command = [go, "test", "-c", "-o", str(target), package]
+    result = subprocess.run(command, cwd=GO, capture_output=True, text=True, timeout=110, check=False)
+    if result.returncode == 0:
+        return target
+    if re.search(r"dial tcp|no such host|403 Forbidden|proxyconnect|i/o timeout|TLS handshake", result.stderr):
+        return "the Go client's modules cannot be fetched: run `go mod download` in tests/peers/go with network access"
+    raise AssertionError(result.stdout + result.stderr)
+
+
+@pytest.fixture(scope="session")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("go")
+
+
+def program(package: str, directory: Path) -> Path:
+    found = built(package, directory)
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+def environment(gateway: GatewayProcess, basin: str) -> dict[str, str]:
+    return {
+        "S2_ACCESS_TOKEN": "a-token",
+        "S2_ACCOUNT_ENDPOINT": gateway.s2_url,
+        "S2_BASIN_ENDPOINT": gateway.s2_url,
+        "S2_LITE_ENDPOINT": gateway.s2_url,
+        "PENSTOCK_BASIN": basin,
+    }
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario(gateway: GatewayProcess, basin: str, directory: Path, scenario: str) -> None:
+    test_program = program(".", directory)
+    run_client(
+        [str(test_program), f"-test.run=^{scenario}$", "-test.timeout=60s"],
+        cwd=GO,
+        seconds=70,
+        environment=environment(gateway, basin),
+    )
+
+
+@pytest.mark.timeout(400)
+def test_the_clients_own_integration_tests(directory: Path) -> None:
+    test_program = program(SDK, directory)
+    with running_gateway(GUARDED) as gateway:
+        result = subprocess.run(
+            [
+                str(test_program),
+                "-test.v",
+                "-test.timeout=240s",
+                f"-test.run={INTEGRATION}",
+                f"-test.skip={UNSUPPORTED}",
+            ],
+            cwd=directory,
+            env={**os.environ, **environment(gateway, "")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=250,
+            check=False,
+        )
+    outcomes = re.findall(r"^--- (PASS|FAIL|SKIP): (\w+)", result.stdout, re.MULTILINE)
+    failed = sorted(name for outcome, name in outcomes if outcome == "FAIL")
+    passed = [name for outcome, name in outcomes if outcome == "PASS"]
+    assert not failed, f"{failed}\n{result.stdout[-20000:]}{result.stderr[-2000:]}"
+    assert result.returncode == 0, result.stdout[-5000:] + result.stderr
+    assert len(passed) > 100, outcomes

@@ -1,0 +1,57 @@
+"""The checked-in modules are what their .proto files say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+import penstock_proto
+from penstock_proto import s2_columns_pb2, s2_pb2
+
+ROOM = Path(penstock_proto.__file__).parents[1]
+
+
+def compiled(name: str, directory: Path) -> FileDescriptorProto:
+    """What protoc makes of the file now. Generated text differs between protoc's versions, its meaning does not."""
+    out = directory / "set.bin"
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--descriptor_set_out={out}", name]
+    subprocess.run(command, cwd=ROOM, check=True, timeout=60)
+    [file] = FileDescriptorSet.FromString(out.read_bytes()).file
+    for message in file.message_type:
+        for field in message.field:
+            field.ClearField("json_name")  # protoc adds it here, and leaves it out of Python modules
+    return file
+
+
+@pytest.mark.parametrize("module", [s2_pb2, s2_columns_pb2], ids=["s2", "s2_columns"])
+def test_modules_are_generated_from_their_schemas(module: object, tmp_path: Path) -> None:
+    descriptor: FileDescriptor = module.DESCRIPTOR  # type: ignore[attr-defined]
+    assert compiled(descriptor.name, tmp_path) == FileDescriptorProto.FromString(descriptor.serialized_pb)
+
+
+def test_every_schema_has_its_modules() -> None:
+    for schema in (ROOM / "penstock_proto").glob("*.proto"):
+        for suffix in ("_pb2.py", "_pb2.pyi"):
+            assert schema.with_name(schema.stem + suffix).exists()
+
+
+@pytest.mark.parametrize("name", ["StreamPosition", "AppendRecord", "AppendInput", "SequencedRecord", "ReadBatch"])
+def test_columns_schema_reads_the_same_fields(name: str) -> None:
+    """Same names, numbers and presence; only `headers` is read as a single piece of bytes."""
+    full = s2_pb2.DESCRIPTOR.message_types_by_name[name].fields
+    columns = s2_columns_pb2.DESCRIPTOR.message_types_by_name[name].fields
+    assert [(f.name, f.number) for f in full] == [(f.name, f.number) for f in columns]
+    for one, other in zip(full, columns, strict=True):
+        if one.name == "headers":
+            assert (other.type, other.has_presence, other.is_repeated) == (other.TYPE_BYTES, True, False)
+        else:
+            assert (one.type, one.has_presence, one.is_repeated) == (other.type, other.has_presence, other.is_repeated)
+
+
+def test_the_official_sdk_may_live_in_the_same_process() -> None:
+    """Both register their messages in one pool: a name of the SDK's would be refused."""
+    code = "import s2_sdk, s2_sdk._generated.s2.v1.s2_pb2, penstock_proto.s2_pb2, penstock_proto.s2_columns_pb2"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,208 @@
+"""A real gateway in a process of its own, on free ports and a temporary directory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+__all__ = ["BASIN", "GatewayFailed", "GatewayProcess", "running_gateway"]
+
+BASIN = "penstock"
+"""The basin that is there from the start; it creates streams on append and on read, and S3P streams live in it."""
+
+START_SECONDS = 30.0
+_POLL_SECONDS = 0.01
+
+_CONFIG = """\
+[listeners.s2]
+bind = "127.0.0.1:{s2_port}"
+
+[listeners.s3p]
+bind = "127.0.0.1:{s3p_port}"
+basin = "{basin}"
+
+[store]
+directory = "{data}"
+
+[[store.basins]]
+name = "{basin}"
+create_stream_on_append = true
+create_stream_on_read = true
+
+[log]
+level = "info"
+format = "json"
+"""
+
+
+class GatewayFailed(AssertionError):
+    """The gateway did not do what was asked of it; the message ends with its log."""
+
+
+class GatewayProcess:
+    """`penstock serve` as a child process; use it as a context manager, from sync or async tests.
+
+    `config`: TOML text to run instead of the default, in which `{s2_port}`, `{s3p_port}`, `{data}` and `{basin}` are
+    filled in and every other brace is doubled. `directory`: where configuration, data and logs go; a temporary
+    directory, removed at the end, where it is None. `arguments`: further flags for `penstock serve`.
+    """
+
+    def __init__(
+        self, config: str = _CONFIG, *, directory: Path | None = None, arguments: tuple[str, ...] = ()
+    ) -> None:
+        self._template = config
+        self._arguments = arguments
+        self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="penstock-test-")
+        self.directory = Path(directory or self._temporary.name)  # type: ignore[union-attr]
+        self.data = self.directory / "data"
+        self.log_path = self.directory / "stderr.log"
+        self.banner_path = self.directory / "stdout.log"
+        self.s2_port = 0
+        self.s3p_port = 0
+        self._log_from = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    # ---- life ----
+
+    def start(self) -> Self:
+        """Start it and wait until it listens; raises GatewayFailed with the log where it does not."""
+        assert self.process is None or self.process.poll() is not None, "it is running"
+        config_path = self.directory / "gateway.toml"
+        config_path.write_text(
+            self._template.format(s2_port=self.s2_port, s3p_port=self.s3p_port, data=self.data, basin=BASIN)
+        )
+        self._log_from = self.log_path.stat().st_size if self.log_path.exists() else 0
+        command = [sys.executable, "-m", "penstock", "serve", "--config", str(config_path), *self._arguments]
+        with self.log_path.open("ab") as log, self.banner_path.open("wb") as banner:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=banner, stderr=log, cwd=self.directory
+            )
+        try:
+            self._wait_until_listening()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL: the power goes out. Does nothing where it has ended already."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def terminate(self, timeout: float = 20.0) -> int:
+        """SIGTERM, and wait for it to drain; the exit code. Raises GatewayFailed after `timeout` seconds."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise GatewayFailed(f"not gone {timeout} s after SIGTERM\n{self.log_tail()}") from None
+
+    def restart(self, *, kill: bool = False) -> Self:
+        """Stop it (by SIGTERM, or SIGKILL with `kill`) and start it on the same ports and data."""
+        if kill:
+            self.kill()
+        else:
+            self.terminate()
+        return self.start()
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.poll() is None
+
+    # ---- where ----
+
+    @property
+    def s2_url(self) -> str:
+        """`http://127.0.0.1:PORT`, without `/v1`."""
+        return f"http://127.0.0.1:{self.s2_port}"
+
+    # ---- what it said ----
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        """The log's events since the last start, as objects; those called `name`, or all."""
+        with self.log_path.open("rb") as file:
+            file.seek(self._log_from)
+            lines = file.read().split(b"\n")[:-1]
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # what Python itself prints is not JSON
+                event = json.loads(line)
+                if isinstance(event, dict) and name in (None, event.get("event")):
+                    found.append(event)
+        return found
+
+    def log_tail(self, lines: int = 60) -> str:
+        """The end of the log, for people."""
+        if not self.log_path.exists():
+            return "(no log)"
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def banner(self) -> str:
+        """What it printed on standard output."""
+        return self.banner_path.read_text()
+
+    def resident_bytes(self) -> int:
+        """Memory that the process holds now (Linux)."""
+        pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    # ---- the rest ----
+
+    def _wait_until_listening(self) -> None:
+        assert self.process is not None
+        wanted = {f"listeners.{kind}" for kind in ("s2", "s3p") if f"[listeners.{kind}]" in self._template}
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            bound = {event["listener"]: event["port"] for event in self.events("listening")}
+            if wanted <= bound.keys():
+                self.s2_port = bound.get("listeners.s2", 0)
+                self.s3p_port = bound.get("listeners.s3p", 0)
+                return
+            if self.process.poll() is not None:
+                raise GatewayFailed(f"exited with {self.process.returncode} at start\n{self.log_tail()}")
+            time.sleep(_POLL_SECONDS)
+        raise GatewayFailed(f"not listening after {START_SECONDS} s\n{self.log_tail()}")
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+        if error is not None:
+            print(f"---- the gateway's log ----\n{self.log_tail()}", file=sys.stderr)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+
+@contextlib.contextmanager
+def running_gateway(config: str = _CONFIG, **options: Any) -> Iterator[GatewayProcess]:
+    """A gateway that is stopped by SIGTERM at the end and must exit with 0."""
+    with GatewayProcess(config, **options) as gateway:
+        yield gateway
+        if gateway.running:
+            code = gateway.terminate()
+            if code != 0:
+                raise GatewayFailed(f"exited with {code} after SIGTERM\n{gateway.log_tail()}")

@@ -1,0 +1,33 @@
+"""The official Python client, `s2-sdk` (import s2_sdk), as the peer tests use it.
+
+The client is asyncio only and keeps one HTTP/2 connection with prior knowledge (S2 fact sheet, 7.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+import s2_sdk as s2
+from s2_sdk import Compression
+
+Connect = Callable[..., AbstractAsyncContextManager[s2.S2]]
+
+EVERY_COMPRESSION = pytest.mark.parametrize("compression", list(Compression), ids=lambda c: c.value)
+
+
+def connector(port: int) -> Connect:
+    """Opens clients of the gateway at this port."""
+    origin = f"http://127.0.0.1:{port}"
+
+    @asynccontextmanager
+    async def connect(compression: Compression = Compression.NONE) -> AsyncIterator[s2.S2]:
+        async with s2.S2("a-token", endpoints=s2.Endpoints(origin, origin), compression=compression) as client:
+            yield client
+
+    return connect
+
+
+def bodies(batch: s2.ReadBatch) -> list[bytes]:
+    return [record.body for record in batch.records]

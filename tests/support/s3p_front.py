@@ -1,0 +1,121 @@
+"""An S3P front over a real store, in this process, for tests that run under trio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+import trio.testing
+
+from penstock.backs.base import Back
+from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.fronts.s3p import S3PFront, S3PSettings
+from penstock_codecs.codec import NEED_DATA, PAUSED
+from penstock_codecs.operations import CreateBasin
+from penstock_codecs.s3p import Command, ErrorReply, Reply, S3PClient
+from penstock_codecs.streams import BasinConfig
+
+__all__ = ["BASIN", "Client", "Connect", "WatchedBack", "error_code", "listening", "serving", "store_with_basin"]
+
+BASIN = "penstock"
+
+
+@asynccontextmanager
+async def store_with_basin(directory: Path) -> AsyncIterator[EmbeddedBack]:
+    """A store with the default basin, which creates streams unasked wherever a protocol lets it."""
+    async with open_embedded(EmbeddedSettings(directory=directory)) as back:
+        config = BasinConfig(create_stream_on_append=True, create_stream_on_read=True)
+        await back.perform(CreateBasin(BASIN, config))
+        yield back
+
+
+@asynccontextmanager
+async def listening(directory: Path, settings: S3PSettings | None = None) -> AsyncIterator[int]:
+    """A listener on loopback over a store of its own; gives its port."""
+    async with store_with_basin(directory) as back, trio.open_nursery() as nursery:
+        front = S3PFront(back, settings)
+        listeners: list[trio.SocketListener] = await nursery.start(
+            partial(trio.serve_tcp, front.serve, 0, host="127.0.0.1")
+        )
+        yield listeners[0].socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
+class Client:
+    """A client by the codec's own client end, which refuses replies that do not fit their commands."""
+
+    def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
+        self.stream = stream
+        self.codec = S3PClient()
+
+    async def send(self, *commands: Command, raw: bytes = b"") -> None:
+        """Write commands in one piece, and raw bytes behind them."""
+        await self.stream.send_all(b"".join(piece for one in commands for piece in self.codec.send(one)) + raw)
+
+    async def reply(self) -> Reply | None:
+        """The next reply; None where the server closed the connection."""
+        while (event := self.codec.next_event()) is NEED_DATA:
+            self.codec.receive(await self.stream.receive_some(65536))
+        return None if event is PAUSED else event  # type: ignore[return-value]
+
+    async def call(self, *commands: Command) -> list[Reply | None]:
+        """The replies to pipelined commands."""
+        await self.send(*commands)
+        return [await self.reply() for _ in commands]
+
+    async def ended(self) -> bool:
+        """Whether the server closes without another byte."""
+        return await self.stream.receive_some(65536) == b""
+
+
+Connect = Callable[[], Client]
+
+
+@asynccontextmanager
+async def serving(front: S3PFront) -> AsyncIterator[Connect]:
+    """A front, and a way to connect to it."""
+    async with trio.open_nursery() as nursery:
+
+        def connect() -> Client:
+            ours, theirs = trio.testing.memory_stream_pair()
+            nursery.start_soon(front.serve, theirs)
+            return Client(ours)
+
+        yield connect
+        nursery.cancel_scope.cancel()
+
+
+def error_code(reply: Reply | None) -> str:
+    assert isinstance(reply, ErrorReply), reply
+    return reply.code
+
+
+class WatchedBack:
+    """A back, and how many reads are under way; `fails` is raised by the next operation instead of doing it."""
+
+    def __init__(self, back: Back) -> None:
+        self._back = back
+        self.reading = 0
+        self.fails: Exception | None = None
+        self.capabilities = back.capabilities
+
+    async def perform(self, operation: Any) -> Any:
+        if self.fails is not None:
+            raise self.fails
+        return await self._back.perform(operation)
+
+    def append_session(self, *args: Any, **options: Any) -> Any:
+        return self._back.append_session(*args, **options)
+
+    @asynccontextmanager
+    async def read_session(self, read: Any) -> AsyncIterator[Any]:
+        async with self._back.read_session(read) as session:
+            self.reading += 1
+            try:
+                yield session
+            finally:
+                self.reading -= 1

@@ -1,0 +1,120 @@
+"""Short words for tests of the embedded store."""
+
+from collections.abc import Callable, Sequence
+
+import trio
+
+from penstock.backs.base import AppendSession, Back, Following
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import Header, Headers, Record, RecordBatch, StreamRef, metered_size
+from penstock_codecs.operations import Append, Appended, Read, Start
+
+BASIN = "basin-one"
+STREAM = StreamRef(BASIN, "stream")
+NOW = 1_700_000_000_000
+
+
+class Wall:
+    """A clock that stands still until it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def appending(
+    *bodies: bytes,
+    stream: StreamRef = STREAM,
+    headers: dict[int, Headers] | None = None,
+    timestamps: Sequence[int | None] | None = None,
+    exact: int | None = None,
+    match: int | None = None,
+    token: str | None = None,
+) -> Append:
+    """An append of these bodies."""
+    given = headers or {}
+    return Append(
+        stream,
+        list(bodies),
+        metered_size(bodies, given),
+        headers=given,
+        timestamps=timestamps,
+        exact_timestamp=exact,
+        match_seq_num=match,
+        fencing_token=token,
+    )
+
+
+def command(name: bytes, payload: bytes, **options: object) -> Append:
+    """An append of one command record."""
+    return appending(payload, headers={0: (Header(b"", name),)}, **options)  # type: ignore[arg-type]
+
+
+def fence(new: bytes, **options: object) -> Append:
+    """An append of a fence command."""
+    return command(b"fence", new, **options)
+
+
+def trim_record(seq_num: int, **options: object) -> Append:
+    """An append of a trim command."""
+    return command(b"trim", seq_num.to_bytes(8, "big"), **options)
+
+
+async def batches(back: Back, start: Start, stream: StreamRef = STREAM, **options: object) -> list[RecordBatch]:
+    """What a read that ends by itself gives; `wait` 0 unless the options bound it."""
+    if not options.keys() & {"count", "max_bytes", "until", "wait"}:
+        options["wait"] = 0
+    found = []
+    async with back.read_session(Read(stream, start, **options)) as session:  # type: ignore[arg-type]
+        while (batch := await session.next()) is not None:
+            if not isinstance(batch, Following):
+                found.append(batch)
+    return found
+
+
+async def records(back: Back, start: Start, stream: StreamRef = STREAM, **options: object) -> list[Record]:
+    """The records that a read that ends by itself gives."""
+    return [record for batch in await batches(back, start, stream, **options) for record in batch.records()]
+
+
+async def bodies(back: Back, start: Start, stream: StreamRef = STREAM, **options: object) -> list[bytes]:
+    """Their bodies."""
+    return [record.body for record in await records(back, start, stream, **options)]
+
+
+class Fails:
+    """`with Fails(FailureCode.INVALID, "word"):` the block fails so; `failure` is what it failed with."""
+
+    def __init__(self, code: FailureCode, text: str = "") -> None:
+        self.code = code
+        self.text = text
+
+    def __enter__(self) -> "Fails":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        assert error is not None, f"nothing failed; expected {self.code}"
+        if not isinstance(error, OperationFailed):
+            return False
+        self.failure = error.failure
+        assert self.failure.code is self.code, self.failure
+        assert self.text in self.failure.message, self.failure
+        return True
+
+
+async def acknowledged(session: AppendSession, count: int) -> list[Appended]:
+    """The next `count` acknowledgements of a session."""
+    found: list[Appended] = []
+    while len(found) < count:
+        found += await session.receive()
+    assert len(found) == count, found
+    return found
+
+
+async def eventually(true: Callable[[], bool]) -> None:
+    """Wait until something that happens in the background has happened; at most 10 s."""
+    with trio.fail_after(10):
+        while not true():  # noqa: ASYNC110  (it is seen in the file, where no event is)
+            await trio.sleep(0.01)

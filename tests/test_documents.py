@@ -1,0 +1,167 @@
+"""Every command in the README and the guide is run, in order, against a real gateway."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from support.process import GatewayProcess
+
+ROOT = Path(__file__).parents[1]
+PATIENCE_SECONDS = 30.0
+
+# What each block prints, by a piece of the block that no other block has. A block that is not listed fails.
+EXPECTED = {
+    "README.md": {
+        '{"body":"first"}': ['"start":{"seq_num":0', '"end":{"seq_num":2'],
+        "curl -N": ["first", "second"],
+        "READ": ["$5\r\nfirst\r\n", "$6\r\nsecond\r\n"],
+        "APPEND": ['"seq_num":2', '"body":"third"'],
+        "penstock check": ["is valid", "127.0.0.1:8080", "127.0.0.1:7500"],
+    },
+    "docs/guide.md": {
+        "from s2_sdk": ["on disk up to 2", "[b'hello', b'world']"],
+        "curl -N": ["from the guide"],
+        "my-first-basin": ['"name":"my-first-basin"', '"name":"orders"', '"has_more":false'],
+        "AAEC/w==": ['"body":"AAEC/w=="'],
+        "penstock decode": ["'CREATE' (6 bytes)", "segment: name = 'a\\x00é😀'"],
+    },
+}
+SET_UP = {"README.md": "", "docs/guide.md": "hello"}
+"""A stream that a document takes to be there."""
+NOT_HERE = re.compile(r"make (serve|test)\n")
+"""`make serve` has a test of its own; `make test` is what runs this."""
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+
+
+def blocks(document: str) -> list[Block]:
+    """The document's commands, in order."""
+    text = (ROOT / document).read_text()
+    found = [Block(*match) for match in re.findall(r"```(sh|python)\n(.*?)```", text, re.DOTALL)]
+    return [block for block in found if not NOT_HERE.fullmatch(block.text)]
+
+
+def with_ports(text: str, gateway: GatewayProcess) -> str:
+    """The text as it would stand there if the gateway listened on the usual ports."""
+    return text.replace(":8080", f":{gateway.s2_port}").replace("127.0.0.1 7500", f"127.0.0.1 {gateway.s3p_port}")
+
+
+def banner_commands(banner: str) -> list[str]:
+    """The commands in a banner, each on one line."""
+    return re.findall(r"^  ((?:curl|printf).*)", re.sub(r"\\\n *", "", banner), re.MULTILINE)
+
+
+def command(block: Block) -> list[str]:
+    """How the block is run; skips the test where a program that it uses is not installed."""
+    if block.language == "python":
+        pytest.importorskip("s2_sdk")
+        return [sys.executable, "-c", block.text]
+    for program in ("bash", "curl", "nc"):
+        if re.search(rf"\b{program} ", block.text + " bash ") and shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    return ["bash", "-e", "-o", "pipefail", "-c", block.text]
+
+
+def output(arguments: list[str], wanted: list[str]) -> str:
+    """What the command prints, until it ends or has printed all that is wanted: some follow a stream for ever."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = {name: value for name, value in environment.items() if not name.lower().endswith("_proxy")}
+    process = subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    printed = b""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with process, selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while time.monotonic() < deadline and selector.select(deadline - time.monotonic()):
+            piece = os.read(process.stdout.fileno(), 65_536)
+            printed += piece
+            if not piece or all(one.encode() in printed for one in wanted):
+                break
+        process.terminate()
+        complaints = process.stderr.read().decode()
+    text = printed.decode()
+    for one in wanted:
+        assert one in text, f"{arguments[-1]}\nprinted: {text}\ncomplained: {complaints}"
+    return text
+
+
+@pytest.mark.parametrize("document", EXPECTED)
+@pytest.mark.peer
+def test_the_commands_work(document: str, fresh_gateway: GatewayProcess) -> None:
+    expected = dict(EXPECTED[document])
+    if stream := SET_UP[document]:
+        url = f"{fresh_gateway.s2_url}/v1/streams/{stream}/records"
+        record = '{"records":[{"body":"from the guide"}]}'
+        arguments = ["curl", url, "-H", "s2-basin: penstock", "-H", "content-type: application/json", "-d", record]
+        if shutil.which("curl") is None:
+            pytest.skip("curl is not installed")
+        output(arguments, ["seq_num"])
+    for block in blocks(document):
+        key = next((key for key in expected if key in block.text), None)
+        assert key is not None, f"say in EXPECTED what this prints, or that it was printed already: {block.text}"
+        output(command(Block(block.language, with_ports(block.text, fresh_gateway))), expected.pop(key))
+    assert not expected, "these blocks are not there any more"
+
+
+@pytest.mark.peer
+def test_the_banner_works(fresh_gateway: GatewayProcess) -> None:
+    """The banner has the ports that are really bound; its commands are the README's."""
+    commands = banner_commands(fresh_gateway.banner())
+    assert len(commands) == 3
+    wanted = list(EXPECTED["README.md"].values())[:3]
+    for text, words in zip(commands, wanted, strict=True):
+        output(command(Block("sh", text)), words)
+
+
+def test_the_readme_and_the_banner_show_the_same(fresh_gateway: GatewayProcess) -> None:
+    def words(text: str) -> list[str]:
+        return re.sub(r"\\\n", " ", text).split()
+
+    commands = banner_commands(fresh_gateway.banner())
+    shown = [words(with_ports(block.text, fresh_gateway)) for block in blocks("README.md")]
+    assert [words(text) for text in commands] == shown[:3]
+
+
+@pytest.mark.skipif(not os.environ.get("CI"), reason="takes a minute: set CI=true to set the gateway up from nothing")
+@pytest.mark.timeout(600)
+def test_make_serve_on_a_fresh_clone(tmp_path: Path) -> None:
+    """A copy of what is committed, and nothing else: `make serve` sets it up, and it answers."""
+    for program in ("git", "make"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", tmp_path], input=archive, check=True)
+    arguments = f"ARGS=--config config/gateway.toml --s2 127.0.0.1:0 --s3p 127.0.0.1:0 --data {tmp_path / 'data'}"
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            ["make", "serve", f"PYTHON={sys.executable}", arguments],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    assert process.stdout is not None
+    with process:
+        try:
+            banner = ""
+            for line in process.stdout:
+                banner += line.decode()
+                if " nc " in banner:
+                    break
+            assert " nc " in banner, (tmp_path / "log").read_text()
+            append, _follow, _read = banner_commands(banner)
+            output(command(Block("sh", append)), ['"end":{"seq_num":2'])
+        finally:
+            os.killpg(process.pid, 15)
