@@ -42,6 +42,13 @@ class FailureCode(Enum):
     NON_MONOTONIC_TIMESTAMP = "non_monotonic_timestamp"  # S3P: a given ms lies before the last one
     RANGE_NOT_SATISFIABLE = "range_not_satisfiable"  # details: {"tail": {...}}
     INVALID = "invalid"
+    STREAM_SEALED = "stream_sealed"  # nothing is ever appended to it again
+    OFFSET_MISMATCH = "offset_mismatch"  # details: {"offset": the end of the stream in bytes}
+    OFFSET_TRUNCATED = "offset_truncated"  # details: {"offset": the first byte that is kept}
+    STALE_WRITER_POSITION = "stale_writer_position"  # details: {"position": the writer's last}
+    TABLE_KEY_VERSION = "table_key_version"  # details: {"key": bytes}: it has another version than was expected
+    TABLE_KEY_NOT_FOUND = "table_key_not_found"  # details: {"key": bytes}
+    TABLE_NOT_EMPTY = "table_not_empty"
     NOT_REPRESENTABLE = "not_representable"  # a record that this protocol cannot carry
     RATE_LIMITED = "rate_limited"
     CLIENT_HANGUP = "client_hangup"

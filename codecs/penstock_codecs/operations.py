@@ -33,6 +33,7 @@ __all__ = [
     "DeleteStream",
     "EnsureBasin",
     "EnsureStream",
+    "FromByteOffset",
     "FromRecordId",
     "FromSeqNum",
     "FromTailOffset",
@@ -72,6 +73,10 @@ class Capability(Enum):
     TRIM = auto()
     FOLLOW = auto()
     LOCATE = auto()
+    BYTES = auto()
+    """Operations on bytes (`penstock_codecs.byte_operations`)."""
+    TABLES = auto()
+    """Operations on tables (`penstock_codecs.table_operations`)."""
 
 
 class Operation(Generic[R_co]):
@@ -111,7 +116,14 @@ class FromRecordId:
     record_id: RecordId
 
 
-Start = FromSeqNum | FromTimestamp | FromTailOffset | FromRecordId
+@dataclass(frozen=True, slots=True)
+class FromByteOffset:
+    """At the first record whose bytes begin at or after this offset; of those without bytes, the first."""
+
+    offset: int
+
+
+Start = FromSeqNum | FromTimestamp | FromTailOffset | FromRecordId | FromByteOffset
 
 
 # ---- records -------------------------------------------------------------------------------------------------
@@ -146,12 +158,14 @@ class Appended:
 
     `start` is the first record's position; `end` the last record's timestamp and its sequence number plus one;
     `tail` the stream's tail, which may be further on. `last_id` is the last record's S3P identifier, where known.
+    `offset` is the length of the stream in bytes after these records, where known (`penstock_codecs.byte_operations`).
     """
 
     start: StreamPosition
     end: StreamPosition
     tail: StreamPosition
     last_id: RecordId | None = None
+    offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +222,8 @@ class Located:
     timestamp: int
     record_id: RecordId | None
     at_tail: bool
+    offset: int | None = None
+    """Where the record's bytes begin, where known (`penstock_codecs.byte_operations`)."""
 
 
 @dataclass(frozen=True, slots=True)

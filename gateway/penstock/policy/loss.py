@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from penstock_codecs.envelope import is_marked, unwrap, wrap
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import NO_HEADERS, Headers, RecordBatch, RecordId, is_command
+from penstock_codecs.features import Feature, feature_of
+from penstock_codecs.model import NO_HEADERS, Headers, RecordBatch, RecordId
 
-__all__ = ["Carried", "Feature", "Loss", "LossPolicy", "Refusal", "carry", "take_in"]
+__all__ = ["Carried", "Loss", "LossPolicy", "Refusal", "carry", "take_in"]
 
 
 class Loss(Enum):
@@ -28,14 +29,6 @@ class Loss(Enum):
     """The record travels as an envelope in the body (`penstock_codecs.envelope`)."""
     DROP = "drop"
     """It is left out, and counted."""
-
-
-class Feature(Enum):
-    """What a record has that S3P lacks; the value says it in an error message."""
-
-    COMMAND = "is a command"
-    HEADERS = "has headers"
-    EMPTY_BODY = "has an empty body"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +134,6 @@ def _carry_one_by_one(batch: RecordBatch, seqs: Sequence[int], policy: LossPolic
         places.append(seq)
         bodies.append(body)
     return carried
-
-
-def feature_of(headers: Headers, body: bytes) -> Feature | None:
-    """What keeps this record from being carried as it is, if anything does."""
-    if headers:
-        return Feature.COMMAND if is_command(headers) else Feature.HEADERS
-    return None if body else Feature.EMPTY_BODY
 
 
 def take_in(bodies: list[bytes], policy: LossPolicy) -> tuple[list[bytes], Mapping[int, Headers]]:

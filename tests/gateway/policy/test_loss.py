@@ -15,9 +15,10 @@ from trio.testing import MockClock
 
 from penstock.backs.base import Back
 from penstock.fronts.s3p import S3PFront, S3PSettings
-from penstock.policy.loss import Feature, Loss, LossPolicy, carry, feature_of, take_in
+from penstock.policy.loss import Loss, LossPolicy, carry, take_in
 from penstock_codecs.envelope import MARK, wrap
 from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.features import Feature, feature_of
 from penstock_codecs.model import Columns, Header, Headers, RecordBatch, RecordId, StreamRef, metered_size
 from penstock_codecs.operations import Append, CreateStream
 from penstock_codecs.s3p import AppendedId, AppendRecords, Command, ErrorReply, ReadRecords, Records, Reply

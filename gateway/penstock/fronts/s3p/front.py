@@ -16,8 +16,9 @@ from penstock.fronts.s3p.appending import append_some
 from penstock.fronts.s3p.link import Link
 from penstock.fronts.s3p.reading import read_records
 from penstock.fronts.s3p.settings import S3PSettings
-from penstock.policy.loss import Feature, take_in
+from penstock.policy.loss import take_in
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
+from penstock_codecs.features import Feature
 from penstock_codecs.model import metered_size
 from penstock_codecs.operations import (
     Append,

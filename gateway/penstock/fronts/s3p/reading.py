@@ -11,8 +11,9 @@ from typing import Final
 import trio
 
 from penstock.backs.base import Back, Following, ReadSession
-from penstock.policy.loss import Feature, LossPolicy, Refusal, carry
+from penstock.policy.loss import LossPolicy, Refusal, carry
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.features import Feature
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId
 from penstock_codecs.operations import FromRecordId, Read
 from penstock_codecs.s3p import Records

@@ -1,0 +1,24 @@
+"""What a record may have that a protocol of bodies and nothing else cannot carry."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from penstock_codecs.model import Headers, is_command
+
+__all__ = ["Feature", "feature_of"]
+
+
+class Feature(Enum):
+    """What a record has beside a body of at least one byte; the value says it in an error message."""
+
+    COMMAND = "is a command"
+    HEADERS = "has headers"
+    EMPTY_BODY = "has an empty body"
+
+
+def feature_of(headers: Headers, body: bytes) -> Feature | None:
+    """What keeps this record from being carried as it is, if anything does."""
+    if headers:
+        return Feature.COMMAND if is_command(headers) else Feature.HEADERS
+    return None if body else Feature.EMPTY_BODY
