@@ -1,0 +1,5 @@
+"""The segment front: Pravega's segment store protocol, draft and released, on top of any back that knows bytes."""
+
+from penstock.fronts.segment.settings import SegmentSettings
+
+__all__ = ["SegmentSettings"]
