@@ -66,6 +66,37 @@ async def test_full_duplex(alpn: str, pair: StreamPair, autojump_clock: Clock) -
 
 
 @BOTH
+async def test_trailers_follow_the_body(alpn: str, autojump_clock: Clock) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.start(200, [("x-head", "1")])
+        await exchange.send([bytes(300_000)])
+        await exchange.finish([("x-trailer", "2")])
+
+    async with serving(handler, alpn) as client:
+        for _ in range(2):
+            answer = await client.ask("GET", "/")
+            assert (len(answer.body), answer.headers["x-head"], answer.trailers) == (300_000, "1", {"x-trailer": "2"})
+
+
+async def test_trailers_that_http_1_0_cannot_carry_are_the_handlers_failure(autojump_clock: Clock) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.start(200, [])
+        await exchange.send([b"body"])
+        await exchange.finish([("x-trailer", "2")])
+
+    near, far = memory_pair()
+    with capture_logs() as logs:
+        async with trio.open_nursery() as nursery, near:
+            nursery.start_soon(serve_http, far, handler)
+            await near.send_all(b"GET / HTTP/1.0\r\n\r\n")
+            got = b""
+            while piece := await near.receive_some(65536):
+                got += piece
+    assert got.endswith(b"\r\n\r\nbody")
+    assert [log["event"] for log in logs if log["log_level"] == "error"] == ["handler_failed"]
+
+
+@BOTH
 @EVERYWHERE
 async def test_large_bodies_both_ways_at_once(alpn: str, pair: StreamPair, autojump_clock: Clock) -> None:
     body = bytes(range(256)) * 20_000

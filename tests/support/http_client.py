@@ -6,7 +6,7 @@ import socket
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 import trio.testing
@@ -49,6 +49,7 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
+    trailers: dict[str, str] = field(default_factory=dict)
 
 
 class HttpClient:
@@ -122,7 +123,7 @@ class HttpClient:
         while not isinstance(event := await self.next(stream_id), End):
             assert isinstance(event, Data), event
             pieces.append(event.data)
-        return Answer(head.status, dict(head.headers), b"".join(pieces))
+        return Answer(head.status, dict(head.headers), b"".join(pieces), dict(event.trailers))
 
     async def ask(
         self, method: str, target: str, headers: list[tuple[str, str]] | None = None, body: bytes = b""

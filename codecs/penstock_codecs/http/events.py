@@ -76,11 +76,12 @@ class RequestHead:
 
 @dataclass(slots=True)
 class ResponseHead:
-    """The head of a final response."""
+    """The head of a final response. Sent with `end`, it is the whole of it; received, it never has `end`."""
 
     stream_id: int
     status: int
     headers: Headers
+    end: bool = False
 
 
 @dataclass(slots=True)
@@ -110,9 +111,14 @@ class Body:
 
 @dataclass(slots=True)
 class End:
-    """The message is complete: the peer will send no more body on this stream, or we shall not."""
+    """The message is complete: the peer will send no more body on this stream, or we shall not.
+
+    `trailers` come after the body (RFC 9110, 6.5). On HTTP/1.1 only a chunked body can have them: sending them after
+    another raises LocalProtocolError.
+    """
 
     stream_id: int
+    trailers: Headers = ()
 
 
 @dataclass(slots=True)

@@ -121,7 +121,8 @@ class Http1Connection:
                 return None
             return Data(self._exchange, bytes(event.data), len(event.data))
         if type(event) is h11.EndOfMessage:
-            return End(self._exchange)
+            self._head_fits(event.headers.raw_items())
+            return End(self._exchange, _text(event.headers))
         if type(event) is h11.Request:
             return self._request(event)
         if type(event) is h11.Response:
@@ -203,7 +204,7 @@ class Http1Connection:
             if event.end:
                 self._say(h11.EndOfMessage())
         elif type(event) is End:
-            self._say(h11.EndOfMessage())
+            self._say(h11.EndOfMessage(headers=_encoded(event.trailers)))
         elif type(event) is ResponseHead:
             self._respond(event)
         elif type(event) is RequestHead:
@@ -223,6 +224,8 @@ class Http1Connection:
             headers.append((b"connection", b"close"))
         self._bodiless = body_forbidden(self._method, event.status)
         self._say(h11.Response(status_code=event.status, headers=headers, reason=_REASONS.get(event.status, b"")))
+        if event.end:
+            self._say(h11.EndOfMessage())
 
     def _say(self, event: Any) -> None:
         parts: Sequence[Any] = self._h11.send_with_data_passthrough(event) or ()

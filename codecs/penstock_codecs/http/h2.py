@@ -36,7 +36,8 @@ from penstock_codecs.http.events import (
     body_forbidden,
     without_quotes,
 )
-from penstock_codecs.http.h2_frames import OneFrame, encoded, start
+from penstock_codecs.http.h2_frames import OneFrame, start
+from penstock_codecs.http.h2_heads import encoded, fields_of, request_head, response_head
 from penstock_codecs.http.h2_stream import Stream
 
 __all__ = ["Http2Connection"]
@@ -133,33 +134,18 @@ class Http2Connection:
         if stream_id > self._refuse_above:
             self._h2.reset_stream(stream_id, REFUSED_STREAM)
             return
-        pseudo: dict[bytes, str] = {}
-        headers: list[tuple[str, str]] = []
-        for name, value in cast(Iterable[tuple[bytes, bytes]], event.headers):
-            if name[0] == 58:  # a colon
-                pseudo[name] = value.decode("latin-1")
-            else:
-                headers.append((name.decode("latin-1"), value.decode("latin-1")))
-        method = pseudo.get(b":method", "")
-        stream = self._streams[stream_id] = Stream(method)
-        authority = pseudo.get(b":authority") or next((value for name, value in headers if name == "host"), "")
-        stream.expects = any(name == "expect" and value.lower() == "100-continue" for name, value in headers)
-        target = pseudo.get(b":path", "")
-        scheme = pseudo.get(b":scheme", "")
-        scheme = scheme if scheme in ("http", "https") else self._scheme
-        self._events.append(
-            RequestHead(stream_id, method, target, headers, authority, scheme, self.version, stream.expects)
-        )
+        head = request_head(stream_id, event.headers, self._scheme)
+        stream = self._streams[stream_id] = Stream(head.method)
+        stream.expects = head.expects_continue
+        self._events.append(head)
 
     def _response(self, event: h2.events.ResponseReceived) -> None:
-        if event.stream_id not in self._streams:
-            return
-        headers = list(cast(Iterable[tuple[bytes, bytes]], event.headers))
-        status = next((value for name, value in headers if name == b":status"), b"")
-        if not (len(status) == 3 and status.isdigit()):
-            raise h2.exceptions.ProtocolError(f"bad :status {status!r}")
-        text = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers if name[0] != 58]
-        self._events.append(ResponseHead(event.stream_id, int(status), text))
+        if event.stream_id in self._streams:
+            self._events.append(response_head(event.stream_id, event.headers))
+
+    def _trailers(self, event: h2.events.TrailersReceived) -> None:
+        if event.stream_id in self._streams:
+            self._streams[event.stream_id].heard_trailers = fields_of(event.headers)
 
     def _informational(self, event: h2.events.InformationalResponseReceived) -> None:
         headers = dict(cast(Iterable[tuple[bytes, bytes]], event.headers))
@@ -191,7 +177,7 @@ class Http2Connection:
         stream = self._streams.get(event.stream_id)
         if stream is not None:
             stream.peer_done = True
-            self._events.append(End(event.stream_id))
+            self._events.append(End(event.stream_id, stream.heard_trailers))
             self._forget_if_over(event.stream_id, stream)
 
     def _reset(self, event: h2.events.StreamReset) -> None:
@@ -232,12 +218,11 @@ class Http2Connection:
         if isinstance(event, Body):
             self._queue(event, stream)
         elif isinstance(event, End):
+            trailers = encoded(event.trailers)
             self._queue(Body(event.stream_id, (), end=True), stream)
+            stream.trailers = trailers
         elif isinstance(event, ResponseHead):
-            self._h2.send_headers(event.stream_id, [(b":status", b"%d" % event.status), *encoded(event.headers)])
-            stream.answered = True
-            stream.bodiless = body_forbidden(stream.method, event.status)
-            self._abandoned = max(0, self._abandoned - 1)
+            self._respond(event, stream)
         elif isinstance(event, Continue):
             if stream.expects and not stream.answered:
                 stream.expects = False
@@ -246,6 +231,16 @@ class Http2Connection:
             del self._streams[event.stream_id]
             self._unsent -= stream.unsent_bytes
             self._h2.reset_stream(event.stream_id, event.code)
+
+    def _respond(self, event: ResponseHead, stream: Stream) -> None:
+        fields = [(b":status", b"%d" % event.status), *encoded(event.headers)]
+        self._h2.send_headers(event.stream_id, fields, end_stream=event.end)
+        stream.answered = True
+        stream.bodiless = body_forbidden(stream.method, event.status)
+        self._abandoned = max(0, self._abandoned - 1)
+        if event.end:
+            stream.ending = True
+            self._over(event.stream_id, stream)
 
     def _send_request(self, event: RequestHead) -> None:
         if self._going_away:
@@ -312,14 +307,18 @@ class Http2Connection:
             if size < len(piece):
                 stream.unsent.appendleft(memoryview(piece)[size:])
                 piece = memoryview(piece)[:size]
-            self._write(stream_id, piece, stream.ending and not stream.unsent)
+            self._write(stream_id, piece, stream.ending and not (stream.unsent or stream.trailers))
             written += size
         stream.unsent_bytes -= written
         self._unsent -= written
         if stream.unsent:
             self._turns.append(stream_id)
         elif stream.ending:
-            self._finish(stream_id, stream, ended=written > 0)
+            if stream.trailers:
+                self._h2.send_headers(stream_id, stream.trailers, end_stream=True)
+            elif not written:
+                self._h2.end_stream(stream_id)
+            self._over(stream_id, stream)
         return written
 
     def _write(self, stream_id: int, piece: bytes | memoryview, end: bool) -> None:
@@ -342,9 +341,8 @@ class Http2Connection:
         self._h2.send_data(stream_id, piece, end_stream=end)
         self._collect()
 
-    def _finish(self, stream_id: int, stream: Stream, ended: bool) -> None:
-        if not ended:
-            self._h2.end_stream(stream_id)
+    def _over(self, stream_id: int, stream: Stream) -> None:
+        """All was said on the stream."""
         if stream.peer_done:
             del self._streams[stream_id]
         elif self._role is Role.SERVER:
@@ -383,6 +381,7 @@ class Http2Connection:
 _HANDLERS: Final[dict[type[Any], Any]] = {
     h2.events.RequestReceived: Http2Connection._request,
     h2.events.ResponseReceived: Http2Connection._response,
+    h2.events.TrailersReceived: Http2Connection._trailers,
     h2.events.InformationalResponseReceived: Http2Connection._informational,
     h2.events.DataReceived: Http2Connection._data,
     h2.events.StreamEnded: Http2Connection._ended,

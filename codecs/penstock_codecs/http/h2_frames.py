@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import h2.config
@@ -15,12 +14,10 @@ from h2.settings import SettingCodes
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, SettingsFrame
 
 from penstock_codecs.codec import Role
-from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.http.events import HttpLimits
 
-__all__ = ["OneFrame", "encoded", "start"]
+__all__ = ["OneFrame", "start"]
 
-_CONNECTION_HEADERS: Final = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
 _MAX_HEADER_TABLE: Final = 4096
 _SETTINGS: Final = frozenset(int(code) for code in SettingCodes)
 
@@ -120,12 +117,3 @@ def start(role: Role, limits: HttpLimits, frames: OneFrame) -> h2.connection.H2C
     connection.initiate_connection()
     connection.increment_flow_control_window(limits.connection_window - 65535)
     return connection
-
-
-def encoded(headers: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    """Headers for h2, without those that only HTTP/1.1 has. Raises LocalProtocolError for what is no header."""
-    pairs = [(name, value) for name, value in headers if name not in _CONNECTION_HEADERS]
-    for name, value in pairs:
-        if not name or name != name.lower() or any(bad in name or bad in value for bad in "\r\n\0"):
-            raise LocalProtocolError(f"HTTP/2: not a header: {name!r}: {value!r}")
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from penstock_codecs.http.events import Headers
+
 __all__ = ["Stream"]
 
 _KEEP_FROM: Final = 32 * 1024
@@ -15,13 +17,26 @@ _KEEP_FROM: Final = 32 * 1024
 class Stream:
     """One exchange: how far it has come, and the body that waits to be sent."""
 
-    __slots__ = ("answered", "bodiless", "ending", "expects", "method", "peer_done", "unsent", "unsent_bytes")
+    __slots__ = (
+        "answered",
+        "bodiless",
+        "ending",
+        "expects",
+        "heard_trailers",
+        "method",
+        "peer_done",
+        "trailers",
+        "unsent",
+        "unsent_bytes",
+    )
 
     def __init__(self, method: str) -> None:
         self.method = method
         self.unsent: deque[memoryview | bytes] = deque()
         self.unsent_bytes = 0
         self.ending = False
+        self.trailers: Sequence[tuple[bytes, bytes]] = ()  # to send after the body
+        self.heard_trailers: Headers = ()
         self.answered = False
         self.peer_done = False
         self.bodiless = False

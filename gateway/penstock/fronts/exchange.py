@@ -61,8 +61,12 @@ class Exchange(Protocol):
     async def send(self, pieces: Sequence[bytes]) -> None:
         """More of a streamed body. Returns when it may be forgotten: waits for a slow client (bounded memory)."""
 
-    async def finish(self) -> None:
-        """The end of a streamed answer. What is left of the request body is discarded."""
+    async def finish(self, trailers: HeaderList = ()) -> None:
+        """The end of a streamed answer. What is left of the request body is discarded.
+
+        `trailers` go out behind the body. HTTP/1.0 cannot carry them, nor can HTTP/1.1 behind a content-length or in
+        answer to HEAD: that raises LocalProtocolError.
+        """
 
 
 Handler = Callable[[Exchange], Awaitable[None]]

@@ -54,7 +54,7 @@ def test_a_conversation() -> None:
         End(1),
         ("request", 2, "POST", "/up", []),
         ["body", 2, b"hello world"],
-        End(2),
+        End(2, (("t", "1"),)),
         ("request", 3, "PUT", "/abs?q", [("content-length", "3")]),
         ["body", 3, b"abc"],
         End(3),

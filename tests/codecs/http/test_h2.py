@@ -75,7 +75,7 @@ def test_a_conversation() -> None:
         End(1),
         ("request", 3, "POST", "/up", []),
         ["body", 3, b"hello padded world"],
-        End(3),
+        End(3, (("trailer", "x"),)),
         ("request", 5, "POST", "/up", []),
         Reset(5, 0),
         ("request", 7, "POST", "/up", []),

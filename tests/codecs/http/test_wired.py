@@ -14,6 +14,7 @@ from penstock_codecs.http import (
     Data,
     End,
     GoAway,
+    Headers,
     HttpCodec,
     Received,
     RequestHead,
@@ -63,13 +64,22 @@ bodies = st.lists(st.lists(st.binary(max_size=300), max_size=3), max_size=4)
 
 
 @VERSIONS
-@given(request=headers, response=headers, up=bodies, down=bodies, cut=st.integers(1, 4000), rounds=st.integers(1, 3))
+@given(
+    request=headers,
+    response=headers,
+    up=bodies,
+    down=bodies,
+    trailers=st.tuples(headers, headers).map(lambda both: tuple(map(tuple, both))),
+    cut=st.integers(1, 4000),
+    rounds=st.integers(1, 3),
+)
 def test_messages_arrive_as_they_were_sent(
     alpn: str,
     request: list[tuple[str, str]],
     response: list[tuple[str, str]],
     up: list[list[bytes]],
     down: list[list[bytes]],
+    trailers: tuple[Headers, Headers],
     cut: int,
     rounds: int,
 ) -> None:
@@ -79,23 +89,29 @@ def test_messages_arrive_as_they_were_sent(
         client.send(RequestHead(stream_id, "POST", "/a%2Fb?c=d&e", [*CHUNKED, *request], "host:1"))
         for parts in up:
             client.send(Body(stream_id, parts))
-        client.send(End(stream_id))
+        client.send(End(stream_id, trailers[0]))
         _, heard = settle(client, server, cut)
         body = b"".join(part for parts in up for part in parts)
         whole = [["body", stream_id, body]] if body else []
         assert story(heard) == [
             ("request", stream_id, "POST", "/a%2Fb?c=d&e", plain(request)),
             *whole,
-            End(stream_id),
+            End(stream_id, trailers[0]),
         ]
         server.send(ResponseHead(stream_id, 200, response))
         for parts in down[:-1]:
             server.send(Body(stream_id, parts))
-        server.send(Body(stream_id, down[-1] if down else [], end=True))
+        last = down[-1] if down else []
+        if trailers[1]:
+            server.send(Body(stream_id, last))
+            server.send(End(stream_id, trailers[1]))
+        else:
+            server.send(Body(stream_id, last, end=True))
         heard, _ = settle(client, server, cut)
         body = b"".join(part for parts in down for part in parts)
         whole = [["body", stream_id, body]] if body else []
-        assert story(heard) == [("response", stream_id, 200, plain(response)), *whole, End(stream_id)]
+        answered = ("response", stream_id, 200, plain(response))
+        assert story(heard) == [answered, *whole, End(stream_id, trailers[1])]
         assert (server.buffered, client.buffered) == (0, 0)
 
 

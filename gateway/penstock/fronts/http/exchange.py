@@ -114,8 +114,10 @@ class HttpExchange:
         fields = self._fields(headers)
         if status not in (204, 304) and status >= 200 and not any(name == "content-length" for name, _ in fields):
             fields.append(("content-length", str(len(body))))
-        parts = [] if body_forbidden(self.request.method, status) or not body else [body]
-        self._connection.say(ResponseHead(self.stream_id, status, fields), Body(self.stream_id, parts, end=True))
+        if body_forbidden(self.request.method, status) or not body:
+            self._connection.say(ResponseHead(self.stream_id, status, fields, end=True))
+        else:
+            self._connection.say(ResponseHead(self.stream_id, status, fields), Body(self.stream_id, [body], end=True))
         self.started = self.finished = True
         await self._connection.wait_sent(self.stream_id, finish=True)
 
@@ -137,9 +139,9 @@ class HttpExchange:
             await trio.lowlevel.checkpoint()
         await self._connection.wait_sent(self.stream_id)
 
-    async def finish(self) -> None:
+    async def finish(self, trailers: HeaderList = ()) -> None:
         """The end of a streamed answer."""
-        self._connection.say(End(self.stream_id))
+        self._connection.say(End(self.stream_id, tuple(trailers)))
         self.finished = True
         await self._connection.wait_sent(self.stream_id, finish=True)
 

@@ -1,0 +1,68 @@
+"""Header blocks as h2 gives and takes them, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+import h2.exceptions
+
+from penstock_codecs.failures import LocalProtocolError
+from penstock_codecs.http.events import Headers, RequestHead, ResponseHead
+
+__all__ = ["encoded", "fields_of", "request_head", "response_head"]
+
+_CONNECTION_HEADERS: Final = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
+
+
+def request_head(stream_id: int, block: Any, default_scheme: str) -> RequestHead:
+    """What the headers of a request say. A scheme other than http and https is replaced by `default_scheme`."""
+    pseudo, headers = _split(block)
+    authority = pseudo.get(b":authority") or next((value for name, value in headers if name == "host"), "")
+    expects = any(name == "expect" and value.lower() == "100-continue" for name, value in headers)
+    scheme = pseudo.get(b":scheme", "")
+    return RequestHead(
+        stream_id,
+        pseudo.get(b":method", ""),
+        pseudo.get(b":path", ""),
+        headers,
+        authority,
+        scheme if scheme in ("http", "https") else default_scheme,
+        "2",
+        expects,
+    )
+
+
+def response_head(stream_id: int, block: Any) -> ResponseHead:
+    """What the headers of a response say. Raises h2's ProtocolError where they have no status."""
+    pseudo, headers = _split(block)
+    status = pseudo.get(b":status", "")
+    if not (len(status) == 3 and status.isascii() and status.isdigit()):
+        raise h2.exceptions.ProtocolError(f"bad :status {status!r}")
+    return ResponseHead(stream_id, int(status), headers)
+
+
+def fields_of(block: Any) -> tuple[tuple[str, str], ...]:
+    """Trailers, which have no pseudo-headers: h2 has refused those."""
+    return tuple(_split(block)[1])
+
+
+def _split(block: Any) -> tuple[dict[bytes, str], list[tuple[str, str]]]:
+    pseudo: dict[bytes, str] = {}
+    headers: list[tuple[str, str]] = []
+    for name, value in cast(Iterable[tuple[bytes, bytes]], block):
+        if name[0] == 58:  # a colon
+            pseudo[name] = value.decode("latin-1")
+        else:
+            headers.append((name.decode("latin-1"), value.decode("latin-1")))
+    return pseudo, headers
+
+
+def encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """Headers for h2, without those that only HTTP/1.1 has. Raises LocalProtocolError for what is no header."""
+    pairs = [(name, value) for name, value in headers if name not in _CONNECTION_HEADERS]
+    for name, value in pairs:
+        wrong = not name or name[0] == ":" or name != name.lower()
+        if wrong or any(bad in name or bad in value for bad in "\r\n\0"):
+            raise LocalProtocolError(f"HTTP/2: not a header: {name!r}: {value!r}")
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
