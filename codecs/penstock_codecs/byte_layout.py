@@ -3,28 +3,38 @@
 A record is an Event message: type 0, the length of its body, the body. The exceptions are fixed when a batch is
 appended, by its *layout*, because byte offsets never change afterwards:
 
-| layout | what a record's bytes are |
-|---|---|
-| none of these | the event; of a record with headers the event without them; a command, or a record without a body: nothing |
-| ENVELOPE_HEADERS, ENVELOPE_EMPTY, ENVELOPE_COMMANDS | such a record is the event of its envelope (`envelope`), and so is a body that looks like one |
-| SENT | the event, also of an empty body: a segment client wrote it |
-| RAW | the body as it is, without a header: bytes that are no events, and events larger than a record may be |
+* None of the bits: the event; of a record with headers the event without them; of a command, or a record without a
+  body, nothing.
+* ENVELOPE_HEADERS, ENVELOPE_EMPTY, ENVELOPE_COMMANDS: of such a record the event of its envelope
+  (`penstock_codecs.envelope`). With any of them, of a body that looks like an envelope as well.
+* SENT: the event, also of an empty body. A segment client wrote it.
+* RAW: the body as it is, without a header: bytes that are no events, and events larger than a record may be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntFlag
+from itertools import accumulate
 from typing import Final, NamedTuple
 
-from penstock_codecs.features import Feature
-from penstock_codecs.limits import S2_MAX_RECORD
-from penstock_codecs.model import Columns, Headers
+from penstock_codecs.envelope import MARK, is_marked, unwrap, wrap
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.features import Feature, feature_of
+from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_RECORD, S2_MAX_RECORD_HEADERS
+from penstock_codecs.model import NO_HEADERS, Columns, Headers, is_command, metered_size
+from penstock_codecs.s2.validation import parse_command
+from penstock_codecs.segment.events import EVENT_HEADER_BYTES, join_events, split_events
 
 __all__ = ["MAX_BODY", "Layout", "Run", "byte_length", "event_of", "features_of", "runs_of", "to_bytes"]
 
 MAX_BODY: Final = S2_MAX_RECORD - 8
 """Largest body of a record made of bytes, in bytes: what every protocol's readers can be given."""
+
+_MOST_CHANGES: Final = 1000
+"""How often one append may change between runs with unwrapped envelopes and runs without; then no more is unwrapped.
+Bytes made for it could change with every event, and each run is a batch of its own: a row of the store."""
 
 
 class Layout(IntFlag):
@@ -40,6 +50,10 @@ class Layout(IntFlag):
     @property
     def envelopes(self) -> Layout:
         """The bits that say what is enveloped."""
+        return self & _ENVELOPES
+
+
+_ENVELOPES: Final = Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY | Layout.ENVELOPE_COMMANDS
 
 
 class Run(NamedTuple):
@@ -50,26 +64,142 @@ class Run(NamedTuple):
     headers: Mapping[int, Headers]
 
 
+# ---- bytes into records --------------------------------------------------------------------------------------
+
+
 def runs_of(data: bytes, envelopes: Layout) -> list[Run]:
     """The records that appended bytes become; `to_bytes` of the runs, joined, is `data` again, whatever it is.
 
     Whole events become a record each (SENT), in batches that every protocol can read. Where `data` is not whole
     events throughout, it becomes raw pieces of at most `MAX_BODY` bytes; so does an event whose body is larger,
     header included. An event that is an envelope of something that `envelopes` names is unwrapped where wrapping
-    it again gives the same bytes.
+    it again gives the same bytes, and where it holds a record that an S2 client could have appended.
     """
+    try:
+        bodies = split_events(data)
+    except ValueError:
+        return list(_raw(data))
+    if not envelopes.envelopes or MARK not in data:
+        return list(_batches(Run(Layout.SENT, bodies, NO_HEADERS)))
+    return [batch for run in _unwrapped(bodies, envelopes.envelopes) for batch in _batches(run)]
+
+
+def _raw(data: bytes) -> Iterator[Run]:
+    for start in range(0, len(data), MAX_BODY):
+        yield Run(Layout.RAW, [data[start : start + MAX_BODY]], NO_HEADERS)
+
+
+def _batches(run: Run) -> Iterator[Run]:
+    """A run of any length in batches. An event that is larger than a record may be becomes raw pieces."""
+    layout, bodies, headers = run
+    ends = list(accumulate(_metered(run)))
+    start = before = 0
+    while start < len(bodies):
+        stop = min(bisect_right(ends, before + S2_MAX_BATCH_BYTES, lo=start), start + S2_MAX_BATCH_RECORDS)
+        if stop == start:
+            stop = start + 1
+            yield from _raw(join_events(bodies[start:stop]))
+        elif stop - start == len(bodies):
+            yield run
+        else:
+            some = {index - start: headers[index] for index in range(start, stop) if index in headers}
+            yield Run(layout, bodies[start:stop], some)
+        start, before = stop, ends[stop - 1]
+
+
+def _metered(run: Run) -> Iterable[int]:
+    """The metered size of each record."""
+    if run.headers:
+        return [metered_size((body,), {0: run.headers.get(at, ())}) for at, body in enumerate(run.bodies)]
+    return [EVENT_HEADER_BYTES + len(body) for body in run.bodies]
+
+
+def _unwrapped(bodies: list[bytes], envelopes: Layout) -> Iterator[Run]:
+    """Events as runs of any length: in some the envelopes are unwrapped, in the others bodies are what they look like.
+
+    Most events look the same either way. One that does not, and the run does not suit it, begins the next run.
+    """
+    layout: Layout | None = None  # of the run so far; None while each would suit it
+    taken: list[bytes] = []
+    headers: dict[int, Headers] = {}
+    changes = 0
+    for event in bodies:
+        inside = _opened(event, envelopes) if changes < _MOST_CHANGES and is_marked(event) else None
+        wanted = layout
+        if inside is not None:
+            wanted = Layout.SENT | envelopes
+        elif is_marked(event) or not event:
+            wanted = Layout.SENT
+        if layout is not None and wanted is not layout:
+            changes += 1
+            yield Run(layout, taken, headers)
+            taken, headers = [], {}
+        layout = wanted
+        if inside is None:
+            taken.append(event)
+            continue
+        if inside[0]:
+            headers[len(taken)] = inside[0]
+        taken.append(inside[1])
+    if taken:
+        yield Run(Layout.SENT if layout is None else layout, taken, headers)
+
+
+def _opened(envelope: bytes, envelopes: Layout) -> tuple[Headers, bytes] | None:
+    """The record in an envelope, where a batch of this layout gives the same envelope, and S2 would have taken it."""
+    try:
+        headers, body = unwrap(envelope)
+        if is_command(headers):
+            parse_command(headers, body)
+        elif not all(name for name, _ in headers):
+            return None
+    except (ValueError, OperationFailed):
+        return None
+    if len(headers) > S2_MAX_RECORD_HEADERS or metered_size((body,), {0: headers}) > S2_MAX_RECORD:
+        return None
+    if _enveloped(headers, body, int(envelopes)) != (headers, body):
+        return None
+    return headers, body
+
+
+# ---- records into bytes --------------------------------------------------------------------------------------
 
 
 def byte_length(columns: Columns, layout: Layout) -> int:
-    """How many bytes these records take in the stream; the same as `len(to_bytes(...))`, and cheap where it is plain."""
+    """How many bytes these records take in the stream: `len(to_bytes(...))`, but cheap where they are plain."""
+    bodies = columns.bodies
+    total = sum(map(len, bodies))
+    bits = int(layout)
+    if bits & _RAW:
+        return total
+    total += EVENT_HEADER_BYTES * len(bodies)
+    for index, event in _exceptions(columns, bits):
+        total += len(event) - EVENT_HEADER_BYTES - len(bodies[index])
+    return total
 
 
 def event_of(headers: Headers, body: bytes, layout: Layout) -> bytes:
     """The bytes of one record."""
+    return body if layout & Layout.RAW else _event(headers, body, int(layout))
 
 
 def to_bytes(columns: Columns, layout: Layout) -> bytes:
     """The bytes of these records."""
+    bodies = columns.bodies
+    bits = int(layout)
+    if bits & _RAW:
+        return b"".join(bodies)
+    pieces: list[bytes] = []
+    at = 0
+    for index, event in _exceptions(columns, bits):
+        if at < index:
+            pieces.append(join_events(bodies[at:index]))
+        pieces.append(event)
+        at = index + 1
+    if not at:
+        return join_events(bodies)
+    pieces.append(join_events(bodies[at:]))
+    return b"".join(pieces)
 
 
 def features_of(columns: Columns, layout: Layout) -> Mapping[int, Feature]:
@@ -77,3 +207,70 @@ def features_of(columns: Columns, layout: Layout) -> Mapping[int, Feature]:
 
     Empty for RAW, and for SENT except for what was unwrapped from envelopes.
     """
+    bits = int(layout)
+    if bits & _RAW:
+        return {}
+    found: dict[int, Feature] = {}
+    for index in _unusual(columns, empty=_are_empty_unusual(bits), marked=False):
+        feature = feature_of(columns.headers.get(index, ()), columns.bodies[index])
+        if feature is not None:
+            found[index] = feature
+    return found
+
+
+# Here layouts are plain numbers: each operation on a Layout takes 0.2 us, on an int 0.02 us.
+_RAW: Final = int(Layout.RAW)
+_SENT: Final = int(Layout.SENT)
+_ENVELOPE_EMPTY: Final = int(Layout.ENVELOPE_EMPTY)
+_ENVELOPE_HEADERS: Final = int(Layout.ENVELOPE_HEADERS)
+_ANY_ENVELOPE: Final = int(_ENVELOPES)
+_BITS: Final = {
+    Feature.HEADERS: _ENVELOPE_HEADERS,
+    Feature.EMPTY_BODY: _ENVELOPE_EMPTY,
+    Feature.COMMAND: int(Layout.ENVELOPE_COMMANDS),
+}
+
+
+def _event(headers: Headers, body: bytes, bits: int) -> bytes:
+    enveloped = _enveloped(headers, body, bits)
+    if enveloped is not None:
+        return join_events((wrap(*enveloped),))
+    if is_command(headers) or not (body or bits & _SENT):
+        return b""
+    return join_events((body,))
+
+
+def _enveloped(headers: Headers, body: bytes, bits: int) -> tuple[Headers, bytes] | None:
+    """What of a record goes into an envelope; None where none is made for it."""
+    feature = feature_of(headers, body)
+    if feature is Feature.HEADERS and not bits & _ENVELOPE_HEADERS:
+        headers, feature = (), feature_of((), body)
+    if feature is None:
+        return (headers, body) if bits & _ANY_ENVELOPE and is_marked(body) else None
+    return (headers, body) if bits & _BITS[feature] else None
+
+
+def _exceptions(columns: Columns, bits: int) -> Iterator[tuple[int, bytes]]:
+    """The records whose bytes may not be the event of their body, in order, and their bytes."""
+    for index in _unusual(columns, empty=_are_empty_unusual(bits), marked=bool(bits & _ANY_ENVELOPE)):
+        yield index, _event(columns.headers.get(index, ()), columns.bodies[index], bits)
+
+
+def _are_empty_unusual(bits: int) -> bool:
+    """Whether an empty body is anything but an event that a segment client wrote."""
+    return not bits & _SENT or bool(bits & _ENVELOPE_EMPTY)
+
+
+def _unusual(columns: Columns, empty: bool, marked: bool) -> list[int]:
+    """The indices of records with headers, and of those with an empty or a marked body where it matters.
+
+    Bodies that are marked are the largest, apart from those that no text begins like. Measured per body of 100 B:
+    0.02 us for finding the largest, 0.06 us for looking at the beginning of each.
+    """
+    bodies, headers = columns.bodies, columns.headers
+    found = set(headers)
+    if empty and not all(bodies):
+        found.update(index for index, body in enumerate(bodies) if not body)
+    if marked and max(bodies, default=b"") >= MARK:
+        found.update(index for index, body in enumerate(bodies) if is_marked(body))
+    return sorted(found)
