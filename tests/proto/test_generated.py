@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor import FileDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 
 import penstock_proto
-from penstock_proto import s2_columns_pb2, s2_pb2
+from penstock_proto import pravega_controller_pb2, s2_columns_pb2, s2_pb2
 
 ROOM = Path(penstock_proto.__file__).parents[1]
 
@@ -21,12 +21,21 @@ def compiled(name: str, directory: Path) -> FileDescriptorProto:
     subprocess.run(command, cwd=ROOM, check=True, timeout=60)
     [file] = FileDescriptorSet.FromString(out.read_bytes()).file
     for message in file.message_type:
-        for field in message.field:
-            field.ClearField("json_name")  # protoc adds it here, and leaves it out of Python modules
+        forget_json_names(message)
     return file
 
 
-@pytest.mark.parametrize("module", [s2_pb2, s2_columns_pb2], ids=["s2", "s2_columns"])
+def forget_json_names(message: DescriptorProto) -> None:
+    """protoc adds them to a set, and leaves them out of Python modules."""
+    for field in message.field:
+        field.ClearField("json_name")
+    for nested in message.nested_type:
+        forget_json_names(nested)
+
+
+@pytest.mark.parametrize(
+    "module", [s2_pb2, s2_columns_pb2, pravega_controller_pb2], ids=["s2", "s2_columns", "pravega_controller"]
+)
 def test_modules_are_generated_from_their_schemas(module: object, tmp_path: Path) -> None:
     descriptor: FileDescriptor = module.DESCRIPTOR  # type: ignore[attr-defined]
     assert compiled(descriptor.name, tmp_path) == FileDescriptorProto.FromString(descriptor.serialized_pb)
@@ -55,3 +64,24 @@ def test_the_official_sdk_may_live_in_the_same_process() -> None:
     """Both register their messages in one pool: a name of the SDK's would be refused."""
     code = "import s2_sdk, s2_sdk._generated.s2.v1.s2_pb2, penstock_proto.s2_pb2, penstock_proto.s2_columns_pb2"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_controllers_calls_have_the_paths_that_clients_use() -> None:
+    """gRPC makes the path of the service's full name and the call's (fact sheet 3.1); all are unary."""
+    service = pravega_controller_pb2.DESCRIPTOR.services_by_name["ControllerService"]
+    assert service.full_name == "io.pravega.controller.stream.api.grpc.v1.ControllerService"
+    assert {"createScope", "getURI", "getSegmentsImmediatlyFollowing"} <= set(service.methods_by_name)
+    assert not [method.name for method in service.methods if method.client_streaming or method.server_streaming]
+
+
+def test_controllers_messages_have_the_numbers_of_the_fact_sheet() -> None:
+    """Written out by hand from its list (3.1)."""
+    stream = pravega_controller_pb2.StreamInfo(scope="s", stream="t")
+    request = pravega_controller_pb2.GetSegmentsRequest(streamInfo=stream, timestamp=7)
+    assert request.SerializeToString() == bytes.fromhex("0a060a017312017410 07")
+    segment = pravega_controller_pb2.SegmentId(streamInfo=stream, segmentId=1 << 32)
+    located = pravega_controller_pb2.SegmentRange(segmentId=segment, minKey=0.5, maxKey=1.0)
+    ranges = pravega_controller_pb2.SegmentRanges(segmentRanges=[located])
+    assert ranges.SerializeToString() == bytes.fromhex(
+        "0a22 0a0e 0a060a0173120174 108080808010 11000000000000e03f 19000000000000f03f"
+    )
