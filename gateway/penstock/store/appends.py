@@ -15,8 +15,9 @@ import trio
 
 from penstock.store.admission import Admission
 from penstock.store.catalog import Catalog
+from penstock.store.changes import head_statement
 from penstock.store.committer import Change, Committer, Outcome, Statement, Ticket
-from penstock.store.heads import Stream, StreamHead
+from penstock.store.heads import Stream
 from penstock.store.registry import unknown_stream
 from penstock.store.sequencer import Sequenced, sequence, validate
 from penstock.store.settings import Clock
@@ -27,7 +28,7 @@ from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["Appends", "StoreAppendSession", "head_statement"]
+__all__ = ["Appends", "StoreAppendSession"]
 
 MAX_UNRECEIVED: Final = 4096
 """How many acknowledgements of one session may wait to be received before `send` waits too."""
@@ -38,18 +39,10 @@ _RECORD_BYTES: Final = 64
 
 _INSERT_BATCH: Final = """
 INSERT INTO batches
-  (stream, first_seq, last_seq, first_ts, first_id_seq, last_ts, last_id_seq, count, metered, arrived_at, payload)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  (stream, first_seq, last_seq, first_ts, first_id_seq, last_ts, last_id_seq, count, metered,
+   first_offset, end_offset, layout, arrived_at, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_UPDATE_HEAD: Final = """
-UPDATE streams SET fencing_token = ?, trim_point = ?, emptied_at = coalesce(?, emptied_at) WHERE id = ?
-"""
-
-
-def head_statement(stream: Stream, head: StreamHead, now: int) -> Statement:
-    """Makes the fencing token and the trim point of `head` durable, and when that emptied the stream."""
-    emptied_at = now if head.trim_point == head.next_seq else None
-    return _UPDATE_HEAD, (head.fencing_token, to_sql(head.trim_point), emptied_at, stream.id)
 
 
 class _Chain:
@@ -138,12 +131,12 @@ class _AppendChange(Change):
         self._appends.tail_caches.push(self._stream.recent, self._sequenced.batch)
 
     def publish(self) -> None:
-        stream, (batch, row, head) = self._stream, self._sequenced
+        stream, (batch, row, span, head) = self._stream, self._sequenced
         tail = batch.tail = stream.durable.tail
         assert head.last_id is not None
         start = StreamPosition(row.first_seq, row.first_id.ms)
         end = StreamPosition(head.next_seq, head.last_id.ms)
-        self._request.ticket.resolve(Appended(start, end, tail, head.last_id))
+        self._request.ticket.resolve(Appended(start, end, tail, head.last_id, span.end_offset))
         stream.followers.unpark_all()
         self._appends.admission.leave(self._request.size)
         if len(self.statements) > 1:  # a fence or a trim
@@ -209,7 +202,7 @@ class Appends:
         now = self._clock()
         before = stream.head
         sequenced = sequence(append, commands, before, stream.config, now)
-        _, row, head = sequenced
+        _, row, span, head = sequenced
         first, last = row.first_id, head.last_id
         assert last is not None
         values = (
@@ -222,6 +215,9 @@ class Appends:
             to_sql(last.seq),
             row.records,
             row.metered,
+            span.first_offset,
+            span.end_offset,
+            span.layout,
             now,
             row.payload,
         )

@@ -9,16 +9,17 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock_codecs.byte_layout import Layout
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import Columns, RecordBatch, RecordId, StreamPosition, Wire, id_at, metered_size
 from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTimestamp, Located
 from penstock_codecs.s2.protobuf import S2_RECORDS, decode_records
 
-__all__ = ["Row", "batch_of_rows", "fitting", "index_of", "index_of_id", "join", "located"]
+__all__ = ["Row", "Span", "batch_of_rows", "fitting", "index_of", "index_of_id", "join", "located"]
 
 
 class Row(NamedTuple):
-    """What is stored of one append."""
+    """What is stored of one append, but for its place among the stream's bytes, which is a `Span`."""
 
     last_seq: int
     records: int
@@ -30,6 +31,14 @@ class Row(NamedTuple):
     def first_seq(self) -> int:
         """The number of its first record."""
         return self.last_seq - self.records + 1
+
+
+class Span(NamedTuple):
+    """Where a stored batch stands in the stream's bytes; the two offsets are the same where it has none."""
+
+    first_offset: int
+    end_offset: int
+    layout: Layout
 
 
 def batch_of_rows(rows: Sequence[Row], tail: StreamPosition | None = None) -> RecordBatch:

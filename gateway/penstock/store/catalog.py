@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from penstock.store.committer import Change, Committer, Statement, Ticket
+from penstock.store.changes import HeadChange
+from penstock.store.committer import Committer, Statement, Ticket
 from penstock.store.heads import Basin, Creation, Stream
 from penstock.store.registry import Registry, unknown_basin, unknown_stream
 from penstock.store.settings import Clock
@@ -34,7 +35,7 @@ from penstock_codecs.operations import (
 )
 from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, StreamInfo
 
-__all__ = ["Catalog", "HeadChange"]
+__all__ = ["Catalog"]
 
 T = TypeVar("T")
 
@@ -42,47 +43,9 @@ _INSERT_BASIN = """
 INSERT INTO basins (id, name, config, created_at, request_token, requested_config) VALUES (?, ?, ?, ?, ?, ?)
 """
 _INSERT_STREAM = """
-INSERT INTO streams (id, basin, name, config, created_at, request_token, requested_config, emptied_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO streams (id, basin, name, config, created_at, request_token, requested_config, modified_at, emptied_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-
-
-class HeadChange(Change, Generic[T]):
-    """A new head of a basin or a stream. When it is durable, `result` is told and `then` is called."""
-
-    __slots__ = ("_entity", "_head", "_registry", "_result", "_then", "ticket")
-
-    def __init__(
-        self,
-        registry: Registry,
-        entity: Basin | Stream,
-        statements: Sequence[Statement],
-        result: T,
-        then: Callable[[], None] | None = None,
-    ) -> None:
-        super().__init__(statements)
-        self._registry = registry
-        self._entity = entity
-        self._head = entity.head
-        self._result = result
-        self._then = then
-        self.ticket: Ticket[T] = Ticket()
-
-    def commit(self) -> None:
-        self._entity.durable = self._head
-        self._registry.settle(self._entity)
-
-    def publish(self) -> None:
-        self.ticket.resolve(self._result)
-        if self._then is not None:
-            self._then()
-
-    def undo(self) -> None:
-        self._entity.head = self._entity.durable
-        self._registry.settle(self._entity)
-
-    def reject(self, failure: Failure) -> None:
-        self.ticket.fail(failure)
 
 
 class Catalog:
@@ -251,7 +214,7 @@ class Catalog:
         encoded = _to_json(config)
         now = self._clock()
         stream = self._registry.new_stream(basin, name, Creation(now, token, encoded), config)
-        statement = (_INSERT_STREAM, (stream.id, basin.id, name, encoded, now, token, encoded, now))
+        statement = (_INSERT_STREAM, (stream.id, basin.id, name, encoded, now, token, encoded, now, now))
         return self._add(stream, [statement], Provisioned(_stream_info(stream), ProvisionResult.CREATED))
 
     async def _configure_stream(self, stream: Stream, config: StreamConfig, result: T) -> T:

@@ -26,7 +26,12 @@ class BasinHead(NamedTuple):
 
 
 class StreamHead(NamedTuple):
-    """What is decided about a stream. `config` is its own layer; `alive`: it exists."""
+    """What is decided about a stream. `config` is its own layer; `alive`: it exists.
+
+    In bytes, as segment clients see it: `next_offset` is its length, `truncated_at` the first byte to keep that such
+    a client named; `trim_point` may stand further on. `last_modified`, in ms, is when it was last appended to, sealed,
+    truncated, or created. A sealed stream is never appended to again.
+    """
 
     config: StreamConfig
     next_seq: int = 0
@@ -34,6 +39,10 @@ class StreamHead(NamedTuple):
     fencing_token: str = ""
     trim_point: int = 0
     alive: bool = True
+    next_offset: int = 0
+    truncated_at: int = 0
+    sealed: bool = False
+    last_modified: int = 0
 
     @property
     def tail(self) -> StreamPosition:

@@ -39,12 +39,13 @@ _BASIN = """
 SELECT id, config, created_at, request_token, requested_config FROM basins WHERE name = ? AND deleted_at IS NULL
 """
 _STREAM = """
-SELECT id, config, created_at, request_token, requested_config, fencing_token, trim_point,
-  last_seq, last_ts, last_id_seq
+SELECT id, config, created_at, request_token, requested_config, fencing_token, trim_point, truncated_at, sealed,
+  modified_at, last_offset, last_seq, last_ts, last_id_seq
 FROM streams WHERE basin = ? AND name = ? AND deleted_at IS NULL
 """
 _LAST_BATCH = """
-SELECT last_seq, last_ts, last_id_seq FROM batches WHERE stream = ? ORDER BY last_seq DESC LIMIT 1
+SELECT arrived_at, end_offset, last_seq, last_ts, last_id_seq FROM batches INDEXED BY batches_by_seq
+WHERE stream = ? ORDER BY last_seq DESC LIMIT 1
 """
 _EVICTION_STEPS: Final = 8
 """How many of the least recently used streams are looked at to make room for one; those in use are passed over."""
@@ -125,7 +126,7 @@ class Registry:
     def new_stream(self, basin: Basin, name: str, creation: Creation, config: StreamConfig) -> Stream:
         """A stream that the disk does not know yet."""
         self._last_stream_id += 1
-        head = StreamHead(config)
+        head = StreamHead(config, last_modified=creation.created_at)
         stream = Stream(self._last_stream_id, basin, name, creation, head, head._replace(alive=False))
         self._remember_stream(stream)
         return stream
@@ -201,9 +202,21 @@ class Registry:
         row = self._look_up(_STREAM, basin.id, name)
         if row is None:
             return None
-        number, config, created_at, request_token, requested, fencing_token, trim_point, *last = row
-        last = self._look_up(_LAST_BATCH, number) or last
-        head = StreamHead(decode_stream_config(config), fencing_token=fencing_token, trim_point=from_sql(trim_point))
+        number, config, created_at, request_token, requested, fencing_token, trim_point, truncated_at, sealed = row[:9]
+        modified_at, last_offset, *last = row[9:]
+        newest = self._look_up(_LAST_BATCH, number)
+        if newest is not None:
+            appended_at, last_offset, *last = newest
+            modified_at = max(modified_at, appended_at)
+        head = StreamHead(
+            decode_stream_config(config),
+            fencing_token=fencing_token,
+            trim_point=from_sql(trim_point),
+            next_offset=last_offset,
+            truncated_at=truncated_at,
+            sealed=bool(sealed),
+            last_modified=modified_at,
+        )
         if last[0] is not None:
             last_seq, last_ts, last_id_seq = map(from_sql, last)
             head = head._replace(next_seq=last_seq + 1, last_id=RecordId(last_ts, last_id_seq))

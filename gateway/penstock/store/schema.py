@@ -48,16 +48,20 @@ CREATE TABLE streams (
   requested_config TEXT NOT NULL,
   fencing_token TEXT NOT NULL DEFAULT '',
   trim_point NOT NULL DEFAULT 0,  -- first sequence number to keep; rows below are being purged
+  truncated_at INTEGER NOT NULL DEFAULT 0,  -- first byte to keep, as segment clients truncated it; may lie in a record
+  sealed INTEGER NOT NULL DEFAULT 0,        -- 1: nothing is ever appended again
   last_seq,                       -- the last record's number, timestamp and place within its ms, as far as
   last_ts,                        -- its row has gone; newer rows know better
   last_id_seq,
+  last_offset INTEGER NOT NULL DEFAULT 0,   -- and the stream's length in bytes then
+  modified_at INTEGER NOT NULL,   -- last creation, seal or truncation, or append whose row has gone
   emptied_at INTEGER NOT NULL,    -- when it was last found or made empty; means nothing while it has records
   deleted_at INTEGER
 );
 CREATE UNIQUE INDEX streams_by_name ON streams (basin, name) WHERE deleted_at IS NULL;
 CREATE INDEX streams_deleted ON streams (id) WHERE deleted_at IS NOT NULL;
 
-CREATE TABLE batches (            -- one row per append
+CREATE TABLE batches (            -- one row per append, several for large ones of bytes
   id INTEGER PRIMARY KEY,
   stream INTEGER NOT NULL,
   first_seq NOT NULL,
@@ -68,12 +72,41 @@ CREATE TABLE batches (            -- one row per append
   last_id_seq NOT NULL,
   count INTEGER NOT NULL,
   metered INTEGER NOT NULL,
+  first_offset INTEGER NOT NULL,  -- the bytes that its records are to segment clients: offsets in the stream,
+  end_offset INTEGER NOT NULL,    -- the same where there are none
+  layout INTEGER NOT NULL DEFAULT 0,        -- how the records stand in these bytes (penstock_codecs.byte_layout)
   arrived_at INTEGER NOT NULL,
   payload BLOB NOT NULL           -- field `records` of protobuf s2.v1.ReadBatch
 );
--- The first covers everything that a read needs to choose its rows; the second finds timestamps and identifiers.
+-- The first covers everything that a read needs to choose its rows; the second finds timestamps and identifiers; the
+-- third finds bytes: those of one row begin where those of the row before end.
 CREATE INDEX batches_by_seq ON batches (stream, last_seq, count, metered);
 CREATE INDEX batches_by_id ON batches (stream, last_ts, last_id_seq);
+CREATE INDEX batches_by_offset ON batches (stream, end_offset) WHERE end_offset > first_offset;
+
+CREATE TABLE attributes (         -- of streams; positions of writers among them
+  stream INTEGER NOT NULL,
+  attribute BLOB NOT NULL,        -- 16 bytes
+  value INTEGER NOT NULL,
+  PRIMARY KEY (stream, attribute)
+) WITHOUT ROWID;
+
+CREATE TABLE tables (             -- of keys and values: Pravega's table segments
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  key_length INTEGER NOT NULL,    -- of all keys, in bytes; 0: any
+  length INTEGER NOT NULL DEFAULT 0         -- the version that the next change gives
+);
+
+CREATE TABLE table_items (
+  id INTEGER PRIMARY KEY,
+  table_id INTEGER NOT NULL,
+  key BLOB NOT NULL,
+  version INTEGER NOT NULL,
+  value BLOB NOT NULL
+);
+CREATE UNIQUE INDEX table_items_by_key ON table_items (table_id, key);
+CREATE INDEX table_items_by_version ON table_items (table_id, version);
 """
 
 _MIGRATIONS: Final = (_TABLES,)

@@ -9,8 +9,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.store.batches import Row
+from penstock.store.batches import Row, Span
 from penstock.store.heads import StreamHead
+from penstock_codecs.byte_layout import Layout, byte_length
+from penstock_codecs.envelope import MARK
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import U64_MAX, Columns, RecordBatch, RecordId, Wire, next_record_id
 from penstock_codecs.operations import Append
@@ -29,6 +31,7 @@ class Sequenced(NamedTuple):
 
     batch: RecordBatch
     row: Row
+    span: Span
     head: StreamHead
 
 
@@ -47,13 +50,22 @@ def validate(append: Append) -> Commands:
     ]
 
 
-def sequence(append: Append, commands: Commands, head: StreamHead, config: StreamConfig, arrived_at: int) -> Sequenced:
+def sequence(
+    append: Append,
+    commands: Commands,
+    head: StreamHead,
+    config: StreamConfig,
+    arrived_at: int,
+    envelopes: Layout = Layout.PLAIN,
+) -> Sequenced:
     """Decide an append on top of `head`; `config` is resolved, `arrived_at` in ms.
 
-    Raises OperationFailed, in this order: FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH, INVALID or
-    NON_MONOTONIC_TIMESTAMP (timestamps), INVALID (no sequence numbers are left).
+    `envelopes`: what segment clients see in an envelope. Raises OperationFailed, in this order: STREAM_SEALED,
+    FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH, INVALID or NON_MONOTONIC_TIMESTAMP (timestamps), INVALID (no sequence
+    numbers are left).
     """
     count = len(append.bodies)
+    _check_sealed(head)
     _check_conditions(append, head)
     timestamps = _timestamps(append, head, config, arrived_at)
     first_seq = head.next_seq
@@ -62,10 +74,29 @@ def sequence(append: Append, commands: Commands, head: StreamHead, config: Strea
     columns = Columns(range(first_seq, first_seq + count), timestamps, append.bodies, append.headers)
     first_id = next_record_id(head.last_id, timestamps[0])
     row = Row(first_seq + count - 1, count, append.metered, first_id, encode_records(columns))
+    layout = _layout(columns, envelopes)
+    span = Span(head.next_offset, head.next_offset + byte_length(columns, layout), layout)
     batch = RecordBatch(columns, first_id=first_id, metered=append.metered)
     batch.wire = Wire(S2_RECORDS, row.payload)
-    after = head._replace(next_seq=first_seq + count, last_id=_last_id(timestamps, first_id))
-    return Sequenced(batch, row, _apply(commands, after, first_seq) if commands else after)
+    after = head._replace(
+        next_seq=first_seq + count,
+        last_id=_last_id(timestamps, first_id),
+        next_offset=span.end_offset,
+        last_modified=arrived_at,
+    )
+    return Sequenced(batch, row, span, _apply(commands, after, first_seq) if commands else after)
+
+
+def _layout(columns: Columns, envelopes: Layout) -> Layout:
+    """That of records which no segment client wrote. Nearly always there is nothing to be enveloped."""
+    if envelopes and (columns.headers or not all(columns.bodies) or max(columns.bodies) >= MARK):
+        return envelopes
+    return Layout.PLAIN
+
+
+def _check_sealed(head: StreamHead) -> None:
+    if head.sealed:
+        raise fail(FailureCode.STREAM_SEALED, "the stream is sealed")
 
 
 def _check_conditions(append: Append, head: StreamHead) -> None:

@@ -11,7 +11,8 @@ from typing import Final
 import structlog
 import trio
 
-from penstock.store.catalog import Catalog, HeadChange
+from penstock.store.catalog import Catalog
+from penstock.store.changes import HeadChange
 from penstock.store.committer import Change, Committer, Statement, Ticket
 from penstock.store.reader import Reader
 from penstock.store.registry import Registry

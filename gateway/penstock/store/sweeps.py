@@ -105,11 +105,13 @@ SELECT last_seq, metered FROM batches INDEXED BY batches_by_seq
 WHERE stream = ? AND last_seq < ? ORDER BY last_seq LIMIT ?
 """
 _KEEP_TAIL: Final = """
-UPDATE streams SET (last_seq, last_ts, last_id_seq) =
-  (SELECT last_seq, last_ts, last_id_seq FROM batches WHERE stream = ?1 ORDER BY last_seq DESC LIMIT 1)
+UPDATE streams SET (last_seq, last_ts, last_id_seq, last_offset, modified_at) =
+  (SELECT last_seq, last_ts, last_id_seq, end_offset, max(modified_at, arrived_at)
+   FROM batches INDEXED BY batches_by_seq WHERE stream = ?1 ORDER BY last_seq DESC LIMIT 1)
 WHERE id = ?1 AND EXISTS (SELECT 1 FROM batches WHERE stream = ?1)
 """
 _DELETE_ROWS: Final = "DELETE FROM batches WHERE stream = ? AND last_seq <= ?"
+_DELETE_ATTRIBUTES: Final = "DELETE FROM attributes WHERE stream = ?"
 _DELETE_STREAM: Final = "DELETE FROM streams WHERE id = ?"
 _DELETE_BASINS: Final = """
 DELETE FROM basins WHERE deleted_at IS NOT NULL
@@ -147,7 +149,7 @@ def _purge_deleted(db: sqlite3.Connection, streams: Sequence[int]) -> list[State
         if last is not None:
             statements.append((_DELETE_ROWS, (number, last)))
         if is_all:
-            statements.append((_DELETE_STREAM, (number,)))
+            statements += [(_DELETE_ATTRIBUTES, (number,)), (_DELETE_STREAM, (number,))]
         total += size
         if total >= BYTES_AT_ONCE:
             break

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.store.appends import head_statement
-from penstock.store.catalog import HeadChange
+from penstock.store.changes import HeadChange, head_statement
 from penstock.store.committer import Committer
 from penstock.store.heads import Stream
 from penstock.store.positions import find

@@ -149,7 +149,7 @@ def test_whatever_comes_numbers_are_dense_and_identifiers_rise(
     head, last, number = NEW, None, 0
     for timestamps, uncapped, now in appends:
         layer = UNCAPPED if uncapped else NEW.config
-        batch, row, head = decide(appending(*[b"x"] * len(timestamps), timestamps=timestamps), head, layer, now)
+        batch, row, _, head = decide(appending(*[b"x"] * len(timestamps), timestamps=timestamps), head, layer, now)
         for record, found in zip(batch.records(), batch.record_ids(), strict=True):
             assert record.seq_num == number
             assert last is None or record.timestamp >= last.ms

@@ -1,0 +1,74 @@
+"""A new head on its way to the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from penstock.store.committer import Change, Statement, Ticket
+from penstock.store.heads import Basin, Stream, StreamHead
+from penstock.store.registry import Registry
+from penstock.store.u64 import to_sql
+from penstock_codecs.failures import Failure
+
+__all__ = ["HeadChange", "head_statement"]
+
+T = TypeVar("T")
+
+_UPDATE_HEAD: Final = """
+UPDATE streams SET fencing_token = ?, trim_point = ?, truncated_at = ?, sealed = ?, modified_at = ?,
+  emptied_at = coalesce(?, emptied_at)
+WHERE id = ?
+"""
+
+
+def head_statement(stream: Stream, head: StreamHead, now: int) -> Statement:
+    """Makes durable what rows cannot tell of `head` (its configuration apart), and when that emptied the stream."""
+    emptied_at = now if head.trim_point == head.next_seq else None
+    return _UPDATE_HEAD, (
+        head.fencing_token,
+        to_sql(head.trim_point),
+        head.truncated_at,
+        head.sealed,
+        head.last_modified,
+        emptied_at,
+        stream.id,
+    )
+
+
+class HeadChange(Change, Generic[T]):
+    """A new head of a basin or a stream. When it is durable, `result` is told and `then` is called."""
+
+    __slots__ = ("_entity", "_head", "_registry", "_result", "_then", "ticket")
+
+    def __init__(
+        self,
+        registry: Registry,
+        entity: Basin | Stream,
+        statements: Sequence[Statement],
+        result: T,
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(statements)
+        self._registry = registry
+        self._entity = entity
+        self._head = entity.head
+        self._result = result
+        self._then = then
+        self.ticket: Ticket[T] = Ticket()
+
+    def commit(self) -> None:
+        self._entity.durable = self._head
+        self._registry.settle(self._entity)
+
+    def publish(self) -> None:
+        self.ticket.resolve(self._result)
+        if self._then is not None:
+            self._then()
+
+    def undo(self) -> None:
+        self._entity.head = self._entity.durable
+        self._registry.settle(self._entity)
+
+    def reject(self, failure: Failure) -> None:
+        self.ticket.fail(failure)
