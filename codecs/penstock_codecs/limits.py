@@ -77,6 +77,9 @@ SEGMENT_MAX_ITEMS: Final = 65_536
 """Most items of a list inside one message. The protocol sets none; each item costs more memory than wire bytes."""
 SEGMENT_MAX_EVENT: Final = 8 * MIB
 """Largest payload of one event that the real clients write."""
+SEGMENT_MAX_TABLE_KEY: Final = 8 * KIB
+SEGMENT_MAX_TABLE_VALUE: Final = 1 * MIB - 8 * KIB
+"""Largest key and value of a table, in bytes (1.1)."""
 SEGMENT_VERSIONS: Final = (16, 5)
 """Highest and lowest wire version that Penstock announces: releases 0.3 to 0.13 (1.2)."""
 

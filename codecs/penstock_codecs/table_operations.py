@@ -53,7 +53,8 @@ class TableItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CreateTable(Operation[None]):
-    """Create a table. `key_length` in bytes: all keys have it; 0: any. RESOURCE_ALREADY_EXISTS."""
+    """Create a table. `key_length` in bytes: all keys have it; 0: any. RESOURCE_ALREADY_EXISTS, INVALID (name or key
+    length)."""
 
     table: str
     key_length: int = 0
@@ -90,7 +91,8 @@ class UpdateTable(Operation[tuple[int, ...]]):
 
     Every expected version is held against the table as it was before the operation, also where a key comes twice.
     `match_length`: the table's `length` must be this. Fails with STREAM_NOT_FOUND, TABLE_KEY_VERSION,
-    TABLE_KEY_NOT_FOUND (a version was expected and the key is not there), OFFSET_MISMATCH, INVALID (key length).
+    TABLE_KEY_NOT_FOUND (a version was expected and the key is not there), OFFSET_MISMATCH, INVALID (key length),
+    LIMIT_EXCEEDED (a key of more than 8 KiB, a value of more than 1 MiB - 8 KiB).
     """
 
     table: str
@@ -109,7 +111,8 @@ class RemoveTableKeys(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class ReadTable(Operation[tuple[TableItem | None, ...]]):
-    """The items of these keys, in order; None where a key is not there. STREAM_NOT_FOUND."""
+    """The items of these keys, in order; None where a key is not there. STREAM_NOT_FOUND, LIMIT_EXCEEDED where they
+    have more than 8 MiB together."""
 
     table: str
     keys: tuple[bytes, ...]
@@ -126,7 +129,8 @@ class TablePage:
 @dataclass(frozen=True, slots=True)
 class ListTable(Operation[TablePage]):
     """Items in the order of their keys (bytes): those after `after` and at or after `first`, up to `last`, inclusive;
-    at most `count` of them, and about 1 MiB. `prefix`: keys that begin so. STREAM_NOT_FOUND."""
+    at most `count` of them, and about 1 MiB, at least one. `prefix`: keys that begin so. STREAM_NOT_FOUND, INVALID
+    (`count` below 1)."""
 
     table: str
     after: bytes | None = None
@@ -150,7 +154,8 @@ class TableDelta:
 @dataclass(frozen=True, slots=True)
 class ReadTableDelta(Operation[TableDelta]):
     """Items whose version is at or above `from_position` and that are still current, in the order of versions; at most
-    `count`, and about 1 MiB. Removed keys do not show. STREAM_NOT_FOUND."""
+    `count`, and about 1 MiB, at least one. Removed keys do not show. STREAM_NOT_FOUND, INVALID (`count` below 1, a
+    position beyond the table's length)."""
 
     table: str
     from_position: int

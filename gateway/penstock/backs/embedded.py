@@ -13,6 +13,7 @@ from penstock.store.positions import find
 from penstock.store.reads import StoreReadSession
 from penstock.store.settings import Clock, StoreSettings, wall_clock
 from penstock.store.store import Store, open_store
+from penstock.store.table_rows import get_info, list_items, read_delta, read_items
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import (
@@ -38,6 +39,16 @@ from penstock_codecs.operations import (
     Trim,
 )
 from penstock_codecs.streams import StreamConfig
+from penstock_codecs.table_operations import (
+    CreateTable,
+    DeleteTable,
+    GetTableInfo,
+    ListTable,
+    ReadTable,
+    ReadTableDelta,
+    RemoveTableKeys,
+    UpdateTable,
+)
 
 __all__ = ["EmbeddedBack", "EmbeddedSettings", "open_embedded"]
 
@@ -70,6 +81,14 @@ class EmbeddedBack:
             ReconfigureStream: store.catalog.reconfigure_stream,
             DeleteStream: store.catalog.delete_stream,
             ListStreams: partial(list_streams, store.reader),
+            CreateTable: store.tables.create,
+            DeleteTable: store.tables.delete,
+            UpdateTable: store.tables.update,
+            RemoveTableKeys: store.tables.remove,
+            GetTableInfo: partial(get_info, store.reader),
+            ReadTable: partial(read_items, store.reader),
+            ListTable: partial(list_items, store.reader),
+            ReadTableDelta: partial(read_delta, store.reader),
         }
 
     @property

@@ -107,12 +107,12 @@ class Change:
 
 
 class Outcome(Change, Generic[T]):
-    """A result or failure that must not be told before everything decided earlier is durable."""
+    """A result or failure that must not be told before it, and everything decided earlier, is durable."""
 
     __slots__ = ("_outcome", "ticket")
 
-    def __init__(self, outcome: T | Failure) -> None:
-        super().__init__()
+    def __init__(self, outcome: T | Failure, statements: Sequence[Statement] = (), size: int = 0) -> None:
+        super().__init__(statements, size)
         self._outcome = outcome
         self.ticket: Ticket[T] = Ticket()
 
@@ -150,9 +150,12 @@ class Committer:
         self._pending.append(change)
         self._wake.set()
 
-    async def settle(self, outcome: T | Failure) -> T:
-        """Tell `outcome` when everything that was decided before it is durable. Raises OperationFailed."""
-        change: Outcome[T] = Outcome(outcome)
+    async def settle(self, outcome: T | Failure, statements: Sequence[Statement] = (), size: int = 0) -> T:
+        """Tell `outcome` when it and everything that was decided before it is durable. Raises OperationFailed.
+
+        `statements`: what makes it durable; `size`: the bytes that they write, about.
+        """
+        change: Outcome[T] = Outcome(outcome, statements, size)
         self.add(change)
         return await change.ticket.wait()
 

@@ -21,6 +21,7 @@ from penstock.store.registry import Registry
 from penstock.store.schema import FILE_NAME, connect_reader, connect_writer, prepare
 from penstock.store.settings import Clock, StoreSettings
 from penstock.store.sweeper import Sweeper
+from penstock.store.tables import Tables
 from penstock.store.tail_cache import TailCaches
 from penstock.store.trims import Trims
 
@@ -49,6 +50,7 @@ class Store:
         )
         self.reads = Reads(self.catalog, self.committer, self.reader, settings.read_ahead_batches)
         self.trims = Trims(self.registry, self.committer, self.reader, clock, self._nudge)
+        self.tables = Tables(self.committer, self.reader)
         self.sweeper = Sweeper(
             self.registry,
             self.catalog,
