@@ -89,8 +89,9 @@ class SegmentServer(_Conversation):
     """The server's end. The first four bytes say which dialect the client speaks (reading 2).
 
     Released appends come as BlockAppended in whatever form the client chose; the content of draft blocks as
-    BlockData between BeginAppendBlock and EndAppendBlock, and may be stored as it comes. After RemoteProtocolError
-    the connection is closed without a word, but what is still owed may be sent.
+    BlockData between BeginAppendBlock and EndAppendBlock, and may be stored as it comes. A Hello comes also where its
+    versions are none of ours, which is the fault that follows it. After RemoteProtocolError the connection is closed
+    without a word, but what is still owed may be sent.
 
     `observer`: requests are taken without our replies having been sent, as when reading a capture of one direction.
     """

@@ -42,9 +42,16 @@ class ReleasedHearing:
     def __init__(self, frames: Frames, order: ReleasedRequests) -> None:
         self._frames = frames
         self._order = order
+        self._unchecked: Hello | None = None
 
     def next(self) -> Heard | None:
-        """The next request; AppendBlock and AppendBlockEnd together are one."""
+        """The next request; AppendBlock and AppendBlockEnd together are one.
+
+        A Hello is given before its versions are refused: the real server answers it, and then closes (1.2).
+        """
+        if self._unchecked is not None:
+            check_versions(self._unchecked)
+            self._unchecked = None
         while (message := self._frames.next()) is not None:
             given = self._order.take(message)
             if isinstance(given, list):
@@ -53,6 +60,7 @@ class ReleasedHearing:
             if given is not None:
                 if isinstance(given, Hello):
                     self._frames.version = min(self._frames.version, given.high_version)
+                    self._unchecked = given
                 return given
         return None
 

@@ -15,7 +15,7 @@ from penstock_codecs.segment.frames import Fault, decode_message
 from penstock_codecs.segment.layout import HEADER_BYTES, TYPE_TABLE, Dialect, Direction, Message, encode
 from penstock_codecs.segment.partials import Reassembly
 from penstock_codecs.segment.released import AppendBlockEnd, Hello
-from penstock_codecs.segment.released_order import ReleasedRequests
+from penstock_codecs.segment.released_order import ReleasedRequests, check_versions
 
 __all__ = ["DraftSaying", "Fill", "ReleasedSaying", "ReplySaying", "Said"]
 
@@ -57,6 +57,8 @@ class ReleasedSaying:
             )
         message = _check(event, Dialect.RELEASED, Direction.REQUEST, Direction.BOTH)
         pieces = encode(message, longest=MAX_REQUEST)
+        if isinstance(message, Hello):
+            check_versions(message)
         self._order.take(message)
         return pieces
 

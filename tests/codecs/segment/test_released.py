@@ -228,7 +228,8 @@ def test_versions(high: int, low: int, good: bool) -> None:
     server, client = SegmentServer(), SegmentClient(Dialect.RELEASED)
     for codec in (server, client):
         events, ending = conformance.trace(lambda codec=codec: codec, [joined(hello)])
-        assert (ending == "Pull.PAUSED") is good and len(events) == good
+        assert (ending == "Pull.PAUSED") is good
+        assert len(events) == (good or codec is server), "a server answers before it closes (1.2)"
 
 
 @pytest.mark.parametrize(("high", "size"), [(15, 26), (16, 34)])

@@ -24,7 +24,7 @@ _READS_PER_CHECKPOINT: Final = 8
 
 # What is read is copied by the codec before anything else runs, so one buffer serves all connections of a run and
 # an idle connection holds none.
-_scratch: trio.lowlevel.RunVar[bytearray] = trio.lowlevel.RunVar("penstock.http.scratch")
+_scratch: trio.lowlevel.RunVar[bytearray] = trio.lowlevel.RunVar("penstock.wire.scratch")
 
 
 class TooSlow(Exception):
