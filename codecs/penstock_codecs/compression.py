@@ -17,7 +17,7 @@ import zstandard
 
 from penstock_codecs.limits import MIB
 
-__all__ = ["Compression", "DecompressionError", "compress", "decompress", "most_compressed"]
+__all__ = ["Compression", "DecompressionError", "TooLarge", "compress", "decompress", "most_compressed"]
 
 T = TypeVar("T")
 
@@ -42,6 +42,10 @@ class Compression(Enum):
 
 class DecompressionError(Exception):
     """The input is damaged, cut short, followed by something else, or larger than allowed."""
+
+
+class TooLarge(DecompressionError):
+    """The input holds, or claims to hold, more than allowed."""
 
 
 class _Pool(Generic[T]):
@@ -206,5 +210,5 @@ def _cut_short() -> DecompressionError:
     return DecompressionError("compressed data is cut short")
 
 
-def _too_large(limit: int) -> DecompressionError:
-    return DecompressionError(f"decompressed size exceeds {limit} bytes")
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"decompressed size exceeds {limit} bytes")

@@ -52,8 +52,10 @@ class Exchange(Protocol):
         """The next piece of the request body; b"" at its end. Not calling it is the back-pressure: on HTTP/1.1 the
         socket is not read, on HTTP/2 the flow-control window is not replenished."""
 
-    async def respond(self, status: int, headers: HeaderList, body: bytes = b"") -> None:
-        """A whole answer with content-length."""
+    async def respond(
+        self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
+    ) -> None:
+        """A whole answer; with content-length, unless there are `trailers` (also none: `()`), as with `finish`."""
 
     async def start(self, status: int, headers: HeaderList) -> None:
         """The head of a streamed answer; it is on its way to the client when this returns."""

@@ -109,15 +109,20 @@ class HttpExchange:
         self._connection.consumed(self.stream_id, len(data))
         return data
 
-    async def respond(self, status: int, headers: HeaderList, body: bytes = b"") -> None:
-        """A whole answer with content-length; one write where it is small."""
+    async def respond(
+        self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
+    ) -> None:
+        """A whole answer; one write where it is small."""
         fields = self._fields(headers)
-        if status not in (204, 304) and status >= 200 and not any(name == "content-length" for name, _ in fields):
+        measured = trailers is None and status not in (204, 304) and status >= 200
+        if measured and not any(name == "content-length" for name, _ in fields):
             fields.append(("content-length", str(len(body))))
-        if body_forbidden(self.request.method, status) or not body:
-            self._connection.say(ResponseHead(self.stream_id, status, fields, end=True))
+        parts = [] if body_forbidden(self.request.method, status) or not body else [body]
+        end = End(self.stream_id, tuple(trailers or ()))
+        if parts or end.trailers:
+            self._connection.say(ResponseHead(self.stream_id, status, fields), Body(self.stream_id, parts), end)
         else:
-            self._connection.say(ResponseHead(self.stream_id, status, fields), Body(self.stream_id, [body], end=True))
+            self._connection.say(ResponseHead(self.stream_id, status, fields, end=True))
         self.started = self.finished = True
         await self._connection.wait_sent(self.stream_id, finish=True)
 

@@ -1,0 +1,18 @@
+"""How gRPC spells a unary call inside an HTTP/2 exchange (the protocol document "gRPC over HTTP2"), sans-IO."""
+
+from penstock_codecs.grpc.framing import ENCODINGS, MAX_MESSAGE, MessageReader, frame
+from penstock_codecs.grpc.headers import accepts_content_type, timeout_seconds
+from penstock_codecs.grpc.status import Code, GrpcError, error_of, status_fields
+
+__all__ = [
+    "ENCODINGS",
+    "MAX_MESSAGE",
+    "Code",
+    "GrpcError",
+    "MessageReader",
+    "accepts_content_type",
+    "error_of",
+    "frame",
+    "status_fields",
+    "timeout_seconds",
+]

@@ -1,0 +1,27 @@
+"""What the headers of a call say."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from penstock_codecs.grpc.status import Code, GrpcError
+
+__all__ = ["accepts_content_type", "timeout_seconds"]
+
+_TIMEOUT: Final = re.compile(r"([0-9]{1,8})([HMSmun])")
+_UNITS: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+
+
+def accepts_content_type(value: str | None) -> bool:
+    """Whether a content-type says gRPC with messages of protobuf; parameters behind it are ignored."""
+    media_type = (value or "").partition(";")[0].strip().lower()
+    return media_type in ("application/grpc", "application/grpc+proto")
+
+
+def timeout_seconds(value: str) -> float:
+    """The value of grpc-timeout, in seconds. Raises GrpcError."""
+    found = _TIMEOUT.fullmatch(value)
+    if found is None:
+        raise GrpcError(Code.INTERNAL, f"grpc-timeout {value[:50]!r} is not up to 8 digits and one of H, M, S, m, u, n")
+    return int(found[1]) * _UNITS[found[2]]

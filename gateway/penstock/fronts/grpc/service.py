@@ -1,0 +1,117 @@
+"""A gRPC service of unary methods, as the handler of an HTTP server (the protocol document "gRPC over HTTP2")."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import trio
+
+from penstock.fronts.draining import SHUTTING_DOWN
+from penstock.fronts.exchange import Exchange, HeaderList, Request
+from penstock.fronts.grpc.call import GrpcContext, Method, perform
+from penstock_codecs.grpc import (
+    ENCODINGS,
+    MAX_MESSAGE,
+    Code,
+    GrpcError,
+    MessageReader,
+    accepts_content_type,
+    error_of,
+    frame,
+    status_fields,
+    timeout_seconds,
+)
+from penstock_codecs.limits import MIB
+
+__all__ = ["GrpcService"]
+
+_HEAD: Final = [("content-type", "application/grpc"), ("grpc-accept-encoding", ENCODINGS)]
+_MOST_HELD: Final = 16 * MIB
+"""Requests of all connections together, from their first byte to their answer. A message of many empty fields takes up
+to 40 times its bytes once it is parsed."""
+
+
+class GrpcService:
+    """The methods of one service; `handle` is the handler of an HTTP server.
+
+    `name`: package and service, as in the path. `methods`: by their names in the path. `max_message`: of a request,
+    in bytes, decompressed. `body_seconds`: in which a request must have come, from when its head is there.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        methods: Mapping[str, Method[Any]],
+        *,
+        max_message: int = MAX_MESSAGE,
+        body_seconds: float = 60.0,
+    ) -> None:
+        self._methods = {f"/{name}/{method}": each for method, each in methods.items()}
+        self._max_message = max_message
+        self._body_seconds = body_seconds
+        self._held = 0
+        self._draining = False
+
+    def drain(self) -> None:
+        """Begin to shut down: new calls are UNAVAILABLE, those under way go on."""
+        self._draining = True
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer one call. Never raises for what a client or a method did."""
+        refusal = _refusal(exchange.request)
+        if refusal is not None:
+            status, headers, text = refusal
+            await exchange.respond(status, [("content-type", "text/plain"), *headers], text)
+            return
+        try:
+            answer = await self._call(exchange)
+        except GrpcError as error:
+            await exchange.respond(200, [*_HEAD, *status_fields(error.code, error.message)], trailers=())
+        else:
+            await exchange.respond(200, _HEAD, frame(answer), status_fields(Code.OK))
+
+    async def _call(self, exchange: Exchange) -> bytes:
+        """The answer to one call. Raises GrpcError."""
+        request = exchange.request
+        if self._draining:
+            raise error_of(SHUTTING_DOWN)
+        method = self._methods.get(request.path)
+        if method is None:
+            raise GrpcError(Code.UNIMPLEMENTED, f"there is no method {request.path}")
+        timeout = request.header("grpc-timeout")
+        seconds = math.inf if timeout is None else timeout_seconds(timeout)
+        context = GrpcContext(request.authority, request.headers, trio.current_time() + seconds)
+        reader = MessageReader(request.header("grpc-encoding"), self._max_message)
+        try:
+            with trio.move_on_at(context.deadline):
+                return await perform(request.path, method, await self._message(exchange, reader), context)
+        finally:
+            self._held -= reader.held
+        raise GrpcError(Code.DEADLINE_EXCEEDED, f"not done in the {seconds:g} seconds that the client gave")
+
+    async def _message(self, exchange: Exchange, reader: MessageReader) -> bytes:
+        """The message of a call, once the request is complete. Raises GrpcError."""
+        with trio.move_on_after(self._body_seconds):
+            while piece := await exchange.receive():
+                self._held += len(piece)
+                reader.receive(piece)
+                if self._held > _MOST_HELD:
+                    raise GrpcError(Code.RESOURCE_EXHAUSTED, "too many large requests are under way")
+            return reader.finish()
+        raise GrpcError(Code.DEADLINE_EXCEEDED, f"the request took more than {self._body_seconds:g} seconds to come")
+
+
+def _refusal(request: Request) -> tuple[int, HeaderList, bytes] | None:
+    """The answer to what is no call of gRPC: status, headers and text; None for a call.
+
+    A client that does not send "te: trailers" is served: the header is there to find proxies that drop trailers.
+    """
+    if request.http_version != "2":
+        return 505, (), b"gRPC needs HTTP/2: over TLS by ALPN, without by prior knowledge\n"
+    if request.method != "POST":
+        return 405, [("allow", "POST")], b"a call of gRPC is a POST\n"
+    if not accepts_content_type(request.header("content-type")):
+        return 415, (), b"the content-type of a call is application/grpc or application/grpc+proto\n"
+    return None
