@@ -27,7 +27,18 @@ from penstock_codecs.model import NO_HEADERS, Columns, Headers, is_command, mete
 from penstock_codecs.s2.validation import parse_command
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES, join_events, split_events
 
-__all__ = ["MAX_BODY", "Layout", "Run", "byte_length", "event_of", "features_of", "runs_of", "to_bytes"]
+__all__ = [
+    "MAX_BODY",
+    "Layout",
+    "Run",
+    "byte_length",
+    "event_of",
+    "features_of",
+    "is_left_out",
+    "runs_of",
+    "starts_of",
+    "to_bytes",
+]
 
 MAX_BODY: Final = S2_MAX_RECORD - 8
 """Largest body of a record made of bytes, in bytes: what every protocol's readers can be given."""
@@ -202,20 +213,41 @@ def to_bytes(columns: Columns, layout: Layout) -> bytes:
     return b"".join(pieces)
 
 
-def features_of(columns: Columns, layout: Layout) -> Mapping[int, Feature]:
-    """What the layout leaves out, or envelopes, by index: for counting what is dropped and refusing what is refused.
+def starts_of(columns: Columns, layout: Layout) -> list[int]:
+    """Where the bytes of each record begin, counted from the first one's, and at last where all end."""
+    bits = int(layout)
+    if bits & _RAW:
+        lengths = list(map(len, columns.bodies))
+    else:
+        lengths = [EVENT_HEADER_BYTES + len(body) for body in columns.bodies]
+        for index, event in _exceptions(columns, bits):
+            lengths[index] = len(event)
+    return list(accumulate(lengths, initial=0))
 
-    Empty for RAW, and for SENT except for what was unwrapped from envelopes.
+
+def features_of(columns: Columns, layout: Layout) -> Mapping[int, tuple[Feature, ...]]:
+    """What the layout leaves out or envelopes of records, by index, in order: for counting and for refusing.
+
+    A record whose headers are left out goes by its body as well. Empty for RAW, and for SENT except for what was
+    unwrapped from envelopes. `is_left_out` tells which of the two.
     """
     bits = int(layout)
     if bits & _RAW:
         return {}
-    found: dict[int, Feature] = {}
+    found: dict[int, tuple[Feature, ...]] = {}
     for index in _unusual(columns, empty=_are_empty_unusual(bits), marked=False):
-        feature = feature_of(columns.headers.get(index, ()), columns.bodies[index])
-        if feature is not None:
-            found[index] = feature
+        body = columns.bodies[index]
+        feature = feature_of(columns.headers.get(index, ()), body)
+        if feature is Feature.HEADERS and not body and not bits & _ENVELOPE_HEADERS:
+            found[index] = (feature, Feature.EMPTY_BODY)
+        elif feature is not None:
+            found[index] = (feature,)
     return found
+
+
+def is_left_out(feature: Feature, layout: Layout) -> bool:
+    """Whether what has this feature is left out, rather than enveloped."""
+    return not layout & _BITS[feature]
 
 
 # Here layouts are plain numbers: each operation on a Layout takes 0.2 us, on an int 0.02 us.

@@ -15,7 +15,9 @@ from penstock_codecs.byte_layout import (
     byte_length,
     event_of,
     features_of,
+    is_left_out,
     runs_of,
+    starts_of,
     to_bytes,
 )
 from penstock_codecs.envelope import MARK, wrap
@@ -93,6 +95,10 @@ def test_the_bytes_of_records_are_those_of_each(records: list[tuple[Headers, byt
         data = to_bytes(_apart(records), layout)
         assert data == b"".join(event_of(headers, body, layout) for headers, body in records)
         assert byte_length(_apart(records), layout) == len(data)
+        starts = starts_of(_apart(records), layout)
+        for (headers, body), start, end in zip(records, starts, starts[1:], strict=False):
+            assert data[start:end] == event_of(headers, body, layout)
+        assert starts[-1] == len(data)
 
 
 @given(st.lists(RECORDS, max_size=8))
@@ -240,21 +246,41 @@ def test_raw_bytes_have_no_header() -> None:
     assert event_of((), MARK, Layout.RAW | ALL) == MARK
     assert to_bytes(_columns([b"ab", b"", b"c"]), Layout.RAW) == b"abc"
     assert byte_length(_columns([b"ab", b"", b"c"]), Layout.RAW) == 3
+    assert starts_of(_columns([b"ab", b"", b"c"]), Layout.RAW) == [0, 2, 2, 3]
+
+
+LEFT_OUT = {
+    1: (Feature.EMPTY_BODY,),
+    2: (Feature.HEADERS,),
+    3: (Feature.COMMAND,),
+    4: (Feature.HEADERS, Feature.EMPTY_BODY),
+}
+ENVELOPED = LEFT_OUT | {4: (Feature.HEADERS,)}
 
 
 @pytest.mark.parametrize(
     ("layout", "expected"),
     [
-        (Layout.PLAIN, {1: Feature.EMPTY_BODY, 2: Feature.HEADERS, 3: Feature.COMMAND, 4: Feature.HEADERS}),
-        (ALL, {1: Feature.EMPTY_BODY, 2: Feature.HEADERS, 3: Feature.COMMAND, 4: Feature.HEADERS}),
-        (Layout.SENT | ALL, {1: Feature.EMPTY_BODY, 2: Feature.HEADERS, 3: Feature.COMMAND, 4: Feature.HEADERS}),
+        (Layout.PLAIN, LEFT_OUT),
+        (Layout.ENVELOPE_EMPTY, LEFT_OUT),
+        (Layout.ENVELOPE_HEADERS, ENVELOPED),
+        (ALL, ENVELOPED),
+        (Layout.SENT | ALL, ENVELOPED),
         (Layout.RAW, {}),
     ],
 )
-def test_features(layout: Layout, expected: dict[int, Feature]) -> None:
+def test_features(layout: Layout, expected: dict[int, tuple[Feature, ...]]) -> None:
     headers = {2: PLAIN_HEADERS, 3: FENCE, 4: PLAIN_HEADERS}
     assert features_of(_columns([b"a", b"", b"b", b"t", b"", MARK], headers), layout) == expected
     assert features_of(_columns([b"a", MARK]), layout) == {}
+
+
+@pytest.mark.parametrize("feature", list(Feature))
+def test_what_is_not_enveloped_is_left_out(feature: Feature) -> None:
+    headers: Headers = {Feature.HEADERS: PLAIN_HEADERS, Feature.COMMAND: FENCE, Feature.EMPTY_BODY: ()}[feature]
+    for layout in (Layout.PLAIN, *ALL, ALL):
+        data = event_of(headers, b"", layout)
+        assert is_left_out(feature, layout) == (data != join_events([wrap(headers, b"")]))
 
 
 def test_empty_events_of_segment_clients_have_no_feature() -> None:
