@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -29,7 +29,7 @@ class GrpcContext:
     """
 
     authority: str
-    metadata: tuple[tuple[str, str], ...] = ()
+    metadata: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # it may have secrets
     deadline: float = math.inf
 
     def value(self, name: str) -> str | None:
