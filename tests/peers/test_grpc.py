@@ -41,12 +41,12 @@ class Stub:
         )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def calls() -> Calls:
     return Calls()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def port(calls: Calls) -> Iterator[int]:
     with serving_grpc(calls.service()) as port:
         yield port
