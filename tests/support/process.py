@@ -20,6 +20,9 @@ __all__ = ["BASIN", "GatewayFailed", "GatewayProcess", "running_gateway"]
 BASIN = "penstock"
 """The basin that is there from the start; it creates streams on append and on read, and S3P streams live in it."""
 
+LISTENERS = ("s2", "s3p", "segment", "controller")
+"""Each has an attribute here, and a place in the configuration's template, called `<kind>_port`."""
+
 START_SECONDS = 30.0
 _POLL_SECONDS = 0.01
 
@@ -52,9 +55,9 @@ class GatewayFailed(AssertionError):
 class GatewayProcess:
     """`penstock serve` as a child process; use it as a context manager, from sync or async tests.
 
-    `config`: TOML text to run instead of the default, in which `{s2_port}`, `{s3p_port}`, `{data}` and `{basin}` are
-    filled in and every other brace is doubled. `directory`: where configuration, data and logs go; a temporary
-    directory, removed at the end, where it is None. `arguments`: further flags for `penstock serve`.
+    `config`: TOML text to run instead of the default, in which the ports of LISTENERS (`{s2_port}` and so on), `{data}`
+    and `{basin}` are filled in and every other brace is doubled. `directory`: where configuration, data and logs go; a
+    temporary directory, removed at the end, where it is None. `arguments`: further flags for `penstock serve`.
     """
 
     def __init__(
@@ -69,6 +72,8 @@ class GatewayProcess:
         self.banner_path = self.directory / "stdout.log"
         self.s2_port = 0
         self.s3p_port = 0
+        self.segment_port = 0
+        self.controller_port = 0
         self._log_from = 0
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -78,9 +83,8 @@ class GatewayProcess:
         """Start it and wait until it listens; raises GatewayFailed with the log where it does not."""
         assert self.process is None or self.process.poll() is not None, "it is running"
         config_path = self.directory / "gateway.toml"
-        config_path.write_text(
-            self._template.format(s2_port=self.s2_port, s3p_port=self.s3p_port, data=self.data, basin=BASIN)
-        )
+        ports = {f"{kind}_port": getattr(self, f"{kind}_port") for kind in LISTENERS}
+        config_path.write_text(self._template.format(**ports, data=self.data, basin=BASIN))
         self._log_from = self.log_path.stat().st_size if self.log_path.exists() else 0
         command = [sys.executable, "-m", "penstock", "serve", "--config", str(config_path), *self._arguments]
         with self.log_path.open("ab") as log, self.banner_path.open("wb") as banner:
@@ -171,13 +175,13 @@ class GatewayProcess:
 
     def _wait_until_listening(self) -> None:
         assert self.process is not None
-        wanted = {f"listeners.{kind}" for kind in ("s2", "s3p") if f"[listeners.{kind}]" in self._template}
+        wanted = {f"listeners.{kind}" for kind in LISTENERS if f"[listeners.{kind}]" in self._template}
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             bound = {event["listener"]: event["port"] for event in self.events("listening")}
             if wanted <= bound.keys():
-                self.s2_port = bound.get("listeners.s2", 0)
-                self.s3p_port = bound.get("listeners.s3p", 0)
+                for kind in LISTENERS:
+                    setattr(self, f"{kind}_port", bound.get(f"listeners.{kind}", 0))
                 return
             if self.process.poll() is not None:
                 raise GatewayFailed(f"exited with {self.process.returncode} at start\n{self.log_tail()}")
