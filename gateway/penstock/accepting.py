@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,7 +43,7 @@ class Listener:
     """One place where clients connect.
 
     `serve(stream)` runs one connection to its end. `begin_drain()` tells the front that the gateway
-    is about to stop.
+    is about to stop. `bound(addresses)` is told where it listens, before any listener accepts.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Listener:
     max_connections: int
     serve: Callable[[trio.abc.Stream], Awaitable[None]]
     begin_drain: Callable[[], None]
+    bound: Callable[[Sequence[Address]], None] = lambda _addresses: None
 
 
 async def open_sockets(listener: Listener) -> list[trio.SocketListener]:

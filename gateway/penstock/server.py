@@ -54,6 +54,8 @@ async def serve(config: Config, *, task_status: trio.TaskStatus[Running] = trio.
         listeners = open_listeners(config, back)
         sockets = [(listener, await _listen(listener, stack)) for listener in listeners]
         running = Running({listener.name: [_bound(one) for one in some] for listener, some in sockets})
+        for listener in listeners:
+            listener.bound(running.addresses[listener.name])
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as acceptors:
                 for listener, some in sockets:

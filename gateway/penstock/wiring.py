@@ -4,45 +4,77 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import reduce
+from operator import or_
 from pathlib import Path
+from typing import Final
 
 import trio
 
 from penstock.accepting import Listener
 from penstock.backs.base import Back
 from penstock.backs.embedded import open_embedded
-from penstock.config import Address, Basin, Config, Drain, S2Limits, S2Listener, S3PListener, Store
+from penstock.config import (
+    Address,
+    Basin,
+    Config,
+    ControllerLimits,
+    ControllerListener,
+    Drain,
+    S2Limits,
+    S2Listener,
+    S3PListener,
+    SegmentListener,
+    SegmentLoss,
+    Store,
+)
+from penstock.controller.settings import Advertised, ControllerSettings, SegmentsMode
 from penstock.errors import CannotStart
 from penstock.fronts.http_server import Drain as HttpDrain
 from penstock.fronts.http_server import HttpSettings, serve_http, tls_context, tls_stream
 from penstock.fronts.s2 import S2Front, S2Settings
 from penstock.fronts.s3p import S3PFront, S3PSettings
+from penstock.fronts.segment import SegmentSettings
 from penstock.policy.loss import Loss, LossPolicy
 from penstock.routing.names import s3p_names
+from penstock.routing.segments import INTERNAL_BASIN, SegmentNames
 from penstock.store.settings import StoreSettings
+from penstock_codecs.byte_layout import Layout
+from penstock_codecs.features import Feature
 from penstock_codecs.http import HttpLimits
 from penstock_codecs.limits import S3PLimits as CodecS3PLimits
+from penstock_codecs.limits import SegmentLimits as CodecSegmentLimits
 from penstock_codecs.operations import EnsureBasin
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig, TimestampingMode
 
 __all__ = [
     "check_files",
+    "controller_http_settings",
+    "controller_settings",
     "http_settings",
     "open_listeners",
     "open_store",
     "s2_settings",
     "s3p_settings",
+    "segment_settings",
     "store_settings",
     "tls_of",
 ]
 
+HANDSHAKE_SECONDS: Final = 30.0
+"""A TLS handshake of the segment protocol must be complete within this."""
+
+Secured = S2Listener | SegmentListener | ControllerListener
+
 
 def check_files(config: Config) -> None:
     """Find out, without listening or opening the store, whether the named files can be used. Raises CannotStart."""
-    if config.listeners.s2 is not None:
-        tls_of(config.listeners.s2)
+    listeners = config.listeners
+    for name, listener in (("s2", listeners.s2), ("segment", listeners.segment), ("controller", listeners.controller)):
+        if listener is not None:
+            tls_of(name, listener)
     _check_directory(Path(config.store.directory))
 
 
@@ -57,14 +89,29 @@ def _check_directory(directory: Path) -> None:
 @asynccontextmanager
 async def open_store(config: Config) -> AsyncIterator[Back]:
     """The embedded store, with the configured basins in it. Raises CannotStart."""
-    async with open_embedded(store_settings(config.store)) as back:
+    segment = config.listeners.segment
+    async with open_embedded(store_settings(config.store, segment.loss if segment else None)) as back:
+        if segment is not None:
+            await back.perform(EnsureBasin(INTERNAL_BASIN, _FOR_EVER))
         for basin in config.store.basins:
             await back.perform(EnsureBasin(basin.name, _basin_config(basin)))
         yield back
 
 
-def store_settings(store: Store) -> StoreSettings:
-    """What the store is told."""
+_FOR_EVER: Final = BasinConfig(default_stream_config=StreamConfig(retention=Retention(None)))
+"""What Pravega's clients keep for themselves goes when they delete it."""
+
+_ENVELOPES: Final = {
+    "headers": (Feature.HEADERS, Layout.ENVELOPE_HEADERS),
+    "empty_body": (Feature.EMPTY_BODY, Layout.ENVELOPE_EMPTY),
+    "command_records": (Feature.COMMAND, Layout.ENVELOPE_COMMANDS),
+}
+"""For each key of the segment listener's loss table what it is about, and how that looks to the store."""
+
+
+def store_settings(store: Store, loss: SegmentLoss | None = None) -> StoreSettings:
+    """What the store is told; `loss`: of the segment listener, if there is one."""
+    envelopes = [layout for key, (_, layout) in _ENVELOPES.items() if getattr(loss, key, None) == "envelope"]
     return StoreSettings(
         directory=Path(store.directory),
         append_inflight_bytes=store.append_inflight_bytes,
@@ -73,6 +120,7 @@ def store_settings(store: Store) -> StoreSettings:
         cached_streams=store.cached_streams,
         reader_threads=store.reader_threads,
         sweep_interval_seconds=store.sweep_interval_seconds,
+        envelopes=reduce(or_, envelopes, Layout.PLAIN),
     )
 
 
@@ -99,7 +147,7 @@ def open_listeners(config: Config, back: Back) -> list[Listener]:
 
 def _s2(listener: S2Listener, drain: Drain, back: Back) -> Listener:
     front = S2Front(back, s2_settings(listener, drain))
-    http, http_drain, tls = http_settings(listener.limits), HttpDrain(), tls_of(listener)
+    http, http_drain, tls = http_settings(listener.limits), HttpDrain(), tls_of("s2", listener)
 
     async def serve(stream: trio.abc.Stream) -> None:
         secured = stream if tls is None else tls_stream(stream, tls)
@@ -139,18 +187,19 @@ def http_settings(limits: S2Limits) -> HttpSettings:
     )
 
 
-def tls_of(listener: S2Listener) -> ssl.SSLContext | None:
-    """TLS as the listener's files say; None without files. Raises CannotStart."""
+def tls_of(name: str, listener: Secured) -> ssl.SSLContext | None:
+    """TLS as the files of `listeners.NAME` say; None without files. Raises CannotStart."""
     if listener.tls_certificate is None:
         return None
+    protocols = () if isinstance(listener, SegmentListener) else ("h2", "http/1.1")
     try:
-        return tls_context(listener.tls_certificate, listener.tls_key)
+        return tls_context(listener.tls_certificate, listener.tls_key, protocols)
     except OSError as error:  # ssl.SSLError is one
         files = f"{listener.tls_certificate} and {listener.tls_key}"
         reason = (
             "they are not a PEM certificate chain and its key" if isinstance(error, ssl.SSLError) else error.strerror
         )
-        raise CannotStart(f"listeners.s2: cannot use {files} for TLS: {reason}") from error
+        raise CannotStart(f"listeners.{name}: cannot use {files} for TLS: {reason}") from error
 
 
 def _s3p(listener: S3PListener, back: Back) -> Listener:
@@ -185,4 +234,45 @@ def s3p_settings(listener: S3PListener) -> S3PSettings:
         max_read_bytes=limits.max_read_bytes,
         idle_timeout_seconds=limits.idle_timeout_seconds,
         send_timeout_seconds=limits.send_timeout_seconds,
+    )
+
+
+def segment_settings(listener: SegmentListener) -> SegmentSettings:
+    """What the segment front is told."""
+    limits = listener.limits
+    return SegmentSettings(
+        names=SegmentNames(listener.basin),
+        limits=CodecSegmentLimits(max_message_bytes=limits.max_message_bytes, max_writers=limits.max_writers),
+        refuse=frozenset(
+            feature for key, (feature, _) in _ENVELOPES.items() if getattr(listener.loss, key) == "refuse"
+        ),
+        max_read_bytes=limits.max_read_bytes,
+        read_hold_seconds=limits.read_hold_seconds,
+        idle_timeout_seconds=limits.idle_timeout_seconds,
+        send_timeout_seconds=limits.send_timeout_seconds,
+    )
+
+
+def controller_settings(
+    controller: ControllerListener, segment: SegmentListener, segment_port: Callable[[], int]
+) -> ControllerSettings:
+    """What the controller is told; `segment_port` gives the port that the segment listener is really bound to."""
+
+    def advertise() -> Advertised:
+        if controller.advertise is None:
+            return Advertised(None, segment_port())
+        return Advertised(*Address.parse(controller.advertise))
+
+    return ControllerSettings(
+        names=SegmentNames(segment.basin), segments=SegmentsMode(controller.segments), advertise=advertise
+    )
+
+
+def controller_http_settings(limits: ControllerLimits) -> HttpSettings:
+    """What the controller's HTTP server is told."""
+    return HttpSettings(
+        limits=HttpLimits(max_streams=limits.max_streams),
+        keep_alive=limits.keep_alive_seconds,
+        head_timeout=limits.head_timeout_seconds,
+        slow_reader=limits.slow_reader_seconds,
     )

@@ -7,23 +7,53 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config import Drain, S2Limits, S2Listener, S3PLimits, S3PListener, S3PLoss, Store
+from penstock.config import (
+    ControllerLimits,
+    ControllerListener,
+    Drain,
+    S2Limits,
+    S2Listener,
+    S3PLimits,
+    S3PListener,
+    S3PLoss,
+    SegmentLimits,
+    SegmentListener,
+    SegmentLoss,
+    Store,
+)
+from penstock.controller import Advertised, SegmentsMode
 from penstock.errors import CannotStart
 from penstock.fronts.http_server import HttpSettings
 from penstock.fronts.s2 import S2Settings
 from penstock.fronts.s3p import S3PSettings
+from penstock.fronts.segment import SegmentSettings
 from penstock.policy.loss import Loss, LossPolicy
 from penstock.routing.names import BasinInName
+from penstock.routing.segments import SegmentNames
 from penstock.store.settings import StoreSettings
-from penstock.wiring import http_settings, s2_settings, s3p_settings, store_settings, tls_of
+from penstock.wiring import (
+    controller_http_settings,
+    controller_settings,
+    http_settings,
+    s2_settings,
+    s3p_settings,
+    segment_settings,
+    store_settings,
+    tls_of,
+)
 from penstock_codecs import limits
+from penstock_codecs.byte_layout import Layout
+from penstock_codecs.features import Feature
 
 
 def test_defaults_are_those_of_the_parts() -> None:
     assert http_settings(S2Limits()) == HttpSettings()
     assert s2_settings(S2Listener(), Drain()) == S2Settings()
     assert s3p_settings(S3PListener()) == S3PSettings()
+    assert segment_settings(SegmentListener()) == SegmentSettings()
+    assert controller_http_settings(ControllerLimits()) == HttpSettings(keep_alive=3600.0)
     assert store_settings(Store()) == StoreSettings(directory=Path("data"))
+    assert store_settings(Store(), SegmentLoss()) == StoreSettings(directory=Path("data"))
 
 
 def test_the_s2_front_is_told_what_the_file_says() -> None:
@@ -71,10 +101,11 @@ def test_a_certificate_gives_tls_and_a_bad_one_a_reason(tmp_path: Path) -> None:
         subprocess.run([*command.split(), key, "-out", certificate], check=True, capture_output=True)
     except FileNotFoundError:
         pytest.skip("openssl is not installed")
-    assert tls_of(S2Listener(tls_certificate=str(certificate), tls_key=str(key))) is not None
-    with pytest.raises(CannotStart, match="not a PEM certificate chain and its key"):
-        tls_of(S2Listener(tls_certificate=str(key), tls_key=str(key)))
-    assert tls_of(S2Listener()) is None
+    for name, listener in (("s2", S2Listener), ("segment", SegmentListener), ("controller", ControllerListener)):
+        assert tls_of(name, listener(tls_certificate=str(certificate), tls_key=str(key))) is not None
+        with pytest.raises(CannotStart, match=f"listeners.{name}: .* not a PEM certificate chain and its key"):
+            tls_of(name, listener(tls_certificate=str(key), tls_key=str(key)))
+        assert tls_of(name, listener()) is None
 
 
 def test_the_s3p_front_is_told_what_the_file_says() -> None:
@@ -125,3 +156,61 @@ def test_the_store_is_told_what_the_file_says() -> None:
         reader_threads=5,
         sweep_interval_seconds=6,
     )
+
+
+def test_the_segment_front_is_told_what_the_file_says() -> None:
+    listener = SegmentListener(
+        basin="telemetry",
+        loss=SegmentLoss(headers="envelope", empty_body="refuse", command_records="refuse"),
+        limits=SegmentLimits(
+            max_message_bytes=65_536,
+            max_writers=1,
+            max_read_bytes=4096,
+            read_hold_seconds=2,
+            idle_timeout_seconds=3,
+            send_timeout_seconds=4,
+        ),
+    )
+    assert segment_settings(listener) == SegmentSettings(
+        names=SegmentNames("telemetry"),
+        limits=limits.SegmentLimits(max_message_bytes=65_536, max_writers=1),
+        refuse=frozenset({Feature.EMPTY_BODY, Feature.COMMAND}),
+        max_read_bytes=4096,
+        read_hold_seconds=2,
+        idle_timeout_seconds=3,
+        send_timeout_seconds=4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "layout"),
+    [
+        (SegmentLoss(headers="envelope"), Layout.ENVELOPE_HEADERS),
+        (SegmentLoss(empty_body="envelope"), Layout.ENVELOPE_EMPTY),
+        (SegmentLoss(command_records="envelope"), Layout.ENVELOPE_COMMANDS),
+        (
+            SegmentLoss(headers="envelope", empty_body="envelope", command_records="refuse"),
+            Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY,
+        ),
+    ],
+)
+def test_the_store_is_told_what_goes_into_envelopes(loss: SegmentLoss, layout: Layout) -> None:
+    assert store_settings(Store(), loss).envelopes is layout
+
+
+def test_the_controller_is_told_what_the_file_says() -> None:
+    segment = SegmentListener(basin="telemetry")
+    told = controller_settings(ControllerListener(segments="single"), segment, lambda: 54_321)
+    assert told.names == SegmentNames("telemetry")
+    assert told.segments is SegmentsMode.SINGLE
+    assert told.advertise() == Advertised(None, 54_321)
+    told = controller_settings(ControllerListener(advertise="[2001:db8::1]:12"), segment, lambda: 54_321)
+    assert told.segments is SegmentsMode.SEPARATE
+    assert told.advertise() == Advertised("2001:db8::1", 12)
+
+
+def test_the_controllers_http_server_is_told_what_the_file_says() -> None:
+    told = controller_http_settings(
+        ControllerLimits(keep_alive_seconds=1, head_timeout_seconds=2, slow_reader_seconds=3, max_streams=4)
+    )
+    assert (told.keep_alive, told.head_timeout, told.slow_reader, told.limits.max_streams) == (1, 2, 3, 4)

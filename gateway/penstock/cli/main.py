@@ -32,7 +32,8 @@ _config_option = click.option(
     "--config",
     "path",
     type=click.Path(path_type=Path),
-    help="Configuration file (TOML). Without one: S2 on 127.0.0.1:8080, S3P on 127.0.0.1:7500, data in ./data.",
+    help="Configuration file (TOML). Without one: S2 on 127.0.0.1:8080, S3P on port 7500, Pravega's controller on "
+    "9090 and its segments on 12345, data in ./data.",
 )
 
 
@@ -53,14 +54,16 @@ main.add_command(decode_command)
 @_config_option
 @click.option("--s2", metavar="HOST:PORT|off", help="Where S2 (HTTP) clients connect.")
 @click.option("--s3p", metavar="HOST:PORT|off", help="Where S3P clients connect.")
+@click.option("--segment", metavar="HOST:PORT|off", help="Where clients of the segment protocol connect.")
+@click.option("--controller", metavar="HOST:PORT|off", help="Where clients of Pravega ask for their segments.")
 @click.option("--data", metavar="DIR", help="The store's directory.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="The least that is logged.")
-def serve_command(path: Path | None, s2: str | None, s3p: str | None, data: str | None, log_level: str | None) -> None:
+def serve_command(path: Path | None, **flags: str | None) -> None:
     """Run the gateway until SIGTERM or SIGINT; a second signal stops it at once.
 
     Flags win over the configuration file.
     """
-    config = _usable(_load(path), s2=s2, s3p=s3p, data=data, log_level=log_level)
+    config = _usable(_load(path), **flags)
     configure_logging(config.log.level, config.log.format)
     gc.freeze()  # what is imported stays: collections need not look at it
     for remark in advice(config):

@@ -7,11 +7,11 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from penstock.config import Config, S2Listener, S3PListener
+from penstock.config import Config, ControllerListener, S2Listener, S3PListener, SegmentListener
 
 __all__ = ["overridden"]
 
-L = TypeVar("L", S2Listener, S3PListener)
+L = TypeVar("L", S2Listener, S3PListener, SegmentListener, ControllerListener)
 
 
 def overridden(
@@ -19,6 +19,8 @@ def overridden(
     *,
     s2: str | None = None,
     s3p: str | None = None,
+    segment: str | None = None,
+    controller: str | None = None,
     data: str | None = None,
     log_level: str | None = None,
 ) -> Config:
@@ -27,6 +29,8 @@ def overridden(
         config.listeners,
         s2=_listener("--s2", s2, config.listeners.s2, S2Listener()),
         s3p=_listener("--s3p", s3p, config.listeners.s3p, S3PListener()),
+        segment=_listener("--segment", segment, config.listeners.segment, SegmentListener()),
+        controller=_listener("--controller", controller, config.listeners.controller, ControllerListener()),
     )
     store = config.store if data is None else replace(config.store, directory=data)
     log = config.log if log_level is None else replace(config.log, level=log_level)

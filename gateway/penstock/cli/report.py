@@ -6,7 +6,16 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.config import Basin, Config, S2Listener, S3PListener
+from penstock.config import (
+    Basin,
+    Config,
+    ControllerListener,
+    S2Listener,
+    S3PListener,
+    S3PLoss,
+    SegmentListener,
+    SegmentLoss,
+)
 from penstock.config.advice import advice
 
 __all__ = ["report"]
@@ -16,11 +25,14 @@ WIDTH = 110
 
 def report(config: Config, source: str) -> str:
     """Plain words for what would run with `config`; `source` is where it was read from."""
+    s2, s3p, segment = config.listeners.s2, config.listeners.s3p, config.listeners.segment
+    pravega = [*_segment(segment), *_controller(config.listeners.controller)]
     parts = [
         (f"{source} is valid. With it, this would run:", []),
-        ("Listeners", [*_s2(config.listeners.s2), *_s3p(config.listeners.s3p)]),
-        ("Names", list(_names(config))),
-        ("What S3P cannot carry", list(_losses(config.listeners.s3p))),
+        ("Listeners", [*_s2(s2), *_s3p(s3p), *pravega]),
+        ("Names", [*_s3p_names(s3p), *_segment_names(segment)]),
+        ("What S3P cannot carry", list(_s3p_losses(s3p))),
+        ("What segments cannot carry", list(_segment_losses(segment))),
         ("Store", list(_store(config))),
         ("Shutdown", [f"On SIGTERM or SIGINT clients have {config.drain.deadline_seconds:g} s to finish."]),
         ("Attention", [("INSECURE: " if insecure else "") + text for insecure, text in advice(config)]),
@@ -55,8 +67,34 @@ def _s3p(listener: S3PListener | None) -> Iterator[str]:
     yield f"S3P 0.2.0 on {listener.bind}, for anybody"
 
 
-def _names(config: Config) -> Iterator[str]:
-    listener = config.listeners.s3p
+_SEGMENTS = {
+    "separate": "each segment is a stream of its own, and order holds within it only",
+    "single": "it gets one segment all the same: one order, for the clients of all protocols",
+    "refuse": "it is not created",
+}
+
+
+def _segment(listener: SegmentListener | None) -> Iterator[str]:
+    if listener is None:
+        yield "Segments: off"
+        return
+    carrier = "TLS" if listener.tls_certificate else "TCP"
+    yield f"Segments (Pravega's protocol, wire versions 5 to 16, and the draft) by {carrier} on {listener.bind}"
+    yield "Clients of segments and of the controller: anybody"
+
+
+def _controller(listener: ControllerListener | None) -> Iterator[str]:
+    if listener is None:
+        yield "Pravega's controller: off"
+        return
+    carrier = "HTTPS" if listener.tls_certificate else "HTTP"
+    yield f"Pravega's controller (gRPC by {carrier}/2) on {listener.bind}"
+    where = listener.advertise or "the segment listener, on the host by which they reached the controller"
+    yield f"The controller sends its clients to {where}"
+    yield f"A stream that is to have several segments: {_SEGMENTS[listener.segments]}"
+
+
+def _s3p_names(listener: S3PListener | None) -> Iterator[str]:
     if listener is None:
         return
     if listener.names == "fixed":
@@ -66,21 +104,41 @@ def _names(config: Config) -> Iterator[str]:
     yield "What an S2 name cannot hold stands as %XX in it: bytes that are not UTF-8, NUL, and % itself (docs/names.md)"
 
 
+def _segment_names(listener: SegmentListener | None) -> Iterator[str]:
+    if listener is None:
+        return
+    yield (
+        "A scope is the basin of its name; the streams of a scope whose name is no basin's are in basin "
+        f"{listener.basin}, as scope/stream"
+    )
+
+
 _LOSSES = {
-    "refuse": "refused: the READ fails and names the record",
+    "refuse": "refused: the read fails and names the record",
     "envelope": "carried whole, in an envelope inside the body (docs/loss.md)",
     "drop": "left out, and counted in the log",
 }
 
 
-def _losses(listener: S3PListener | None) -> Iterator[str]:
+def _s3p_losses(listener: S3PListener | None) -> Iterator[str]:
+    if listener is not None:
+        yield from _losses(listener.loss)
+        yield "everything else: kept, byte for byte"
+
+
+def _segment_losses(listener: SegmentListener | None) -> Iterator[str]:
     if listener is None:
         return
-    headers = "the headers are dropped, the body is kept" if listener.loss.headers == "drop" else None
-    yield f"records with headers: {headers or _LOSSES[listener.loss.headers]}"
-    yield f"records with an empty body: {_LOSSES[listener.loss.empty_body]}"
-    yield f"command records (fence, trim): {_LOSSES[listener.loss.command_records]}"
-    yield "everything else: kept, byte for byte"
+    yield from _losses(listener.loss)
+    yield "everything else: kept, each body as one event"
+    yield "a record's bytes are fixed when it is appended: enveloped or not, it stays so, whatever is configured later"
+
+
+def _losses(loss: S3PLoss | SegmentLoss) -> Iterator[str]:
+    headers = "the headers are dropped, the body is kept" if loss.headers == "drop" else None
+    yield f"records with headers: {headers or _LOSSES[loss.headers]}"
+    yield f"records with an empty body: {_LOSSES[loss.empty_body]}"
+    yield f"command records (fence, trim): {_LOSSES[loss.command_records]}"
 
 
 def _store(config: Config) -> Iterator[str]:

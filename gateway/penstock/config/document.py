@@ -35,7 +35,8 @@ that is left out has its default. A key that Penstock does not know is refused w
 FILE` says in plain words what would run.
 
 Sizes are in bytes and times in seconds unless a key's name says else. The flags of `penstock serve` win over the file:
-`--s2 HOST:PORT`, `--s3p HOST:PORT` (either may be `off`), `--data DIR`, `--log-level LEVEL`.
+`--s2 HOST:PORT`, `--s3p HOST:PORT`, `--segment HOST:PORT`, `--controller HOST:PORT` (each may be `off`), `--data DIR`,
+`--log-level LEVEL`.
 """
 
 

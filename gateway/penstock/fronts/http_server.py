@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 
 import trio
 
@@ -51,11 +52,13 @@ async def serve_http(
         await wire.close()
 
 
-def tls_context(certificate: str, key: str | None = None) -> ssl.SSLContext:
-    """A server's TLS context that offers h2 and http/1.1. Raises OSError or ssl.SSLError for unusable files."""
+def tls_context(
+    certificate: str, key: str | None = None, protocols: Sequence[str] = ("h2", "http/1.1")
+) -> ssl.SSLContext:
+    """A server's TLS context that offers these protocols. Raises OSError or ssl.SSLError for unusable files."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
-    context.set_alpn_protocols(["h2", "http/1.1"])
+    context.set_alpn_protocols(protocols)
     return context
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from penstock_codecs.byte_layout import Layout
 from penstock_codecs.limits import MIB
 
 __all__ = ["Clock", "StoreSettings", "wall_clock"]
@@ -35,6 +36,8 @@ class StoreSettings:
     """The newest batches, kept in memory for those who follow; their encodings may take as much again, or twice."""
     cached_streams: int = 10_000
     """How many idle streams' heads stay in memory, about 1 KiB each; streams in use always do."""
+    envelopes: Layout = Layout.PLAIN
+    """What segment clients see in an envelope, where clients of other protocols append it: bits ENVELOPE_*."""
     reader_threads: int = READER_THREADS
     """How many catch-up reads may use the disk at once."""
     read_ahead_batches: int = 64

@@ -14,6 +14,9 @@ from penstock.config import Config, default_config
 ROOT = Path(__file__).parents[3]
 
 
+SEGMENT = "[listeners.segment]\n"
+
+
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
@@ -33,7 +36,8 @@ def test_version() -> None:
 def test_check_explains_what_is_shipped() -> None:
     result = run("check", "--config", ROOT / "config" / "gateway.toml")
     assert result.exit_code == 0
-    for words in ("127.0.0.1:8080", "127.0.0.1:7500", "Basin penstock", "kept for 7 days", "any web page"):
+    addresses = ("127.0.0.1:8080", "127.0.0.1:7500", "127.0.0.1:12345", "127.0.0.1:9090")
+    for words in (*addresses, "Basin penstock", "kept for 7 days", "any web page"):
         assert words in result.stdout
     assert "INSECURE" not in result.stdout
 
@@ -48,6 +52,9 @@ def test_check_explains_what_is_shipped() -> None:
         ("[listeners.s2]\nbind = 'localhost:1'", "any web page that is open on this machine", False),
         ("[listeners.s2]\ndefault_basin = 'not-there'", "listeners.s2.default_basin: basin not-there is not in", False),
         ("[listeners.s3p]\nbasin = 'not-there'", "listeners.s3p.basin: basin not-there is not in", False),
+        ("[listeners.segment]\nbind = '0.0.0.0:1'", "clients of Pravega are not asked who they are", True),
+        (SEGMENT + "[listeners.controller]\nbind = '[::]:1'", "listeners.controller: whoever reaches [::]:1", True),
+        ("[listeners.segment]\nbasin = 'not-there'", "listeners.segment.basin: basin not-there is not in", False),
     ],
 )
 def test_check_says_what_to_mind(tmp_path: Path, listeners: str, said: str, insecure: bool) -> None:
@@ -84,7 +91,10 @@ def test_a_bad_configuration_is_one_line_on_stderr(tmp_path: Path, command: str,
     ("flags", "said"),
     [
         (("--s2", "8080"), "--s2: bind: expected HOST:PORT"),
-        (("--s2", "off", "--s3p", "off"), "there is nothing to run"),
+        (("--s2", "off", "--s3p", "off", "--segment", "off", "--controller", "off"), "there is nothing to run"),
+        (("--segment", "off"), "[listeners.controller] needs [listeners.segment]"),
+        (("--segment", "12345"), "--segment: bind: expected HOST:PORT"),
+        (("--controller", "12345"), "--controller: bind: expected HOST:PORT"),
         (("--config", "absent.toml"), "absent.toml: cannot be read"),
     ],
 )
@@ -96,9 +106,12 @@ def test_a_bad_flag_is_one_line_on_stderr(flags: tuple[str, ...], said: str) -> 
 
 
 def test_flags_win_over_the_file() -> None:
-    config = overridden(default_config(), s2="[::1]:0", s3p="off", data="/elsewhere", log_level="debug")
+    listeners = {"s2": "[::1]:0", "s3p": "off", "segment": "[::1]:1", "controller": "off"}
+    config = overridden(default_config(), **listeners, data="/elsewhere", log_level="debug")
     assert config.listeners.s2 is not None and config.listeners.s2.bind == "[::1]:0"
     assert config.listeners.s3p is None
+    assert config.listeners.segment is not None and config.listeners.segment.bind == "[::1]:1"
+    assert config.listeners.controller is None
     assert config.store.directory == "/elsewhere"
     assert config.log.level == "debug"
     assert overridden(default_config()) == default_config()

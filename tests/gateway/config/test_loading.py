@@ -9,6 +9,7 @@ import pytest
 from penstock.config import ConfigError, load_config, parse_config
 
 S2 = "[listeners.s2]\n"
+SEGMENT = "[listeners.segment]\n"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,18 @@ S2 = "[listeners.s2]\n"
             S2 + "[[store.basins]]\nname = 'penstock'\n[[store.basins]]\nname = 'penstock'",
             "at store: basin penstock stands",
         ),
+        (
+            "[listeners.controller]",
+            "at listeners: [listeners.controller] needs [listeners.segment], which is where it sends its clients",
+        ),
+        (SEGMENT + "[listeners.controller]\nadvertise = 'host'", "at listeners.controller: advertise: expected HOST"),
+        (SEGMENT + "[listeners.controller]\nadvertise = 'host:0'", "clients cannot connect to port 0, got 'host:0'"),
+        (SEGMENT + "[listeners.controller]\ntls_key = 'k'", "at listeners.controller: tls_certificate and tls_key go"),
+        (SEGMENT + "[listeners.controller]\nsegments = 'one'", "expected one of 'separate', 'single', 'refuse'"),
+        (SEGMENT + "tls_key = 'k'", "at listeners.segment: tls_certificate and tls_key go together"),
+        (SEGMENT + "basin = 'x'", "at listeners.segment: basin: basin name must be"),
+        (SEGMENT + "[listeners.segment.loss]\nheaders = 'keep'", "expected one of 'refuse', 'envelope', 'drop'"),
+        (SEGMENT + "[listeners.segment.limits]\nread_hold_seconds = 0", "expected a number >= 1"),
         ("", "there is nothing to run"),
         ("[", "is not TOML: "),
     ],

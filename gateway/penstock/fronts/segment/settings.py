@@ -25,7 +25,7 @@ class SegmentSettings:
     """Most bytes of one SegmentRead, whatever its client suggests (segment fact sheet, 1.1)."""
     read_hold_seconds: float = 20.0
     """How long a read at the tail waits for bytes before it is answered without any (1.5)."""
-    idle_timeout_seconds: float = 900.0
+    idle_timeout_seconds: float = 3600.0
     """A connection that sends nothing for so long, while nothing is under way for it, is closed."""
     send_timeout_seconds: float = 30.0
     """A connection that takes less than 256 KiB of what waits for it in so long is closed."""

@@ -1,0 +1,45 @@
+"""What the structs of the configuration are made of: keys with their explanations, and the checks they share."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Meta
+
+from penstock.config.address import Address
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.s2.names import validate_basin_name
+
+__all__ = ["DEFAULT_BASIN", "Table", "check_address", "check_basin", "check_tls", "key"]
+
+DEFAULT_BASIN = "penstock"
+
+
+def key(description: str, *, least: float | None = None, most: float | None = None, example: object = None) -> Meta:
+    """What a key means, the bounds of its value, and an example where it has no default."""
+    return Meta(description=description, ge=least, le=most, examples=None if example is None else [example])
+
+
+def check_address(name: str, text: str) -> None:
+    """Raises ValueError, with the key's name, for what is not HOST:PORT."""
+    try:
+        Address.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def check_basin(name: str, basin: str) -> None:
+    """Raises ValueError, with the key's name, for what cannot name a basin."""
+    try:
+        validate_basin_name(basin, FailureCode.INVALID)
+    except OperationFailed as error:
+        raise ValueError(f"{name}: {error.failure.message}") from error
+
+
+def check_tls(certificate: str | None, key_file: str | None) -> None:
+    """Raises ValueError where one is given without the other."""
+    if (certificate is None) != (key_file is None):
+        raise ValueError("tls_certificate and tls_key go together: give both or neither")
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all tables."""

@@ -1,0 +1,278 @@
+"""What can be configured about each listener; see `penstock.config.schema`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from penstock.config.address import Address
+from penstock.config.fields import DEFAULT_BASIN, Table, check_address, check_basin, check_tls, key
+from penstock_codecs.limits import KIB, MIB, SEGMENT_MAX_LENGTH
+
+__all__ = [
+    "ControllerLimits",
+    "ControllerListener",
+    "Listeners",
+    "S2Limits",
+    "S2Listener",
+    "S3PLimits",
+    "S3PListener",
+    "S3PLoss",
+    "SegmentLimits",
+    "SegmentListener",
+    "SegmentLoss",
+]
+
+_MAX_CONNECTIONS = key("Connections at once; more wait in the system's queue until one ends.", least=1)
+_MANY = 10_000
+_Certificate = Annotated[
+    str | None, key("PEM file with the certificate chain; absent: no TLS.", example="certificate.pem")
+]
+_PrivateKey = Annotated[str | None, key("PEM file with the private key; goes with tls_certificate.", example="key.pem")]
+
+
+class S2Limits(Table, frozen=True, kw_only=True):
+    """What one S2 listener bears. Sizes are those of one connection."""
+
+    max_connections: Annotated[int, _MAX_CONNECTIONS] = _MANY
+    keep_alive_seconds: Annotated[
+        float, key("A connection without a request under way is closed after this.", least=1)
+    ] = 120.0
+    head_timeout_seconds: Annotated[
+        float, key("A request head, or the TLS handshake, must be complete within this.", least=0.1)
+    ] = 30.0
+    slow_reader_seconds: Annotated[
+        float, key("A client that takes nothing for this long, while there is something for it, is cut off.", least=1)
+    ] = 60.0
+    max_head_bytes: Annotated[int, key("Largest request line with all its headers.", least=4 * KIB)] = 64 * KIB
+    max_streams: Annotated[int, key("HTTP/2: requests at once on one connection.", least=1)] = 1000
+    receive_buffer_bytes: Annotated[
+        int, key("HTTP/1.1: with this much unread request body the socket is not read any further.", least=16 * KIB)
+    ] = 256 * KIB
+    send_buffer_bytes: Annotated[
+        int, key("A reader is fed no further while more than this is on its way.", least=16 * KIB)
+    ] = 1 * MIB
+
+
+_Token = Annotated[str, Meta(pattern="^[!-~]+$")]
+"""Visible ASCII without spaces, which is what every client can put into a header."""
+_HostSuffix = Annotated[str, Meta(pattern="^[.].")]
+
+
+class S2Listener(Table, frozen=True, kw_only=True):
+    """S2 over HTTP/1.1 and HTTP/2: S2S sessions, SSE, JSON and protobuf. Leave the table out to switch it off."""
+
+    bind: Annotated[str, key("HOST:PORT; [::1]:8080 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:8080"
+    tls_certificate: _Certificate = None
+    tls_key: _PrivateKey = None
+    default_basin: Annotated[str | None, key("Basin of requests that name none.", example="penstock")] = None
+    basin_host_suffixes: Annotated[
+        tuple[_HostSuffix, ...],
+        key("A host `<basin><suffix>` names its basin, for browsers, whose EventSource cannot send headers."),
+    ] = (".localhost",)
+    cors: Annotated[bool, key("Answer browsers of any origin.")] = True
+    auth_tokens: Annotated[
+        tuple[_Token, ...], key("Bearer tokens, each good for everything; none: no authentication.")
+    ] = ()
+    sse_dialect: Annotated[
+        Literal["s2", "seed"], key('"s2" is what S2 clients speak; "seed": colon ids, empty ping, `done` event.')
+    ] = "s2"
+    compress: Annotated[bool, key("Compress answers for clients that accept it.")] = True
+    limits: S2Limits = S2Limits()
+
+    def __post_init__(self) -> None:
+        check_address("bind", self.bind)
+        if self.default_basin is not None:
+            check_basin("default_basin", self.default_basin)
+        check_tls(self.tls_certificate, self.tls_key)
+
+
+class S3PLimits(Table, frozen=True, kw_only=True):
+    """What one S3P listener bears. A command over these limits is answered ERR_LIMITS."""
+
+    max_connections: Annotated[int, _MAX_CONNECTIONS] = _MANY
+    max_name_bytes: Annotated[int, key("Longest stream name.", least=1, most=512)] = 256
+    max_records_per_append: Annotated[int, key("Most records of one APPEND.", least=1, most=1000)] = 1000
+    max_record_bytes: Annotated[int, key("Largest record.", least=1, most=1 * MIB - 8)] = 1 * MIB - 8
+    max_append_bytes: Annotated[int, key("Most bytes of the records of one APPEND.", least=1, most=1 * MIB)] = 1 * MIB
+    default_count: Annotated[int, key("Most records that a READ without COUNT gives.", least=1)] = 1000
+    max_count: Annotated[int, key("Largest COUNT of a READ.", least=1)] = 1000
+    max_read_bytes: Annotated[
+        int, key("Most bytes of records that one READ gives, whatever its COUNT.", least=1 * MIB)
+    ] = 2 * MIB
+    max_block_ms: Annotated[int, key("Longest BLOCK of a READ, in milliseconds.", least=0)] = 10_000
+    max_option_pairs: Annotated[int, key("Most options of one command.", least=4)] = 64
+    max_option_bytes: Annotated[int, key("Longest command name, option key or option value.", least=41)] = 256
+    idle_timeout_seconds: Annotated[
+        float, key("A client that sends nothing for this long, while a command is awaited, is cut off.", least=1)
+    ] = 300.0
+    send_timeout_seconds: Annotated[
+        float, key("A client that takes none of its replies for this long is cut off.", least=1)
+    ] = 30.0
+
+    def __post_init__(self) -> None:
+        if self.default_count > self.max_count:
+            raise ValueError(f"default_count: {self.default_count} is more than max_count, {self.max_count}")
+
+
+_Loss = Literal["refuse", "envelope", "drop"]
+
+
+class S3PLoss(Table, frozen=True, kw_only=True):
+    """What is done with records that S3P cannot carry: "refuse" fails the READ with an error that names the record,
+    "envelope" carries the whole record inside the body (docs/loss.md), "drop" leaves out what cannot be carried."""
+
+    headers: Annotated[_Loss, key("Records with headers.")] = "refuse"
+    empty_body: Annotated[_Loss, key("Records with an empty body.")] = "refuse"
+    command_records: Annotated[_Loss, key("Records that command the stream: fence, trim.")] = "drop"
+
+
+class S3PListener(Table, frozen=True, kw_only=True):
+    """S3P 0.2.0 over TCP. Leave the table out to switch it off."""
+
+    bind: Annotated[str, key("HOST:PORT; [::1]:7500 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:7500"
+    names: Annotated[
+        Literal["fixed", "path"],
+        key('"fixed": the whole name is a stream of `basin`; "path": names are basin/stream (docs/names.md).'),
+    ] = "fixed"
+    basin: Annotated[str, key('Basin that holds the streams where names is "fixed".')] = DEFAULT_BASIN
+    loss: S3PLoss = S3PLoss()
+    limits: S3PLimits = S3PLimits()
+
+    def __post_init__(self) -> None:
+        check_address("bind", self.bind)
+        check_basin("basin", self.basin)
+
+
+class SegmentLimits(Table, frozen=True, kw_only=True):
+    """What one segment listener bears. The defaults suit Pravega's own clients, Java and Python."""
+
+    max_connections: Annotated[int, _MAX_CONNECTIONS] = _MANY
+    max_message_bytes: Annotated[
+        int,
+        key(
+            "Largest message of a client, without its header. The Python client sends events of up to 8 MiB in one.",
+            least=64 * KIB,
+            most=SEGMENT_MAX_LENGTH,
+        ),
+    ] = SEGMENT_MAX_LENGTH
+    max_writers: Annotated[int, key("Most writers that are set up on one connection.", least=1)] = 10_000
+    max_read_bytes: Annotated[
+        int, key("Most bytes that one read gives, whatever the client suggests.", least=4 * KIB, most=8 * MIB)
+    ] = 2 * MIB
+    read_hold_seconds: Annotated[
+        float,
+        key(
+            "A read at the end of a segment waits this long for more before it is answered without any. "
+            "Clients give up after 30.",
+            least=1,
+            most=120,
+        ),
+    ] = 20.0
+    idle_timeout_seconds: Annotated[
+        float,
+        key(
+            "A client that sends nothing for this long, while nothing is under way for it, is cut off. Clients keep "
+            "connections for later.",
+            least=1,
+        ),
+    ] = 3600.0
+    send_timeout_seconds: Annotated[
+        float, key("A client that takes none of its replies for this long is cut off.", least=1)
+    ] = 30.0
+
+
+class SegmentLoss(Table, frozen=True, kw_only=True):
+    """What is done with records that are no events: "refuse" fails the read that comes to one, "envelope" makes an
+    event of the whole record (docs/loss.md), "drop" leaves out what cannot be carried. A record's bytes are fixed when
+    it is appended, since byte offsets never change: "envelope" is for what is appended from then on, and what was
+    enveloped before stays so."""
+
+    headers: Annotated[_Loss, key("Records with headers.")] = "refuse"
+    empty_body: Annotated[
+        _Loss, key("Records with an empty body; an event without any bytes stops Pravega's Python client for ever.")
+    ] = "drop"
+    command_records: Annotated[_Loss, key("Records that command the stream: fence, trim.")] = "drop"
+
+
+class SegmentListener(Table, frozen=True, kw_only=True):
+    """Pravega's segment store protocol over TCP: wire versions 5 to 16, and the draft. Clients of Pravega find it
+    through the controller. Leave the table out to switch it off."""
+
+    bind: Annotated[str, key("HOST:PORT; [::1]:12345 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:12345"
+    tls_certificate: _Certificate = None
+    tls_key: _PrivateKey = None
+    basin: Annotated[str, key("Basin that holds the streams of scopes whose names are no basins' (docs/names.md).")] = (
+        DEFAULT_BASIN
+    )
+    loss: SegmentLoss = SegmentLoss()
+    limits: SegmentLimits = SegmentLimits()
+
+    def __post_init__(self) -> None:
+        check_address("bind", self.bind)
+        check_basin("basin", self.basin)
+        check_tls(self.tls_certificate, self.tls_key)
+
+
+class ControllerLimits(Table, frozen=True, kw_only=True):
+    """What one controller bears."""
+
+    max_connections: Annotated[int, _MAX_CONNECTIONS] = _MANY
+    keep_alive_seconds: Annotated[
+        float, key("A connection without a call under way is closed after this.", least=1)
+    ] = 3600.0
+    head_timeout_seconds: Annotated[
+        float, key("The head of a call, or the TLS handshake, must be complete within this.", least=0.1)
+    ] = 30.0
+    slow_reader_seconds: Annotated[
+        float, key("A client that takes nothing for this long, while there is something for it, is cut off.", least=1)
+    ] = 60.0
+    max_streams: Annotated[int, key("Calls at once on one connection.", least=1)] = 1000
+
+
+class ControllerListener(Table, frozen=True, kw_only=True):
+    """Pravega's controller, gRPC over HTTP/2: scopes, streams, and where their segments are, which is always the
+    segment listener. Leave the table out to switch it off."""
+
+    bind: Annotated[str, key("HOST:PORT; [::1]:9090 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:9090"
+    tls_certificate: _Certificate = None
+    tls_key: _PrivateKey = None
+    advertise: Annotated[
+        str | None,
+        key(
+            "HOST:PORT of the segment listener as clients reach it; absent: the host by which they reached the "
+            "controller, and the port that the segment listener is bound to.",
+            example="gateway.example:12345",
+        ),
+    ] = None
+    segments: Annotated[
+        Literal["separate", "single", "refuse"],
+        key(
+            'What becomes of a stream that is to have several segments. "separate": each is a stream of its own, and '
+            'order holds within it only; "single": it has one all the same, one order for all protocols; "refuse": it '
+            "is not created."
+        ),
+    ] = "separate"
+    limits: ControllerLimits = ControllerLimits()
+
+    def __post_init__(self) -> None:
+        check_address("bind", self.bind)
+        check_tls(self.tls_certificate, self.tls_key)
+        if self.advertise is not None:
+            check_address("advertise", self.advertise)
+            if Address.parse(self.advertise).port == 0:
+                raise ValueError(f"advertise: clients cannot connect to port 0, got {self.advertise!r}")
+
+
+class Listeners(Table, frozen=True, kw_only=True):
+    """Where clients connect; a protocol without a table is off."""
+
+    s2: S2Listener | None = None
+    s3p: S3PListener | None = None
+    segment: SegmentListener | None = None
+    controller: ControllerListener | None = None
+
+    def __post_init__(self) -> None:
+        if self.controller is not None and self.segment is None:
+            raise ValueError("[listeners.controller] needs [listeners.segment], which is where it sends its clients")

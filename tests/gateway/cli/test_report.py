@@ -1,0 +1,45 @@
+"""What `penstock check` says about Pravega's listeners."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.cli.report import report
+from penstock.config import parse_config
+
+SEGMENT = "[listeners.segment]\n"
+CONTROLLER = SEGMENT + "[listeners.controller]\n"
+FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SEGMENT, "Segments (Pravega's protocol, wire versions 5 to 16, and the draft) by TCP on 127.0.0.1:12345"),
+        (SEGMENT, "Pravega's controller: off"),
+        (SEGMENT, "of a scope whose name is no basin's are in basin penstock, as scope/stream"),
+        (SEGMENT, "records with headers: refused: the read fails"),
+        (SEGMENT, "records with an empty body: left out"),
+        (SEGMENT, "command records (fence, trim): left out"),
+        (SEGMENT + "[listeners.segment.loss]\nheaders = 'drop'", "records with headers: the headers are dropped"),
+        (SEGMENT + "[listeners.segment.loss]\nempty_body = 'envelope'", "records with an empty body: carried whole"),
+        (SEGMENT + FILES, "by TLS on 127.0.0.1:12345"),
+        ("[listeners.s3p]", "Segments: off"),
+        (CONTROLLER, "Pravega's controller (gRPC by HTTP/2) on 127.0.0.1:9090"),
+        (CONTROLLER + FILES, "Pravega's controller (gRPC by HTTPS/2) on 127.0.0.1:9090"),
+        (CONTROLLER + FILES, "one has TLS and the other has not"),
+        (CONTROLLER, "sends its clients to the segment listener, on the host by which they reached the controller"),
+        (CONTROLLER + "advertise = 'gateway.example:1'", "sends its clients to gateway.example:1"),
+        (CONTROLLER, "several segments: each segment is a stream of its own"),
+        (CONTROLLER + "segments = 'single'", "several segments: it gets one segment all the same"),
+        (CONTROLLER + "segments = 'refuse'", "several segments: it is not created"),
+    ],
+)
+def test_what_is_said(text: str, said: str) -> None:
+    assert said in " ".join(report(parse_config(text), "a file").split())
+
+
+def test_what_is_off_is_not_explained() -> None:
+    told = report(parse_config("[listeners.s3p]"), "a file")
+    assert "What segments cannot carry" not in told
+    assert "scope" not in told
