@@ -1,0 +1,184 @@
+"""Requests about whole segments: what is done for each, and its reply (segment fact sheet, 1.3).
+
+Whether something may be done is the back's to say: delegation tokens are not looked at. A segment that is not there is
+answered by NoSuchSegment, also to GetStreamSegmentInfo: the real clients never look at its `exists`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import uuid4
+
+from penstock.backs.base import Back
+from penstock.routing.segments import SegmentNames
+from penstock_codecs import byte_operations
+from penstock_codecs.byte_operations import (
+    GetAttribute,
+    GetSegmentInfo,
+    Merge,
+    Seal,
+    Truncate,
+    UpdateAttribute,
+    UpdateType,
+)
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream, FromByteOffset, Locate
+from penstock_codecs.segment import AttributeUpdate, MergedSegment, Message, released
+from penstock_codecs.streams import INFINITE, BasinConfig, Retention, StreamConfig
+
+__all__ = ["ADMINISTRATION", "Desk", "Handler"]
+
+KEPT: Final = StreamConfig(retention=INFINITE)
+"""What segments are made with: in Pravega nothing goes unless it is truncated."""
+TRANSIENT_SECONDS: Final = 24 * 3600
+"""A transient segment that nobody has merged after this is lost property."""
+_TRANSIENT: Final = StreamConfig(retention=Retention(TRANSIENT_SECONDS), delete_on_empty_seconds=TRANSIENT_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where requests are carried out."""
+
+    back: Back
+    names: SegmentNames
+
+    async def create(self, stream: StreamRef, config: StreamConfig) -> None:
+        """Create a stream, and its basin where there is none: clients without a controller cannot."""
+        try:
+            await self.back.perform(CreateStream(stream, config))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
+                raise
+            await self._create_basin(stream.basin)
+            await self.back.perform(CreateStream(stream, config))
+
+    async def _create_basin(self, basin: str) -> None:
+        try:
+            await self.back.perform(CreateBasin(basin, BasinConfig(default_stream_config=KEPT)))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:  # somebody was faster
+                raise
+
+
+Handler = Callable[[Desk, Any], Awaitable[Message]]
+"""Carries out one kind of request. Raises OperationFailed."""
+
+
+async def _info(desk: Desk, request: released.GetStreamSegmentInfo) -> Message:
+    info = await desk.back.perform(GetSegmentInfo(desk.names.to_stream(request.segment)))
+    return released.StreamSegmentInfo(
+        request.request_id,
+        request.segment,
+        exists=True,
+        is_sealed=info.sealed,
+        is_deleted=False,
+        last_modified=info.last_modified,
+        write_offset=info.length,
+        start_offset=info.start_offset,
+    )
+
+
+async def _create(desk: Desk, request: released.CreateSegment) -> Message:
+    """The scale policy is kept nowhere: there is nobody here to scale."""
+    await desk.create(desk.names.to_stream(request.segment), KEPT)
+    return released.SegmentCreated(request.request_id, request.segment)
+
+
+async def _create_transient(desk: Desk, request: released.CreateTransientSegment) -> Message:
+    name = f"{request.parent_segment}#transient.{uuid4().hex}"
+    await desk.create(desk.names.to_stream(name), _TRANSIENT)
+    return released.SegmentCreated(request.request_id, name)
+
+
+async def _seal(desk: Desk, request: released.SealSegment) -> Message:
+    await desk.back.perform(Seal(desk.names.to_stream(request.segment)))
+    return released.SegmentSealed(request.request_id, request.segment)
+
+
+async def _delete(desk: Desk, request: released.DeleteSegment) -> Message:
+    await desk.back.perform(DeleteStream(desk.names.to_stream(request.segment)))
+    return released.SegmentDeleted(request.request_id, request.segment)
+
+
+async def _truncate(desk: Desk, request: released.TruncateSegment) -> Message:
+    await desk.back.perform(Truncate(desk.names.to_stream(request.segment), request.truncation_offset))
+    return released.SegmentTruncated(request.request_id, request.segment)
+
+
+async def _update_policy(desk: Desk, request: released.UpdateSegmentPolicy) -> Message:
+    """See `_create`: it has no effect, but the segment must be there."""
+    await desk.back.perform(GetSegmentInfo(desk.names.to_stream(request.segment)))
+    return released.SegmentPolicyUpdated(request.request_id, request.segment)
+
+
+async def _attribute(desk: Desk, request: released.GetSegmentAttribute) -> Message:
+    stream = desk.names.to_stream(request.segment)
+    value = await desk.back.perform(GetAttribute(stream, request.attribute_id.bytes))
+    return released.SegmentAttribute(request.request_id, value)
+
+
+async def _update_attribute(desk: Desk, request: released.UpdateSegmentAttribute) -> Message:
+    stream, attribute = desk.names.to_stream(request.segment), request.attribute_id.bytes
+    update = UpdateAttribute(stream, attribute, request.new_value, request.expected_value)
+    return released.SegmentAttributeUpdated(request.request_id, await desk.back.perform(update))
+
+
+async def _locate(desk: Desk, request: released.LocateOffset) -> Message:
+    stream = desk.names.to_stream(request.segment)
+    found = await desk.back.perform(Locate(stream, FromByteOffset(request.target_offset)))
+    if found.offset is None:
+        raise fail(FailureCode.NOT_IMPLEMENTED, "LocateOffset")
+    return released.OffsetLocated(request.request_id, request.segment, found.offset)
+
+
+async def _merge(desk: Desk, request: released.MergeSegments) -> Message:
+    merge = Merge(
+        desk.names.to_stream(request.target),
+        (desk.names.to_stream(request.source),),
+        tuple(map(_update_of, request.attribute_updates)),
+    )
+    (offset,) = (await desk.back.perform(merge)).offsets
+    return released.SegmentsMerged(request.request_id, request.target, request.source, offset)
+
+
+def _update_of(update: AttributeUpdate) -> byte_operations.AttributeUpdate:
+    try:
+        kind = UpdateType(update.update_type)
+    except ValueError:
+        raise fail(FailureCode.INVALID, f"{update.update_type} is no type of attribute update") from None
+    return byte_operations.AttributeUpdate(update.attribute.bytes, kind, update.new_value, update.old_value)
+
+
+async def _merge_batch(desk: Desk, request: released.MergeSegmentsBatch) -> Message:
+    if not request.sources:
+        raise fail(FailureCode.INVALID, "a batch of no segments")
+    sources = tuple(map(desk.names.to_stream, request.sources))
+    offsets = (await desk.back.perform(Merge(desk.names.to_stream(request.target), sources))).offsets
+    merged = tuple(map(MergedSegment, request.sources, offsets))
+    return released.SegmentsBatchMerged(request.request_id, request.target, merged)
+
+
+async def _unsupported(_: Desk, request: Message) -> Message:
+    """They belong on the administrator's port of a real server."""
+    raise fail(FailureCode.NOT_IMPLEMENTED, type(request).__name__)
+
+
+ADMINISTRATION: Final[Mapping[type[Message], Handler]] = {
+    released.GetStreamSegmentInfo: _info,
+    released.CreateSegment: _create,
+    released.CreateTransientSegment: _create_transient,
+    released.SealSegment: _seal,
+    released.DeleteSegment: _delete,
+    released.TruncateSegment: _truncate,
+    released.UpdateSegmentPolicy: _update_policy,
+    released.GetSegmentAttribute: _attribute,
+    released.UpdateSegmentAttribute: _update_attribute,
+    released.LocateOffset: _locate,
+    released.MergeSegments: _merge,
+    released.MergeSegmentsBatch: _merge_batch,
+    released.FlushToStorage: _unsupported,
+    released.ListStorageChunks: _unsupported,
+}

@@ -1,0 +1,169 @@
+"""One client: its requests one after the other, its replies as they come.
+
+Reads wait beside the others, each in a task of its own; appends are handed over and acknowledged later; everything else
+is answered before the next request is taken, so that what a client sends without waiting is done in that order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import structlog
+import trio
+
+from penstock.backs.base import Back
+from penstock.fronts.draining import Draining
+from penstock.fronts.segment.administration import ADMINISTRATION, Desk
+from penstock.fronts.segment.appends import Appends
+from penstock.fronts.segment.link import Link, Request
+from penstock.fronts.segment.reads import Reads
+from penstock.fronts.segment.replies import NO_REQUEST_ID, Asked
+from penstock.fronts.segment.settings import SegmentSettings
+from penstock.fronts.segment.tables import TABLES
+from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
+from penstock_codecs.features import Feature
+from penstock_codecs.limits import SEGMENT_VERSIONS
+from penstock_codecs.segment import BlockAppended, BlockData, Message, draft, join_events, released
+
+__all__ = ["Connection"]
+
+log = structlog.get_logger()
+
+_HANDLERS: Final = {**ADMINISTRATION, **TABLES}
+_TOLD_BY: Final[Mapping[type[Message], str]] = {
+    released.CreateTransientSegment: "parent_segment",
+    released.MergeSegments: "source",
+    released.MergeSegmentsBatch: "target",
+}
+"""Which field of a request an error names as the segment, where that is not `segment`."""
+
+
+class Connection:
+    """See the module. `run` is called once, after which nothing is left of the connection."""
+
+    def __init__(
+        self,
+        back: Back,
+        link: Link,
+        settings: SegmentSettings,
+        draining: Draining,
+        on_dropped: Callable[[Counter[Feature]], None],
+    ) -> None:
+        self._back = back
+        self._link = link
+        self._settings = settings
+        self._draining = draining
+        self._on_dropped = on_dropped
+        self._desk = Desk(back, settings.names)
+        self._appends: Appends
+        self._reads: Reads
+        self._takers: dict[type[Request], Callable[[Any], Awaitable[None]]] = {
+            released.Hello: self._hello,
+            released.KeepAlive: self._keep_alive,
+            draft.KeepAlive: self._keep_alive,
+            released.SetupAppend: self._set_up,
+            draft.SetupAppend: self._set_up_draft,
+            BlockAppended: self._append,
+            released.ConditionalAppend: self._append_event_if,
+            released.ConditionalBlockEnd: self._append_if,
+            draft.BeginAppendBlock: self._nothing,
+            BlockData: self._append_piece,
+            draft.EndAppendBlock: self._nothing,
+            released.ReadSegment: self._read,
+            draft.ReadSegment: self._read_draft,
+        }
+
+    async def run(self) -> None:
+        """From the first request to the last reply.
+
+        Raises trio.BrokenResourceError where the connection is lost, and TooSlow where the client takes nothing.
+        """
+        async with trio.open_nursery() as nursery:
+            self._appends = Appends(self._back, self._link, nursery, self._settings)
+            self._reads = Reads(self._back, self._link, nursery, self._settings, self._draining, self._on_dropped)
+            nursery.start_soon(self._link.run_writer)
+            if await self._take_requests():
+                self._reads.end()
+                await self._reads.settled()
+            await self._appends.settled()
+            await self._link.flush()
+            nursery.cancel_scope.cancel()
+        await self._link.close()
+
+    async def _take_requests(self) -> bool:
+        """False where the client broke the protocol: then nothing but what is owed for appends is said any more."""
+        try:
+            while (request := await self._link.next_request(self._busy)) is not None:
+                take = self._takers.get(type(request), self._carry_out)
+                await take(request)
+                await self._link.room()
+        except RemoteProtocolError as error:
+            if error.failure.code is not FailureCode.CLIENT_HANGUP:
+                log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
+            return False
+        return True
+
+    def _busy(self) -> bool:
+        return self._reads.any or self._appends.any
+
+    # ---- plumbing ------------------------------------------------------------------------------------------------
+
+    async def _hello(self, _: released.Hello) -> None:
+        self._link.say(released.Hello(*SEGMENT_VERSIONS))
+
+    async def _keep_alive(self, request: released.KeepAlive | draft.KeepAlive) -> None:
+        self._link.say(request)
+
+    async def _nothing(self, _: Message) -> None:
+        """A block begins or ends; its content is stored as it comes."""
+
+    # ---- appends -------------------------------------------------------------------------------------------------
+
+    async def _set_up(self, request: released.SetupAppend) -> None:
+        await self._appends.set_up(request.writer_id, Asked(request.request_id, request.segment))
+
+    async def _set_up_draft(self, request: draft.SetupAppend) -> None:
+        await self._appends.set_up(request.connection_id, Asked(NO_REQUEST_ID, request.segment))
+
+    async def _append(self, request: BlockAppended) -> None:
+        await self._appends.append(request.writer_id, request.data, request.last_event_number, request.request_id)
+
+    async def _append_piece(self, request: BlockData) -> None:
+        """A draft writer's position is its connection offset behind the piece (readings 8 and 9)."""
+        data = request.data
+        await self._appends.append(request.connection_id, data, request.offset + len(data), NO_REQUEST_ID)
+
+    async def _append_event_if(self, request: released.ConditionalAppend) -> None:
+        data = join_events([request.event])
+        await self._appends.append(
+            request.writer_id, data, request.event_number, request.request_id, request.expected_offset
+        )
+
+    async def _append_if(self, request: released.ConditionalBlockEnd) -> None:
+        await self._appends.append(
+            request.writer_id, request.data, request.event_number, request.request_id, request.expected_offset
+        )
+
+    # ---- reads ---------------------------------------------------------------------------------------------------
+
+    async def _read(self, request: released.ReadSegment) -> None:
+        asked = Asked(request.request_id, request.segment, request.offset)
+        await self._reads.start(asked, request.suggested_length)
+
+    async def _read_draft(self, request: draft.ReadSegment) -> None:
+        asked = Asked(NO_REQUEST_ID, request.segment, request.offset)
+        await self._reads.start(asked, request.suggested_length)
+
+    # ---- the rest ------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, request: Any) -> None:
+        segment = getattr(request, _TOLD_BY.get(type(request), "segment"), "")
+        asked = Asked(request.request_id, segment)
+        try:
+            self._link.say(await _HANDLERS[type(request)](self._desk, request))
+        except OperationFailed as error:
+            self._link.refuse(error.failure, asked)
+        except LocalProtocolError as error:  # a reply that is too large
+            self._link.refuse(Failure(FailureCode.LIMIT_EXCEEDED, str(error)), asked)

@@ -1,0 +1,146 @@
+"""The client's end of a segment front: a socket and a codec. Requests come out, replies go in, waits are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+import structlog
+import trio
+
+from penstock.fronts.draining import Draining
+from penstock.fronts.segment.replies import REPLIES, Asked, Replies
+from penstock.fronts.segment.settings import SegmentSettings
+from penstock.fronts.wire import Wire
+from penstock_codecs.codec import NEED_DATA, PAUSED
+from penstock_codecs.failures import Failure
+from penstock_codecs.limits import MIB
+from penstock_codecs.segment import BlockAppended, BlockData, Message, SegmentServer
+
+__all__ = ["Link", "Request"]
+
+log = structlog.get_logger()
+
+READ_SIZE: Final = 1 * MIB
+"""Most that is read at a time; the buffer is shared by all connections."""
+UNSENT: Final = 1 * MIB
+"""While more than this waits for the client, whoever has something for it waits too, and no request is taken."""
+TURN_SECONDS: Final = 0.002
+"""How long requests that are at hand are taken before other connections have their turn."""
+LINGER_SECONDS: Final = 1.0
+"""How long a connection that we end is still read: closing it with input unread would reset it, and could destroy the
+last reply on its way."""
+
+Request = Message | BlockAppended | BlockData
+
+
+class Link:
+    """One connection. One task takes requests; any may `say` replies, which never waits, and then wait for `room`."""
+
+    def __init__(self, stream: trio.abc.Stream, settings: SegmentSettings, draining: Draining) -> None:
+        self._wire = Wire(stream, READ_SIZE)
+        self._codec = SegmentServer(settings.limits)
+        self._settings = settings
+        self._draining = draining
+        self._listening: trio.CancelScope | None = None
+        self._unsent = trio.lowlevel.ParkingLot()  # the writer waits here for something to write,
+        self._sent = trio.lowlevel.ParkingLot()  # and others here until it has written some
+        self._writing = False
+        self._turn_ends = 0.0
+        self.finished = False
+        """The client will send nothing more."""
+        self.ended = False
+        """No more requests are taken."""
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    async def next_request(self, busy: Callable[[], bool]) -> Request | None:
+        """The next request; None at the end.
+
+        The end: the client has finished, `end` was called, the gateway drains, or the client sent nothing for too long
+        while it was not `busy`: nothing was under way for it. Raises RemoteProtocolError, and trio.BrokenResourceError
+        where the connection is lost.
+        """
+        if perf_counter() > self._turn_ends:
+            await trio.lowlevel.checkpoint()
+            self._turn_ends = perf_counter() + TURN_SECONDS
+        while not (self.ended or self._draining.begun):
+            event = self._codec.next_event()
+            if event is PAUSED:
+                break
+            if event is not NEED_DATA:
+                return event
+            if not (await self._listen() or busy()):
+                break
+        return None
+
+    async def _listen(self) -> bool:
+        """Give the codec what the client sends; False where it sent nothing in time, or nobody wants to know."""
+        heard = False
+        with self._draining.interrupts(self._settings.idle_timeout_seconds) as self._listening:
+            data = await self._wire.receive()
+            self._codec.receive(data)
+            self.finished = not data
+            heard = True
+        self._listening = None
+        return heard
+
+    def end(self) -> None:
+        """Take no more requests."""
+        self.ended = True
+        if self._listening is not None:
+            self._listening.cancel()
+
+    # ---- replies -------------------------------------------------------------------------------------------------
+
+    @property
+    def replies(self) -> Replies:
+        """How replies are spelled in the client's dialect; to be asked for once it has said something."""
+        assert self._codec.dialect is not None, "the client has not said anything yet"
+        return REPLIES[self._codec.dialect]
+
+    def say(self, *messages: Message) -> None:
+        """Send replies, as far as that goes without waiting; the writer does the rest.
+
+        Raises LocalProtocolError for what cannot be said, and trio.BrokenResourceError.
+        """
+        for message in messages:
+            self._wire.put(self._codec.send(message))
+        if not self._writing and not self._wire.write_now():
+            self._unsent.unpark()
+
+    def refuse(self, failure: Failure, asked: Asked) -> None:
+        """Say that a request failed; where the dialect has no word for it, take no more requests."""
+        reply = self.replies.refused(failure, asked)
+        if reply is not None:
+            self.say(reply)
+            return
+        log.info("request_refused", segment=asked.segment, code=failure.code.value, reason=failure.message)
+        self.end()
+
+    async def room(self) -> None:
+        """Wait while too much waits for the client."""
+        while self._wire.pending > UNSENT:
+            await self._sent.park()
+
+    async def flush(self) -> None:
+        """Wait until all that was said is written."""
+        while self._wire.pending:
+            await self._sent.park()
+
+    async def run_writer(self) -> None:
+        """Write what `say` could not, until cancelled. Raises TooSlow for a client that takes nothing for too long."""
+        while True:
+            while self._wire.pending:
+                self._writing = True
+                await self._wire.write(self._settings.send_timeout_seconds)
+                self._sent.unpark_all()
+            self._writing = False
+            await self._unsent.park()
+
+    async def close(self) -> None:
+        """End the connection so that all that was written arrives."""
+        if not self.finished:
+            await self._wire.linger(LINGER_SECONDS)
+        await self._wire.close()
