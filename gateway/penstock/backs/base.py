@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended, Capability, Operation, Read
 from penstock_codecs.streams import StreamConfig
@@ -33,8 +34,10 @@ class AppendSession(Protocol):
     gives the acknowledgements of everything before it, then raises, and `send` does nothing from then on.
     """
 
-    async def send(self, append: Append) -> None:
+    async def send(self, append: Append | AppendBytes) -> None:
         """Hand over the next batch. Waits while too many bytes are in flight; returns before it is durable.
+
+        Raises OperationFailed(INVALID), which changes nothing, for bytes with `match_offset`.
 
         The batch takes its place before the first checkpoint: appends to a stream, in sessions or alone, are
         applied in the order in which they were handed over, also where they had to wait. A cancelled `send` whose

@@ -7,7 +7,11 @@ in which they were handed over, waiting or not.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol
+
+import trio
 
 __all__ = ["Admission", "Applicant"]
 
@@ -21,6 +25,18 @@ class Applicant(Protocol):
 
     def start(self) -> bool:
         """There is room. False: it needs none any more; True: it does, until `Admission.leave`."""
+
+
+class _Room:
+    """An applicant that somebody waits for."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.granted = trio.Event()
+
+    def start(self) -> bool:
+        self.granted.set()
+        return True
 
 
 class Admission:
@@ -45,6 +61,20 @@ class Admission:
         """So much is no longer in flight."""
         self.in_flight -= size
         self._start()
+
+    @asynccontextmanager
+    async def room(self, size: int) -> AsyncIterator[None]:
+        """So much is in flight while the block runs, which begins when there is room for it."""
+        room = _Room(size)
+        self.enter(room)
+        try:
+            await room.granted.wait()
+            yield
+        finally:
+            if room.granted.is_set():
+                self.leave(size)
+            else:
+                self.withdraw(room)
 
     def withdraw(self, applicant: Applicant) -> None:
         """One that waits no longer wants to."""

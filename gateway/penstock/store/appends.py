@@ -7,23 +7,26 @@ to wait for room or not, and whichever session they came from.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
 from penstock.store.admission import Admission
+from penstock.store.append_changes import BatchesChange
+from penstock.store.attributes import Attributes, Edits
 from penstock.store.catalog import Catalog
-from penstock.store.changes import head_statement
-from penstock.store.committer import Change, Committer, Outcome, Statement, Ticket
+from penstock.store.committer import Committer, Outcome, Ticket
 from penstock.store.heads import Stream
 from penstock.store.registry import unknown_stream
-from penstock.store.sequencer import Sequenced, sequence, validate
+from penstock.store.sequencer import Sequenced, check_bytes, sequence, sequence_bytes, validate
 from penstock.store.settings import Clock
 from penstock.store.tail_cache import TailCaches
-from penstock.store.u64 import to_sql
-from penstock_codecs.failures import Failure, OperationFailed
+from penstock_codecs.byte_layout import Layout, Run, runs_of
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.limits import KIB
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.streams import StreamConfig
@@ -34,15 +37,10 @@ MAX_UNRECEIVED: Final = 4096
 """How many acknowledgements of one session may wait to be received before `send` waits too."""
 SENDS_PER_PASS: Final = 64
 """After so many appends `send` lets other tasks run: each takes about 40 us, and 4,096 held up everybody for 160 ms."""
+BYTES_PER_SEND: Final = 64 * KIB
+"""What is in flight of an append counts as one append more for each so many bytes."""
 _RECORD_BYTES: Final = 64
 """What a record takes in memory beside its metered bytes, about: it counts towards what is in flight."""
-
-_INSERT_BATCH: Final = """
-INSERT INTO batches
-  (stream, first_seq, last_seq, first_ts, first_id_seq, last_ts, last_id_seq, count, metered,
-   first_offset, end_offset, layout, arrived_at, payload)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
 
 
 class _Chain:
@@ -54,6 +52,13 @@ class _Chain:
         self.broken = False
 
 
+class _Bytes(NamedTuple):
+    """An append of bytes, and the records that they become."""
+
+    append: AppendBytes
+    runs: Sequence[Run]
+
+
 class _Request:
     """One append, from being handed over until it is acknowledged."""
 
@@ -62,17 +67,23 @@ class _Request:
     def __init__(
         self,
         appends: Appends,
-        append: Append,
+        append: Append | AppendBytes,
         stream: Stream | None,
         chain: _Chain,
         on_settled: Callable[[], object] | None = None,
     ) -> None:
         self._appends = appends
-        self._append: Append | None = append  # until it is started: acknowledgements may wait to be received for long
+        # Until it is started: acknowledgements may wait to be received for long.
+        self._append: Append | _Bytes | None
+        if isinstance(append, Append):
+            self._append, records, size = append, len(append.bodies), append.metered
+        else:
+            runs = runs_of(append.data, appends.envelopes)
+            self._append, records, size = _Bytes(append, runs), sum(len(run.bodies) for run in runs), len(append.data)
         self._start: trio.Event | None = None  # made only where it must be waited for
         self._stream = stream
         self._chain = chain
-        self.size = append.metered + _RECORD_BYTES * len(append.bodies)
+        self.size = size + _RECORD_BYTES * records
         self.ticket: Ticket[Appended] = Ticket(on_settled)
 
     def start(self) -> bool:
@@ -107,10 +118,10 @@ class _Request:
         self._chain.broken = True
 
 
-class _AppendChange(Change):
+class _AppendChange(BatchesChange):
     """A sequenced append on its way to the disk."""
 
-    __slots__ = ("_appends", "_request", "_sequenced", "_stream")
+    __slots__ = ("_appends", "_request")
 
     def __init__(
         self,
@@ -118,32 +129,27 @@ class _AppendChange(Change):
         request: _Request,
         stream: Stream,
         sequenced: Sequenced,
-        statements: list[Statement],
+        now: int,
+        edits: Edits | None = None,
     ) -> None:
-        super().__init__(statements, len(sequenced.row.payload))
+        super().__init__(appends.tail_caches, stream, sequenced, now, edits)
         self._appends = appends
         self._request = request
-        self._stream = stream
-        self._sequenced = sequenced
-
-    def commit(self) -> None:
-        self._stream.durable = self._sequenced.head
-        self._appends.tail_caches.push(self._stream.recent, self._sequenced.batch)
 
     def publish(self) -> None:
-        stream, (batch, row, span, head) = self._stream, self._sequenced
-        tail = batch.tail = stream.durable.tail
+        parts, head = self.sequenced
         assert head.last_id is not None
-        start = StreamPosition(row.first_seq, row.first_id.ms)
+        start = StreamPosition(parts[0].row.first_seq, parts[0].row.first_id.ms)
         end = StreamPosition(head.next_seq, head.last_id.ms)
-        self._request.ticket.resolve(Appended(start, end, tail, head.last_id, span.end_offset))
-        stream.followers.unpark_all()
+        tail = self.stream.durable.tail
+        self._request.ticket.resolve(Appended(start, end, tail, head.last_id, head.next_offset))
+        super().publish()
         self._appends.admission.leave(self._request.size)
-        if len(self.statements) > 1:  # a fence or a trim
+        if self.commands:
             self._appends.on_trim()
 
     def undo(self) -> None:
-        self._stream.head = self._stream.durable
+        super().undo()
         self._request.break_chain()  # before the room of any other is given to those that wait behind this one
 
     def reject(self, failure: Failure) -> None:
@@ -159,18 +165,22 @@ class Appends:
         catalog: Catalog,
         committer: Committer,
         tail_caches: TailCaches,
+        attributes: Attributes,
         clock: Clock,
         inflight_bytes: int,
+        envelopes: Layout,
         on_trim: Callable[[], None],
     ) -> None:
         self.committer = committer
         self.tail_caches = tail_caches
         self.admission = Admission(inflight_bytes)
+        self.envelopes = envelopes
         self.on_trim = on_trim
         self._catalog = catalog
+        self._attributes = attributes
         self._clock = clock
 
-    async def append(self, append: Append) -> Appended:
+    async def append(self, append: Append | AppendBytes) -> Appended:
         """Carry out one append; it is sequenced before the first checkpoint unless it must wait for room.
 
         Cancelled while it waits for room it is withdrawn; later it may become durable all the same.
@@ -190,42 +200,38 @@ class Appends:
         self.admission.withdraw(request)
         return True
 
-    def sequence(self, request: _Request, append: Append, stream: Stream | None) -> None:
+    def sequence(self, request: _Request, append: Append | _Bytes, stream: Stream | None) -> None:
         """Decide an append. Raises OperationFailed."""
+        if stream is not None and not stream.alive:
+            raise unknown_stream(stream.ref)
+        if isinstance(append, Append):
+            change = self._records(request, append, stream)
+        else:
+            change = self._bytes(request, append, stream)
+        self.committer.add(change)
+
+    def _records(self, request: _Request, append: Append, stream: Stream | None) -> _AppendChange:
         commands = validate(append)
         if stream is None:
             stream, _ = self._catalog.find_or_create(
                 append.stream, append.create_if_missing, "create_stream_on_append", append.create_config
             )
-        elif not stream.alive:
-            raise unknown_stream(stream.ref)
         now = self._clock()
-        before = stream.head
-        sequenced = sequence(append, commands, before, stream.config, now)
-        _, row, span, head = sequenced
-        first, last = row.first_id, head.last_id
-        assert last is not None
-        values = (
-            stream.id,
-            to_sql(row.first_seq),
-            to_sql(row.last_seq),
-            to_sql(first.ms),
-            to_sql(first.seq),
-            to_sql(last.ms),
-            to_sql(last.seq),
-            row.records,
-            row.metered,
-            span.first_offset,
-            span.end_offset,
-            span.layout,
-            now,
-            row.payload,
-        )
-        statements: list[Statement] = [(_INSERT_BATCH, values)]
-        if head.fencing_token != before.fencing_token or head.trim_point != before.trim_point:
-            statements.append(head_statement(stream, head, now))
-        stream.head = head
-        self.committer.add(_AppendChange(self, request, stream, sequenced, statements))
+        sequenced = sequence(append, commands, stream.head, stream.config, now, self.envelopes)
+        return _AppendChange(self, request, stream, sequenced, now)
+
+    def _bytes(self, request: _Request, work: _Bytes, stream: Stream | None) -> _AppendChange:
+        append, runs = work
+        if not runs:
+            raise fail(FailureCode.INVALID, "an append of bytes has at least one")
+        stream = stream or self._catalog.find(append.stream)
+        writer = append.writer
+        position = NO_ATTRIBUTE if writer is None else self._attributes.value(stream, writer.writer)
+        check_bytes(append, stream.head, position)
+        now = self._clock()
+        sequenced = sequence_bytes(runs, stream.head, now)
+        edits = None if writer is None else self._attributes.decide(stream, {writer.writer: writer.position})
+        return _AppendChange(self, request, stream, sequenced, now, edits)
 
     @asynccontextmanager
     async def session(
@@ -262,8 +268,10 @@ class StoreAppendSession:
         self._failure: Failure | None = None
         self._closed = False
 
-    async def send(self, append: Append) -> None:
+    async def send(self, append: Append | AppendBytes) -> None:
         """Hand over the next batch; see `AppendSession.send`."""
+        if isinstance(append, AppendBytes) and append.match_offset is not None:
+            raise fail(FailureCode.INVALID, "an append at an offset is not for a session, which could not tell of it")
         while len(self._requests) >= MAX_UNRECEIVED and not self._chain.broken:
             await self._received.park()
         if self._chain.broken:
@@ -274,10 +282,11 @@ class StoreAppendSession:
         self._appends.admission.enter(request)
         if request.started:
             # Nearly always; a pass through the scheduler for each would cost more than the append itself.
-            self._sends += 1
-            if self._sends % SENDS_PER_PASS:
+            self._sends += 1 + request.size // BYTES_PER_SEND
+            if self._sends < SENDS_PER_PASS:
                 await trio.lowlevel.checkpoint_if_cancelled()
             else:
+                self._sends = 0
                 await trio.lowlevel.checkpoint()
             return
         try:

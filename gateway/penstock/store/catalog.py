@@ -12,11 +12,12 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.store.changes import HeadChange
+from penstock.store.changes import HeadChange, head_statement
 from penstock.store.committer import Committer, Statement, Ticket
 from penstock.store.heads import Basin, Creation, Stream
 from penstock.store.registry import Registry, unknown_basin, unknown_stream
 from penstock.store.settings import Clock
+from penstock_codecs.byte_operations import Seal
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -175,15 +176,47 @@ class Catalog:
 
     def delete(self, stream: Stream) -> HeadChange[None]:
         """Decide that a stream that exists is deleted."""
+        change = self.deletion(stream)
+        self._committer.add(change)
+        return change
+
+    def deletion(self, stream: Stream) -> HeadChange[None]:
+        """The same, still to be handed to the committer, as part of another change."""
         stream.head = stream.head._replace(alive=False)
         deleted = ("UPDATE streams SET deleted_at = ? WHERE id = ?", (self._clock(), stream.id))
-        return self._add(stream, [deleted], None, partial(self._deleted, stream))
+        return HeadChange(self._registry, stream, [deleted], None, partial(self._deleted, stream))
+
+    async def seal(self, operation: Seal) -> int:
+        """See `Seal`. Those who follow learn that there will be no more."""
+        stream = self._registry.stream(operation.stream)
+        if stream is None:
+            raise await self._refused(unknown_stream(operation.stream))
+        self.decide_seal(stream)
+        return await self._settle(stream.head.next_offset)
+
+    def decide_seal(self, stream: Stream) -> None:
+        """Decide that nothing is appended any more to a stream that exists."""
+        if stream.head.sealed:
+            return
+        now = self._clock()
+        stream.head = stream.head._replace(sealed=True, last_modified=now)
+        self._add(stream, [head_statement(stream, stream.head, now)], None, partial(self._sealed, stream))
+
+    def _sealed(self, stream: Stream) -> None:
+        stream.followers.unpark_all()
 
     def _deleted(self, entity: Basin | Stream) -> None:
         """Those who follow learn that there will be no more."""
         for stream in [entity] if isinstance(entity, Stream) else self._registry.cached_streams(entity):
             stream.followers.unpark_all()
         self._on_delete()
+
+    def find(self, ref: StreamRef) -> Stream:
+        """The stream, as far as decisions go. Raises OperationFailed at once: STREAM_NOT_FOUND."""
+        stream = self._registry.stream(ref)
+        if stream is None:
+            raise unknown_stream(ref)
+        return stream
 
     def find_or_create(
         self, ref: StreamRef, may_create: bool, flag: str, config: StreamConfig | None

@@ -1,4 +1,4 @@
-"""A new head on its way to the disk."""
+"""Changes that others are made of: a new head on its way to the disk, and several changes as one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.store.registry import Registry
 from penstock.store.u64 import to_sql
 from penstock_codecs.failures import Failure
 
-__all__ = ["HeadChange", "head_statement"]
+__all__ = ["HeadChange", "Together", "head_statement"]
 
 T = TypeVar("T")
 
@@ -72,3 +72,30 @@ class HeadChange(Change, Generic[T]):
 
     def reject(self, failure: Failure) -> None:
         self.ticket.fail(failure)
+
+
+class Together(Change):
+    """Changes of which all become durable, or none: a group may end between two changes, not within one."""
+
+    __slots__ = ("_changes",)
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        statements = [statement for change in changes for statement in change.statements]
+        super().__init__(statements, sum(change.size for change in changes))
+        self._changes = changes
+
+    def commit(self) -> None:
+        for change in self._changes:
+            change.commit()
+
+    def publish(self) -> None:
+        for change in self._changes:
+            change.publish()
+
+    def undo(self) -> None:
+        for change in reversed(self._changes):
+            change.undo()
+
+    def reject(self, failure: Failure) -> None:
+        for change in self._changes:
+            change.reject(failure)

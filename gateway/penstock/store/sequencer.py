@@ -1,4 +1,6 @@
-"""An append decided: conditions checked, numbers and timestamps given (S2 fact sheet 5.2, S3P 0.2.0 section 12).
+"""An append decided: conditions checked, numbers, timestamps and offsets given.
+
+S2 fact sheet 5.2, S3P 0.2.0 section 12, segment fact sheet 1.4.
 
 A pure function of the stream's head, its configuration and the time of arrival.
 """
@@ -6,32 +8,40 @@ A pure function of the stream's head, its configuration and the time of arrival.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.store.batches import Row, Span
 from penstock.store.heads import StreamHead
-from penstock_codecs.byte_layout import Layout, byte_length
+from penstock_codecs.byte_layout import Layout, Run, byte_length
+from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.envelope import MARK
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import U64_MAX, Columns, RecordBatch, RecordId, Wire, next_record_id
+from penstock_codecs.model import U64_MAX, Columns, RecordBatch, RecordId, Wire, metered_size, next_record_id
 from penstock_codecs.operations import Append
 from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
 from penstock_codecs.s2.validation import Fence, TrimTo, parse_command
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
-__all__ = ["Commands", "Sequenced", "sequence", "validate"]
+__all__ = ["Commands", "Part", "Sequenced", "check_bytes", "sequence", "sequence_bytes", "validate"]
 
 Commands = Sequence[tuple[int, Fence | TrimTo]]
 """Command records of a batch, by index."""
 
 
-class Sequenced(NamedTuple):
-    """A decided append: the batch as readers will see it, what is stored of it, and the head after it."""
+class Part(NamedTuple):
+    """One batch as readers will see it, and what is stored of it."""
 
     batch: RecordBatch
     row: Row
     span: Span
+    last_id: RecordId
+
+
+class Sequenced(NamedTuple):
+    """A decided append: its batches, and the head after it. Only appended bytes may be several."""
+
+    parts: Sequence[Part]
     head: StreamHead
 
 
@@ -64,27 +74,71 @@ def sequence(
     FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH, INVALID or NON_MONOTONIC_TIMESTAMP (timestamps), INVALID (no sequence
     numbers are left).
     """
-    count = len(append.bodies)
     _check_sealed(head)
     _check_conditions(append, head)
     timestamps = _timestamps(append, head, config, arrived_at)
-    first_seq = head.next_seq
-    if first_seq + count > U64_MAX:
+    columns = Columns(_numbers(append.bodies, head), timestamps, append.bodies, append.headers)
+    part, after = _part(columns, append.metered, _layout(columns, envelopes), head, arrived_at)
+    return Sequenced((part,), _apply(commands, after, head.next_seq) if commands else after)
+
+
+def check_bytes(append: AppendBytes, head: StreamHead, position: int) -> None:
+    """Check what an append of bytes depends on; `position` is its writer's last one.
+
+    Raises OperationFailed, in this order: STREAM_SEALED, STALE_WRITER_POSITION, OFFSET_MISMATCH.
+    """
+    _check_sealed(head)
+    if append.writer is not None and append.writer.position <= position:
+        raise fail(
+            FailureCode.STALE_WRITER_POSITION,
+            f"the writer is at {position} already, not before {append.writer.position}",
+            position=position,
+        )
+    if append.match_offset is not None and append.match_offset != head.next_offset:
+        raise fail(
+            FailureCode.OFFSET_MISMATCH, f"the stream's length is {head.next_offset} bytes", offset=head.next_offset
+        )
+
+
+def sequence_bytes(runs: Iterable[Run], head: StreamHead, arrived_at: int) -> Sequenced:
+    """Decide an append of bytes on top of `head`; all its records have one timestamp, that of arrival, in ms.
+
+    Raises OperationFailed: STREAM_SEALED, INVALID (no sequence numbers are left).
+    """
+    _check_sealed(head)
+    timestamp = arrived_at if head.last_id is None else max(arrived_at, head.last_id.ms)
+    parts = []
+    for layout, bodies, headers in runs:
+        columns = Columns(_numbers(bodies, head), [timestamp] * len(bodies), bodies, headers)
+        part, head = _part(columns, metered_size(bodies, headers), layout, head, arrived_at)
+        parts.append(part)
+    return Sequenced(parts, head)
+
+
+def _numbers(bodies: Sequence[bytes], head: StreamHead) -> range:
+    end = head.next_seq + len(bodies)
+    if end > U64_MAX:
         raise fail(FailureCode.INVALID, "the stream has no sequence numbers left")
-    columns = Columns(range(first_seq, first_seq + count), timestamps, append.bodies, append.headers)
-    first_id = next_record_id(head.last_id, timestamps[0])
-    row = Row(first_seq + count - 1, count, append.metered, first_id, encode_records(columns))
-    layout = _layout(columns, envelopes)
+    return range(head.next_seq, end)
+
+
+def _part(columns: Columns, metered: int, layout: Layout, head: StreamHead, arrived_at: int) -> tuple[Part, StreamHead]:
+    """These records behind all others, and the head after them."""
+    count = len(columns.bodies)
+    last_seq = head.next_seq + count - 1
+    first_id = next_record_id(head.last_id, columns.timestamps[0])
+    row = Row(last_seq, count, metered, first_id, encode_records(columns))
     span = Span(head.next_offset, head.next_offset + byte_length(columns, layout), layout)
-    batch = RecordBatch(columns, first_id=first_id, metered=append.metered)
+    batch = RecordBatch(columns, first_id=first_id, metered=metered)
     batch.wire = Wire(S2_RECORDS, row.payload)
+    last_id = _last_id(columns.timestamps, first_id)
     after = head._replace(
-        next_seq=first_seq + count,
-        last_id=_last_id(timestamps, first_id),
+        next_seq=last_seq + 1,
+        last_id=last_id,
         next_offset=span.end_offset,
         last_modified=arrived_at,
     )
-    return Sequenced(batch, row, span, _apply(commands, after, first_seq) if commands else after)
+    return Part(batch, row, span, last_id), after
 
 
 def _layout(columns: Columns, envelopes: Layout) -> Layout:

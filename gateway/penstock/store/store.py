@@ -11,10 +11,12 @@ import trio
 
 from penstock.errors import CannotStart
 from penstock.store.appends import Appends
+from penstock.store.attributes import AttributeOperations, Attributes
 from penstock.store.catalog import Catalog
 from penstock.store.checkpointer import Checkpointer
 from penstock.store.committer import Committer
 from penstock.store.lock import locked
+from penstock.store.merges import Merges
 from penstock.store.reader import Reader
 from penstock.store.reads import Reads
 from penstock.store.registry import Registry
@@ -39,14 +41,30 @@ class Store:
         self.reader = Reader(directory, settings.reader_threads)
         self.registry = Registry(self._look_ups, settings.cached_streams)
         self.committer = Committer(self._writer, settings.group_bytes)
+        tail_caches = TailCaches(settings.tail_cache_bytes)
         self.catalog = Catalog(self.registry, self.committer, clock, self._nudge)
+        attributes = Attributes(self._look_ups)
+        self.attributes = AttributeOperations(self.registry, self.committer, attributes)
         self.appends = Appends(
             self.catalog,
             self.committer,
-            TailCaches(settings.tail_cache_bytes),
+            tail_caches,
+            attributes,
             clock,
             settings.append_inflight_bytes,
+            settings.envelopes,
             self._nudge,
+        )
+        self.merges = Merges(
+            self.catalog,
+            self.committer,
+            self.reader,
+            tail_caches,
+            attributes,
+            self.appends.admission,
+            clock,
+            settings.envelopes,
+            settings.append_inflight_bytes,
         )
         self.reads = Reads(self.catalog, self.committer, self.reader, settings.read_ahead_batches)
         self.trims = Trims(self.registry, self.committer, self.reader, clock, self._nudge)

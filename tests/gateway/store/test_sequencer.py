@@ -1,14 +1,20 @@
 """Conditions, numbers and timestamps of appends (S2 fact sheet 5.2, 5.3; S3P 0.2.0, section 12)."""
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.store import NOW, Fails, appending, fence, trim_record
+from support.store import NOW, STREAM, Fails, appending, fence, trim_record
 
+from penstock.store.batches import Row, Span
 from penstock.store.heads import StreamHead
-from penstock.store.sequencer import Sequenced, sequence, validate
+from penstock.store.sequencer import check_bytes, sequence, sequence_bytes, validate
+from penstock_codecs.byte_layout import Layout, runs_of, to_bytes
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, WriterPosition
+from penstock_codecs.envelope import wrap
 from penstock_codecs.failures import FailureCode
-from penstock_codecs.model import U64_MAX, Header, RecordId, next_record_id
+from penstock_codecs.model import U64_MAX, Header, RecordBatch, RecordId, next_record_id
 from penstock_codecs.operations import Append
 from penstock_codecs.s2.protobuf import decode_records
 from penstock_codecs.streams import DEFAULT_STREAM_CONFIG, StreamConfig, TimestampingMode
@@ -19,8 +25,23 @@ REQUIRE = StreamConfig(timestamping_mode=TimestampingMode.CLIENT_REQUIRE)
 ARRIVAL = StreamConfig(timestamping_mode=TimestampingMode.ARRIVAL)
 
 
-def decide(append: Append, head: StreamHead = NEW, layer: StreamConfig = NEW.config, now: int = NOW) -> Sequenced:
-    return sequence(append, validate(append), head, layer.over(DEFAULT_STREAM_CONFIG), now)
+class Decided(NamedTuple):
+    batch: RecordBatch
+    row: Row
+    span: Span
+    head: StreamHead
+
+
+def decide(
+    append: Append,
+    head: StreamHead = NEW,
+    layer: StreamConfig = NEW.config,
+    now: int = NOW,
+    envelopes: Layout = Layout.PLAIN,
+) -> Decided:
+    (part,), after = sequence(append, validate(append), head, layer.over(DEFAULT_STREAM_CONFIG), now, envelopes)
+    assert part.last_id == after.last_id
+    return Decided(part.batch, part.row, part.span, after)
 
 
 def stamps(append: Append, head: StreamHead = NEW, layer: StreamConfig = NEW.config, now: int = NOW) -> list[int]:
@@ -106,6 +127,12 @@ class TestConditions:
         with Fails(FailureCode.INVALID, "no sequence numbers left"):
             decide(appending(b"a", b"b", b"c"), almost)
 
+    def test_a_sealed_stream_takes_nothing_whatever_else_is_wrong(self) -> None:
+        sealed = head_at(10)._replace(sealed=True, fencing_token="tok")
+        for append in (appending(b"a"), appending(b"a", token="x", match=3)):
+            with Fails(FailureCode.STREAM_SEALED):
+                decide(append, sealed)
+
     def test_an_empty_batch_is_refused(self) -> None:
         with Fails(FailureCode.INVALID, "must not be empty"):
             decide(appending())
@@ -131,6 +158,93 @@ class TestCommands:
         for name, payload in ((b"bogus", b""), (b"trim", bytes(7)), (b"fence", b"x" * 37), (b"fence", b"\xff")):
             with Fails(FailureCode.INVALID):
                 decide(appending(payload, headers={0: (Header(b"", name),)}))
+
+
+class TestOffsets:
+    """What records are in bytes, and where (see `byte_layout`)."""
+
+    def test_each_record_takes_its_event_behind_all_before_it(self) -> None:
+        after = decide(appending(b"ab", b"c")).head
+        assert after.next_offset == 8 + 2 + 8 + 1
+        _, _, span, after = decide(appending(b"d"), after)
+        assert (span, after.next_offset) == (Span(19, 28, Layout.PLAIN), 28)
+        assert after.last_modified == NOW
+
+    def test_what_segment_clients_cannot_see_takes_nothing(self) -> None:
+        span = decide(fence(b"tok"), head_at(1)._replace(next_offset=7)).span
+        assert span == Span(7, 7, Layout.PLAIN)
+        headers = {0: (Header(b"name", b"value"),)}
+        assert decide(appending(b"x", b"", headers=headers)).span == Span(0, 9, Layout.PLAIN)
+
+    @pytest.mark.parametrize(
+        ("body", "headers"),
+        [(b"x", (Header(b"name", b"value"),)), (b"", ()), (wrap((), b""), ())],
+        ids=["headers", "empty", "looks like one"],
+    )
+    def test_envelopes_are_kept_with_the_batches_that_need_them(self, body: bytes, headers: tuple[Header, ...]) -> None:
+        envelopes = Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY
+        append = appending(b"before", body, headers={1: headers} if headers else {})
+        batch, _, span, _ = decide(append, envelopes=envelopes)
+        assert span.layout == envelopes
+        assert span.end_offset == len(to_bytes(batch.columns, envelopes)) == 8 + 6 + 8 + len(wrap(headers, body))
+        assert decide(appending(b"x"), envelopes=envelopes).span == Span(0, 9, Layout.PLAIN)
+
+
+class TestBytes:
+    WRITER = bytes(range(16))
+
+    def appending(self, position: int | None = None, offset: int | None = None) -> AppendBytes:
+        writer = None if position is None else WriterPosition(self.WRITER, position)
+        return AppendBytes(STREAM, b"data", writer, offset)
+
+    def test_a_writer_only_goes_forward_and_may_leave_gaps(self) -> None:
+        check_bytes(self.appending(), NEW, NO_ATTRIBUTE)
+        check_bytes(self.appending(-5), NEW, NO_ATTRIBUTE)
+        check_bytes(self.appending(8), NEW, 5)
+        for stale in (5, 4, NO_ATTRIBUTE):
+            with Fails(FailureCode.STALE_WRITER_POSITION) as fails:
+                check_bytes(self.appending(stale), NEW, 5)
+            assert fails.failure.details == {"position": 5}
+
+    def test_an_offset_is_the_length(self) -> None:
+        head = NEW._replace(next_offset=7)
+        check_bytes(self.appending(offset=7), head, NO_ATTRIBUTE)
+        for wrong in (0, 6, 8):
+            with Fails(FailureCode.OFFSET_MISMATCH) as fails:
+                check_bytes(self.appending(offset=wrong), head, NO_ATTRIBUTE)
+            assert fails.failure.details == {"offset": 7}
+
+    def test_sealed_wins_over_stale_and_stale_over_the_offset(self) -> None:
+        with Fails(FailureCode.STREAM_SEALED):
+            check_bytes(self.appending(1, offset=9), NEW._replace(sealed=True), 5)
+        with Fails(FailureCode.STALE_WRITER_POSITION):
+            check_bytes(self.appending(1, offset=9), NEW, 5)
+
+    def test_several_batches_follow_one_another_in_every_respect(self) -> None:
+        events = [bytes([at % 256]) * 5 for at in range(2500)]
+        data = b"".join(bytes(4) + len(event).to_bytes(4, "big") + event for event in events)
+        head = head_at(NOW + 5, seq=2, next_seq=10)._replace(next_offset=100)
+        parts, after = sequence_bytes(runs_of(data, Layout.PLAIN), head, NOW)
+        assert [part.row.records for part in parts] == [1000, 1000, 500]
+        seq, offset, seen = 10, 100, b""
+        for batch, row, span, last_id in parts:
+            assert (batch.first_seq_num, row.first_seq, span.first_offset) == (seq, seq, offset)
+            ids = [RecordId(NOW + 5, number - 7) for number in range(seq, row.last_seq + 1)]
+            assert list(batch.record_ids()) == ids
+            assert last_id == ids[-1]
+            assert decode_records(row.payload).bodies == batch.columns.bodies
+            seen += to_bytes(batch.columns, span.layout)
+            seq, offset = row.last_seq + 1, span.end_offset
+        assert seen == data
+        assert (after.next_seq, after.next_offset, after.last_id) == (2510, 100 + len(data), parts[-1].last_id)
+
+    def test_they_are_refused_where_numbers_run_out_and_where_it_is_sealed(self) -> None:
+        runs = runs_of(bytes(8) * 3, Layout.PLAIN)
+        assert sequence_bytes(runs, head_at(1, next_seq=U64_MAX - 3), NOW).head.next_seq == U64_MAX
+        with Fails(FailureCode.INVALID, "no sequence numbers left"):
+            sequence_bytes(runs, head_at(1, next_seq=U64_MAX - 2), NOW)
+        with Fails(FailureCode.STREAM_SEALED):
+            sequence_bytes(runs, NEW._replace(sealed=True), NOW)
 
 
 @given(

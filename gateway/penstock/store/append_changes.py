@@ -1,0 +1,87 @@
+"""Sequenced batches on their way to the disk."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.store.attributes import Edits
+from penstock.store.changes import head_statement
+from penstock.store.committer import Change, Statement
+from penstock.store.heads import Stream
+from penstock.store.sequencer import Part, Sequenced
+from penstock.store.tail_cache import TailCaches
+from penstock.store.u64 import to_sql
+
+__all__ = ["BatchesChange"]
+
+_INSERT_BATCH: Final = """
+INSERT INTO batches
+  (stream, first_seq, last_seq, first_ts, first_id_seq, last_ts, last_id_seq, count, metered,
+   first_offset, end_offset, layout, arrived_at, payload)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+class BatchesChange(Change):
+    """What one append or merge adds to a stream, which becomes durable and visible at once.
+
+    The stream's head moves when this is made. `edits`: attributes that change with it. `commands`: whether it has
+    command records that did something.
+    """
+
+    __slots__ = ("_edits", "_tail_caches", "commands", "sequenced", "stream")
+
+    def __init__(
+        self, tail_caches: TailCaches, stream: Stream, sequenced: Sequenced, now: int, edits: Edits | None = None
+    ) -> None:
+        before, head = stream.head, sequenced.head
+        statements = [_insertion(stream, part, now) for part in sequenced.parts]
+        self.commands = head.fencing_token != before.fencing_token or head.trim_point != before.trim_point
+        if self.commands:
+            statements.append(head_statement(stream, head, now))
+        if edits is not None:
+            statements += edits.statements
+        super().__init__(statements, sum(len(part.row.payload) for part in sequenced.parts))
+        self.stream = stream
+        self.sequenced = sequenced
+        self._tail_caches = tail_caches
+        self._edits = edits
+        stream.head = head
+
+    def commit(self) -> None:
+        self.stream.durable = self.sequenced.head
+        for part in self.sequenced.parts:
+            self._tail_caches.push(self.stream.recent, part.batch)
+        if self._edits is not None:
+            self._edits.commit()
+
+    def publish(self) -> None:
+        for part in self.sequenced.parts:
+            part.batch.tail = self.stream.durable.tail
+        self.stream.followers.unpark_all()
+
+    def undo(self) -> None:
+        self.stream.head = self.stream.durable
+        if self._edits is not None:
+            self._edits.undo()
+
+
+def _insertion(stream: Stream, part: Part, now: int) -> Statement:
+    _, row, span, last = part
+    first = row.first_id
+    return _INSERT_BATCH, (
+        stream.id,
+        to_sql(row.first_seq),
+        to_sql(row.last_seq),
+        to_sql(first.ms),
+        to_sql(first.seq),
+        to_sql(last.ms),
+        to_sql(last.seq),
+        row.records,
+        row.metered,
+        span.first_offset,
+        span.end_offset,
+        span.layout,
+        now,
+        row.payload,
+    )

@@ -1,0 +1,167 @@
+"""Attributes of streams, positions of writers among them: numbers by name, durable like records.
+
+Segment fact sheet, 1.3 and 1.4. Like heads they are decided in memory and then written. Unlike heads there may be any
+number of them, one for each writer that a stream ever had. So only those on their way to the disk must be in memory;
+the others are looked up in the file, synchronously, and a bounded number of them is kept.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from penstock.store.committer import Committer, Outcome, Statement
+from penstock.store.heads import Stream
+from penstock.store.registry import Registry, could_not_read, unknown_stream
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute, GetAttribute, UpdateAttribute
+from penstock_codecs.failures import FailureCode, fail
+
+__all__ = ["AttributeOperations", "Attributes", "Edits"]
+
+CAPACITY: Final = 20_000
+"""How many that are durable stay in memory, over all streams; about 250 bytes each."""
+_MOST: Final = (1 << 63) - 1
+
+_SELECT: Final = "SELECT value FROM attributes WHERE stream = ? AND attribute = ?"
+_SET: Final = """
+INSERT INTO attributes (stream, attribute, value) VALUES (?, ?, ?)
+ON CONFLICT (stream, attribute) DO UPDATE SET value = excluded.value
+"""
+_REMOVE: Final = "DELETE FROM attributes WHERE stream = ? AND attribute = ?"
+
+Key = tuple[int, Attribute]
+"""A stream's id, which is never used again, and an attribute of it."""
+
+
+class Attributes:
+    """Their values as decided so far. Look-ups raise OperationFailed(STORAGE) where the file cannot be read."""
+
+    def __init__(self, db: sqlite3.Connection, capacity: int = CAPACITY) -> None:
+        self._db = db
+        self._capacity = capacity
+        self._decided: dict[Key, deque[int]] = {}  # on their way to the disk, oldest first
+        self._durable: OrderedDict[Key, int] = OrderedDict()
+
+    def value(self, stream: Stream, attribute: Attribute) -> int:
+        """The newest value, durable or not; NO_ATTRIBUTE where there is none."""
+        key = (stream.id, attribute)
+        decided = self._decided.get(key)
+        if decided is not None:
+            return decided[-1]
+        found = self._durable.get(key)
+        if found is None:
+            found = self._look_up(key)
+            self._keep(key, found)
+        else:
+            self._durable.move_to_end(key)
+        return found
+
+    def decide(self, stream: Stream, values: Mapping[Attribute, int]) -> Edits:
+        """Set these; NO_ATTRIBUTE removes. Raises OperationFailed(INVALID) for a value beyond 64 bits."""
+        if not all(NO_ATTRIBUTE <= value <= _MOST for value in values.values()):
+            raise fail(FailureCode.INVALID, "an attribute's value, or a writer's position, is a number of 64 bits")
+        edits = [((stream.id, attribute), value) for attribute, value in values.items()]
+        for key, value in edits:
+            self._decided.setdefault(key, deque()).append(value)
+        return Edits(self, edits)
+
+    def committed(self, key: Key) -> None:
+        """The oldest value of those on their way is on disk."""
+        decided = self._decided[key]
+        self._keep(key, decided.popleft())
+        if not decided:
+            del self._decided[key]
+
+    def undone(self, key: Key) -> None:
+        """The newest value of those on their way never was."""
+        decided = self._decided[key]
+        decided.pop()
+        if not decided:
+            del self._decided[key]
+
+    def _look_up(self, key: Key) -> int:
+        try:
+            row = self._db.execute(_SELECT, key).fetchone()
+        except sqlite3.Error as error:
+            raise could_not_read(error) from error
+        return NO_ATTRIBUTE if row is None else int(row[0])
+
+    def _keep(self, key: Key, value: int) -> None:
+        self._durable[key] = value
+        self._durable.move_to_end(key)
+        if len(self._durable) > self._capacity:
+            self._durable.popitem(last=False)
+
+
+class Edits:
+    """Values of one stream's attributes on their way to the disk, as part of a change."""
+
+    __slots__ = ("_attributes", "_edits")
+
+    def __init__(self, attributes: Attributes, edits: Sequence[tuple[Key, int]]) -> None:
+        self._attributes = attributes
+        self._edits = edits
+
+    @property
+    def statements(self) -> list[Statement]:
+        """What makes them durable."""
+        return [(_REMOVE, key) if value == NO_ATTRIBUTE else (_SET, (*key, value)) for key, value in self._edits]
+
+    def commit(self) -> None:
+        """They are on disk. See `Change.commit`."""
+        for key, _ in self._edits:
+            self._attributes.committed(key)
+
+    def undo(self) -> None:
+        """They never were. See `Change.undo`."""
+        for key, _ in self._edits:
+            self._attributes.undone(key)
+
+
+class _Update(Outcome[bool]):
+    """An attribute that was set, on its way to the disk."""
+
+    __slots__ = ("_edits",)
+
+    def __init__(self, edits: Edits) -> None:
+        super().__init__(True, edits.statements)
+        self._edits = edits
+
+    def commit(self) -> None:
+        self._edits.commit()
+
+    def undo(self) -> None:
+        self._edits.undo()
+
+
+class AttributeOperations:
+    """Attributes as their clients see them."""
+
+    def __init__(self, registry: Registry, committer: Committer, attributes: Attributes) -> None:
+        self._registry = registry
+        self._committer = committer
+        self._attributes = attributes
+
+    async def get(self, operation: GetAttribute) -> int:
+        """See `GetAttribute`."""
+        stream = await self._find(operation)
+        return await self._committer.settle(self._attributes.value(stream, operation.attribute))
+
+    async def update(self, operation: UpdateAttribute) -> bool:
+        """See `UpdateAttribute`."""
+        stream = await self._find(operation)
+        if self._attributes.value(stream, operation.attribute) != operation.expected:
+            return await self._committer.settle(False)
+        change = _Update(self._attributes.decide(stream, {operation.attribute: operation.value}))
+        self._committer.add(change)
+        return await change.ticket.wait()
+
+    async def _find(self, operation: GetAttribute | UpdateAttribute) -> Stream:
+        """The stream, at once. STREAM_NOT_FOUND is raised when all that it depends on is durable."""
+        stream = self._registry.stream(operation.stream)
+        if stream is None:
+            await self._committer.settle(unknown_stream(operation.stream).failure)
+            raise AssertionError("unreachable")
+        return stream

@@ -1,0 +1,173 @@
+"""Merges: all bytes of some streams appended to another, and those streams deleted, as one change.
+
+Sources are sealed first, so that what is read of them is all there will ever be. Then nothing can come between but
+their deletion or truncation, and whatever happens to the target: that is checked when the merge is decided, which is
+synchronous, like every decision.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate
+from typing import Final
+
+from penstock.store.admission import Admission
+from penstock.store.append_changes import BatchesChange
+from penstock.store.attributes import Attributes
+from penstock.store.catalog import Catalog
+from penstock.store.changes import Together
+from penstock.store.committer import Committer, Outcome
+from penstock.store.heads import Stream
+from penstock.store.reader import Reader
+from penstock.store.registry import unknown_stream
+from penstock.store.sequencer import sequence_bytes
+from penstock.store.settings import Clock
+from penstock.store.tail_cache import TailCaches
+from penstock_codecs.byte_layout import Layout, Run, runs_of, to_bytes
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute, AttributeUpdate, Merge, Merged, UpdateType
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.s2.protobuf import decode_records
+
+__all__ = ["Merges", "updated"]
+
+_ALL: Final = "SELECT payload, layout FROM batches INDEXED BY batches_by_seq WHERE stream = ? ORDER BY last_seq"
+_RECORD_BYTES: Final = 64
+"""As in appends: what a record takes in memory beside its bytes, about."""
+
+
+class Merges:
+    """Merges streams."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        committer: Committer,
+        reader: Reader,
+        tail_caches: TailCaches,
+        attributes: Attributes,
+        admission: Admission,
+        clock: Clock,
+        envelopes: Layout,
+        max_bytes: int,
+    ) -> None:
+        self._catalog = catalog
+        self._committer = committer
+        self._reader = reader
+        self._tail_caches = tail_caches
+        self._attributes = attributes
+        self._admission = admission
+        self._clock = clock
+        self._envelopes = envelopes
+        self._max_bytes = max_bytes
+
+    async def merge(self, operation: Merge) -> Merged:
+        """See `Merge`. Where it fails after a source was sealed, that source stays sealed."""
+        try:
+            target = self._catalog.find(operation.target)
+            sources = [self._catalog.find(source) for source in operation.sources]
+            self._check(operation, target, sources)
+        except OperationFailed as error:
+            await self._committer.settle(error.failure)
+            raise
+        streams = (target, *sources)
+        for stream in streams:
+            stream.users += 1
+        try:
+            for source in sources:
+                self._catalog.decide_seal(source)
+            size = sum(source.head.next_offset + _RECORD_BYTES * source.head.next_seq for source in sources)
+            async with self._admission.room(size):
+                await self._committer.settle(None)  # then all that is to be read is in the file
+                runs = [await self._read(source) for source in sources]
+                return await self._decide(operation, target, sources, runs)
+        finally:
+            for stream in streams:
+                stream.users -= 1
+
+    def _check(self, operation: Merge, target: Stream, sources: Sequence[Stream]) -> dict[Attribute, int]:
+        """What must hold before anything is done, and still when it is decided; gives the target's new attributes.
+
+        Raises OperationFailed, as `Merge` has it.
+        """
+        for stream in (target, *sources):
+            if not stream.alive:
+                raise unknown_stream(stream.ref)
+        if len({target, *sources}) <= len(sources):
+            raise fail(FailureCode.INVALID, "a stream cannot be merged with itself, nor twice")
+        if target.head.sealed:
+            raise fail(FailureCode.STREAM_SEALED, f"stream {target.ref} is sealed")
+        total = sum(source.head.next_offset for source in sources)
+        if total > self._max_bytes:
+            raise fail(FailureCode.LIMIT_EXCEEDED, f"{total} bytes are to be merged, {self._max_bytes} are allowed")
+        for source in sources:
+            if source.head.trim_point or source.head.truncated_at:
+                raise fail(FailureCode.INVALID, f"stream {source.ref} is truncated: its bytes are not all there")
+        return self._updates(operation, target)
+
+    def _updates(self, operation: Merge, target: Stream) -> dict[Attribute, int]:
+        """The target's attributes afterwards. Raises OperationFailed(TRANSACTION_CONFLICT)."""
+        values: dict[Attribute, int] = {}
+        for update in operation.updates:
+            attribute = update.attribute
+            before = values[attribute] if attribute in values else self._attributes.value(target, attribute)
+            values[attribute] = updated(update, before)
+        return values
+
+    async def _read(self, source: Stream) -> list[Run] | None:
+        """The records that a sealed stream's bytes are when they stand together; None where some have gone."""
+        return await self._reader.run(
+            partial(_runs, stream=source.id, length=source.head.next_offset, envelopes=self._envelopes)
+        )
+
+    async def _decide(
+        self, operation: Merge, target: Stream, sources: Sequence[Stream], runs: Sequence[list[Run] | None]
+    ) -> Merged:
+        """Decide the merge, and wait until it is durable. Raises OperationFailed."""
+        try:
+            values = self._check(operation, target, sources)
+            if None in runs:
+                raise fail(FailureCode.STORAGE, "bytes of a stream that is to be merged are missing from the store")
+            now = self._clock()
+            before = target.head
+            sequenced = sequence_bytes((run for some in runs if some for run in some), before, now)
+            edits = self._attributes.decide(target, values)
+        except OperationFailed as error:
+            return await self._committer.settle(error.failure)
+        lengths = accumulate((source.head.next_offset for source in sources), initial=before.next_offset)
+        outcome = Outcome(Merged(tuple(lengths)[1:]))
+        appended = BatchesChange(self._tail_caches, target, sequenced, now, edits)
+        deleted = [self._catalog.deletion(source) for source in sources]
+        self._committer.add(Together([appended, *deleted, outcome]))
+        return await outcome.ticket.wait()
+
+
+def _runs(db: sqlite3.Connection, stream: int, length: int, envelopes: Layout) -> list[Run] | None:
+    pieces = [to_bytes(decode_records(payload), Layout(layout)) for payload, layout in db.execute(_ALL, (stream,))]
+    data = b"".join(pieces)
+    del pieces
+    return runs_of(data, envelopes) if len(data) == length else None
+
+
+def updated(update: AttributeUpdate, before: int) -> int:
+    """An attribute's value after an update, where NO_ATTRIBUTE says that it is not there.
+
+    Raises OperationFailed(TRANSACTION_CONFLICT) where the update's condition does not hold.
+    """
+    value = update.value
+    holds = {
+        UpdateType.NONE: before == NO_ATTRIBUTE,
+        UpdateType.REPLACE: True,
+        UpdateType.REPLACE_IF_GREATER: value > before,  # NO_ATTRIBUTE is less than all others
+        UpdateType.ACCUMULATE: True,
+        UpdateType.REPLACE_IF_EQUALS: before == update.expected,
+    }
+    if not holds[update.kind]:
+        raise fail(
+            FailureCode.TRANSACTION_CONFLICT,
+            f"attribute {update.attribute.hex()} is {'not there' if before == NO_ATTRIBUTE else before}",
+        )
+    if update.kind is UpdateType.ACCUMULATE and before != NO_ATTRIBUTE:
+        value += before
+    return value
