@@ -36,7 +36,7 @@ from penstock.fronts.http_server import Drain as HttpDrain
 from penstock.fronts.http_server import HttpSettings, serve_http, tls_context, tls_stream
 from penstock.fronts.s2 import S2Front, S2Settings
 from penstock.fronts.s3p import S3PFront, S3PSettings
-from penstock.fronts.segment import SegmentSettings
+from penstock.fronts.segment import SegmentFront, SegmentSettings
 from penstock.policy.loss import Loss, LossPolicy
 from penstock.routing.names import s3p_names
 from penstock.routing.segments import INTERNAL_BASIN, SegmentNames
@@ -142,6 +142,8 @@ def open_listeners(config: Config, back: Back) -> list[Listener]:
         listeners.append(_s2(config.listeners.s2, config.drain, back))
     if config.listeners.s3p is not None:
         listeners.append(_s3p(config.listeners.s3p, back))
+    if config.listeners.segment is not None:
+        listeners.append(_segment(config.listeners.segment, back))
     return listeners
 
 
@@ -234,6 +236,27 @@ def s3p_settings(listener: S3PListener) -> S3PSettings:
         max_read_bytes=limits.max_read_bytes,
         idle_timeout_seconds=limits.idle_timeout_seconds,
         send_timeout_seconds=limits.send_timeout_seconds,
+    )
+
+
+def _segment(listener: SegmentListener, back: Back) -> Listener:
+    front = SegmentFront(back, segment_settings(listener))
+    tls = tls_of("segment", listener)
+
+    async def serve(stream: trio.abc.Stream) -> None:
+        if tls is not None:
+            stream = tls_stream(stream, tls)
+            with trio.fail_after(HANDSHAKE_SECONDS):
+                await stream.do_handshake()
+        await front.serve(stream)
+
+    return Listener(
+        "listeners.segment",
+        "segment",
+        Address.parse(listener.bind),
+        listener.limits.max_connections,
+        serve,
+        front.drain,
     )
 
 

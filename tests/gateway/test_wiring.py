@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
+from penstock.accepting import Listener
 from penstock.config import (
+    Basin,
+    Config,
     ControllerLimits,
     ControllerListener,
     Drain,
+    Listeners,
     S2Limits,
     S2Listener,
     S3PLimits,
@@ -29,12 +37,14 @@ from penstock.fronts.s3p import S3PSettings
 from penstock.fronts.segment import SegmentSettings
 from penstock.policy.loss import Loss, LossPolicy
 from penstock.routing.names import BasinInName
-from penstock.routing.segments import SegmentNames
+from penstock.routing.segments import INTERNAL_BASIN, SegmentNames
 from penstock.store.settings import StoreSettings
 from penstock.wiring import (
     controller_http_settings,
     controller_settings,
     http_settings,
+    open_listeners,
+    open_store,
     s2_settings,
     s3p_settings,
     segment_settings,
@@ -44,6 +54,10 @@ from penstock.wiring import (
 from penstock_codecs import limits
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.features import Feature
+from penstock_codecs.operations import GetBasinConfig, ListBasins
+from penstock_codecs.segment import Dialect, SegmentClient
+from penstock_codecs.segment.released import Hello
+from penstock_codecs.streams import Retention
 
 
 def test_defaults_are_those_of_the_parts() -> None:
@@ -94,17 +108,24 @@ def test_the_http_server_is_told_what_the_file_says() -> None:
     assert (told.receive_buffer, told.send_buffer) == (16_384, 16_385)
 
 
-def test_a_certificate_gives_tls_and_a_bad_one_a_reason(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A certificate for localhost and its key, as the keys of a listener."""
+    certificate, key = (tmp_path_factory.mktemp("tls") / name for name in ("certificate.pem", "key.pem"))
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout"
     try:
         subprocess.run([*command.split(), key, "-out", certificate], check=True, capture_output=True)
     except FileNotFoundError:
         pytest.skip("openssl is not installed")
+    return {"tls_certificate": str(certificate), "tls_key": str(key)}
+
+
+def test_a_certificate_gives_tls_and_a_bad_one_a_reason(files: dict[str, str]) -> None:
+    bad = {"tls_certificate": files["tls_key"], "tls_key": files["tls_key"]}
     for name, listener in (("s2", S2Listener), ("segment", SegmentListener), ("controller", ControllerListener)):
-        assert tls_of(name, listener(tls_certificate=str(certificate), tls_key=str(key))) is not None
+        assert tls_of(name, listener(**files)) is not None
         with pytest.raises(CannotStart, match=f"listeners.{name}: .* not a PEM certificate chain and its key"):
-            tls_of(name, listener(tls_certificate=str(key), tls_key=str(key)))
+            tls_of(name, listener(**bad))
         assert tls_of(name, listener()) is None
 
 
@@ -214,3 +235,41 @@ def test_the_controllers_http_server_is_told_what_the_file_says() -> None:
         ControllerLimits(keep_alive_seconds=1, head_timeout_seconds=2, slow_reader_seconds=3, max_streams=4)
     )
     assert (told.keep_alive, told.head_timeout, told.slow_reader, told.limits.max_streams) == (1, 2, 3, 4)
+
+
+async def test_a_basin_for_what_pravegas_clients_keep(tmp_path: Path) -> None:
+    """It is there, keeps everything, creates nothing unasked, and is not listed."""
+    store = Store(directory=str(tmp_path / "data"), basins=(Basin(name="penstock"),))
+    async with open_store(Config(listeners=Listeners(segment=SegmentListener()), store=store)) as back:
+        config = await back.perform(GetBasinConfig(INTERNAL_BASIN))
+        assert config.default_stream_config.retention == Retention(None)
+        assert not config.create_stream_on_append and not config.create_stream_on_read
+        assert [info.name for info in (await back.perform(ListBasins())).items] == ["penstock"]
+
+
+@pytest.fixture
+async def segment_over_tls(tmp_path: Path, files: dict[str, str]) -> AsyncIterator[Listener]:
+    listeners = Listeners(segment=SegmentListener(**files))
+    config = Config(listeners=listeners, store=Store(directory=str(tmp_path / "data")))
+    async with open_store(config) as back:
+        (listener,) = open_listeners(config, back)
+        yield listener
+
+
+async def test_the_segment_protocol_over_tls(
+    segment_over_tls: Listener, files: dict[str, str], nursery: trio.Nursery
+) -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    nursery.start_soon(segment_over_tls.serve, theirs)
+    context = ssl.create_default_context(cafile=files["tls_certificate"])
+    client = trio.SSLStream(ours, context, server_hostname="localhost", https_compatible=True)
+    await client.send_all(b"".join(SegmentClient(Dialect.RELEASED).send(Hello(16, 5))))
+    assert (await client.receive_some()).hex() == "ffffff81000000080000001000000005"
+    await client.aclose()
+
+
+async def test_a_tls_handshake_must_come_to_an_end(segment_over_tls: Listener, autojump_clock: object) -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    await ours.send_all(b"\x16\x03")
+    with pytest.raises(trio.TooSlowError):
+        await segment_over_tls.serve(theirs)

@@ -34,6 +34,10 @@ bind = "127.0.0.1:{s2_port}"
 bind = "127.0.0.1:{s3p_port}"
 basin = "{basin}"
 
+[listeners.segment]
+bind = "127.0.0.1:{segment_port}"
+basin = "{basin}"
+
 [store]
 directory = "{data}"
 

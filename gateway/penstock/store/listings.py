@@ -14,7 +14,7 @@ __all__ = ["list_basins", "list_streams"]
 
 _BASINS: Final = """
 SELECT name, created_at FROM basins
-WHERE deleted_at IS NULL AND name >= ? AND name > ? ORDER BY name LIMIT ?
+WHERE deleted_at IS NULL AND name NOT GLOB '_*' AND name >= ? AND name > ? ORDER BY name LIMIT ?
 """
 _STREAMS: Final = """
 SELECT name, created_at FROM streams
@@ -24,7 +24,7 @@ WHERE basin = (SELECT id FROM basins WHERE name = ? AND deleted_at IS NULL)
 
 
 async def list_basins(reader: Reader, operation: ListBasins) -> Page[BasinInfo]:
-    """See `ListBasins`."""
+    """See `ListBasins`. A basin whose name begins with `_` is the gateway's own, and not listed."""
     parameters = (operation.prefix, operation.start_after, operation.limit + 1)
     named = await reader.run(partial(_rows, query=_BASINS, parameters=parameters, prefix=operation.prefix))
     items = [BasinInfo(name=name, created_at=created_at) for name, created_at in named[: operation.limit]]
