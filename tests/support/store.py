@@ -1,14 +1,23 @@
 """Short words for tests of the embedded store."""
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import trio
 
 from penstock.backs.base import AppendSession, Back, Following
+from penstock.backs.embedded import EmbeddedBack
+from penstock_codecs.byte_layout import Layout, to_bytes
+from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header, Headers, Record, RecordBatch, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended, Read, Start
+from penstock_codecs.s2.protobuf import decode_records
+from penstock_codecs.segment.events import join_events
 
+_ROWS = """
+SELECT first_seq, last_seq, first_offset, end_offset, layout, payload FROM batches WHERE stream = ? ORDER BY last_seq
+"""
 BASIN = "basin-one"
 STREAM = StreamRef(BASIN, "stream")
 NOW = 1_700_000_000_000
@@ -118,3 +127,60 @@ async def eventually(true: Callable[[], bool]) -> None:
     with trio.fail_after(10):
         while not true():  # noqa: ASYNC110  (it is seen in the file, where no event is)
             await trio.sleep(0.01)
+
+
+class FullDisk:
+    """While it is entered, the file cannot grow."""
+
+    def __init__(self, back: EmbeddedBack) -> None:
+        self._db = back._store._writer
+
+    def __enter__(self) -> None:
+        pages = self._db.execute("PRAGMA page_count").fetchone()[0]
+        self._db.execute(f"PRAGMA max_page_count = {pages}")
+
+    def __exit__(self, *_exception: object) -> None:
+        self._db.execute("PRAGMA max_page_count = 1000000000")
+
+
+class Blocked:
+    """No transaction begins: what is decided meanwhile becomes one group on top of another."""
+
+    def __init__(self, back: EmbeddedBack) -> None:
+        self._back = back
+
+    async def __aenter__(self) -> None:
+        await self._back._store.committer._lock.acquire()
+
+    async def __aexit__(self, *_exception: object) -> None:
+        self._back._store.committer._lock.release()
+
+
+def stored_bytes(back: EmbeddedBack, stream: StreamRef = STREAM) -> bytes:
+    """A stream's bytes from the file, from its first row on; numbers and offsets of the rows are dense."""
+    found = back._store.registry.stream(stream)
+    assert found is not None
+    rows = back._store._look_ups.execute(_ROWS, (found.id,)).fetchall()
+    for (_, last, _, end, *_), (first, _, begin, *_) in itertools.pairwise(rows):
+        assert (int(first), begin) == (last + 1, end)
+    pieces = []
+    for first, last, begin, end, layout, payload in rows:
+        columns = decode_records(payload)
+        pieces.append(to_bytes(columns, Layout(layout)))
+        assert len(pieces[-1]) == end - begin
+        assert columns.seq_nums[0] == first and len(columns.bodies) == last - first + 1
+    if rows:
+        assert (found.durable.next_seq, found.durable.next_offset) == (rows[-1][1] + 1, rows[-1][3])
+    return b"".join(pieces)
+
+
+def sending(
+    *bodies: bytes,
+    stream: StreamRef = STREAM,
+    writer: bytes = bytes(16),
+    position: int | None = None,
+    offset: int | None = None,
+) -> AppendBytes:
+    """An append of these events by a segment client."""
+    named = None if position is None else WriterPosition(writer, position)
+    return AppendBytes(stream, join_events(bodies), named, offset)

@@ -5,7 +5,7 @@ import threading
 import time
 
 import trio
-from support.store import BASIN, NOW, STREAM, Fails, Wall, acknowledged, appending, bodies, fence
+from support.store import BASIN, NOW, STREAM, Blocked, Fails, FullDisk, Wall, acknowledged, appending, bodies, fence
 
 from penstock.backs.base import Following
 from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
@@ -33,20 +33,6 @@ from penstock_codecs.streams import BasinConfig, Retention, StreamConfigPatch
 NEW = StreamRef(BASIN, "new")
 
 
-class FullDisk:
-    """While it is entered, the file cannot grow."""
-
-    def __init__(self, back: EmbeddedBack) -> None:
-        self._db = back._store._writer
-
-    def __enter__(self) -> None:
-        pages = self._db.execute("PRAGMA page_count").fetchone()[0]
-        self._db.execute(f"PRAGMA max_page_count = {pages}")
-
-    def __exit__(self, *_exception: object) -> None:
-        self._db.execute("PRAGMA max_page_count = 1000000000")
-
-
 async def test_a_full_disk_fails_appends_and_nothing_else(back: EmbeddedBack) -> None:
     assert (await back.perform(appending(b"before"))).end.seq_num == 1
     large = appending(b"x" * 500_000)
@@ -59,19 +45,6 @@ async def test_a_full_disk_fails_appends_and_nothing_else(back: EmbeddedBack) ->
     assert (await back.perform(appending(b"after", match=1))).end.seq_num == 2
     assert await bodies(back, FromSeqNum(0)) == [b"before", b"after"]
     assert back._store.appends.admission.in_flight == 0
-
-
-class Blocked:
-    """No transaction begins: what is decided meanwhile becomes one group on top of another."""
-
-    def __init__(self, back: EmbeddedBack) -> None:
-        self._back = back
-
-    async def __aenter__(self) -> None:
-        await self._back._store.committer._lock.acquire()
-
-    async def __aexit__(self, *_exception: object) -> None:
-        self._back._store.committer._lock.release()
 
 
 async def test_everything_that_was_decided_on_top_fails_too(back: EmbeddedBack) -> None:
