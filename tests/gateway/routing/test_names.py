@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.markdown import tables_of
 
 from penstock.routing.names import BasinInName, FixedBasin, S3PNames, s3p_names
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.names import validate_stream_name
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "names.md"
 MAPPINGS: dict[str, S3PNames] = {"fixed": FixedBasin("penstock"), "path": BasinInName()}
 
 
-def tables() -> Iterator[list[list[str]]]:
-    """The rows of each table, without its head."""
-    for block in re.findall(r"(?:^\|.*\n)+", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE):
-        rows = [[cell.strip().strip("`") for cell in line.strip("|\n").split(" | ")] for line in block.splitlines()]
-        yield rows[2:]
-
-
-EXAMPLES, NO_STREAM, NO_NAME = tables()
+EXAMPLES, NO_STREAM, NO_NAME = tables_of("names.md", "S3P")
 
 
 def value(text: str) -> bytes:

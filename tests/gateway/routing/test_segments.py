@@ -1,10 +1,11 @@
-"""Segments' names and the streams that they stand for: one to one, and refused where there is no counterpart."""
+"""Segments' names and the streams that they stand for: the tables of docs/names.md, and the rules that it keeps."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.markdown import tables_of
 from support.store import Fails
 
 from penstock.routing.segments import INTERNAL_BASIN, SegmentName, SegmentNames
@@ -31,6 +32,10 @@ EXAMPLES = [
 ]
 
 
+DOCUMENTED, DOCUMENTED_SHORT, NO_SEGMENT_DOCUMENTED, NO_NAME_DOCUMENTED = tables_of("names.md", "Segments")
+EXAMPLES += [(row[0], row[1], row[2]) for row in DOCUMENTED]
+
+
 @pytest.mark.parametrize(("segment", "basin", "stream"), EXAMPLES, ids=[row[0][:40] for row in EXAMPLES])
 def test_examples(segment: str, basin: str, stream: str) -> None:
     ref = StreamRef(basin, stream)
@@ -39,6 +44,7 @@ def test_examples(segment: str, basin: str, stream: str) -> None:
 
 
 SHORT = [
+    *DOCUMENTED_SHORT,
     ("stream", "penstock/stream/0.#epoch.0"),
     ("scope/stream", "scope/stream/0.#epoch.0"),
     ("scope/stream/0", "scope/stream/0.#epoch.0"),
@@ -55,6 +61,7 @@ def test_short_names_mean_the_same_as_long_ones(short: str, long: str) -> None:
 
 
 NO_SEGMENT = [
+    *(row[0] for row in NO_SEGMENT_DOCUMENTED),
     "",
     "/",
     "scope/",
@@ -94,6 +101,7 @@ def test_names_without_a_stream(name: str) -> None:
 
 
 NO_NAME = [
+    *(StreamRef(row[0], row[1]) for row in NO_NAME_DOCUMENTED),
     StreamRef("penstock", "a b"),
     StreamRef("penstock", "_hidden"),
     StreamRef("penstock", "Scope/_hidden"),
