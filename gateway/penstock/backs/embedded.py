@@ -14,7 +14,16 @@ from penstock.store.reads import StoreReadSession
 from penstock.store.settings import Clock, StoreSettings, wall_clock
 from penstock.store.store import Store, open_store
 from penstock.store.table_rows import get_info, list_items, read_delta, read_items
-from penstock_codecs.byte_operations import AppendBytes, GetAttribute, Merge, Seal, UpdateAttribute
+from penstock_codecs.byte_operations import (
+    AppendBytes,
+    GetAttribute,
+    GetSegmentInfo,
+    Merge,
+    ReadBytes,
+    Seal,
+    Truncate,
+    UpdateAttribute,
+)
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import (
@@ -68,7 +77,10 @@ class EmbeddedBack:
         self._handlers: dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]] = {
             Append: store.appends.append,
             AppendBytes: store.appends.append,
+            ReadBytes: store.byte_reads.read,
+            GetSegmentInfo: store.byte_reads.info,
             Seal: store.catalog.seal,
+            Truncate: store.trims.truncate,
             Merge: store.merges.merge,
             GetAttribute: store.attributes.get,
             UpdateAttribute: store.attributes.update,

@@ -51,7 +51,7 @@ class BatchesChange(Change):
     def commit(self) -> None:
         self.stream.durable = self.sequenced.head
         for part in self.sequenced.parts:
-            self._tail_caches.push(self.stream.recent, part.batch)
+            self._tail_caches.push(self.stream.recent, part.batch, part.span)
         if self._edits is not None:
             self._edits.commit()
 

@@ -5,17 +5,28 @@ Timestamps never fall and identifiers always rise along a batch, so every search
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock_codecs.byte_layout import Layout
+from penstock_codecs.byte_layout import Layout, starts_of
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import Columns, RecordBatch, RecordId, StreamPosition, Wire, id_at, metered_size
-from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTimestamp, Located
+from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
 from penstock_codecs.s2.protobuf import S2_RECORDS, decode_records
 
-__all__ = ["Row", "Span", "batch_of_rows", "fitting", "index_of", "index_of_id", "join", "located"]
+__all__ = [
+    "Row",
+    "Span",
+    "all_have_bytes",
+    "batch_of_rows",
+    "fitting",
+    "index_of",
+    "index_of_id",
+    "join",
+    "located",
+    "seq_num_at",
+]
 
 
 class Row(NamedTuple):
@@ -83,7 +94,17 @@ def fitting(batch: RecordBatch, max_bytes: int) -> int:
     return batch.count
 
 
-def index_of(start: FromSeqNum | FromTimestamp | FromRecordId, batch: RecordBatch) -> int:
+def all_have_bytes(span: Span, metered: int) -> bool:
+    """Whether each record of a batch is known to have bytes, without looking at it; `metered` is its metered size.
+
+    What is left out of plain records makes the bytes fewer than the metered ones; an envelope could make up for it.
+    """
+    if span.layout & (Layout.RAW | Layout.SENT):
+        return True
+    return not span.layout and span.end_offset - span.first_offset == metered
+
+
+def index_of(start: FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset, batch: RecordBatch, span: Span) -> int:
     """The index of the first record at or after `start`; the batch's count where there is none."""
     timestamps = batch.columns.timestamps
     match start:
@@ -94,13 +115,24 @@ def index_of(start: FromSeqNum | FromTimestamp | FromRecordId, batch: RecordBatc
         case FromRecordId(record_id):
             assert batch.first_id is not None
             return index_of_id(timestamps, batch.first_id, record_id)
+        case FromByteOffset(offset):
+            starts = starts_of(batch.columns, span.layout)
+            return bisect_left(starts, offset - span.first_offset, 0, batch.count)
 
 
-def located(batch: RecordBatch, index: int) -> Located:
+def seq_num_at(offset: int, batch: RecordBatch, span: Span) -> int:
+    """The number of the record that a byte of this batch belongs to; of the first one for bytes before it."""
+    starts = starts_of(batch.columns, span.layout)
+    return batch.first_seq_num + max(bisect_right(starts, offset - span.first_offset) - 1, 0)
+
+
+def located(batch: RecordBatch, index: int, span: Span) -> Located:
     """The position of one record of a batch."""
     assert batch.first_id is not None
     timestamps = batch.columns.timestamps
-    return Located(batch.first_seq_num + index, timestamps[index], id_at(timestamps, batch.first_id, index), False)
+    offset = span.first_offset + (starts_of(batch.columns, span.layout)[index] if index else 0)
+    record_id = id_at(timestamps, batch.first_id, index)
+    return Located(batch.first_seq_num + index, timestamps[index], record_id, False, offset)
 
 
 def index_of_id(timestamps: Sequence[int], first_id: RecordId, wanted: RecordId) -> int:

@@ -92,7 +92,7 @@ class Basin(Entity[BasinHead]):
 class Stream(Entity[StreamHead]):
     """A stream, with the newest of its durable batches and those who wait for the next."""
 
-    __slots__ = ("_resolved", "_resolved_from", "basin", "followers", "key", "recent", "ref")
+    __slots__ = ("_resolved", "_resolved_from", "basin", "followers", "key", "recent", "ref", "trimmed")
 
     def __init__(
         self, id: int, basin: Basin, name: str, creation: Creation, head: StreamHead, durable: StreamHead
@@ -103,6 +103,7 @@ class Stream(Entity[StreamHead]):
         self.key = (basin.id, name)
         self.recent = TailCache()
         self.followers = trio.lowlevel.ParkingLot()
+        self.trimmed = (0, 0)  # a trim point and the offset of its record: the newest that somebody asked for
         self._resolved: StreamConfig | None = None
         self._resolved_from: tuple[object, object] = (None, None)
 

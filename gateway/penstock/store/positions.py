@@ -1,28 +1,46 @@
-"""Positions in every protocol's terms: sequence number, timestamp, S3P identifier. One look-up by index each.
+"""Positions in every protocol's terms: sequence number, timestamp, S3P identifier, byte. One look-up by index each.
 
-All three rise together along a stream, so each finds the row, and a bisection in the row finds the record.
+All four rise together along a stream, so each finds the row, and a bisection in the row finds the record.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from penstock.store.batches import batch_of_rows, index_of, located
+from penstock.store.batches import Span, batch_of_rows, index_of, located, seq_num_at
 from penstock.store.heads import Stream, StreamHead
 from penstock.store.reader import Reader, row_from_sql
 from penstock.store.u64 import to_sql
-from penstock_codecs.model import RecordId
-from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Located, Start
+from penstock_codecs.byte_layout import Layout
+from penstock_codecs.model import RecordBatch, RecordId
+from penstock_codecs.operations import (
+    FromByteOffset,
+    FromRecordId,
+    FromSeqNum,
+    FromTailOffset,
+    FromTimestamp,
+    Located,
+    Start,
+)
 
-__all__ = ["at_tail", "find", "is_beyond", "next_id"]
+__all__ = ["at_tail", "find", "find_byte", "first_offset", "is_beyond", "next_id"]
 
-_COLUMNS: Final = "SELECT last_seq, count, metered, first_ts, first_id_seq, payload FROM batches"
+Found = FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset
+
+_COLUMNS: Final = """
+SELECT last_seq, count, metered, first_ts, first_id_seq, payload, first_offset, end_offset, layout FROM batches
+"""
 _BY_SEQ: Final = f"{_COLUMNS} INDEXED BY batches_by_seq WHERE stream = ? AND last_seq >= ? ORDER BY last_seq LIMIT 1"
 _BY_ID: Final = f"""
 {_COLUMNS} INDEXED BY batches_by_id
 WHERE stream = ? AND (last_ts, last_id_seq) >= (?, ?) ORDER BY last_ts, last_id_seq LIMIT 1
+"""
+# Two, since the first may end at the offset: then it is for its last records, if those are without bytes.
+_BY_OFFSET: Final = f"""
+{_COLUMNS} INDEXED BY batches_by_offset
+WHERE stream = ? AND end_offset >= ? ORDER BY end_offset, last_seq LIMIT 2
 """
 
 
@@ -33,11 +51,11 @@ def next_id(head: StreamHead) -> RecordId:
 
 def at_tail(head: StreamHead) -> Located:
     """The position of the record that comes next."""
-    return Located(head.next_seq, head.tail.timestamp, next_id(head), at_tail=True)
+    return Located(head.next_seq, head.tail.timestamp, next_id(head), at_tail=True, offset=head.next_offset)
 
 
-def is_beyond(start: FromSeqNum | FromTimestamp | FromRecordId, head: StreamHead) -> bool:
-    """Whether no record that was appended so far is at or after `start`."""
+def is_beyond(start: Found, head: StreamHead) -> bool:
+    """Whether it is known that no record that was appended so far is at or after `start`."""
     match start:
         case FromSeqNum(seq_num):
             return seq_num >= head.next_seq
@@ -45,6 +63,8 @@ def is_beyond(start: FromSeqNum | FromTimestamp | FromRecordId, head: StreamHead
             return head.last_id is None or timestamp > head.last_id.ms
         case FromRecordId(record_id):
             return head.last_id is None or record_id > head.last_id
+        case FromByteOffset(offset):
+            return offset > head.next_offset
 
 
 async def find(reader: Reader, stream: Stream, start: Start) -> Located:
@@ -60,27 +80,63 @@ async def find(reader: Reader, stream: Stream, start: Start) -> Located:
     return found if found is not None and found.seq_num < head.next_seq else at_tail(head)
 
 
-def _find(
-    db: sqlite3.Connection, stream: int, start: FromSeqNum | FromTimestamp | FromRecordId, trim_point: int
-) -> Located | None:
+async def first_offset(reader: Reader, stream: Stream) -> int:
+    """The first durable byte that is kept. Raises OperationFailed."""
+    head = stream.durable
+    if not head.trim_point:
+        return head.truncated_at
+    trim_point, offset = stream.trimmed
+    if trim_point != head.trim_point:
+        found = await find(reader, stream, FromSeqNum(head.trim_point))
+        assert found.offset is not None
+        offset = found.offset
+        stream.trimmed = (found.seq_num, offset)
+    return max(offset, stream.durable.truncated_at)
+
+
+async def find_byte(reader: Reader, stream: Stream, offset: int) -> int:
+    """The number of the durable record that a byte belongs to; of a later one where it is gone.
+
+    `offset` lies before the end. Raises OperationFailed.
+    """
+    head = stream.durable
+    found = stream.recent.seq_num_at(offset)
+    if found is None:
+        found = await reader.run(partial(_find_byte, stream=stream.id, offset=offset))
+    return head.next_seq if found is None else found
+
+
+def _find(db: sqlite3.Connection, stream: int, start: Found, trim_point: int) -> Located | None:
     found = _find_stored(db, stream, start)
     if found is not None and found.seq_num < trim_point:  # not purged yet
         return _find_stored(db, stream, FromSeqNum(trim_point))
     return found
 
 
-def _find_stored(
-    db: sqlite3.Connection, stream: int, start: FromSeqNum | FromTimestamp | FromRecordId
-) -> Located | None:
+def _find_stored(db: sqlite3.Connection, stream: int, start: Found) -> Located | None:
     match start:
         case FromSeqNum(seq_num):
-            found = db.execute(_BY_SEQ, (stream, to_sql(seq_num)))
+            rows = db.execute(_BY_SEQ, (stream, to_sql(seq_num)))
         case FromTimestamp(timestamp):
-            found = db.execute(_BY_ID, (stream, to_sql(timestamp), 0))
+            rows = db.execute(_BY_ID, (stream, to_sql(timestamp), 0))
         case FromRecordId((ms, seq)):
-            found = db.execute(_BY_ID, (stream, to_sql(ms), to_sql(seq)))
-    row = found.fetchone()
-    if row is None:
-        return None
-    batch = batch_of_rows([row_from_sql(row)])
-    return located(batch, index_of(start, batch))
+            rows = db.execute(_BY_ID, (stream, to_sql(ms), to_sql(seq)))
+        case FromByteOffset(offset):
+            rows = db.execute(_BY_OFFSET, (stream, offset))
+    for row in rows:
+        batch, span = _stored(row)
+        index = index_of(start, batch, span)
+        if index < batch.count:
+            return located(batch, index, span)
+    return None
+
+
+def _find_byte(db: sqlite3.Connection, stream: int, offset: int) -> int | None:
+    for row in db.execute(_BY_OFFSET, (stream, offset + 1)):
+        return seq_num_at(offset, *_stored(row))
+    return None
+
+
+def _stored(row: tuple[Any, ...]) -> tuple[RecordBatch, Span]:
+    *stored, first, end, layout = row
+    return batch_of_rows([row_from_sql(tuple(stored))]), Span(first, end, Layout(layout))

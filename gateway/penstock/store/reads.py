@@ -19,7 +19,7 @@ from penstock.store.registry import unknown_stream
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition, StreamRef
-from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
+from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["Reads", "StoreReadSession"]
@@ -91,12 +91,14 @@ class Reads:
                 return (await find(self.reader, stream, read.start)).seq_num
             case FromTimestamp(timestamp) if timestamp <= tail.timestamp:
                 return (await find(self.reader, stream, read.start)).seq_num
+            case FromByteOffset(offset) if offset <= head.next_offset:
+                position = (await find(self.reader, stream, read.start)).seq_num
             case FromSeqNum(seq_num):
                 position = seq_num
             case FromTailOffset(offset):
                 position = max(tail.seq_num - offset, 0)
             case _:
-                position = tail.seq_num + 1  # a timestamp after the tail's
+                position = tail.seq_num + 1  # a timestamp or an offset after the tail's
         if position > tail.seq_num and read.clamp:
             position = tail.seq_num
         if position > tail.seq_num or (position == tail.seq_num and not read.may_follow):

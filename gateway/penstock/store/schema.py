@@ -82,7 +82,7 @@ CREATE TABLE batches (            -- one row per append, several for large ones 
 -- third finds bytes: those of one row begin where those of the row before end.
 CREATE INDEX batches_by_seq ON batches (stream, last_seq, count, metered);
 CREATE INDEX batches_by_id ON batches (stream, last_ts, last_id_seq);
-CREATE INDEX batches_by_offset ON batches (stream, end_offset) WHERE end_offset > first_offset;
+CREATE INDEX batches_by_offset ON batches (stream, end_offset, last_seq);
 
 CREATE TABLE attributes (         -- of streams; positions of writers among them
   stream INTEGER NOT NULL,

@@ -12,6 +12,7 @@ import trio
 from penstock.errors import CannotStart
 from penstock.store.appends import Appends
 from penstock.store.attributes import AttributeOperations, Attributes
+from penstock.store.byte_reads import ByteReads
 from penstock.store.catalog import Catalog
 from penstock.store.checkpointer import Checkpointer
 from penstock.store.committer import Committer
@@ -67,6 +68,7 @@ class Store:
             settings.append_inflight_bytes,
         )
         self.reads = Reads(self.catalog, self.committer, self.reader, settings.read_ahead_batches)
+        self.byte_reads = ByteReads(self.reads)
         self.trims = Trims(self.registry, self.committer, self.reader, clock, self._nudge)
         self.tables = Tables(self.committer, self.reader)
         self.sweeper = Sweeper(

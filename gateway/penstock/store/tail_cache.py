@@ -1,7 +1,8 @@
 """The newest durable batches of a stream, in memory, for those who follow it.
 
 A thousand followers that are at the tail are given the very same `RecordBatch`, so that it is decoded and encoded
-once for all of them. Those who fell behind a little are given several joined, and share those too.
+once for all of them. Those who fell behind a little are given several joined, and share those too. Whoever reads
+bytes shares those of each batch.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections import deque
 from itertools import islice
 from typing import Final
 
-from penstock.store.batches import index_of, join, located
+from penstock.store.batches import Span, all_have_bytes, index_of, join, located, seq_num_at
+from penstock.store.rendering import Rendered, render
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
-from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTimestamp, Located
+from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
 
 __all__ = ["TailCache", "TailCaches"]
 
@@ -24,51 +26,82 @@ collector visits now and then while everybody waits: 30,000 batches took it 230 
 MOST_JOINED: Final = 4
 """How many joins of one stream's batches are kept. Followers a little behind share few places; readers that page
 through what is cached begin at ever new ones, and a join takes as much memory as the batches in it."""
+MOST_RENDERED: Final = 4096
+"""How many batches one read of bytes looks at: more of them would hold up everybody for more than 10 ms."""
 _RECORD_OVERHEAD: Final = 100
 """Bytes that a decoded record takes beside its body: object header, list slots, timestamp."""
 
 
-def _first_seq_num(batch: RecordBatch) -> int:
-    return batch.first_seq_num
+class _Cached:
+    """A batch with its place among the stream's bytes, and those once somebody has read them."""
+
+    __slots__ = ("_rendered", "batch", "span")
+
+    def __init__(self, batch: RecordBatch, span: Span) -> None:
+        self.batch = batch
+        self.span = span
+        self._rendered: Rendered | None = None
+
+    @property
+    def rendered(self) -> Rendered:
+        """Its bytes."""
+        if self._rendered is None:
+            self._rendered = render(self.batch.columns, self.span.layout, self.span.first_offset)
+        return self._rendered
 
 
-def _first_id(batch: RecordBatch) -> RecordId:
-    assert batch.first_id is not None
-    return batch.first_id
+def _first_seq_num(cached: _Cached) -> int:
+    return cached.batch.first_seq_num
+
+
+def _first_id(cached: _Cached) -> RecordId:
+    assert cached.batch.first_id is not None
+    return cached.batch.first_id
+
+
+def _end_offset(cached: _Cached) -> int:
+    return cached.span.end_offset
 
 
 class TailCache:
     """Consecutive batches of one stream, the last of which ends at its durable tail."""
 
-    __slots__ = ("_batches", "_joined")
+    __slots__ = ("_batches", "_joined", "_whole_from")
 
     def __init__(self) -> None:
-        self._batches: deque[RecordBatch] = deque()
+        self._batches: deque[_Cached] = deque()
         self._joined: dict[int, RecordBatch] = {}
+        self._whole_from: int | None = None  # from this offset on no batch is missing, also none without bytes
 
     @property
     def first_seq_num(self) -> int:
         """Where it begins; beyond everything where it is empty."""
-        return self._batches[0].first_seq_num if self._batches else U64_MAX
+        return self._batches[0].batch.first_seq_num if self._batches else U64_MAX
 
-    def push(self, batch: RecordBatch) -> None:
+    def push(self, batch: RecordBatch, span: Span) -> None:
         """The batch that follows the last one."""
+        if self._whole_from is None:  # there may have been others without bytes at this offset
+            self._whole_from = span.first_offset + 1 if batch.first_seq_num else 0
         self._joined.clear()
-        self._batches.append(batch)
+        self._batches.append(_Cached(batch, span))
 
     def drop_oldest(self) -> None:
         """Forget the oldest batch."""
+        batch, span = self._batches[0].batch, self._batches[0].span
+        self._whole_from = span.end_offset + (not all_have_bytes(span, batch.metered))
         self._batches.popleft()
         self._joined.clear()
 
     def take(self, position: int, tail: StreamPosition) -> RecordBatch | None:
         """The records from `position` on, up to the limits of a batch; None where they are no longer here."""
         batches = self._batches
-        if not batches or position < batches[0].first_seq_num or position >= batches[-1].next_seq_num:
+        if not batches:
             return None
-        last = batches[-1]
+        last = batches[-1].batch
         if position == last.first_seq_num:  # all who are at the tail come this way
             return last
+        if not batches[0].batch.first_seq_num <= position < last.next_seq_num:
+            return None
         found = self._joined.get(position)
         if found is None:
             if len(self._joined) >= MOST_JOINED:
@@ -76,32 +109,67 @@ class TailCache:
             found = self._joined[position] = self._join(position, tail)
         return found
 
-    def find(self, start: FromSeqNum | FromTimestamp | FromRecordId) -> Located | None:
+    def bytes_at(self, offset: int, max_bytes: int) -> list[Rendered] | None:
+        """The bytes from `offset` on, `max_bytes` or a little more, or fewer where they are of many batches.
+
+        None where some are no longer here. The first batch may end at `offset`, for its records without bytes.
+        """
+        index = self._ending_at(offset)
+        if index is None:
+            return None
+        found: list[Rendered] = []
+        for cached in islice(self._batches, index, None):
+            found.append(cached.rendered)
+            size = cached.span.end_offset - offset
+            if size >= max_bytes or (size and len(found) >= MOST_RENDERED):
+                break
+        return found
+
+    def find(self, start: FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset) -> Located | None:
         """The first record at or after `start`; None where that may be an older one, or is yet to come."""
         batches = self._batches
         match start:
             case FromSeqNum(seq_num):
-                index = bisect_right(batches, seq_num, key=_first_seq_num)
+                index = bisect_right(batches, seq_num, key=_first_seq_num) - 1
             case FromTimestamp(timestamp):
-                index = bisect_left(batches, RecordId(timestamp, 0), key=_first_id)
+                index = bisect_left(batches, RecordId(timestamp, 0), key=_first_id) - 1
             case FromRecordId(record_id):
-                index = bisect_right(batches, record_id, key=_first_id)
-        if not index:
+                index = bisect_right(batches, record_id, key=_first_id) - 1
+            case FromByteOffset(offset):
+                found = self._ending_at(offset)
+                index = -1 if found is None else found
+        if index < 0:
             return None
-        batch = batches[index - 1]
-        within = index_of(start, batch)
-        if within < batch.count:
-            return located(batch, within)
-        return located(batches[index], 0) if index < len(batches) else None
+        for cached in islice(batches, index, index + 2):
+            within = index_of(start, cached.batch, cached.span)
+            if within < cached.batch.count:
+                return located(cached.batch, within, cached.span)
+        return None
+
+    def seq_num_at(self, offset: int) -> int | None:
+        """The number of the record that the byte at `offset` belongs to; None where it is not here."""
+        batches = self._batches
+        if not batches or not batches[0].span.first_offset <= offset < batches[-1].span.end_offset:
+            return None
+        cached = batches[bisect_right(batches, offset, key=_end_offset)]
+        return seq_num_at(offset, cached.batch, cached.span)
+
+    def _ending_at(self, offset: int) -> int | None:
+        """The index of the first batch that ends at or after `offset`; None where that may be one no longer here."""
+        batches = self._batches
+        if not batches or offset < max(self._whole_from or 0, batches[0].span.first_offset):
+            return None
+        return bisect_left(batches, offset, key=_end_offset)
 
     def _join(self, position: int, tail: StreamPosition) -> RecordBatch:
         batches = self._batches
         index = bisect_right(batches, position, key=_first_seq_num) - 1
-        first = batches[index]
+        first = batches[index].batch
         if position > first.first_seq_num:
             return join([first], tail).part(position - first.first_seq_num, first.count)
         some, count, metered = [first], first.count, first.metered
-        for batch in islice(batches, index + 1, None):
+        for cached in islice(batches, index + 1, None):
+            batch = cached.batch
             count += batch.count
             metered += batch.metered
             if count > S2_MAX_BATCH_RECORDS or metered > S2_MAX_BATCH_BYTES:
@@ -118,11 +186,11 @@ class TailCaches:
         self._used = 0
         self._order: deque[tuple[TailCache, int]] = deque()
 
-    def push(self, cache: TailCache, batch: RecordBatch) -> None:
+    def push(self, cache: TailCache, batch: RecordBatch, span: Span) -> None:
         """Keep a durable batch, until newer ones need its room."""
         # Twice: the payload, and the bodies that it was made of.
         size = 2 * batch.metered + _RECORD_OVERHEAD * batch.count + _OVERHEAD
-        cache.push(batch)
+        cache.push(batch, span)
         self._order.append((cache, size))
         self._used += size
         while self._used > self._capacity:

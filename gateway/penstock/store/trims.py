@@ -1,17 +1,20 @@
-"""Removing records: the trim point moves at once, the rows below it go in the background (`sweeper`)."""
+"""Removing records and bytes: the first to keep moves at once, the rows below it go in the background (`sweeper`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from penstock.store.changes import HeadChange, head_statement
 from penstock.store.committer import Committer
 from penstock.store.heads import Stream
-from penstock.store.positions import find
+from penstock.store.positions import find, find_byte, first_offset
 from penstock.store.reader import Reader
 from penstock.store.registry import Registry, unknown_stream
 from penstock.store.settings import Clock
-from penstock_codecs.model import StreamPosition
+from penstock_codecs.byte_operations import Truncate
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTimestamp, Trim
 
 __all__ = ["Trims"]
@@ -31,17 +34,36 @@ class Trims:
 
     async def trim(self, operation: Trim) -> StreamPosition:
         """See `Trim`; the records are gone for every reader when it returns."""
-        stream = self._registry.stream(operation.stream)
-        if stream is None:
-            await self._committer.settle(unknown_stream(operation.stream).failure)
-            raise AssertionError("unreachable")
-        stream.users += 1
-        try:
-            await self._move(stream, await self._seq_num(stream, operation.start))
+        with await self._held(operation.stream) as stream:
+            await self._settle(self.move(stream, await self._seq_num(stream, operation.start)))
             first = await find(self._reader, stream, FromSeqNum(stream.durable.trim_point))
-        finally:
-            stream.users -= 1
         return StreamPosition(first.seq_num, first.timestamp)
+
+    async def truncate(self, operation: Truncate) -> int:
+        """See `Truncate`; the bytes are gone for every reader when it returns."""
+        offset = operation.offset
+        if offset < 0:
+            raise fail(FailureCode.INVALID, f"a stream cannot be truncated at {offset}")
+        with await self._held(operation.stream) as stream:
+            if offset > stream.durable.next_offset:
+                await self._committer.settle(None)  # what was appended before is durable then
+            head = stream.durable
+            if offset > head.next_offset:
+                raise fail(FailureCode.INVALID, f"offset {offset} is beyond the end, {head.next_offset}")
+            at_end = offset == head.next_offset
+            seq_num = head.next_seq if at_end else await find_byte(self._reader, stream, offset)
+            if not stream.alive:
+                raise unknown_stream(stream.ref)
+            await self._settle(self.move(stream, seq_num, offset))
+            return await first_offset(self._reader, stream)
+
+    async def _held(self, ref: StreamRef) -> AbstractContextManager[Stream]:
+        """The stream, for use in a block. Raises OperationFailed when all that this depends on is durable."""
+        stream = self._registry.stream(ref)
+        if stream is None:
+            await self._committer.settle(unknown_stream(ref).failure)
+            raise AssertionError("unreachable")
+        return _use(stream)
 
     async def _seq_num(self, stream: Stream, start: FromSeqNum | FromRecordId | FromTimestamp) -> int:
         if isinstance(start, FromSeqNum):
@@ -51,21 +73,36 @@ class Trims:
             raise unknown_stream(stream.ref)
         return seq_num
 
-    async def _move(self, stream: Stream, seq_num: int) -> None:
-        change = self.move(stream, seq_num)
+    async def _settle(self, change: HeadChange[None] | None) -> None:
         if change is None:
             await self._committer.settle(None)
         else:
             await change.ticket.wait()
 
-    def move(self, stream: Stream, seq_num: int) -> HeadChange[None] | None:
-        """Decide that records before `seq_num` go, up to the tail; None where they are gone already."""
+    def move(self, stream: Stream, seq_num: int, offset: int = 0) -> HeadChange[None] | None:
+        """Decide that records before `seq_num` go, up to the tail, and bytes before `offset`.
+
+        None where they are gone already.
+        """
         head = stream.head
-        trim_point = min(seq_num, head.next_seq)
-        if trim_point <= head.trim_point:
+        now = self._clock()
+        trim_point = max(min(seq_num, head.next_seq), head.trim_point)
+        truncated_at = max(offset, head.truncated_at)
+        if (trim_point, truncated_at) == (head.trim_point, head.truncated_at):
             return None
-        stream.head = head._replace(trim_point=trim_point)
-        statement = head_statement(stream, stream.head, self._clock())
-        change = HeadChange(self._registry, stream, [statement], None, self._on_trim)
+        stream.head = head._replace(trim_point=trim_point, truncated_at=truncated_at)
+        if truncated_at > head.truncated_at:
+            stream.head = stream.head._replace(last_modified=now)
+        change = HeadChange(self._registry, stream, [head_statement(stream, stream.head, now)], None, self._on_trim)
         self._committer.add(change)
         return change
+
+
+@contextmanager
+def _use(stream: Stream) -> Iterator[Stream]:
+    """It stays in memory until the block ends."""
+    stream.users += 1
+    try:
+        yield stream
+    finally:
+        stream.users -= 1

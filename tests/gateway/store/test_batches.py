@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.store.batches import fitting, index_of, index_of_id, join, located
+from penstock.store.batches import Span, all_have_bytes, fitting, index_of, index_of_id, join, located, seq_num_at
+from penstock_codecs.byte_layout import Layout, byte_length, event_of
 from penstock_codecs.model import (
     U64_MAX,
     Columns,
@@ -16,7 +17,7 @@ from penstock_codecs.model import (
     metered_size,
     next_record_id,
 )
-from penstock_codecs.operations import FromRecordId, FromSeqNum, FromTimestamp
+from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
 from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
 
 NEAR = st.integers(0, 6)
@@ -35,8 +36,16 @@ def stored(draw: st.DrawFn) -> RecordBatch:
     return batch
 
 
-@given(stored())
-def test_positions_round_trip(batch: RecordBatch) -> None:
+LAYOUTS = st.sampled_from([Layout.PLAIN, Layout.ENVELOPE_HEADERS, Layout.ENVELOPE_EMPTY, Layout.RAW, Layout.SENT])
+
+
+def span_of(batch: RecordBatch, layout: Layout) -> Span:
+    return Span(100, 100 + byte_length(batch.columns, layout), layout)
+
+
+@given(stored(), LAYOUTS)
+def test_positions_round_trip(batch: RecordBatch, layout: Layout) -> None:
+    span = span_of(batch, layout)
     timestamps = batch.columns.timestamps
     assert batch.first_id is not None
     last = None
@@ -44,15 +53,34 @@ def test_positions_round_trip(batch: RecordBatch) -> None:
         assert found == id_at(timestamps, batch.first_id, index)
         assert last is None or found == next_record_id(last, timestamps[index])
         last = found
-        position = located(batch, index)
+        position = located(batch, index, span)
         assert (position.seq_num, position.timestamp, position.record_id) == (
             batch.first_seq_num + index,
             timestamps[index],
             found,
         )
-        assert index_of(FromRecordId(found), batch) == index
-        assert index_of(FromSeqNum(position.seq_num), batch) == index
-        assert index_of(FromTimestamp(position.timestamp), batch) == timestamps.index(position.timestamp)
+        assert index_of(FromRecordId(found), batch, span) == index
+        assert index_of(FromSeqNum(position.seq_num), batch, span) == index
+        assert index_of(FromTimestamp(position.timestamp), batch, span) == timestamps.index(position.timestamp)
+
+
+@given(stored(), LAYOUTS)
+def test_bytes_belong_to_records(batch: RecordBatch, layout: Layout) -> None:
+    span = span_of(batch, layout)
+    offset = span.first_offset
+    without_bytes = 0
+    for index, record in enumerate(batch.records()):
+        event = event_of(record.headers, record.body, layout)
+        assert located(batch, index, span).offset == offset
+        assert index_of(FromByteOffset(offset), batch, span) == index - without_bytes
+        assert index_of(FromByteOffset(offset - 1), batch, span) <= index - without_bytes
+        for byte in range(offset, offset + len(event)):
+            assert seq_num_at(byte, batch, span) == record.seq_num
+        offset += len(event)
+        without_bytes = 0 if event else without_bytes + 1
+        if without_bytes and layout is not Layout.RAW:  # raw records are never empty
+            assert not all_have_bytes(span, batch.metered)
+    assert index_of(FromByteOffset(offset + 1), batch, span) == batch.count
 
 
 @given(stored(), st.one_of(NEAR, st.integers(U64_MAX - 3, U64_MAX)), st.one_of(NEAR, st.just(U64_MAX)))

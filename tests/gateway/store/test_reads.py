@@ -139,7 +139,7 @@ async def test_an_empty_stream(back: EmbeddedBack) -> None:
     for start in (FromSeqNum(0), FromTailOffset(0), FromTimestamp(1)):
         with Fails(FailureCode.RANGE_NOT_SATISFIABLE):
             await bodies(back, start, count=1)
-    assert await back.perform(Locate(STREAM, FromSeqNum(0))) == Located(0, 0, RecordId(0, 0), at_tail=True)
+    assert await back.perform(Locate(STREAM, FromSeqNum(0))) == Located(0, 0, RecordId(0, 0), at_tail=True, offset=0)
 
 
 @EVERY_WAY
@@ -257,7 +257,10 @@ async def test_timestamps_beyond_what_sqlite_calls_an_integer(back: EmbeddedBack
     forget_recent(back)
     assert [record.seq_num for record in await records(back, FromTimestamp(2**63))] == [2, 3, 4, 5]
     assert [record.seq_num for record in await records(back, FromRecordId(RecordId(U64_MAX, 1)))] == [5]
-    assert await back.perform(Locate(STREAM, FromTimestamp(6))) == Located(1, 2**63 - 1, RecordId(2**63 - 1, 0), False)
+    found = await back.perform(Locate(STREAM, FromTimestamp(6)))
+    assert found == Located(1, 2**63 - 1, RecordId(2**63 - 1, 0), False, 9)
+        1, 2**63 - 1, RecordId(2**63 - 1, 0), False, 9
+    )
     assert (await back.perform(CheckTail(STREAM))).timestamp == U64_MAX
 
 

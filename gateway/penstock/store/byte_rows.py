@@ -1,0 +1,84 @@
+"""Stored rows as bytes: one index look-up, then row after row; rendered in the thread that read them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from penstock.store.batches import Row, batch_of_rows
+from penstock.store.rendering import Rendered, render
+from penstock.store.u64 import from_sql, to_sql
+from penstock_codecs.byte_layout import Layout
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.limits import MIB
+from penstock_codecs.model import RecordId
+
+__all__ = ["Place", "read_rows"]
+
+MOST_ROWS: Final = 4096
+MOST_RECORDS: Final = 20_000
+"""Decoding so many small ones takes about 10 ms, in which nobody else runs."""
+MOST_METERED: Final = 4 * MIB
+"""Rows whose headers are left out are much larger than their bytes."""
+
+# Of a row that ends at the offset, the last records are wanted if they are without bytes; see `all_have_bytes`.
+_ROWS: Final = f"""
+SELECT last_seq, count, metered, first_offset, end_offset, layout, payload FROM batches INDEXED BY batches_by_offset
+WHERE stream = ?1 AND (end_offset, last_seq) > (?2, ?3)
+  AND NOT (end_offset = ?2 AND first_offset < ?2 AND (
+    layout & {int(Layout.RAW | Layout.SENT)} != 0 OR (layout = 0 AND end_offset - first_offset = metered)))
+ORDER BY end_offset, last_seq LIMIT {MOST_ROWS}
+"""
+
+
+class Place(NamedTuple):
+    """Between two rows: the offset at which the one before ends, and the number of its last record."""
+
+    offset: int
+    last_seq: int
+
+
+class _ByteRow(NamedTuple):
+    row: Row
+    first_offset: int
+    end_offset: int
+    layout: int
+
+
+def read_rows(
+    db: sqlite3.Connection, stream: int, after: Place, max_bytes: int, end: int
+) -> tuple[list[Rendered], Place]:
+    """The bytes of the rows behind a place, and the place behind them; `max_bytes` or a little more.
+
+    Rows with records numbered `end` or later are left out, since they are not published yet. Raises
+    OperationFailed(STORAGE) for rows that are not what they were.
+    """
+    rows = list(_chosen(db, stream, after, max_bytes, end))
+    pieces = [_rendered(list(some), layout) for layout, some in groupby(rows, attrgetter("layout"))]
+    return pieces, Place(rows[-1].end_offset, rows[-1].row.last_seq) if rows else after
+
+
+def _chosen(db: sqlite3.Connection, stream: int, after: Place, max_bytes: int, end: int) -> Iterator[_ByteRow]:
+    records = size = 0
+    last_seq: int | bytes = -1 if after.last_seq < 0 else to_sql(after.last_seq)
+    for last, count, metered, first, end_offset, layout, payload in db.execute(_ROWS, (stream, after.offset, last_seq)):
+        row = Row(from_sql(last), count, metered, RecordId(0, 0), payload)
+        if row.last_seq >= end:
+            break
+        yield _ByteRow(row, first, end_offset, layout)
+        records += count
+        size += metered
+        if end_offset - after.offset >= max_bytes or records >= MOST_RECORDS or size >= MOST_METERED:
+            break
+
+
+def _rendered(rows: list[_ByteRow], layout: int) -> Rendered:
+    """Adjacent rows of one layout: their payloads joined are a payload, and so are decoded at once."""
+    columns = batch_of_rows([row.row for row in rows]).columns
+    rendered = render(columns, Layout(layout), rows[0].first_offset)
+    if rendered.end_offset != rows[-1].end_offset:
+        raise fail(FailureCode.STORAGE, f"a stored batch has {len(rendered.data)} bytes, not what was acknowledged")
+    return rendered

@@ -1,0 +1,119 @@
+"""Stored batches as the bytes that segment clients see, and parts of them cut to what one read may give."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from penstock_codecs.byte_layout import Layout, features_of, is_left_out, starts_of, to_bytes
+from penstock_codecs.features import Feature
+from penstock_codecs.model import Columns
+
+__all__ = ["Cut", "Mark", "Refused", "Rendered", "cut", "render"]
+
+
+class Mark(NamedTuple):
+    """A record that does not stand in the bytes as it is: where they do, in the stream, and what it has.
+
+    `left_out`: what of that cannot be read from the bytes. A record that is left out altogether has none.
+    """
+
+    offset: int
+    end_offset: int
+    seq_num: int
+    features: tuple[Feature, ...]
+    left_out: tuple[Feature, ...]
+
+
+class Rendered(NamedTuple):
+    """Consecutive bytes of a stream, and the marks in them, which are few."""
+
+    first_offset: int
+    data: bytes
+    marks: Sequence[Mark]
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next bytes begin."""
+        return self.first_offset + len(self.data)
+
+    def rest(self, offset: int) -> Rendered:
+        """What is left from `offset` on, which lies inside."""
+        marks = [mark for mark in self.marks if mark.offset >= offset or mark.end_offset > offset]
+        return Rendered(offset, self.data[offset - self.first_offset :], marks)
+
+
+def render(columns: Columns, layout: Layout, first_offset: int) -> Rendered:
+    """Consecutive records of one layout as bytes."""
+    features = features_of(columns, layout)
+    if not features:
+        return Rendered(first_offset, to_bytes(columns, layout), ())
+    starts = starts_of(columns, layout)
+    marks = [
+        Mark(
+            first_offset + starts[index],
+            first_offset + starts[index + 1],
+            columns.seq_nums[index],
+            some,
+            tuple(feature for feature in some if is_left_out(feature, layout)),
+        )
+        for index, some in sorted(features.items())
+    ]
+    return Rendered(first_offset, to_bytes(columns, layout), marks)
+
+
+class Refused(NamedTuple):
+    """A record that must not be read, what of it is refused, and where the bytes behind it begin."""
+
+    seq_num: int
+    feature: Feature
+    end_offset: int
+
+
+class Cut(NamedTuple):
+    """What one read gives: bytes up to `end_offset` or, where there is one, up to a record that is refused.
+
+    Of records without bytes those at the first offset belong to it, and those at `end_offset` to the next read.
+    """
+
+    data: bytes = b""
+    end_offset: int = 0
+    dropped: Mapping[Feature, int] = MappingProxyType({})
+    refused: Refused | None = None
+
+
+def cut(pieces: Sequence[Rendered], offset: int, max_bytes: int, refuse: frozenset[Feature]) -> Cut:
+    """At most `max_bytes` from `offset` on, which lies in the first of these adjacent pieces or at an end of it.
+
+    Pieces may overlap.
+    """
+    end = min(offset + max_bytes, pieces[-1].end_offset)
+    dropped: Counter[Feature] = Counter()
+    refused = None
+    last = -1
+    for mark in (mark for piece in pieces for mark in piece.marks):
+        if mark.seq_num <= last or (mark.offset < offset and mark.end_offset <= offset):
+            continue
+        if mark.offset >= end > offset:
+            break
+        found = next((feature for feature in mark.features if feature in refuse), None)
+        if found is not None:
+            refused, end = Refused(mark.seq_num, found, mark.end_offset), max(mark.offset, offset)
+            break
+        if mark.offset >= offset:
+            dropped.update(mark.left_out)
+        last = mark.seq_num
+    return Cut(_between(pieces, offset, end), end, dropped, refused)
+
+
+def _between(pieces: Sequence[Rendered], at: int, end: int) -> bytes:
+    """A read of one whole batch copies nothing, so that a thousand followers share it."""
+    some = []
+    for first_offset, data, _ in pieces:
+        stop = min(end - first_offset, len(data))
+        if at - first_offset < stop:
+            some.append(data[at - first_offset : stop])
+            at = first_offset + stop
+    return some[0] if len(some) == 1 else b"".join(some)
