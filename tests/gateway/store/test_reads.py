@@ -259,8 +259,6 @@ async def test_timestamps_beyond_what_sqlite_calls_an_integer(back: EmbeddedBack
     assert [record.seq_num for record in await records(back, FromRecordId(RecordId(U64_MAX, 1)))] == [5]
     found = await back.perform(Locate(STREAM, FromTimestamp(6)))
     assert found == Located(1, 2**63 - 1, RecordId(2**63 - 1, 0), False, 9)
-        1, 2**63 - 1, RecordId(2**63 - 1, 0), False, 9
-    )
     assert (await back.perform(CheckTail(STREAM))).timestamp == U64_MAX
 
 
