@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from penstock.clock import Clock, wall_clock
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.limits import MIB
 
 __all__ = ["Clock", "StoreSettings", "wall_clock"]
 
-Clock = Callable[[], int]
-"""The time of day in ms since the Unix epoch; may jump."""
-
 READER_THREADS: Final = 4
-
-
-def wall_clock() -> int:
-    """The system's clock, in ms since the Unix epoch."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

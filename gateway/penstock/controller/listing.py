@@ -1,0 +1,79 @@
+"""Listing the streams of a scope: those that the back has, and those of several segments, from their records.
+
+Left out are streams whose names clients of Pravega cannot have, the further segments of streams, and internal streams.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.backs.base import Back
+from penstock.controller.catalog import Catalog, streams_in
+from penstock.controller.merging import Merged
+from penstock.controller.names import is_stream
+from penstock.controller.records import StreamRecord
+from penstock.controller.scopes import Scopes
+from penstock.routing.segments import SegmentNames
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.operations import ListStreams
+
+__all__ = ["PAGE", "Listing"]
+
+PAGE: Final = 500
+"""Names in one answer."""
+
+
+class Listing:
+    """Pages of streams. A page without names is the end, and only that: some clients stop at one."""
+
+    def __init__(self, back: Back, catalog: Catalog, scopes: Scopes, names: SegmentNames) -> None:
+        self._back = back
+        self._catalog = catalog
+        self._scopes = scopes
+        self._names = names
+
+    async def streams(self, scope: str, after: str, tag: str | None = None, limit: int = PAGE) -> list[str]:
+        """The first streams after this name, in name order; those that have the tag, if one is given.
+
+        Raises SCOPE_NOT_FOUND.
+        """
+        await self._scopes.require(scope)
+
+        async def stored(after: str) -> tuple[list[tuple[str, StreamRecord | None]], str | None]:
+            names, further = await self._stored(scope, after)
+            return [(name, None) for name in names if is_stream(name)], further
+
+        async def recorded(after: str) -> tuple[list[tuple[str, StreamRecord | None]], str | None]:
+            found, more = await self._catalog.table.page(streams_in(scope), after)
+            return [(name, record) for name, record in found if is_stream(name)], found[-1][0] if more else None
+
+        going = Merged([stored, recorded], after)
+        names: list[str] = []
+        while len(names) < limit and (following := await going.next()) is not None:
+            name, found = following
+            if _is_there(found) and (tag is None or any(one is not None and tag in one.config.tags for one in found)):
+                names.append(name)
+        return names
+
+    async def is_empty(self, scope: str) -> bool:
+        """Whether the back has no stream of this scope, whatever its name, and there is no other either."""
+        names, _ = await self._stored(scope, "", 1)
+        return not names and not await self.streams(scope, "", limit=1)
+
+    async def _stored(self, scope: str, after: str, limit: int = 1000) -> tuple[list[str], str | None]:
+        """What the streams of the scope are called behind what it begins with, and after which to go on."""
+        basin, prefix = self._names.basin_of(scope)
+        try:
+            page = await self._back.perform(ListStreams(basin, prefix, prefix + after if after else "", limit))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
+                raise
+            return [], None
+        names = [info.name.removeprefix(prefix) for info in page.items]
+        return names, names[-1] if page.has_more else None
+
+
+def _is_there(found: list[StreamRecord | None]) -> bool:
+    """Whether a name is a stream, as the back (None) and the records have it: see `catalog`."""
+    record = next((one for one in found if one is not None), None)
+    return record is None or (record.exists and (None in found or not record.plain))

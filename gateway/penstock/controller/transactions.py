@@ -1,0 +1,281 @@
+"""Transactions: segments beside a stream's own, whose events become the stream's when the transaction is committed.
+
+Each segment of the stream has one, `<segment>#transaction.<32 hex>`, that clients write to. Committing merges it into
+its segment, aborting deletes it. The state is recorded before anything is done, and each step can be done again, so a
+commit that was begun is carried out, whatever interrupts it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import secrets
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import structlog
+
+from penstock.clock import Clock
+from penstock.controller.catalog import Catalog, Stream
+from penstock.controller.problems import Problem, Refused
+from penstock.controller.records import Completed, StreamState, Transaction, TransactionState
+from penstock.controller.scaling import Scaling
+from penstock.controller.segments import at_once
+from penstock.controller.table import Entry, Key, Prefix
+from penstock.controller.topology import Segment, covering
+from penstock.routing.segments import SegmentName
+from penstock_codecs.failures import FailureCode, OperationFailed
+
+__all__ = ["COMPLETED_SECONDS", "MAX_LEASE_MS", "TransactionId", "Transactions"]
+
+MAX_LEASE_MS: Final = 600_000
+"""Longest lease, which is Pravega's: a client that says nothing for longer has lost its transaction."""
+MAX_OPEN_MS: Final = 86_400_000
+"""Pings extend a transaction's life up to this, which is Pravega's bound too."""
+COMPLETED_SECONDS: Final = 86_400
+"""How long it is known how a transaction ended."""
+LISTED: Final = 500
+"""Completed transactions that are listed."""
+
+_ENDS: Final = {
+    TransactionState.COMMITTING: TransactionState.COMMITTED,
+    TransactionState.ABORTING: TransactionState.ABORTED,
+}
+
+log = structlog.get_logger()
+
+
+class TransactionId(NamedTuple):
+    """A transaction's name: 128 bits. Both halves are positive as signed numbers, which a released client needs."""
+
+    high: int
+    low: int
+
+    @classmethod
+    def new(cls) -> TransactionId:
+        """One that nobody has or can guess."""
+        return cls(secrets.randbits(63), secrets.randbits(63))
+
+    @classmethod
+    def parse(cls, text: str) -> TransactionId:
+        """From what `str` gives."""
+        return cls(int(text[:16], 16), int(text[16:], 16))
+
+    def __str__(self) -> str:
+        return f"{self.high:016x}{self.low:016x}"
+
+
+class Transactions:
+    """The operations on transactions."""
+
+    def __init__(self, catalog: Catalog, scaling: Scaling, clock: Clock) -> None:
+        self._catalog = catalog
+        self._table = catalog.table
+        self._scaling = scaling
+        self._clock = clock
+
+    async def create(self, scope: str, name: str, lease: int) -> tuple[TransactionId, list[Segment]]:
+        """Begin a transaction, for `lease` ms; and the stream's segments that its own are named after.
+
+        Raises LEASE_TOO_LARGE, INVALID_CONFIG, STREAM_NOT_FOUND, STREAM_SEALED.
+        """
+        _check_lease(lease)
+        async with self._catalog.turn(scope, name):
+            stream = await self._scaling.finish(await self._catalog.find(scope, name))
+            if stream.record.state is not StreamState.OPEN:
+                raise Refused(Problem.STREAM_SEALED, str(stream))
+            transaction, segments, now = TransactionId.new(), stream.current, self._clock()
+            ids = tuple(segment.id for segment in segments)
+            record = Transaction(TransactionState.OPEN, ids, now + lease, now + MAX_OPEN_MS)
+            await self._table.put(_open(scope, name).key(str(transaction)), record)
+            names = [stream.name_of(segment, _suffix(transaction)) for segment in segments]
+            await at_once(self._catalog.segments.create, names)
+        return transaction, segments
+
+    async def ping(self, scope: str, name: str, transaction: TransactionId, lease: int) -> TransactionState | None:
+        """Keep a transaction open for `lease` ms more; its state, as `state`. Raises as `create`, and TOO_OLD."""
+        _check_lease(lease)
+
+        def extended(record: Transaction) -> Transaction:
+            until = self._clock() + lease
+            if record.state is not TransactionState.OPEN:
+                return record
+            if until > record.latest:
+                raise Refused(Problem.TOO_OLD, f"{MAX_OPEN_MS} ms are the most")
+            return msgspec.structs.replace(record, expires_at=until)
+
+        record = await self._table.change(_open(scope, name).key(str(transaction)), extended)
+        return await self.state(scope, name, transaction) if record is None else record.state
+
+    async def state(self, scope: str, name: str, transaction: TransactionId) -> TransactionState | None:
+        """A transaction's state; None for one that is not known, or not any more."""
+        ended = await self._table.get(_done(scope, name).key(str(transaction)))
+        if ended is not None:
+            return ended.value.state
+        entry = await self._table.get(_open(scope, name).key(str(transaction)))
+        return None if entry is None else entry.value.state
+
+    async def commit(self, scope: str, name: str, transaction: TransactionId) -> None:
+        """Commit a transaction, which may be committed already. Raises STREAM_NOT_FOUND, TRANSACTION_NOT_FOUND."""
+        await self._end(scope, name, transaction, TransactionState.COMMITTING)
+
+    async def abort(self, scope: str, name: str, transaction: TransactionId) -> None:
+        """Abort a transaction, which may be aborted already. Raises STREAM_NOT_FOUND, TRANSACTION_NOT_FOUND."""
+        await self._end(scope, name, transaction, TransactionState.ABORTING)
+
+    async def completed(self, scope: str, name: str) -> list[tuple[TransactionId, TransactionState]]:
+        """The newest transactions that have ended, newest first. Raises STREAM_NOT_FOUND."""
+        await self._catalog.find(scope, name)
+        found = [(ended.at, text, ended.state) async for text, ended in self._table.each(_done(scope, name))]
+        newest = heapq.nlargest(LISTED, found, key=lambda one: one[:2])
+        return [(TransactionId.parse(text), state) for _, text, state in newest]
+
+    async def end_all(self, stream: Stream) -> Stream:
+        """Abort what is open, finish what is being committed. It is the caller's turn to change the stream."""
+        async for text, _ in self._table.each(_open(stream.scope, stream.name)):
+            await self._finish(stream.scope, stream.name, TransactionId.parse(text), TransactionState.ABORTING)
+        return await self._catalog.find(stream.scope, stream.name)
+
+    async def forget(self, stream: Stream) -> None:
+        """A stream that is being deleted has no transactions. It is the caller's turn to change the stream."""
+        async for text, _ in self._table.each(_open(stream.scope, stream.name)):
+            await self._finish(stream.scope, stream.name, TransactionId.parse(text), TransactionState.ABORTING)
+        async for text, _ in self._table.each(_done(stream.scope, stream.name)):
+            await self._remove(_done(stream.scope, stream.name).key(text))
+
+    async def sweep(self) -> None:
+        """Abort what has expired, and finish what somebody began to end."""
+        async for path, record in self._table.each(_ALL_OPEN):
+            if record.state is TransactionState.OPEN and record.expires_at > self._clock():
+                continue
+            scope, name, text = path.split("/")
+            try:
+                async with self._catalog.turn(scope, name):
+                    await self._finish(scope, name, TransactionId.parse(text), None)
+            except OperationFailed as error:
+                log.warning("transaction_not_ended", stream=f"{scope}/{name}", transaction=text, error=str(error))
+
+    async def forget_old(self) -> None:
+        """How a transaction ended is not known for ever."""
+        before = self._clock() - COMPLETED_SECONDS * 1000
+        async for path, ended in self._table.each(_ALL_DONE):
+            if ended.at <= before:
+                await self._remove(_ALL_DONE.key(path))
+
+    async def _end(self, scope: str, name: str, transaction: TransactionId, how: TransactionState) -> None:
+        async with self._catalog.turn(scope, name):
+            await self._catalog.find(scope, name)
+            ended = await self._finish(scope, name, transaction, how)
+        if ended is not _ENDS[how]:
+            word = "is not known" if ended is None else f"was {ended.value}"
+            raise Refused(Problem.TRANSACTION_NOT_FOUND, f"{transaction} of {scope}/{name} {word}")
+
+    async def _finish(
+        self, scope: str, name: str, transaction: TransactionId, how: TransactionState | None
+    ) -> TransactionState | None:
+        """End a transaction as somebody began to, else as `how` says; None: abort it if it has expired.
+
+        Gives how it ended; None where it is not known, or goes on. It is the caller's turn to change the stream.
+        """
+        key, done = _open(scope, name).key(str(transaction)), _done(scope, name).key(str(transaction))
+        entry = await self._table.get(key)
+        if entry is None:
+            ended = await self._table.get(done)
+            return None if ended is None else ended.value.state
+        if entry.value.state is TransactionState.OPEN:
+            if how is None and entry.value.expires_at > self._clock():
+                return None
+            entry = await self._begin(key, entry, how or TransactionState.ABORTING)
+        if entry.value.state is TransactionState.COMMITTING:
+            why = await self._commit(scope, name, transaction, entry.value)
+            if why is not None:
+                log.warning("transaction_aborted", stream=f"{scope}/{name}", transaction=str(transaction), reason=why)
+                entry = await self._begin(key, entry, TransactionState.ABORTING)
+        if entry.value.state is TransactionState.ABORTING:
+            names = [SegmentName.of_id(scope, name, one) for one in entry.value.segments]
+            ours = [replace(one, suffix=_suffix(transaction)) for one in names]
+            await at_once(self._catalog.segments.delete, ours)
+        end = _ENDS[entry.value.state]
+        await self._table.add(done, Completed(end, self._clock()))
+        await self._remove(key)
+        return end
+
+    async def _commit(self, scope: str, name: str, transaction: TransactionId, record: Transaction) -> str | None:
+        """Commit, or say why that can never be done."""
+        stream = await self._catalog.look_up(scope, name)
+        if stream is None or stream.record.sealed:
+            return "the stream was sealed or deleted"
+        try:
+            await self._merge(stream, transaction, record)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.LIMIT_EXCEEDED:
+                raise
+            return error.failure.message
+        return None
+
+    async def _begin(
+        self, key: Key[Transaction], entry: Entry[Transaction], state: TransactionState
+    ) -> Entry[Transaction]:
+        return await self._table.put(key, msgspec.structs.replace(entry.value, state=state), entry.version)
+
+    async def _merge(self, stream: Stream, transaction: TransactionId, record: Transaction) -> None:
+        """Append the events that are still in the transaction's segments to the stream's.
+
+        Where its segments were replaced by smaller ones since, they are made again for as long as that takes: only
+        clients know which event has which key, so the events cannot be shared out. LIMIT_EXCEEDED where a merge is
+        more than the back takes at once: the largest is the first, so then nothing was merged.
+        """
+        stream = await self._scaling.finish(stream)
+        parents = [stream.segment(one) for one in record.segments]
+        sizes = {parent: await self._events_in(stream, parent, transaction) for parent in parents}
+        waiting = [parent for parent, size in sizes.items() if size]
+        ranges = [segment.keys for segment in stream.current]
+        split = any(covering(stream.current, parent.keys) is None for parent in waiting)
+        if split:
+            everything = [segment.id for segment in stream.current]
+            stream = await self._scaling.replace(stream, everything, [parent.keys for parent in parents])
+        merges = [
+            (target, [parent for parent in waiting if target.keys.contains(parent.keys)]) for target in stream.current
+        ]
+        for target, sources in sorted(merges, key=lambda merge: -sum(sizes[source] for source in merge[1])):
+            if sources:
+                names = [stream.name_of(source, _suffix(transaction)) for source in sources]
+                await self._catalog.segments.merge(stream.name_of(target), names)
+        if split:
+            await self._scaling.replace(stream, [segment.id for segment in stream.current], ranges)
+
+    async def _events_in(self, stream: Stream, parent: Segment, transaction: TransactionId) -> int:
+        """How many bytes are to be merged; a segment without any is deleted instead."""
+        name = stream.name_of(parent, _suffix(transaction))
+        info = await self._catalog.segments.info(name)
+        if info is not None and info.length == 0:
+            await self._catalog.segments.delete(name)
+        return 0 if info is None else info.length
+
+    async def _remove(self, key: Key[Any]) -> None:
+        entry = await self._table.get(key)
+        if entry is not None:
+            await self._table.remove(key, entry.version)
+
+
+_ALL_OPEN: Final = Prefix("open/", Transaction)
+_ALL_DONE: Final = Prefix("done/", Completed)
+
+
+def _open(scope: str, name: str) -> Prefix[Transaction]:
+    return Prefix(f"{_ALL_OPEN.path}{scope}/{name}/", Transaction)
+
+
+def _done(scope: str, name: str) -> Prefix[Completed]:
+    return Prefix(f"{_ALL_DONE.path}{scope}/{name}/", Completed)
+
+
+def _suffix(transaction: TransactionId) -> str:
+    return f"#transaction.{transaction}"
+
+
+def _check_lease(lease: int) -> None:
+    if lease < 1:
+        raise Refused(Problem.INVALID_CONFIG, f"a lease of {lease} ms")
+    if lease > MAX_LEASE_MS:
+        raise Refused(Problem.LEASE_TOO_LARGE, f"{lease} ms, at most {MAX_LEASE_MS}")
