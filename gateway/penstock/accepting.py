@@ -43,7 +43,8 @@ class Listener:
     """One place where clients connect.
 
     `serve(stream)` runs one connection to its end. `begin_drain()` tells the front that the gateway
-    is about to stop. `bound(addresses)` is told where it listens, before any listener accepts.
+    is about to stop. `bound(addresses)` is told where it listens, before any listener accepts. `duties`, if any, runs
+    beside the connections, from the first to the last.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Listener:
     serve: Callable[[trio.abc.Stream], Awaitable[None]]
     begin_drain: Callable[[], None]
     bound: Callable[[Sequence[Address]], None] = lambda _addresses: None
+    duties: Callable[[], Awaitable[None]] | None = None
 
 
 async def open_sockets(listener: Listener) -> list[trio.SocketListener]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -56,7 +57,7 @@ async def serve(config: Config, *, task_status: trio.TaskStatus[Running] = trio.
         running = Running({listener.name: [_bound(one) for one in some] for listener, some in sockets})
         for listener in listeners:
             listener.bound(running.addresses[listener.name])
-        async with trio.open_nursery() as connections:
+        async with _duties(listeners), trio.open_nursery() as connections:
             async with trio.open_nursery() as acceptors:
                 for listener, some in sockets:
                     limit = trio.Semaphore(listener.max_connections)
@@ -71,6 +72,24 @@ async def serve(config: Config, *, task_status: trio.TaskStatus[Running] = trio.
         if connections.cancel_scope.cancelled_caught:
             log.warning("drain_deadline", deadline_seconds=config.drain.deadline_seconds)
     log.info("stopped")
+
+
+@contextlib.asynccontextmanager
+async def _duties(listeners: list[Listener]) -> AsyncIterator[None]:
+    """Until the block ends, whatever the fronts do beside serving connections. It may fail: connections go on."""
+    async with trio.open_nursery() as nursery:
+        for listener in listeners:
+            if listener.duties is not None:
+                nursery.start_soon(_run_duties, listener.name, listener.duties)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def _run_duties(name: str, duties: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await duties()
+    except Exception:
+        log.exception("duties_failed", listener=name)
 
 
 async def _listen(listener: Listener, stack: contextlib.AsyncExitStack) -> list[trio.SocketListener]:

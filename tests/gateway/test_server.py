@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -248,6 +249,52 @@ async def test_drain_ends_at_its_deadline(install: Callable[[Front], list[str]])
                 assert await stream.receive_some(1) == b""
     assert story == ["opened", "closed"]
     assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["drain_deadline"]
+
+
+async def test_a_front_is_told_where_it_listens_and_has_duties_of_its_own(
+    install: Callable[[Front], list[str]],
+) -> None:
+    front = Front(echo)
+    story = install(front)
+
+    def bound(addresses: Sequence[Address]) -> None:
+        story.append(f"bound to {len(addresses)} of {addresses[0].host}")
+
+    async def duties() -> None:
+        try:
+            story.append("began")
+            await trio.sleep_forever()
+        finally:
+            story.append("ended")
+
+    front.listener = replace(front.listener, bound=bound, duties=duties)
+    async with trio.open_nursery() as nursery:
+        running: Running = await nursery.start(serve, config())
+        async with await connect(running) as stream:
+            await stream.send_all(b"a")
+            assert await stream.receive_some(1) == b"a"
+            running.drain()
+            await front.draining.wait()
+            assert story == ["opened", "bound to 1 of 127.0.0.1", "began"]
+    assert story[3:] == ["ended", "closed"]
+
+
+async def test_duties_that_fail_harm_no_connection(
+    install: Callable[[Front], list[str]], nursery: trio.Nursery
+) -> None:
+    async def duties() -> None:
+        raise RuntimeError("oops")
+
+    front = Front(echo)
+    front.listener = replace(front.listener, duties=duties)
+    install(front)
+    with structlog.testing.capture_logs() as lines:
+        running: Running = await nursery.start(serve, config())
+        async with await connect(running) as stream:
+            await stream.send_all(b"hello")
+            assert await stream.receive_some(100) == b"hello"
+    assert [line["listener"] for line in lines if line["event"] == "duties_failed"] == ["listeners.s2"]
+    nursery.cancel_scope.cancel()
 
 
 async def test_a_port_in_use_says_which_and_what_to_do(install: Callable[[Front], list[str]]) -> None:
