@@ -96,7 +96,8 @@ def test_an_idle_gateway_stops_at_once_with_0(fresh_gateway: GatewayProcess, num
 
 
 def test_idle_connections_do_not_delay_the_end(fresh_gateway: GatewayProcess) -> None:
-    addresses = [("127.0.0.1", port) for port in (fresh_gateway.s2_port, fresh_gateway.s3p_port)]
+    ports = fresh_gateway.s2_port, fresh_gateway.s3p_port, fresh_gateway.segment_port
+    addresses = [("127.0.0.1", port) for port in ports]
     idle = [socket.create_connection(address, timeout=10) for address in addresses]
     begun = time.monotonic()
     assert fresh_gateway.terminate() == 0
