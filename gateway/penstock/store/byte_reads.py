@@ -123,7 +123,7 @@ class ByteReads:
             raise fail(FailureCode.STORAGE, f"bytes at offset {offset} of {stream.ref} are missing from the store")
         if not pieces:
             return Cut()
-        found = cut(pieces, offset, max_bytes, operation.refuse)
+        found = cut(pieces, offset, max_bytes, operation.refuse, stream.durable.trim_point)
         self._keep_rest(stream, pieces[-1], found.end_offset)
         return found
 

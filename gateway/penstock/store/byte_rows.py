@@ -12,9 +12,10 @@ from penstock.store.batches import Row, batch_of_rows
 from penstock.store.rendering import Rendered, render
 from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
-from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
-from penstock_codecs.model import RecordId
+from penstock_codecs.model import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size
+from penstock_codecs.s2.protobuf import decode_bodies
 
 __all__ = ["Place", "read_rows"]
 
@@ -77,8 +78,20 @@ def _chosen(db: sqlite3.Connection, stream: int, after: Place, max_bytes: int, e
 
 def _rendered(rows: list[_ByteRow], layout: int) -> Rendered:
     """Adjacent rows of one layout: their payloads joined are a payload, and so are decoded at once."""
-    columns = batch_of_rows([row.row for row in rows]).columns
-    rendered = render(columns, Layout(layout), rows[0].first_offset)
+    batch = batch_of_rows([row.row for row in rows])
+    rendered = render(_columns(batch), Layout(layout), rows[0].first_offset)
     if rendered.end_offset != rows[-1].end_offset:
         raise fail(FailureCode.STORAGE, f"a stored batch has {len(rendered.data)} bytes, not what was acknowledged")
     return rendered
+
+
+def _columns(batch: RecordBatch) -> Columns:
+    """Numbers, bodies and headers of a batch. Headers are metered, so their absence shows in the bodies."""
+    assert batch.wire is not None
+    try:
+        bodies = decode_bodies(batch.wire.data)
+    except OperationFailed:
+        bodies = []
+    if metered_size(bodies, NO_HEADERS) != batch.metered:
+        return batch.columns
+    return Columns(range(batch.first_seq_num, batch.next_seq_num), (), bodies)

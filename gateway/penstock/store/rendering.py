@@ -84,15 +84,17 @@ class Cut(NamedTuple):
     refused: Refused | None = None
 
 
-def cut(pieces: Sequence[Rendered], offset: int, max_bytes: int, refuse: frozenset[Feature]) -> Cut:
+def cut(
+    pieces: Sequence[Rendered], offset: int, max_bytes: int, refuse: frozenset[Feature], first_seq_num: int = 0
+) -> Cut:
     """At most `max_bytes` from `offset` on, which lies in the first of these adjacent pieces or at an end of it.
 
-    Pieces may overlap.
+    Pieces may overlap. Records before `first_seq_num` are gone, though some without bytes may be at `offset`.
     """
     end = min(offset + max_bytes, pieces[-1].end_offset)
     dropped: Counter[Feature] = Counter()
     refused = None
-    last = -1
+    last = first_seq_num - 1
     for mark in (mark for piece in pieces for mark in piece.marks):
         if mark.seq_num <= last or (mark.offset < offset and mark.end_offset <= offset):
             continue
