@@ -1,0 +1,193 @@
+"""Real clients of Pravega as the peer tests use them, and the configuration of a gateway that serves them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+from support.process import BASIN, GatewayProcess
+from support.s2_http import S2Client
+from support.s3p import S3PClient
+
+from penstock_proto import s2_pb2 as pb
+
+__all__ = [
+    "CONFIG",
+    "Found",
+    "PravegaClient",
+    "PravegaFailed",
+    "bodies_by_s2s",
+    "bodies_by_s3p",
+    "need_pravega",
+    "numbered",
+    "streams_of",
+]
+
+CONFIG = """\
+[listeners.s2]
+bind = "127.0.0.1:{s2_port}"
+
+[listeners.s3p]
+bind = "127.0.0.1:{s3p_port}"
+basin = "{basin}"
+
+[listeners.segment]
+bind = "127.0.0.1:{segment_port}"
+basin = "{basin}"
+
+[listeners.controller]
+bind = "127.0.0.1:{controller_port}"
+
+[store]
+directory = "{data}"
+
+[[store.basins]]
+name = "{basin}"
+create_stream_on_append = true
+create_stream_on_read = true
+
+[log]
+level = "info"
+format = "json"
+"""
+"""All four listeners."""
+
+WORKER = Path(__file__).with_name("pravega_worker.py")
+
+
+def need_pravega() -> None:
+    """Skips the test where the client is not installed: there are wheels for few platforms only."""
+    if importlib.util.find_spec("pravega_client") is None:
+        pytest.skip("the package pravega 0.3.8 is not installed: it has wheels for CPython to 3.11, x86-64, glibc 2.35")
+
+
+class PravegaFailed(AssertionError):
+    """The client refused, or gave no answer in time; the message ends with what it printed on standard error."""
+
+
+class PravegaClient:
+    """The Python client in a process of its own (`support.pravega_worker`); use it as a context manager.
+
+    `progress` is what the running call has done by now, for those that count.
+    """
+
+    def __init__(self, controller_port: int) -> None:
+        self._uri = f"tcp://127.0.0.1:{controller_port}"
+        self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._errors = tempfile.TemporaryFile()
+        self.progress = 0
+
+    def start(self, do: str, *positional: object, **named: object) -> None:
+        """Ask, without waiting for the answer."""
+        assert self._process.stdin is not None
+        self.progress = 0
+        self._process.stdin.write(json.dumps({"do": do, "positional": positional, "named": named}) + "\n")
+        self._process.stdin.flush()
+
+    def finish(self, seconds: float = 30) -> Any:
+        """The answer to what was asked last. Raises PravegaFailed."""
+        try:
+            answer = self._answers.get(timeout=seconds)
+        except queue.Empty:
+            self._process.kill()
+            raise PravegaFailed(f"no answer within {seconds} s\n{self._complaints()}") from None
+        if answer is None or "error" in answer:
+            raise PravegaFailed(f"{'it ended' if answer is None else answer['error']}\n{self._complaints()}")
+        return answer["result"]
+
+    def call(self, do: str, *positional: object, seconds: float = 30, **named: object) -> Any:
+        """Ask and wait for the answer. Raises PravegaFailed."""
+        self.start(do, *positional, **named)
+        return self.finish(seconds)
+
+    def wait_for(self, progress: int, seconds: float = 30) -> None:
+        """Wait until the running call has done so much. Raises PravegaFailed."""
+        end = time.monotonic() + seconds
+        while self.progress < progress:
+            if time.monotonic() > end:
+                raise PravegaFailed(f"{self.progress} of {progress} within {seconds} s\n{self._complaints()}")
+            time.sleep(0.005)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            if "progress" in answer:
+                self.progress = answer["progress"]
+            else:
+                self._answers.put(answer)
+        self._answers.put(None)
+
+    def _complaints(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")[-3000:]
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, str(WORKER), self._uri],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._listener.join()
+        self._errors.close()
+
+
+class Found(dict[str, list[tuple[int, bytes]]]):
+    """What readers found: offset and payload of each event, by reader."""
+
+    def __init__(self, answer: dict[str, list[tuple[int, str]]]) -> None:
+        super().__init__(
+            {reader: [(offset, body.encode("latin-1")) for offset, body in events] for reader, events in answer.items()}
+        )
+
+    @property
+    def events(self) -> list[tuple[int, bytes]]:
+        """Of all readers, one reader after the other."""
+        return [event for events in self.values() for event in events]
+
+    def bodies(self, reader: str) -> list[bytes]:
+        return [body for _, body in self[reader]]
+
+
+def numbered(count: int, keys: int, first: int = 0) -> list[tuple[str, str]]:
+    """Events that say their number, each with one of so many routing keys."""
+    return [(f"event {number}", f"key {number % keys}") for number in range(first, first + count)]
+
+
+def streams_of(stream: str, segments: int) -> list[str]:
+    """What the segments of a stream that was never scaled are called in S2 and S3P (docs/names.md)."""
+    return [stream, *(f"{stream}/{number}.#epoch.0" for number in range(1, segments))]
+
+
+def bodies_by_s2s(gateway: GatewayProcess, stream: str, basin: str = BASIN) -> list[bytes]:
+    """All records of a stream, by an S2S session."""
+    client = S2Client(("127.0.0.1", gateway.s2_port), basin)
+    with client.read_session(stream, "h2", seq_num=0, wait=0) as session:
+        return [record.body for frame in session.rest() for record in pb.ReadBatch.FromString(frame.message).records]
+
+
+def bodies_by_s3p(gateway: GatewayProcess, stream: str) -> list[bytes]:
+    """All records of a stream, by S3P."""
+    with S3PClient(("127.0.0.1", gateway.s3p_port)) as client:
+        return [body for _, body in client.read_all(stream)]
