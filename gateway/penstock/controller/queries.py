@@ -6,16 +6,25 @@ from collections.abc import Mapping, Sequence
 
 from penstock.controller.catalog import Catalog, Stream
 from penstock.controller.problems import Problem, Refused
+from penstock.controller.records import Configuration
 from penstock.controller.topology import Segment, before, between, followers, of_epoch
 
 __all__ = ["Queries"]
 
 
 class Queries:
-    """Questions about the segments of one stream. All raise STREAM_NOT_FOUND."""
+    """Questions about one stream. All but `exists` raise STREAM_NOT_FOUND."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+
+    async def exists(self, scope: str, name: str) -> bool:
+        """Whether there is such a stream."""
+        return await self._catalog.look_up(scope, name) is not None
+
+    async def configuration(self, scope: str, name: str) -> Configuration:
+        """What is configured."""
+        return await self._catalog.configuration(await self._catalog.find(scope, name))
 
     async def current(self, scope: str, name: str) -> list[Segment]:
         """The segments that can be written to, in the order of their keys; none of a sealed stream."""

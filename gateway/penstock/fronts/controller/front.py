@@ -1,0 +1,74 @@
+"""The controller's front: Pravega's ControllerService over gRPC, on any back.
+
+The handler of an HTTP/2 server is `handle`. Beside it `run` must run for as long as the gateway does: it finishes what
+the process before did not, and ends transactions whose time is over. `drain` begins to shut down.
+
+Who a client is does not matter: credentials in its metadata are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from penstock.backs.base import Back
+from penstock.clock import Clock, wall_clock
+from penstock.controller.controller import Controller
+from penstock.controller.settings import ControllerSettings
+from penstock.fronts.controller.calls import Call, Calls, Handler
+from penstock.fronts.controller.groups import GROUPS
+from penstock.fronts.controller.scopes import SCOPES
+from penstock.fronts.controller.segments import SEGMENTS
+from penstock.fronts.controller.streams import STREAMS
+from penstock.fronts.controller.transactions import TRANSACTIONS
+from penstock.fronts.exchange import Exchange
+from penstock.fronts.grpc import Code, GrpcContext, GrpcError, GrpcService, Method
+from penstock_proto import pravega_controller_pb2 as pb
+
+__all__ = ["CALLS", "ControllerFront"]
+
+CALLS: Final[Calls] = {**SCOPES, **STREAMS, **SEGMENTS, **TRANSACTIONS, **GROUPS}
+"""What is answered. The rest of the schema is UNIMPLEMENTED."""
+
+_SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
+
+
+class ControllerFront:
+    """Answers the calls of Pravega's clients. `clock` gives the time of day in ms."""
+
+    def __init__(self, back: Back, settings: ControllerSettings, clock: Clock = wall_clock) -> None:
+        self._settings = settings
+        self._controller = Controller(back, settings, clock)
+        self._service = GrpcService(_SERVICE.full_name, self._methods())
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer one call."""
+        await self._service.handle(exchange)
+
+    async def run(self) -> None:
+        """What the controller does by itself; until cancelled."""
+        await self._controller.run()
+
+    def drain(self) -> None:
+        """Begin to shut down: new calls are refused as UNAVAILABLE."""
+        self._service.drain()
+
+    def _methods(self) -> Mapping[str, Method[Any]]:
+        return {
+            method.name: Method(GetMessageClass(method.input_type), self._handler(method.name))
+            for method in _SERVICE.methods
+        }
+
+    def _handler(self, name: str) -> Callable[[Any, GrpcContext], Awaitable[Message]]:
+        return partial(self._answer, CALLS[name]) if name in CALLS else partial(_unimplemented, name)
+
+    async def _answer(self, handler: Handler, request: Message, context: GrpcContext) -> Message:
+        return await handler(Call(self._controller, self._settings, context), request)
+
+
+async def _unimplemented(name: str, _request: Message, _context: GrpcContext) -> Message:
+    raise GrpcError(Code.UNIMPLEMENTED, f"Penstock has no {name}")

@@ -1,0 +1,126 @@
+"""Calls about the segments of a stream."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.controller.problems import Problem
+from penstock.controller.topology import KeyRange
+from penstock.fronts.controller.calls import Call, Calls
+from penstock.fronts.controller.scopes import host_of
+from penstock.fronts.controller.wire import segment_id, segment_range, status_of
+from penstock_proto import pravega_controller_pb2 as pb
+
+__all__ = ["SEGMENTS"]
+
+_REFUSED: Final = pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED)
+_NOT_SCALED: Final = {Problem.SCALE_REFUSED: _REFUSED, Problem.STREAM_SEALED: _REFUSED}
+_NO_SUCH_EPOCH: Final = pb.ScaleStatusResponse(status=pb.ScaleStatusResponse.INVALID_INPUT)
+
+
+async def _current(call: Call, request: pb.StreamInfo) -> pb.SegmentRanges:
+    segments = await call.controller.queries.current(request.scope, request.stream)
+    return pb.SegmentRanges(segmentRanges=[segment_range(request, segment) for segment in segments])
+
+
+async def _of_epoch(call: Call, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
+    stream = request.streamInfo
+    segments = await call.controller.queries.of_epoch(stream.scope, stream.stream, request.epoch)
+    return pb.SegmentRanges(segmentRanges=[segment_range(stream, segment) for segment in segments])
+
+
+async def _at_head(call: Call, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
+    """The head, whatever the time: Pravega's controllers know no other."""
+    stream = request.streamInfo
+    located = await call.controller.queries.at_head(stream.scope, stream.stream)
+    return pb.SegmentsAtTime(
+        segments=[
+            pb.SegmentsAtTime.SegmentLocation(segmentId=segment_id(stream, segment), offset=offset)
+            for segment, offset in located
+        ]
+    )
+
+
+async def _following(call: Call, request: pb.SegmentId) -> pb.SuccessorResponse:
+    stream = request.streamInfo
+    found = await call.controller.queries.following(stream.scope, stream.stream, request.segmentId)
+    return pb.SuccessorResponse(
+        segments=[
+            pb.SuccessorResponse.SegmentEntry(segment=segment_range(stream, segment), value=[one.id for one in old])
+            for segment, old in found
+        ]
+    )
+
+
+async def _between(call: Call, request: pb.StreamCutRange) -> pb.StreamCutRangeResponse:
+    stream = request.streamInfo
+    start, end = list(getattr(request, "from")), list(request.to)
+    segments = await call.controller.queries.between(stream.scope, stream.stream, start, end)
+    return pb.StreamCutRangeResponse(segments=[segment_id(stream, segment) for segment in segments])
+
+
+async def _uri(call: Call, _request: pb.SegmentId) -> pb.NodeUri:
+    """Where all segments are, also those that no call created: tables of reader groups, for one."""
+    advertised = call.settings.advertise()
+    host, _ = host_of(call.context.authority)
+    return pb.NodeUri(endpoint=advertised.host or host, port=advertised.port)
+
+
+async def _is_valid(call: Call, request: pb.SegmentId) -> pb.SegmentValidityResponse:
+    stream = request.streamInfo
+    is_open = await call.controller.queries.is_open(stream.scope, stream.stream, request.segmentId)
+    return pb.SegmentValidityResponse(response=is_open)
+
+
+async def _is_cut(call: Call, request: pb.StreamCut) -> pb.StreamCutValidityResponse:
+    stream = request.streamInfo
+    is_cut = await call.controller.queries.is_cut(stream.scope, stream.stream, request.cut)
+    return pb.StreamCutValidityResponse(response=is_cut)
+
+
+async def _scale(call: Call, request: pb.ScaleRequest) -> pb.ScaleResponse:
+    """Scaling is done when this answers; clients ask about it all the same."""
+    stream = request.streamInfo
+    answer = pb.ScaleResponse(status=pb.ScaleResponse.STARTED)
+    ranges = [KeyRange(each.start, each.end) for each in request.newKeyRanges]
+
+    async def work() -> None:
+        epoch, segments = await call.controller.scaling.scale(
+            stream.scope, stream.stream, request.sealedSegments, ranges
+        )
+        answer.epoch = epoch
+        answer.segments.extend(segment_range(stream, segment) for segment in segments)
+
+    return await status_of(work(), answer, _NOT_SCALED)
+
+
+async def _check_scale(call: Call, request: pb.ScaleStatusRequest) -> pb.ScaleStatusResponse:
+    stream = request.streamInfo
+    answer = pb.ScaleStatusResponse(status=pb.ScaleStatusResponse.SUCCESS)
+
+    async def work() -> None:
+        if not await call.controller.scaling.is_done(stream.scope, stream.stream, request.epoch):
+            answer.status = pb.ScaleStatusResponse.IN_PROGRESS
+
+    return await status_of(work(), answer, {Problem.SCALE_REFUSED: _NO_SUCH_EPOCH})
+
+
+async def _delegation_token(_call: Call, _request: pb.StreamInfo) -> pb.DelegationToken:
+    """The segment listener asks for none."""
+    return pb.DelegationToken()
+
+
+SEGMENTS: Final[Calls] = {
+    "getCurrentSegments": _current,
+    "getEpochSegments": _of_epoch,
+    "getSegments": _at_head,
+    "getSegmentsImmediatelyFollowing": _following,
+    "getSegmentsImmediatlyFollowing": _following,
+    "getSegmentsBetween": _between,
+    "getURI": _uri,
+    "isSegmentValid": _is_valid,
+    "isStreamCutValid": _is_cut,
+    "scale": _scale,
+    "checkScale": _check_scale,
+    "getDelegationToken": _delegation_token,
+}
