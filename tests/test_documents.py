@@ -24,11 +24,14 @@ EXPECTED = {
         '{"body":"first"}': ['"start":{"seq_num":0', '"end":{"seq_num":2'],
         "curl -N": ["first", "second"],
         "READ": ["$5\r\nfirst\r\n", "$6\r\nsecond\r\n"],
-        "APPEND": ['"seq_num":2', '"body":"third"'],
-        "penstock check": ["is valid", "127.0.0.1:8080", "127.0.0.1:7500"],
+        "pravega_client": [],
+        "APPEND": ['"seq_num":2', '"body":"third"', '"body":"fourth"'],
+        "penstock check": ["is valid", "127.0.0.1:8080", "127.0.0.1:7500", "127.0.0.1:12345", "127.0.0.1:9090"],
     },
     "docs/guide.md": {
         "from s2_sdk": ["on disk up to 2", "[b'hello', b'world']"],
+        "import pravega_client": ["on disk", "[b'hello', b'world']"],
+        "from-pravega/records": ['"body":"hello"', '"body":"world"'],
         "curl -N": ["from the guide"],
         "my-first-basin": ['"name":"my-first-basin"', '"name":"orders"', '"has_more":false'],
         "AAEC/w==": ['"body":"AAEC/w=="'],
@@ -55,18 +58,21 @@ def blocks(document: str) -> list[Block]:
 
 def with_ports(text: str, gateway: GatewayProcess) -> str:
     """The text as it would stand there if the gateway listened on the usual ports."""
-    return text.replace(":8080", f":{gateway.s2_port}").replace("127.0.0.1 7500", f"127.0.0.1 {gateway.s3p_port}")
+    text = text.replace(":8080", f":{gateway.s2_port}").replace(":9090", f":{gateway.controller_port}")
+    return text.replace("127.0.0.1 7500", f"127.0.0.1 {gateway.s3p_port}")
 
 
 def banner_commands(banner: str) -> list[str]:
     """The commands in a banner, each on one line."""
-    return re.findall(r"^  ((?:curl|printf).*)", re.sub(r"\\\n *", "", banner), re.MULTILINE)
+    return re.findall(r"^  ((?:curl|printf|python3).*)", re.sub(r"\\\n *", "", banner), re.MULTILINE)
 
 
 def command(block: Block) -> list[str]:
-    """How the block is run; skips the test where a program that it uses is not installed."""
+    """How the block is run; skips the test where a program or module that it uses is not installed."""
+    for module in ("s2_sdk", "pravega_client"):
+        if module in block.text:
+            pytest.importorskip(module)
     if block.language == "python":
-        pytest.importorskip("s2_sdk")
         return [sys.executable, "-c", block.text]
     for program in ("bash", "curl", "nc"):
         if re.search(rf"\b{program} ", block.text + " bash ") and shutil.which(program) is None:
@@ -89,6 +95,8 @@ def output(arguments: list[str], wanted: list[str]) -> str:
             printed += piece
             if not piece or all(one.encode() in printed for one in wanted):
                 break
+        if not wanted:
+            assert process.wait(PATIENCE_SECONDS) == 0, arguments[-1]
         process.terminate()
         complaints = process.stderr.read().decode()
     text = printed.decode()
@@ -119,8 +127,8 @@ def test_the_commands_work(document: str, fresh_gateway: GatewayProcess) -> None
 def test_the_banner_works(fresh_gateway: GatewayProcess) -> None:
     """The banner has the ports that are really bound; its commands are the README's."""
     commands = banner_commands(fresh_gateway.banner())
-    assert len(commands) == 3
-    wanted = list(EXPECTED["README.md"].values())[:3]
+    assert len(commands) == 4
+    wanted = list(EXPECTED["README.md"].values())[:4]
     for text, words in zip(commands, wanted, strict=True):
         output(command(Block("sh", text)), words)
 
@@ -131,7 +139,7 @@ def test_the_readme_and_the_banner_show_the_same(fresh_gateway: GatewayProcess) 
 
     commands = banner_commands(fresh_gateway.banner())
     shown = [words(with_ports(block.text, fresh_gateway)) for block in blocks("README.md")]
-    assert [words(text) for text in commands] == shown[:3]
+    assert [words(text) for text in commands] == shown[:4]
 
 
 @pytest.mark.skipif(not os.environ.get("CI"), reason="takes a minute: set CI=true to set the gateway up from nothing")
@@ -143,7 +151,8 @@ def test_make_serve_on_a_fresh_clone(tmp_path: Path) -> None:
             pytest.skip(f"{program} is not installed")
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x", "-C", tmp_path], input=archive, check=True)
-    arguments = f"ARGS=--config config/gateway.toml --s2 127.0.0.1:0 --s3p 127.0.0.1:0 --data {tmp_path / 'data'}"
+    flags = " ".join(f"--{listener} 127.0.0.1:0" for listener in ("s2", "s3p", "segment", "controller"))
+    arguments = f"ARGS=--config config/gateway.toml {flags} --data {tmp_path / 'data'}"
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             ["make", "serve", f"PYTHON={sys.executable}", arguments],
@@ -158,10 +167,10 @@ def test_make_serve_on_a_fresh_clone(tmp_path: Path) -> None:
             banner = ""
             for line in process.stdout:
                 banner += line.decode()
-                if " nc " in banner:
+                if "flush()" in banner:
                     break
-            assert " nc " in banner, (tmp_path / "log").read_text()
-            append, _follow, _read = banner_commands(banner)
+            assert "flush()" in banner, (tmp_path / "log").read_text()
+            append, _follow, _read, _pravega = banner_commands(banner)
             output(command(Block("sh", append)), ['"end":{"seq_num":2'])
         finally:
             os.killpg(process.pid, 15)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -32,6 +32,8 @@ from penstock.config import (
 )
 from penstock.controller.settings import Advertised, ControllerSettings, SegmentsMode
 from penstock.errors import CannotStart
+from penstock.fronts.controller import ControllerFront
+from penstock.fronts.exchange import Exchange
 from penstock.fronts.http_server import Drain as HttpDrain
 from penstock.fronts.http_server import HttpSettings, serve_http, tls_context, tls_stream
 from penstock.fronts.s2 import S2Front, S2Settings
@@ -143,25 +145,39 @@ def open_listeners(config: Config, back: Back) -> list[Listener]:
     if config.listeners.s3p is not None:
         listeners.append(_s3p(config.listeners.s3p, back))
     if config.listeners.segment is not None:
-        listeners.append(_segment(config.listeners.segment, back))
+        listeners += _pravega(config.listeners.segment, config.listeners.controller, back)
     return listeners
 
 
 def _s2(listener: S2Listener, drain: Drain, back: Back) -> Listener:
     front = S2Front(back, s2_settings(listener, drain))
-    http, http_drain, tls = http_settings(listener.limits), HttpDrain(), tls_of("s2", listener)
+    server = _HttpServer("s2", listener, http_settings(listener.limits), front)
+    address = Address.parse(listener.bind)
+    return Listener("listeners.s2", "s2", address, listener.limits.max_connections, server.serve, server.begin_drain)
 
-    async def serve(stream: trio.abc.Stream) -> None:
-        secured = stream if tls is None else tls_stream(stream, tls)
-        await serve_http(secured, front.handle, http, http_drain)
 
-    def begin_drain() -> None:
-        front.drain()
-        http_drain.begin()
+class _HttpFront(Protocol):
+    async def handle(self, exchange: Exchange) -> None: ...
 
-    return Listener(
-        "listeners.s2", "s2", Address.parse(listener.bind), listener.limits.max_connections, serve, begin_drain
-    )
+    def drain(self) -> None: ...
+
+
+class _HttpServer:
+    """The connections of a front that answers HTTP."""
+
+    def __init__(self, name: str, listener: Secured, settings: HttpSettings, front: _HttpFront) -> None:
+        self._tls = tls_of(name, listener)
+        self._settings = settings
+        self._front = front
+        self._drain = HttpDrain()
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        secured = stream if self._tls is None else tls_stream(stream, self._tls)
+        await serve_http(secured, self._front.handle, self._settings, self._drain)
+
+    def begin_drain(self) -> None:
+        self._front.drain()
+        self._drain.begin()
 
 
 def s2_settings(listener: S2Listener, drain: Drain) -> S2Settings:
@@ -239,7 +255,14 @@ def s3p_settings(listener: S3PListener) -> S3PSettings:
     )
 
 
-def _segment(listener: SegmentListener, back: Back) -> Listener:
+def _pravega(segment: SegmentListener, controller: ControllerListener | None, back: Back) -> Iterator[Listener]:
+    ports: list[int] = []  # of the segment listener, once it is bound
+    yield _segment(segment, back, lambda addresses: ports.extend(address.port for address in addresses))
+    if controller is not None:
+        yield _controller(controller, controller_settings(controller, segment, lambda: ports[0]), back)
+
+
+def _segment(listener: SegmentListener, back: Back, bound: Callable[[Sequence[Address]], None]) -> Listener:
     front = SegmentFront(back, segment_settings(listener))
     tls = tls_of("segment", listener)
 
@@ -257,6 +280,21 @@ def _segment(listener: SegmentListener, back: Back) -> Listener:
         listener.limits.max_connections,
         serve,
         front.drain,
+        bound,
+    )
+
+
+def _controller(listener: ControllerListener, settings: ControllerSettings, back: Back) -> Listener:
+    front = ControllerFront(back, settings)
+    server = _HttpServer("controller", listener, controller_http_settings(listener.limits), front)
+    return Listener(
+        "listeners.controller",
+        "controller",
+        Address.parse(listener.bind),
+        listener.limits.max_connections,
+        server.serve,
+        server.begin_drain,
+        duties=front.run,
     )
 
 

@@ -38,6 +38,9 @@ basin = "{basin}"
 bind = "127.0.0.1:{segment_port}"
 basin = "{basin}"
 
+[listeners.controller]
+bind = "127.0.0.1:{controller_port}"
+
 [store]
 directory = "{data}"
 
@@ -167,8 +170,11 @@ class GatewayProcess:
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
 
     def banner(self) -> str:
-        """What it printed on standard output."""
-        return self.banner_path.read_text()
+        """What it printed on standard output, which it does shortly after it listens."""
+        deadline = time.monotonic() + START_SECONDS
+        while not (printed := self.banner_path.read_text()) and self.running and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return printed
 
     def resident_bytes(self) -> int:
         """Memory that the process holds now (Linux)."""

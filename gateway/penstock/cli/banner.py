@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from penstock.config import Address, Config, S2Listener, S3PListener
+from penstock.config import Address, Config, ControllerListener, S2Listener, S3PListener
 
 __all__ = ["banner"]
 
@@ -22,6 +22,9 @@ def banner(config: Config, addresses: Mapping[str, Sequence[Address]]) -> str:
         lines += _s2(s2, addresses["listeners.s2"][0].to_connect, basin, _preparation(config, basin))
     if s3p is not None:
         lines += _s3p(s3p, addresses["listeners.s3p"][0].to_connect, basin, alone=s2 is None)
+    controller = config.listeners.controller
+    if controller is not None:
+        lines += _pravega(controller, addresses["listeners.controller"][0].to_connect, basin)
     return "\n".join([*lines, ""])
 
 
@@ -82,3 +85,18 @@ def _command(*parts: str | list[str]) -> str:
 
 def _bulk(text: str) -> str:
     return rf"${len(text)}\r\n{text}\r\n"
+
+
+def _pravega(listener: ControllerListener, address: Address, scope: str) -> Iterator[str]:
+    """One command of Python. What is there already is not created: these calls then give False."""
+    manager = f'StreamManager("{address}")'
+    if listener.tls_certificate:
+        yield from ("", "  # pravega_client_tls_cert_path=FILE says whose certificates Pravega's client trusts")
+        manager = f'StreamManager("{address}", False, True)'
+    yield from (
+        "",
+        "  # append one in Python, with Pravega's own client (pip install pravega)",
+        f"  python3 -c 'from pravega_client import StreamManager; manager = {manager}; \\",
+        f'    manager.create_scope("{scope}"); manager.create_stream("{scope}", "{STREAM}", 1); \\',
+        f'    writer = manager.create_writer("{scope}", "{STREAM}"); writer.write_event("third"); writer.flush()\'',
+    )

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ from support.process import GatewayProcess
 LOG = '[store]\ndirectory = "{data}"\n[log]\nformat = "json"\n'
 S2 = '[listeners.s2]\nbind = "127.0.0.1:{s2_port}"\n'
 S3P = '[listeners.s3p]\nbind = "127.0.0.1:{s3p_port}"\n'
+PRAVEGA = (
+    '[listeners.segment]\nbind = "127.0.0.1:{segment_port}"\n'
+    '[listeners.controller]\nbind = "127.0.0.1:{controller_port}"\n'
+)
 
 
 def run(banner: str, **environment: str) -> list[str]:
@@ -22,12 +27,16 @@ def run(banner: str, **environment: str) -> list[str]:
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
     joined = re.sub(r"\\\n *", "", banner)
-    commands = re.findall(r"^  ((?:curl|printf).*)", joined, re.MULTILINE)
+    commands = re.findall(r"^  ((?:curl|printf|python3).*)", joined, re.MULTILINE)
+    if any("pravega_client" in text for text in commands):
+        pytest.importorskip("pravega_client")
     clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    clean["PATH"] = f"{Path(sys.executable).parent}:{clean['PATH']}"
     printed = []
     for text in commands:
         text = text.replace(" -N ", " -N --max-time 1 ")
         done = subprocess.run(["bash", "-c", text], capture_output=True, env=clean | environment, timeout=30)
+        assert done.returncode == 0 or "python3" not in text, done.stderr.decode()
         printed.append(done.stdout.decode())
     return printed
 
@@ -54,6 +63,12 @@ def run(banner: str, **environment: str) -> list[str]:
             S2 + S3P + "basin = 'other-basin'\n" + LOG + "[[store.basins]]\nname = 'some-basin'",
             ["other-basin", '"seq_num":2', "second", "$5\r\nfirst\r\n"],
             id="S3P in a basin that is not configured",
+        ),
+        pytest.param(PRAVEGA + LOG, [""], id="Pravega alone"),
+        pytest.param(
+            PRAVEGA + S2 + LOG + "[[store.basins]]\nname = 'some-basin'\ncreate_stream_on_append = false",
+            ["hello", '"seq_num":2', "second", ""],
+            id="Pravega in a basin of its own",
         ),
     ],
 )
