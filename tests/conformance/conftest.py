@@ -4,9 +4,11 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.draft_shapes import make_segments
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.s2_http import S2Client
 from support.s3p import S3PClient
+from support.segment_client import Address, DraftSocket, ReleasedSocket, SegmentSocket
 
 _numbers = itertools.count()
 
@@ -72,6 +74,43 @@ def s3p(gateway: GatewayProcess) -> Iterator[S3PClient]:
     """An S3P connection."""
     with S3PClient(("127.0.0.1", gateway.s3p_port)) as client:
         yield client
+
+
+@pytest.fixture
+def segment_address(gateway: GatewayProcess) -> Address:
+    """Where the segment listener is."""
+    return "127.0.0.1", gateway.segment_port
+
+
+@pytest.fixture
+def released_socket(segment_address: Address) -> Callable[..., ReleasedSocket]:
+    """Opens connections in the released dialect, Hello done."""
+    return lambda **options: ReleasedSocket(segment_address, **options)
+
+
+@pytest.fixture
+def draft_socket(segment_address: Address) -> Callable[..., DraftSocket]:
+    """Opens connections in the draft dialect."""
+    return lambda **options: DraftSocket(segment_address, **options)
+
+
+@pytest.fixture
+def raw_socket(segment_address: Address) -> Callable[[], SegmentSocket]:
+    """Opens connections on which nothing was said, and whose client understands released replies."""
+    return lambda: SegmentSocket(segment_address)
+
+
+@pytest.fixture(scope="session")
+def draft_segments(gateway: GatewayProcess) -> None:
+    """What the shapes of draft blocks speak of besides (`support.draft_shapes`)."""
+    with DraftSocket(("127.0.0.1", gateway.segment_port)) as client:
+        make_segments(client)
+
+
+@pytest.fixture
+def segment() -> str:
+    """The name of a segment that is not there yet, and whose stream the clients of other protocols see."""
+    return f"{BASIN}/conf-segment-{next(_numbers)}/0.#epoch.0"
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def bytes_of(*messages: Message, **options: Any) -> bytes:
 class SegmentSocket:
     """One connection, and the requests that both dialects have."""
 
-    dialect: Dialect
+    dialect = Dialect.RELEASED
 
     def __init__(self, address: Address, timeout: float = 20) -> None:
         self.socket = socket.create_connection(address, timeout=timeout)
@@ -150,8 +150,6 @@ class SegmentSocket:
 
 class ReleasedSocket(SegmentSocket):
     """A connection in the released dialect. `version` is the highest that it announces."""
-
-    dialect = Dialect.RELEASED
 
     def __init__(self, address: Address, timeout: float = 20, version: int = 16) -> None:
         super().__init__(address, timeout)

@@ -1,0 +1,84 @@
+"""The shapes of draft blocks as conversations with a real server, each under a connection id of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from support.draft_blocks import READ, SETUP, SHAPES
+from support.segment import WRITER
+from support.segment_client import DraftSocket, bytes_of
+
+from penstock_codecs.segment import BlockData, Fill, Message, draft, join_events
+
+__all__ = ["ALL", "Shape", "expect_set_ups", "make_segments", "replies_to"]
+
+
+READ_EVENT = b"hello"
+"""All that the segment holds which the shapes read."""
+
+
+class Shape(NamedTuple):
+    """What is said once a connection id is set up, what it stores, and the replies beside the acknowledgements."""
+
+    data: bytes
+    content: bytes
+    others: Counter[type[Message]]
+
+    def said_by(self, connection: UUID) -> bytes:
+        """The bytes for a connection id."""
+        return self.data.replace(WRITER.bytes, connection.bytes)
+
+
+_ANSWERS: dict[type[Any], type[Message]] = {
+    draft.KeepAlive: draft.KeepAlive,
+    draft.ReadSegment: draft.SegmentRead,
+    draft.SetupAppend: draft.AppendSetup,
+}
+
+
+def _bytes(message: Any) -> bytes:
+    if isinstance(message, Fill):
+        return bytes(message.length)
+    return message.data if isinstance(message, BlockData) else bytes_of(message)
+
+
+def _shape(said: list[Any], heard: list[Any]) -> Shape:
+    content = b"".join(one.data for one in heard if isinstance(one, BlockData))
+    others = Counter(_ANSWERS[type(one)] for one in heard if type(one) in _ANSWERS)
+    return Shape(b"".join(map(_bytes, said)), content, others)
+
+
+ALL: dict[str, Shape] = {name: _shape(*shape) for name, shape in SHAPES.items()}
+
+
+def expect_set_ups(client: DraftSocket, shape: Shape) -> None:
+    """The shape is written as bytes; the client must know of what it set up, since it takes no other AppendSetup."""
+    if draft.AppendSetup in shape.others:
+        client.codec.send(SETUP)
+
+
+def make_segments(client: DraftSocket) -> None:
+    """What the shapes read and set up besides; the one that is read is not empty, so that no read waits."""
+    for message in (READ, SETUP):
+        client.create(message.segment)
+    client.setup(READ.segment, WRITER)
+    client.append(WRITER, 0, [READ_EVENT])
+
+
+def replies_to(client: DraftSocket, shape: Shape, connection: UUID) -> None:
+    """Take all replies to a shape, which may come in any order but for the acknowledgements."""
+    left, level = Counter(shape.others), 0
+    while left or level < len(shape.content):
+        reply = client.reply()
+        if isinstance(reply, draft.DataAppended):
+            assert reply.connection_id == connection
+            assert level <= reply.connection_offset_ack_level <= len(shape.content)
+            level = reply.connection_offset_ack_level
+            continue
+        if isinstance(reply, draft.SegmentRead):
+            assert reply.data == join_events([READ_EVENT])
+        left[type(reply)] -= 1
+        assert left[type(reply)] >= 0, reply
+        left = +left
