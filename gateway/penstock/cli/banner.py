@@ -90,12 +90,12 @@ def _bulk(text: str) -> str:
 def _pravega(listener: ControllerListener, address: Address, scope: str) -> Iterator[str]:
     """One command of Python. What is there already is not created: these calls then give False."""
     manager = f'StreamManager("{address}")'
+    yield from ("", "  # append one in Python, with Pravega's own client (pip install pravega)")
     if listener.tls_certificate:
-        yield from ("", "  # pravega_client_tls_cert_path=FILE says whose certificates Pravega's client trusts")
-        manager = f'StreamManager("{address}", False, True)'
+        host = "localhost" if address.is_loopback else address.host  # this client knows certificates by names only
+        manager = f'StreamManager("tls://{Address(host, address.port)}", False, True)'
+        yield f"  pravega_client_tls_cert_path={shlex.quote(listener.tls_certificate)} \\"
     yield from (
-        "",
-        "  # append one in Python, with Pravega's own client (pip install pravega)",
         f"  python3 -c 'from pravega_client import StreamManager; manager = {manager}; \\",
         f'    manager.create_scope("{scope}"); manager.create_stream("{scope}", "{STREAM}", 1); \\',
         f'    writer = manager.create_writer("{scope}", "{STREAM}"); writer.write_event("third"); writer.flush()\'',

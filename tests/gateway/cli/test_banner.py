@@ -27,7 +27,7 @@ def run(banner: str, **environment: str) -> list[str]:
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
     joined = re.sub(r"\\\n *", "", banner)
-    commands = re.findall(r"^  ((?:curl|printf|python3).*)", joined, re.MULTILINE)
+    commands = re.findall(r"^  ((?:curl|printf|python3|pravega_client_tls_cert_path).*)", joined, re.MULTILINE)
     if any("pravega_client" in text for text in commands):
         pytest.importorskip("pravega_client")
     clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
@@ -99,3 +99,23 @@ def test_the_commands_work_with_tls_and_tokens(tmp_path: Path) -> None:
     assert '"seq_num":2' in printed[0] and "second" in printed[1]
     assert '"seq_num":4' in http1[0]
     assert all('"code":"authn"' in text for text in refused)
+
+
+@pytest.mark.peer
+def test_pravegas_command_works_with_tls(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost "
+        "-addext basicConstraints=critical,CA:FALSE"
+    )
+    try:
+        subprocess.run([*command.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    files = f"tls_certificate = '{certificate}'\ntls_key = '{key}'\n"
+    config = PRAVEGA.replace("[listeners.controller]\n", files + "[listeners.controller]\n") + files
+    with GatewayProcess(S2 + config + LOG) as gateway:
+        create, append, _, pravega = run(gateway.banner())
+        again = run(gateway.banner())[1]
+    assert "my-first-basin" in create and '"seq_num":2' in append and pravega == ""
+    assert '"start":{"seq_num":3' in again
