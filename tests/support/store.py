@@ -143,6 +143,19 @@ class FullDisk:
         self._db.execute("PRAGMA max_page_count = 1000000000")
 
 
+class Unwritable:
+    """While it is entered, no transaction succeeds, however small."""
+
+    def __init__(self, back: EmbeddedBack) -> None:
+        self._db = back._store._writer
+
+    def __enter__(self) -> None:
+        self._db.set_progress_handler(lambda: 1, 1)
+
+    def __exit__(self, *_exception: object) -> None:
+        self._db.set_progress_handler(None, 0)
+
+
 class Blocked:
     """No transaction begins: what is decided meanwhile becomes one group on top of another."""
 
