@@ -154,8 +154,11 @@ class ByteReads:
             behind = after
 
     def _keep_rest(self, stream: Stream, last: Rendered, end: int) -> None:
-        """Keep what the file gave in excess; what is in memory anyway need not be kept."""
-        cut_in = last.first_offset <= end < last.end_offset
+        """Keep what the file gave in excess; what is in memory anyway need not be kept.
+
+        Where the read ended between two pieces, there may be records without bytes, in others than the last one.
+        """
+        cut_in = last.first_offset < end < last.end_offset
         if cut_in and stream.recent.bytes_at(end, 1) is None and self._remainders.find(stream.id, end) is None:
             self._remainders.keep(stream.id, last.rest(end))
 

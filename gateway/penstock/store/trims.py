@@ -47,15 +47,22 @@ class Trims:
         with await self._held(operation.stream) as stream:
             if offset > stream.durable.next_offset:
                 await self._committer.settle(None)  # what was appended before is durable then
-            head = stream.durable
-            if offset > head.next_offset:
-                raise fail(FailureCode.INVALID, f"offset {offset} is beyond the end, {head.next_offset}")
-            at_end = offset == head.next_offset
-            seq_num = head.next_seq if at_end else await find_byte(self._reader, stream, offset)
-            if not stream.alive:
-                raise unknown_stream(stream.ref)
-            await self._settle(self.move(stream, seq_num, offset))
+            end = stream.durable.next_offset
+            if offset > end:
+                raise fail(FailureCode.INVALID, f"offset {offset} is beyond the end, {end}")
+            if offset <= await first_offset(self._reader, stream):
+                await self._committer.settle(None)
+            else:
+                await self._settle(self.move(stream, await self._behind(stream, offset), offset))
             return await first_offset(self._reader, stream)
+
+    async def _behind(self, stream: Stream, offset: int) -> int:
+        """The number of the first record that does not end before these bytes do."""
+        head = stream.durable
+        seq_num = head.next_seq if offset >= head.next_offset else await find_byte(self._reader, stream, offset)
+        if not stream.alive:
+            raise unknown_stream(stream.ref)
+        return seq_num
 
     async def _held(self, ref: StreamRef) -> AbstractContextManager[Stream]:
         """The stream, for use in a block. Raises OperationFailed when all that this depends on is durable."""
