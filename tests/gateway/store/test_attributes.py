@@ -126,6 +126,18 @@ async def test_what_could_not_be_written_never_was(back: EmbeddedBack) -> None:
     assert await back.perform(setting(2, expected=1))
 
 
+async def test_the_newest_goes_back_first(back: EmbeddedBack) -> None:
+    attributes = Attributes(back._store._look_ups)
+    stream = back._store.registry.stream(STREAM)
+    assert stream is not None
+    first, second, third = (attributes.decide(stream, {NAME: number}) for number in (1, 2, 3))
+    first.commit()
+    third.undo()
+    assert attributes.value(stream, NAME) == 2
+    second.undo()
+    assert attributes.value(stream, NAME) == 1
+
+
 async def test_memory_holds_what_is_on_its_way_and_a_bounded_number_of_others(back: EmbeddedBack) -> None:
     attributes = Attributes(back._store._look_ups, capacity=10)
     back._store.attributes._attributes = back._store.appends._attributes = attributes

@@ -240,6 +240,7 @@ class History:
             code, offsets = await self._in_session(back, step.appends)
         if step.lost and (self.model.verdict(step.appends[0]) is None or code is FailureCode.STORAGE):
             assert (code, offsets) == (FailureCode.STORAGE, [])
+            await self.check_positions(back)
             return
         for append, offset in zip(step.appends, offsets, strict=False):
             assert self.model.verdict(append) is None
