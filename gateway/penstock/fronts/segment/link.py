@@ -107,8 +107,12 @@ class Link:
         """
         for message in messages:
             self._wire.put(self._codec.send(message))
-        if not self._writing and not self._wire.write_now():
+        if self._writing:
+            return
+        if not self._wire.write_now():
             self._unsent.unpark()
+        elif self._sent:  # what others wait for was written here, not by the writer
+            self._sent.unpark_all()
 
     def refuse(self, failure: Failure, asked: Asked) -> None:
         """Say that a request failed; where the dialect has no word for it, take no more requests."""
