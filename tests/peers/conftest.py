@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.peers import Curl, create_basin, create_stream, need, unique
-from support.process import GatewayProcess
+from support.pravega import CONFIG, PravegaClient, need_pravega
+from support.process import GatewayProcess, running_gateway
 from support.s2_sdk_client import Connect, connector
 
 HERE = Path(__file__).parent
@@ -39,6 +41,29 @@ def stream(gateway: GatewayProcess, basin: str) -> str:
 def connect(gateway: GatewayProcess) -> Connect:
     """Opens a client of the shared gateway, the official Python one."""
     return connector(gateway.s2_port)
+
+
+@pytest.fixture(scope="session")
+def pravega_gateway() -> Iterator[GatewayProcess]:
+    """One gateway with a segment store and a controller too, which the tests of Pravega's clients share."""
+    with running_gateway(CONFIG) as process:
+        yield process
+
+
+@pytest.fixture
+def client(pravega_gateway: GatewayProcess) -> Iterator[PravegaClient]:
+    """Pravega's Python client, in a process of its own."""
+    need_pravega()
+    with PravegaClient(pravega_gateway.controller_port) as client:
+        yield client
+
+
+@pytest.fixture
+def scope(client: PravegaClient) -> str:
+    """A scope whose name is no basin's, so that for all other protocols its streams are called `scope/stream`."""
+    name = unique("Scope")
+    assert client.call("manage", "create_scope", name) is True
+    return name
 
 
 @pytest.fixture

@@ -84,7 +84,6 @@ class PravegaClient:
     def __init__(self, controller_port: int) -> None:
         self._uri = f"tcp://127.0.0.1:{controller_port}"
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        self._errors = tempfile.TemporaryFile()
         self.progress = 0
 
     def start(self, do: str, *positional: object, **named: object) -> None:
@@ -110,6 +109,13 @@ class PravegaClient:
         self.start(do, *positional, **named)
         return self.finish(seconds)
 
+    def stop(self, seconds: float = 30) -> Any:
+        """Tell a call that goes on until told, and wait for its answer. Raises PravegaFailed."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self.finish(seconds)
+
     def wait_for(self, progress: int, seconds: float = 30) -> None:
         """Wait until the running call has done so much. Raises PravegaFailed."""
         end = time.monotonic() + seconds
@@ -133,6 +139,7 @@ class PravegaClient:
         return self._errors.read().decode(errors="replace")[-3000:]
 
     def __enter__(self) -> Self:
+        self._errors = tempfile.TemporaryFile()  # closed in __exit__
         self._process = subprocess.Popen(
             [sys.executable, str(WORKER), self._uri],
             stdin=subprocess.PIPE,

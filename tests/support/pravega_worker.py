@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import sys
 import time
 from typing import Any
@@ -44,6 +45,7 @@ class Worker:
         self.cuts: dict[str, Any] = {}
         self.readers: dict[str, Any] = {}
         self.byte_streams: dict[str, Any] = {}
+        self.transaction_writers: dict[tuple[str, str], Any] = {}
         self.transactions: dict[str, Any] = {}
 
     # ---- scopes and streams ----
@@ -75,15 +77,16 @@ class Worker:
                 say(progress=number)
         writer.flush()
 
-    def write_for(self, scope: str, stream: str, seconds: float, keys: int, batch: int) -> int:
-        """Writes the numbers from 0 on, number n with the key n % keys, for so long; gives how many there are."""
-        writer, number, end = self.writer(scope, stream), 0, time.monotonic() + seconds
-        while time.monotonic() < end:
+    def write_until_told(self, scope: str, stream: str, keys: int, batch: int) -> int:
+        """Writes the numbers from 0 on, number n with the key n % keys, until a line comes; gives how many."""
+        writer, number = self.writer(scope, stream), 0
+        while not select.select([sys.stdin], [], [], 0)[0]:
             for _ in range(batch):
                 writer.write_event(str(number), str(number % keys))
                 number += 1
             writer.flush()
             say(progress=number)
+        sys.stdin.readline()
         return number
 
     def group(self, name: str, scope: str, stream: str, tail: bool = False, cut: str | None = None) -> None:
@@ -145,8 +148,10 @@ class Worker:
     # ---- transactions ----
 
     def begin(self, name: str, scope: str, stream: str) -> int:
-        writer = self.manager.create_transaction_writer(scope, stream, len(self.transactions))
-        self.transactions[name] = writer.begin_txn()
+        """The writer is kept: the transactions of one that is gone cannot be ended."""
+        if (scope, stream) not in self.transaction_writers:
+            self.transaction_writers[scope, stream] = self.manager.create_transaction_writer(scope, stream, 1)
+        self.transactions[name] = self.transaction_writers[scope, stream].begin_txn()
         number: int = self.transactions[name].get_txn_id()
         return number
 
@@ -161,7 +166,7 @@ class Worker:
 
 def main() -> None:
     worker = Worker(sys.argv[1])
-    for line in sys.stdin:
+    while line := sys.stdin.readline():
         request = json.loads(line)
         try:
             say(result=getattr(worker, request["do"])(*request["positional"], **request["named"]))
