@@ -1,0 +1,117 @@
+"""Scaling: new segments for old ones, and what clients see meanwhile."""
+
+import pytest
+from support.controller import SCOPE, RefusedWith, event, segments, write
+from support.store import Fails
+
+from penstock.backs.embedded import EmbeddedBack
+from penstock.controller.controller import Controller
+from penstock.controller.problems import Problem
+from penstock.controller.topology import KeyRange, equal_ranges
+from penstock_codecs.failures import FailureCode
+
+QUARTERS = [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)]
+ONE, TWO = (1 << 32) + 2, (1 << 32) + 3
+
+
+@pytest.fixture
+async def scaled(back: EmbeddedBack, controller: Controller) -> Controller:
+    """`tiny/stream` of two segments, whose first was replaced by two."""
+    await controller.streams.create(SCOPE, "stream", segments(2))
+    await write(back, SCOPE, "stream", event(b"early"))
+    epoch, made = await controller.scaling.scale(SCOPE, "stream", [0], QUARTERS)
+    assert (epoch, [segment.id for segment in made]) == (0, [ONE, TWO])
+    return controller
+
+
+async def test_the_replaced_segment_is_sealed_and_followed(back: EmbeddedBack, scaled: Controller) -> None:
+    with Fails(FailureCode.STREAM_SEALED):
+        await write(back, SCOPE, "stream", b"late")
+    await write(back, SCOPE, "stream", b"there", ONE)
+    await write(back, SCOPE, "stream", b"as before", 1)
+    current = await scaled.queries.current(SCOPE, "stream")
+    assert [(segment.id, segment.low, segment.high) for segment in current] == [
+        (ONE, 0.0, 0.25),
+        (TWO, 0.25, 0.5),
+        (1, 0.5, 1.0),
+    ]
+    found = await scaled.queries.following(SCOPE, "stream", 0)
+    assert [(segment.id, [one.id for one in old]) for segment, old in found] == [(ONE, [0]), (TWO, [0])]
+    assert await scaled.queries.following(SCOPE, "stream", 1) == []
+
+
+async def test_epochs_are_remembered(scaled: Controller) -> None:
+    first = await scaled.queries.of_epoch(SCOPE, "stream", 0)
+    assert [segment.id for segment in first] == [0, 1]
+    assert await scaled.queries.of_epoch(SCOPE, "stream", 1) == await scaled.queries.current(SCOPE, "stream")
+    for epoch in (-1, 2):
+        with RefusedWith(Problem.SEGMENT_NOT_FOUND):
+            await scaled.queries.of_epoch(SCOPE, "stream", epoch)
+
+
+async def test_readers_begin_with_the_first_epoch(scaled: Controller) -> None:
+    assert [segment.id for segment, _ in await scaled.queries.at_head(SCOPE, "stream")] == [0, 1]
+
+
+async def test_segments_between_cuts(scaled: Controller) -> None:
+    async def between(start: list[int], end: list[int]) -> list[int]:
+        return [segment.id for segment in await scaled.queries.between(SCOPE, "stream", start, end)]
+
+    assert await between([], []) == [0, 1, ONE, TWO]
+    assert await between([0, 1], [0, 1]) == [0, 1]
+    assert await between([1, ONE, TWO], []) == [1, ONE, TWO]
+    with RefusedWith(Problem.INVALID_CUT):
+        await between([0, ONE], [])
+
+
+async def test_cuts_are_checked(scaled: Controller) -> None:
+    assert await scaled.queries.is_cut(SCOPE, "stream", {0: 5, 1: 0})
+    assert await scaled.queries.is_cut(SCOPE, "stream", {1: 0, ONE: 0, TWO: 7})
+    for cut in ({}, {0: 0}, {0: 0, 1: 0, ONE: 0}, {1: 0, ONE: 0}, {99: 0}):
+        assert not await scaled.queries.is_cut(SCOPE, "stream", cut)
+
+
+async def test_a_scale_is_done_when_it_is_answered(scaled: Controller) -> None:
+    assert await scaled.scaling.is_done(SCOPE, "stream", 0)
+    assert not await scaled.scaling.is_done(SCOPE, "stream", 1)
+    with RefusedWith(Problem.SCALE_REFUSED):
+        await scaled.scaling.is_done(SCOPE, "stream", 2)
+
+
+async def test_the_same_scale_again_changes_nothing(scaled: Controller) -> None:
+    """A client whose answer was lost asks again."""
+    before = await scaled.queries.current(SCOPE, "stream")
+    epoch, made = await scaled.scaling.scale(SCOPE, "stream", [0], [*reversed(QUARTERS)])
+    assert (epoch, [segment.id for segment in made]) == (0, [ONE, TWO])
+    assert await scaled.queries.current(SCOPE, "stream") == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [([0], equal_ranges(1)), ([], []), ([1], [KeyRange(0.0, 0.5)]), ([7], QUARTERS), ([0, 1], QUARTERS)],
+)
+async def test_what_does_not_fit_is_refused(scaled: Controller, old: list[int], new: list[KeyRange]) -> None:
+    with RefusedWith(Problem.SCALE_REFUSED):
+        await scaled.scaling.scale(SCOPE, "stream", old, new)
+
+
+async def test_a_sealed_stream_is_not_scaled(scaled: Controller) -> None:
+    await scaled.streams.seal(SCOPE, "stream")
+    with RefusedWith(Problem.STREAM_SEALED):
+        await scaled.scaling.scale(SCOPE, "stream", [1], [KeyRange(0.5, 1.0)])
+
+
+async def test_segments_are_joined(back: EmbeddedBack, scaled: Controller) -> None:
+    _, [whole] = await scaled.scaling.scale(SCOPE, "stream", [ONE, TWO, 1], equal_ranges(1))
+    for old in (ONE, TWO, 1):
+        found = await scaled.queries.following(SCOPE, "stream", old)
+        assert [(segment.id, [one.id for one in each]) for segment, each in found] == [(whole.id, [ONE, TWO, 1])]
+    await write(back, SCOPE, "stream", event(b"on"), whole.id)
+
+
+async def test_a_stream_has_a_life_of_so_many_segments(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.controller.scaling.MAX_SEGMENTS", 5)
+    await controller.streams.create(SCOPE, "stream", segments(2))
+    await controller.scaling.scale(SCOPE, "stream", [0, 1], equal_ranges(3))
+    with RefusedWith(Problem.SCALE_REFUSED):
+        await controller.scaling.scale(SCOPE, "stream", [(1 << 32) + 2], [KeyRange(0.0, 1 / 3)])

@@ -1,0 +1,140 @@
+"""A controller over a real store, in this process, and a way to interrupt what it does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from support.store import Wall
+
+from penstock.backs.base import Back
+from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.controller import Advertised, ControllerSettings, SegmentsMode
+from penstock.controller.controller import Controller
+from penstock.controller.problems import Problem, Refused
+from penstock.controller.records import Configuration
+from penstock.routing.segments import SegmentName, SegmentNames
+from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, SegmentInfo
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.operations import CreateBasin, Operation
+from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
+
+R = TypeVar("R")
+
+BASIN_SCOPE = "scope-of-streams"
+"""A scope that is a basin."""
+SCOPE = "tiny"
+"""A scope that is none: its name is too short."""
+SCOPES = (BASIN_SCOPE, SCOPE)
+BASIN = "penstock"
+NAMES = SegmentNames(BASIN)
+
+
+def settings(mode: SegmentsMode = SegmentsMode.SEPARATE) -> ControllerSettings:
+    """What tests tell a controller."""
+    return ControllerSettings(names=NAMES, segments=mode, advertise=lambda: Advertised(None, 12345))
+
+
+@asynccontextmanager
+async def store(directory: Path, wall: Wall) -> AsyncIterator[EmbeddedBack]:
+    """A store with the default basin as it is configured: records go after a week, and appends create streams."""
+    async with open_embedded(EmbeddedSettings(directory=directory), wall) as back:
+        kept = StreamConfig(retention=Retention(604_800))
+        await back.perform(CreateBasin(BASIN, BasinConfig(default_stream_config=kept, create_stream_on_append=True)))
+        yield back
+
+
+async def write(back: Back, scope: str, stream: str, data: bytes, segment: int = 0, suffix: str = "") -> None:
+    """Append bytes to a segment, as a segment client does."""
+    name = SegmentName.of_id(scope, stream, segment)
+    named = SegmentName(scope, stream, name.number, name.epoch, suffix)
+    await back.perform(AppendBytes(NAMES.to_stream(named), data))
+
+
+async def content(back: Back, scope: str, stream: str, segment: int = 0) -> bytes:
+    """All bytes of a segment that are kept."""
+    ref = NAMES.to_stream(SegmentName.of_id(scope, stream, segment))
+    start = (await back.perform(GetSegmentInfo(ref))).start_offset
+    return (await back.perform(ReadBytes(ref, start, 1 << 20))).data
+
+
+async def info(back: Back, scope: str, stream: str, segment: int = 0, suffix: str = "") -> SegmentInfo | None:
+    """About a segment; None where it is not there."""
+    name = SegmentName.of_id(scope, stream, segment)
+    try:
+        ref = NAMES.to_stream(SegmentName(scope, stream, name.number, name.epoch, suffix))
+        return await back.perform(GetSegmentInfo(ref))
+    except OperationFailed as error:
+        assert error.failure.code in (FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND), error
+        return None
+
+
+def event(body: bytes) -> bytes:
+    """One event as it stands in a segment."""
+    return bytes(4) + len(body).to_bytes(4, "big") + body
+
+
+def segments(count: int, **more: Any) -> Configuration:
+    """A configuration with so many segments."""
+    return Configuration(segments=count, **more)
+
+
+class RefusedWith:
+    """`with RefusedWith(Problem.STREAM_EXISTS):` the block is refused so."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def __enter__(self) -> RefusedWith:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        assert error is not None, f"nothing was refused; expected {self.problem}"
+        if isinstance(error, Refused):
+            assert error.problem is self.problem, error
+        return isinstance(error, Refused)
+
+
+class Interrupted(Exception):
+    """The process ends here."""
+
+
+class InterruptedBack:
+    """A back that ends the process at one of its operations: before it, or when it is done and nobody knows.
+
+    `left`: operations that are still carried out; None: all.
+    """
+
+    def __init__(self, back: Back) -> None:
+        self._back = back
+        self.left: int | None = None
+        self.after = False
+
+    @property
+    def capabilities(self) -> object:
+        return self._back.capabilities
+
+    async def perform(self, operation: Operation[R]) -> R:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                if self.left == -1 and self.after:
+                    await self._back.perform(operation)
+                raise Interrupted
+        return await self._back.perform(operation)
+
+
+async def interrupted(
+    back: Back, wall: Wall, work: Callable[[Controller], Awaitable[object]], left: int, after: bool
+) -> bool:
+    """Do `work` with a controller whose process ends after so many operations; whether it did."""
+    ending = InterruptedBack(back)
+    ending.left, ending.after = left, after
+    ended = False
+    try:
+        await work(Controller(ending, settings(), wall))  # type: ignore[arg-type]
+    except* Interrupted:
+        ended = True
+    return ended
