@@ -6,15 +6,18 @@ import select
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 from support import store_writer
-from support.store import records
+from support.store import records, stored_bytes
 
 from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock_codecs.byte_operations import GetAttribute
 from penstock_codecs.model import Record, StreamRef
-from penstock_codecs.operations import CheckTail, FromSeqNum
+from penstock_codecs.operations import CheckTail, FromSeqNum, ListStreams
+from penstock_codecs.segment.events import split_events
 
 ROUNDS = 20
 
@@ -68,23 +71,64 @@ async def stored(back: EmbeddedBack, name: str, start: int) -> list[Record]:
     return found
 
 
+class Bytes:
+    """What the segment clients of all rounds were told, and what is there."""
+
+    def __init__(self) -> None:
+        self.told = dict.fromkeys(store_writer.WRITERS, 0)
+        self.merged: set[str] = set()
+        self.stream = StreamRef(store_writer.BASIN, store_writer.BYTES)
+
+    async def check(self, back: EmbeddedBack, acks: list[Ack]) -> None:
+        data = stored_bytes(back, self.stream)
+        numbers: dict[str, list[int]] = {name: [] for name in self.told}
+        for event in split_events(data):
+            name, number = event.decode().split()
+            numbers[name].append(int(number))
+        for ack in acks:
+            if ack.stream == store_writer.BYTES:
+                self.told[ack.batch] = ack.first
+                length = ack.first_timestamp
+                assert data[:length].endswith(f"{ack.batch} {ack.first}".encode()), f"{ack} is not where it was said"
+        for name, found in numbers.items():
+            assert found == list(range(1, len(found) + 1)), "an event is lost, doubled, or not where it belongs"
+            assert len(found) >= self.told[name], f"what {name} was told is not there"
+            attribute = GetAttribute(self.stream, store_writer.WRITERS[name])
+            assert max(await back.perform(attribute), 0) == len(found)
+
+    async def check_transactions(self, back: EmbeddedBack, acks: list[Ack]) -> None:
+        self.merged |= {ack.batch for ack in acks if ack.stream == store_writer.MERGED}
+        found = Counter(split_events(stored_bytes(back, StreamRef(store_writer.BASIN, store_writer.MERGED))))
+        assert set(found.values()) <= {store_writer.EVENTS_PER_TRANSACTION}
+        assert self.merged <= {name.decode() for name in found}
+        left = await back.perform(ListStreams(store_writer.BASIN, prefix="tx-"))
+        assert not found.keys() & {info.name.encode() for info in left.items}, "merged, and still there"
+        assert not left.has_more
+
+
 async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     dice = random.Random(20260821)
     settings = EmbeddedSettings(directory=tmp_path)
     told = 0
     there: dict[str, list[Record]] = {name: [] for name in store_writer.STREAMS}
+    clients = Bytes()
     for number in range(ROUNDS):
         acks = write_and_kill(tmp_path, number, dice)
         async with open_embedded(settings) as back:
             for name, found in there.items():
                 found += await stored(back, name, len(found))
+            await clients.check(back, acks)
+            await clients.check_transactions(back, acks)
         for ack in acks:
+            if ack.stream not in there:
+                continue
             batch = there[ack.stream][ack.first : ack.first + ack.count]
             assert len(batch) == ack.count, f"{ack} was acknowledged and is not there"
             assert all(ack.batch.encode() in record.body[:40] for record in batch)
             assert (batch[0].timestamp, batch[-1].timestamp) == (ack.first_timestamp, ack.last_timestamp)
         told += len(acks)
     assert told > 10 * ROUNDS, "too little was written for this to mean anything"
+    assert min(*clients.told.values(), len(clients.merged)) > ROUNDS
     async with open_embedded(settings) as back:
         for name, found in there.items():
             assert await stored(back, name, 0) == found, "later rounds changed what was there"
