@@ -26,6 +26,7 @@ __all__ = [
     "Found",
     "PravegaClient",
     "PravegaFailed",
+    "advertising",
     "bodies_by_s2s",
     "bodies_by_s3p",
     "need_pravega",
@@ -61,6 +62,13 @@ level = "info"
 format = "json"
 """
 """All four listeners."""
+
+
+def advertising(port: int) -> str:
+    """The same, in which the controller sends clients to another port for their segments."""
+    listener = 'bind = "127.0.0.1:{controller_port}"\n'
+    return CONFIG.replace(listener, f'{listener}advertise = "127.0.0.1:{port}"\n')
+
 
 WORKER = Path(__file__).with_name("pravega_worker.py")
 

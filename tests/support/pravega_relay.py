@@ -1,0 +1,88 @@
+"""A relay between clients and a gateway: it records, it swallows replies, and it outlives the gateway.
+
+Pravega's clients wait up to 10 s before they try a connection again that was refused several times. Behind a relay
+they are never refused: while nobody listens at the target, their connections wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+__all__ = ["NOBODY", "Relay"]
+
+PIECE = 1 << 16
+RETRY_SECONDS = 0.005
+NOBODY = 0
+"""A target that never listens."""
+
+
+class Relay:
+    """Listens at `port` from the start, and connects whoever comes to `target`; use it as a context manager."""
+
+    def __init__(self, target: int = NOBODY) -> None:
+        self.target = target
+        self.said: list[bytearray] = []
+        """What clients sent, by connection, in the order in which they connected."""
+        self.swallows = False
+        """Whether replies get lost."""
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._open: set[socket.socket] = set()
+        self._closed = False
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                self._open.add(client)
+                said = bytearray()
+                self.said.append(said)
+                threading.Thread(target=self._serve, args=(client, said), daemon=True).start()
+
+    def _serve(self, client: socket.socket, said: bytearray) -> None:
+        """One connection, until either end closes it."""
+        with client, contextlib.suppress(OSError), self._connected() as server:
+            self._open.add(server)
+            threading.Thread(target=self._answer, args=(server, client), daemon=True).start()
+            while data := client.recv(PIECE):
+                said += data
+                server.sendall(data)
+            server.shutdown(socket.SHUT_RDWR)
+        self._open.discard(client)
+
+    def _answer(self, server: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(PIECE):
+                if not self.swallows:
+                    client.sendall(data)
+        with contextlib.suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)
+        self._open.discard(server)
+
+    def _connected(self) -> socket.socket:
+        """A connection to the target, as soon as it listens."""
+        while True:
+            try:
+                return socket.create_connection(("127.0.0.1", self.target))
+            except ConnectionRefusedError:
+                if self._closed:
+                    raise
+                time.sleep(RETRY_SECONDS)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closed = True
+        self._listener.close()
+        for one in list(self._open):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
