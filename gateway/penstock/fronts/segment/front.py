@@ -49,4 +49,5 @@ class SegmentFront:
         except* Exception:
             log.exception("connection_failed")
         finally:
+            link.forget()
             await trio.aclose_forcefully(stream)

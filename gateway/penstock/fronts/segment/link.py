@@ -148,3 +148,8 @@ class Link:
         if not self.finished:
             await self._wire.linger(LINGER_SECONDS)
         await self._wire.close()
+
+    def forget(self) -> None:
+        """Drop what is held: tasks leave cycles behind, which wait for a full garbage collection."""
+        self._wire.forget()
+        del self._codec
