@@ -4,11 +4,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.controller import SCOPES, settings, store
+import trio.testing
+from support.controller import SCOPE, SCOPES, settings, store
+from support.controller_client import Client
+from support.http_client import serving
 from support.store import Wall
 
 from penstock.backs.embedded import EmbeddedBack
 from penstock.controller.controller import Controller
+from penstock.fronts.controller import ControllerFront
+from penstock_proto import pravega_controller_pb2 as pb
 
 
 @pytest.fixture
@@ -29,3 +34,24 @@ async def controller(back: EmbeddedBack, wall: Wall) -> Controller:
     for scope in SCOPES:
         await made.scopes.create(scope)
     return made
+
+
+@pytest.fixture
+def clock(autojump_clock: trio.testing.MockClock) -> trio.testing.MockClock:
+    """Time passes when nothing happens, the store's threads included: a disk needs some real milliseconds."""
+    autojump_clock.autojump_threshold = 0.1
+    return autojump_clock
+
+
+@pytest.fixture
+def front(back: EmbeddedBack, wall: Wall) -> ControllerFront:
+    return ControllerFront(back, settings(), wall)
+
+
+@pytest.fixture
+async def client(front: ControllerFront) -> AsyncIterator[Client]:
+    """With the scope `tiny`."""
+    async with serving(front.handle, "h2") as http:
+        made = Client(http)
+        await made.createScope(pb.ScopeInfo(scope=SCOPE))
+        yield made
