@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any
 
 import scripts
+import segments
 import wire
 from followers import FOLLOWERS, Follower
 from lanes import LANES, Lane, Refused
@@ -121,7 +122,15 @@ class _Reading:
     def _connect(self) -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.script.opening is not None:
+            said, left = self.script.opening
+            connection.sendall(said)
+            while left:
+                left -= len(connection.recv(left) or self._closed())
         return connection
+
+    def _closed(self) -> bytes:
+        raise Refused("the connection was closed")
 
     def _start(self) -> None:
         self.left = self.script.answer_bytes
@@ -201,6 +210,7 @@ _WRITERS: dict[str, Callable[[int, str, int], scripts.Script]] = {
     "SSE": scripts.sse_script,
     "S3P": scripts.s3p_script,
     "redis": scripts.redis_script,
+    **segments.SCRIPTS,
 }
 
 

@@ -14,11 +14,26 @@ from typing import Any
 
 import wire
 from disk import fdatasync_milliseconds
+from segments import DRAFT, RELEASED, block_count
 from servers import Client, Gateway, Redis, Relay, Server, Unavailable
 
-__all__ = ["ACK", "APPEND", "DELIVERY", "READ", "Bench", "Row", "Scale", "batch_count"]
+__all__ = [
+    "ACK",
+    "APPEND",
+    "DELIVERY",
+    "READ",
+    "S2S",
+    "SEGMENT_APPEND",
+    "SEGMENT_READ",
+    "Bench",
+    "Row",
+    "Scale",
+    "batch_count",
+]
 
 APPEND, READ, ACK, DELIVERY = "append", "read", "ack", "delivery"
+SEGMENT_APPEND, SEGMENT_READ = "segment append", "segment read"
+S2S = "S2S h1"
 
 ALWAYS, EVERYSEC, HAPROXY, DISK = "redis always", "redis everysec", "haproxy relay", "one fdatasync"
 DEPTH = 8
@@ -47,6 +62,11 @@ QUICK = Scale((1024,), (1, 8), rounds=3, seconds=0.25, read_bytes=16 << 20)
 def batch_count(size: int) -> int:
     """Records per batch: 100, or as many as stay well below S2's mebibyte."""
     return min(100, (512 << 10) // size)
+
+
+def largest_batch(size: int) -> int:
+    """The most records that one append of S2S may have: 1,000, or 1 MiB as S2 counts it."""
+    return min(1000, (1 << 20) // (8 + size))
 
 
 @dataclass
@@ -111,7 +131,8 @@ class Bench:
         """The server of a candidate, its port, and the client's name for what is spoken."""
         if candidate in self.redis:
             return self.redis[candidate], self.redis[candidate].port, "redis"
-        return self.gateway, self.gateway.s3p_port if candidate == "S3P" else self.gateway.s2_port, candidate
+        ports = {"S3P": self.gateway.s3p_port, RELEASED: self.gateway.segment_port, DRAFT: self.gateway.segment_port}
+        return self.gateway, ports.get(candidate, self.gateway.s2_port), candidate
 
     def _rows(
         self, duty: str, size: int, connections: int, candidates: Mapping[str, Callable[[], dict[str, float]]]
@@ -186,11 +207,22 @@ class Bench:
         candidates = {name: lambda n=name: measure(n) for name in names}
         yield from self._rows(ACK, size, connections, {**candidates, DISK: disk})
 
+    def segment_appends(self, size: int, connections: int) -> Iterator[Row]:
+        """Durable appends of blocks of 1 MiB, beside the largest batches that S2S may have."""
+        counts = {S2S: largest_batch(size), RELEASED: block_count(size), DRAFT: block_count(size)}
+
+        def measure(candidate: str) -> dict[str, float]:
+            answer, cpu = self._append(candidate, size, connections, counts[candidate], DEPTH)
+            return self._rates(answer, size, cpu)
+
+        candidates = {name: lambda n=name: measure(n) for name in counts}
+        yield from self._rows(SEGMENT_APPEND, size, connections, candidates)
+
     # ---- reads ----
 
-    def _fill(self, candidate: str, size: int, streams: list[str]) -> int:
-        """Appends what is to be read; how many records each stream has now."""
-        count = batch_count(size)
+    def _fill(self, candidate: str, size: int, streams: list[str], count: int | None = None) -> int:
+        """Appends what is to be read, in batches of `count`; how many records each stream has now."""
+        count = count or batch_count(size)
         # Small records are as dear as larger ones, so that there are not more than a hundred thousand of them.
         total = min(self._scale.read_bytes // size, 100_000)
         batches = max(1, total // count // len(streams))
@@ -215,6 +247,37 @@ class Bench:
             self._client.do("prepare", key=key, protocol=protocol, port=port, stream=stream, records=records)
         return keys
 
+    def _read_round(self, server: Server, port: int, scripts: list[str], size: int) -> dict[str, float]:
+        before = server.cpu()
+        answer = self._client.do("read", scripts=scripts, port=port, depth=READ_DEPTH, seconds=self._scale.seconds)
+        figures = self._rates(answer, size, server.cpu() - before)
+        return {**figures, "wire_mb_s": answer["bytes"] / answer["seconds"] / 1e6}
+
+    def segment_reads(self, size: int, connections: int) -> Iterator[Row]:
+        """Catch-up reads of 1 MiB each, from the first byte to the last: of what the same protocol wrote, or the other.
+
+        All streams have the same records.
+        """
+        own, other = self._streams(connections), self._streams(connections)
+        records = self._fill(RELEASED, size, own, block_count(size))
+        largest = largest_batch(size)
+        by_s2s = self._fill(S2S, size, other, largest)
+        self.gateway.restart()
+        plans = {
+            S2S: self._scripts(S2S, other, by_s2s),
+            RELEASED: self._scripts(RELEASED, own, records),
+            DRAFT: self._scripts(DRAFT, own, records),
+            f"{S2S}, segment client's": self._scripts(S2S, own, records),
+            f"{RELEASED}, S2S client's": self._scripts(RELEASED, other, by_s2s),
+        }
+
+        def measure(candidate: str) -> dict[str, float]:
+            server, port, _ = self._server(candidate.partition(",")[0])
+            return self._read_round(server, port, plans[candidate], size)
+
+        candidates = {name: lambda n=name: measure(n) for name in plans}
+        yield from self._rows(SEGMENT_READ, size, connections, candidates)
+
     def reads(self, size: int, connections: int) -> Iterator[Row]:
         """Catch-up reads of streams that are there, from the first record to the last, over and over.
 
@@ -231,13 +294,7 @@ class Bench:
             servers["redis"] = self._server(EVERYSEC)[:2]
 
         def measure(candidate: str) -> dict[str, float]:
-            server, port = servers[candidate]
-            before = server.cpu()
-            answer = self._client.do(
-                "read", scripts=plans[candidate], port=port, depth=READ_DEPTH, seconds=self._scale.seconds
-            )
-            figures = self._rates(answer, size, server.cpu() - before)
-            return {**figures, "wire_mb_s": answer["bytes"] / answer["seconds"] / 1e6}
+            return self._read_round(*servers[candidate], plans[candidate], size)
 
         with ExitStack() as stack:
             directory = self._directory / f"relay-{connections}"

@@ -21,12 +21,29 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from duties import ACK, ALWAYS, APPEND, DELIVERY, DISK, FULL, HAPROXY, QUICK, READ, Bench, Row, Scale
+from duties import (
+    ACK,
+    ALWAYS,
+    APPEND,
+    DELIVERY,
+    DISK,
+    FULL,
+    HAPROXY,
+    QUICK,
+    READ,
+    S2S,
+    SEGMENT_APPEND,
+    SEGMENT_READ,
+    Bench,
+    Row,
+    Scale,
+)
 from report import against, number, size_name, table
 from servers import Client
 
 RESULTS = Path(__file__).parent / "results"
-DUTIES = (APPEND, READ, ACK, DELIVERY)
+SEGMENT = "segment"
+DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT)
 
 
 def arguments() -> argparse.Namespace:
@@ -46,10 +63,16 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def cases(bench: Bench, duties: Sequence[str]) -> list[Callable[[int, int], Iterator[Row]]]:
-    """What to measure, in the order of DUTIES."""
-    known = {APPEND: bench.appends, READ: bench.reads, ACK: bench.acks, DELIVERY: bench.deliveries}
-    return [known[duty] for duty in DUTIES if duty in duties]
+def cases(bench: Bench, duties: Sequence[str], *, smallest: bool) -> list[Callable[[int, int], Iterator[Row]]]:
+    """What to measure, in the order of DUTIES. The segment protocol is for small events: `smallest` size only."""
+    known = {
+        APPEND: [bench.appends],
+        READ: [bench.reads],
+        ACK: [bench.acks],
+        DELIVERY: [bench.deliveries],
+        SEGMENT: [bench.segment_appends, bench.segment_reads] if smallest else [],
+    }
+    return [one for duty in DUTIES if duty in duties for one in known[duty]]
 
 
 def measure(
@@ -62,7 +85,7 @@ def measure(
             directory = scratch / str(size)
             directory.mkdir()
             with Bench(scale, directory, client, say, gateway) as bench:
-                for duty in cases(bench, duties):
+                for duty in cases(bench, duties, smallest=size == min(scale.sizes)):
                     for connections in scale.connections:
                         rows += duty(size, connections)
                         say(f"{rows[-1].duty}, {size_name(size)}, {connections} connections")
@@ -158,6 +181,8 @@ def report(rows: Sequence[Row], seconds: float) -> str:
             lambda: latency_table(rows, ACK),
         ),
         (DELIVERY, "Append to delivery, 250 records a second", lambda: latency_table(rows, DELIVERY)),
+        (SEGMENT_APPEND, "Durable appends in blocks of 1 MiB", lambda: rate_table(rows, SEGMENT_APPEND, S2S)),
+        (SEGMENT_READ, "Catch-up reads of 1 MiB each", lambda: rate_table(rows, SEGMENT_READ, S2S)),
     )
     for duty, title, text in titles:
         if any(row.duty == duty for row in rows):

@@ -24,11 +24,13 @@ class Script:
     """What a reader sends, piece by piece, each with the number of bytes that answer it.
 
     `closes`: the server ends the connection after the answer, so that every reading takes a new connection.
+    `opening`: what is said once on each connection, and the number of bytes that answer it.
     """
 
     steps: tuple[tuple[bytes, int], ...]
     records: int
     closes: bool
+    opening: tuple[bytes, int] | None = None
 
     @property
     def answer_bytes(self) -> int:

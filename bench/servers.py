@@ -92,6 +92,9 @@ bind = "127.0.0.1:0"
 bind = "127.0.0.1:0"
 basin = "{basin}"
 
+[listeners.segment]
+bind = "127.0.0.1:0"
+
 [store]
 directory = "{data}"
 
@@ -125,12 +128,13 @@ format = "json"
                 cwd=self._directory,
             )
         deadline = time.monotonic() + START_SECONDS
-        while len(ports := self._ports()) < 2:
+        while len(ports := self._ports()) < 3:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.process.kill()
                 raise RuntimeError(f"the gateway did not start\n{self._log.read_text()}")
             time.sleep(0.02)
         self.s2_port, self.s3p_port = ports["listeners.s2"], ports["listeners.s3p"]
+        self.segment_port = ports["listeners.segment"]
 
     def restart(self) -> None:
         """Stop it and start it anew on the same data, so that nothing is in its memory; the ports change."""
