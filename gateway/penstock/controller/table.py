@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from penstock.backs.base import Back
+from penstock.routing.segments import INTERNAL_TABLES
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.operations import Operation
 from penstock_codecs.table_operations import (
@@ -31,8 +32,8 @@ __all__ = ["TABLE", "ControllerTable", "Entry", "Key", "Prefix"]
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
 
-TABLE: Final = "#controller"
-"""The table's name: none that a client can say, since no segment's name begins with #."""
+TABLE: Final = f"{INTERNAL_TABLES}controller"
+"""The table's name: none that clients of the segment protocol may use."""
 _PAGE: Final = 500
 _CONFLICTS: Final = frozenset({FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND})
 

@@ -25,10 +25,13 @@ from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
 
-__all__ = ["INTERNAL_BASIN", "SegmentName", "SegmentNames"]
+__all__ = ["INTERNAL_BASIN", "INTERNAL_TABLES", "SegmentName", "SegmentNames"]
 
 INTERNAL_BASIN: Final = "_pravega"
 """Holds what clients of other protocols are not to see; its name is none that they can say, and it is not listed."""
+
+INTERNAL_TABLES: Final = "#"
+"""Tables whose names begin so are the gateway's own, not its clients': no segment's name does."""
 
 _NO_COUNTERPART: Final = FailureCode.NOT_REPRESENTABLE
 _MOST: Final = 2**31 - 1

@@ -173,3 +173,23 @@ async def test_a_reply_that_does_not_fit_into_a_message(client: Client, clock: M
     reply = await client.call(released.ReadTable(8, TABLE, "", keys))
     assert isinstance(reply, released.ErrorMessage) and (reply.request_id, reply.error_code) == (8, 0)
     assert await client.call(released.GetStreamSegmentInfo(9, SEGMENT)) == released.NoSuchSegment(9, SEGMENT)
+
+
+@pytest.mark.parametrize("table", ["#", "#controller"])
+async def test_tables_of_the_gateways_own_are_not_for_clients(client: Client, clock: MockClock, table: str) -> None:
+    """What the controller knows is in one of these."""
+    entry = TableEntry(TableKey(b"k", ANY), b"v")
+    for request in (
+        released.CreateTableSegment(6, table),
+        released.DeleteTableSegment(6, table, False, ""),
+        released.GetTableSegmentInfo(6, table),
+        released.UpdateTableEntries(6, table, "", (entry,), -1),
+        released.RemoveTableKeys(6, table, "", (TableKey(b"k", ANY),), -1),
+        released.ReadTable(6, table, "", (TableKey(b"k"),)),
+        released.ReadTableKeys(6, table, "", 10, b""),
+        released.ReadTableEntries(6, table, "", 10, b""),
+        released.ReadTableEntriesDelta(6, table, "", 0, 10),
+    ):
+        reply = await client.call(request)
+        assert isinstance(reply, released.ErrorMessage)
+        assert (reply.request_id, reply.segment, reply.error_code) == (6, table, 0)

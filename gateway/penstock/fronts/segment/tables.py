@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from penstock.fronts.segment.administration import Desk, Handler
+from penstock.routing.segments import INTERNAL_TABLES
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.segment import Message, TableEntry, TableKey, released
 from penstock_codecs.table_operations import (
@@ -126,7 +127,18 @@ def _entry(item: TableItem) -> TableEntry:
     return TableEntry(TableKey(item.key, item.version), item.value)
 
 
-TABLES: Final[Mapping[type[Message], Handler]] = {
+def _of_clients(handler: Handler) -> Handler:
+    """Refuses the tables that are the gateway's own: the controller's is one."""
+
+    async def handle(desk: Desk, request: Any) -> Message:
+        if request.segment.startswith(INTERNAL_TABLES):
+            raise fail(FailureCode.NOT_REPRESENTABLE, f"{request.segment!r:.80} is no table segment's name")
+        return await handler(desk, request)
+
+    return handle
+
+
+_HANDLERS: Final[Mapping[type[Message], Handler]] = {
     released.CreateTableSegment: _create,
     released.DeleteTableSegment: _delete,
     released.GetTableSegmentInfo: _info,
@@ -137,3 +149,5 @@ TABLES: Final[Mapping[type[Message], Handler]] = {
     released.ReadTableEntries: _list_entries,
     released.ReadTableEntriesDelta: _read_delta,
 }
+
+TABLES: Final[Mapping[type[Message], Handler]] = {kind: _of_clients(handler) for kind, handler in _HANDLERS.items()}
