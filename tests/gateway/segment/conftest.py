@@ -16,7 +16,7 @@ from penstock.fronts.segment import SegmentFront
 @pytest.fixture
 def clock(autojump_clock: MockClock) -> MockClock:
     """Time passes when nothing happens, the store's threads included: a disk needs some real milliseconds."""
-    autojump_clock.autojump_threshold = 0.05
+    autojump_clock.autojump_threshold = 0.1
     return autojump_clock
 
 

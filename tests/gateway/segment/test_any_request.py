@@ -9,9 +9,10 @@ from uuid import UUID, uuid4
 
 import pytest
 import structlog
-from support.segment_front import SEGMENT, Client, Connect, WatchedBack
+from support.segment_front import SEGMENT, Client, Connect, WatchedBack, serving
 from trio.testing import MockClock
 
+from penstock.fronts.segment import SegmentFront, SegmentSettings
 from penstock_codecs.segment import (
     TYPE_TABLE,
     AttributeUpdate,
@@ -95,7 +96,12 @@ async def prepared(connect: Connect, there: bool) -> Client:
 
 
 @pytest.mark.parametrize("cls", REQUESTS, ids=lambda cls: cls.__name__)
-async def test_any_request(connect: Connect, back: WatchedBack, clock: MockClock, cls: type[Message]) -> None:
+async def test_any_request(back: WatchedBack, clock: MockClock, cls: type[Message]) -> None:
+    async with serving(SegmentFront(back, SegmentSettings(read_hold_seconds=0.0))) as connect:
+        await converse(connect, cls)
+
+
+async def converse(connect: Connect, cls: type[Message]) -> None:
     maker = Maker(random.Random(cls.type_id))
     client = await prepared(connect, there=False)
     with structlog.testing.capture_logs() as logs:

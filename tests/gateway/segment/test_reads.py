@@ -47,17 +47,17 @@ async def stored(back: WatchedBack, *bodies: bytes, headers: tuple[Header, ...] 
     await back.perform(Append(STREAM, list(bodies), metered_size(bodies, found), headers=found))
 
 
-@pytest.mark.parametrize("offset", range(30))
-async def test_a_read_starts_anywhere(client: Client, clock: MockClock, offset: int) -> None:
-    reply = await client.read(offset)
-    assert reply == released.SegmentRead(SEGMENT, offset, True, False, EVENTS[offset:], reply.request_id)
+async def test_a_read_starts_anywhere(client: Client, clock: MockClock) -> None:
+    for offset in range(len(EVENTS)):
+        reply = await client.read(offset)
+        assert reply == released.SegmentRead(SEGMENT, offset, True, False, EVENTS[offset:], reply.request_id)
 
 
-@pytest.mark.parametrize(("asked", "given"), [(-5, 8), (0, 8), (7, 8), (9, 9), (1 << 30, 30)])
-async def test_how_much_is_given(client: Client, clock: MockClock, asked: int, given: int) -> None:
+async def test_how_much_is_given(client: Client, clock: MockClock) -> None:
     """At least an event's header, at most what is configured (1.1)."""
-    reply = await client.read(0, asked)
-    assert reply.data == EVENTS[:given] and reply.at_tail == (given == 30)
+    for asked, given in ((-5, 8), (0, 8), (7, 8), (9, 9), (1 << 30, 30)):
+        reply = await client.read(0, asked)
+        assert reply.data == EVENTS[:given] and reply.at_tail == (given == 30)
 
 
 async def test_the_most_that_is_given(connect: Connect, clock: MockClock) -> None:
