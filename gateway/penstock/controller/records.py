@@ -105,6 +105,11 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.state is StreamState.SEALED
 
     @property
+    def open(self) -> bool:
+        """Whether it may change: it is neither sealed nor about to be."""
+        return self.state is StreamState.OPEN
+
+    @property
     def plain(self) -> bool:
         """Whether it is one segment and always was: then all about it but its configuration is the segment's."""
         return len(self.segments) == 1

@@ -80,7 +80,7 @@ class Scaling:
         return await self._catalog.save(stream, epoch=following)
 
     def _check(self, stream: Stream, old: Sequence[int], new: Sequence[KeyRange]) -> None:
-        if stream.record.sealed:
+        if not stream.record.open:
             raise Refused(Problem.STREAM_SEALED, str(stream))
         if self._mode is not SegmentsMode.SEPARATE and len(stream.current) - len(old) + len(new) > 1:
             raise Refused(Problem.SCALE_REFUSED, "this gateway's streams have one segment each")

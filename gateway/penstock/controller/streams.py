@@ -85,7 +85,7 @@ class Streams:
         count = self._count(config)
         async with self._catalog.turn(scope, name):
             stream = await self._scaling.finish(await self._catalog.find(scope, name))
-            if stream.record.sealed:
+            if not stream.record.open:
                 raise Refused(Problem.STREAM_SEALED, str(stream))
             stream = await self._catalog.save(stream, config=config)
             segments, age = self._catalog.segments, config.age_seconds

@@ -18,7 +18,7 @@ import structlog
 from penstock.clock import Clock
 from penstock.controller.catalog import Catalog, Stream
 from penstock.controller.problems import Problem, Refused
-from penstock.controller.records import Completed, StreamState, Transaction, TransactionState
+from penstock.controller.records import Completed, Transaction, TransactionState
 from penstock.controller.scaling import Scaling
 from penstock.controller.segments import at_once
 from penstock.controller.table import Entry, Key, Prefix
@@ -82,7 +82,7 @@ class Transactions:
         _check_lease(lease)
         async with self._catalog.turn(scope, name):
             stream = await self._scaling.finish(await self._catalog.find(scope, name))
-            if stream.record.state is not StreamState.OPEN:
+            if not stream.record.open:
                 raise Refused(Problem.STREAM_SEALED, str(stream))
             transaction, segments, now = TransactionId.new(), stream.current, self._clock()
             ids = tuple(segment.id for segment in segments)

@@ -1,14 +1,20 @@
 """Scaling: new segments for old ones, and what clients see meanwhile."""
 
+from typing import TypeVar
+
 import pytest
-from support.controller import SCOPE, RefusedWith, event, segments, write
-from support.store import Fails
+from support.controller import SCOPE, InterruptedBack, RefusedWith, event, segments, settings, write
+from support.store import Fails, Wall
 
 from penstock.backs.embedded import EmbeddedBack
 from penstock.controller.controller import Controller
 from penstock.controller.problems import Problem
 from penstock.controller.topology import KeyRange, equal_ranges
+from penstock_codecs.byte_operations import Seal
 from penstock_codecs.failures import FailureCode
+from penstock_codecs.operations import Operation
+
+R = TypeVar("R")
 
 QUARTERS = [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)]
 ONE, TWO = (1 << 32) + 2, (1 << 32) + 3
@@ -38,6 +44,30 @@ async def test_the_replaced_segment_is_sealed_and_followed(back: EmbeddedBack, s
     found = await scaled.queries.following(SCOPE, "stream", 0)
     assert [(segment.id, [one.id for one in old]) for segment, old in found] == [(ONE, [0]), (TWO, [0])]
     assert await scaled.queries.following(SCOPE, "stream", 1) == []
+
+
+async def test_a_writer_that_finds_its_segment_sealed_is_told_who_follows(
+    back: EmbeddedBack, controller: Controller, wall: Wall
+) -> None:
+    """At once: whoever follows is there before anything is sealed, and who comes new is sent to the old until then."""
+    seen = []
+
+    class Watching(InterruptedBack):
+        async def perform(self, operation: Operation[R]) -> R:
+            if not isinstance(operation, Seal):
+                return await super().perform(operation)
+            before = await controller.queries.current(SCOPE, "stream")
+            result = await super().perform(operation)
+            found = await controller.queries.following(SCOPE, "stream", 0)
+            for segment, _ in found:
+                await write(back, SCOPE, "stream", b"at once", segment.id)
+            seen.append(([segment.id for segment in before], [segment.id for segment, _ in found]))
+            return result
+
+    await controller.streams.create(SCOPE, "stream", segments(2))
+    scaling = Controller(Watching(back), settings(), wall).scaling  # type: ignore[arg-type]
+    await scaling.scale(SCOPE, "stream", [0], QUARTERS)
+    assert seen == [([0, 1], [ONE, TWO])]
 
 
 async def test_epochs_are_remembered(scaled: Controller) -> None:

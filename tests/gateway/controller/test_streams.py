@@ -10,6 +10,7 @@ from support.controller import (
     content,
     event,
     info,
+    interrupted,
     segments,
     settings,
     write,
@@ -260,6 +261,26 @@ async def test_a_stream_is_deleted_once_it_is_sealed(
         await controller.streams.seal(scope, "stream")
     await controller.streams.create(scope, "stream", segments(2))
     assert len(await controller.queries.current(scope, "stream")) == 2
+
+
+async def test_a_stream_that_is_being_sealed_changes_no_more(
+    back: EmbeddedBack, controller: Controller, wall: Wall
+) -> None:
+    """Until somebody finishes it."""
+    await controller.streams.create(SCOPE, "stream", segments(2))
+    assert await interrupted(back, wall, lambda one: one.streams.seal(SCOPE, "stream"), left=2, after=False)
+    assert len(await controller.queries.current(SCOPE, "stream")) == 2
+    for change in (
+        controller.streams.update(SCOPE, "stream", segments(3)),
+        controller.scaling.scale(SCOPE, "stream", [0], [KeyRange(0.0, 0.5)]),
+        controller.transactions.create(SCOPE, "stream", 1000),
+    ):
+        with RefusedWith(Problem.STREAM_SEALED):
+            await change
+    with RefusedWith(Problem.STREAM_NOT_SEALED):
+        await controller.streams.delete(SCOPE, "stream")
+    await controller.streams.seal(SCOPE, "stream")
+    await controller.streams.delete(SCOPE, "stream")
 
 
 # ---- truncating ----
