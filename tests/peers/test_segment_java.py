@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.peers import need
+from support.java import MAVEN_SECONDS, JavaProgram, running_java
 from support.segment import MESSAGES, WRITER, at_most, joined, message_of, pull
 
 from penstock_codecs.segment import (
@@ -27,46 +26,15 @@ from penstock_codecs.segment import (
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES
 
 JAVA = Path(__file__).parent / "java"
-MAVEN_SECONDS = 300
-
-
-class Oracle:
-    """The Java program, one question at a time."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def ask(self, *question: object) -> list[str]:
-        """The words of the answer."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(" ".join(map(str, question)) + "\n")
-        self._process.stdin.flush()
-        return self._process.stdout.readline().split()
 
 
 @pytest.fixture(scope="module")
-def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
-    """Skips where Java or Maven is missing, or the classes cannot be had."""
-    maven = need("mvn", "apt-get install maven")
-    compiler, java = need("javac", "apt-get install default-jdk"), need("java", "apt-get install default-jdk")
-    directory = tmp_path_factory.mktemp("oracle")
-    fetch = [maven, "-q", "-B", "-f", str(JAVA / "pom.xml"), "dependency:copy-dependencies"]
-    fetched = subprocess.run(
-        [*fetch, f"-DoutputDirectory={directory}"], capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False
-    )
-    if fetched.returncode:
-        pytest.skip(f"Maven cannot get pravega-shared-protocol 0.13.0: {fetched.stdout[-500:]}")
-    path = f"{directory}/*:{directory}"
-    subprocess.run([compiler, "-cp", path, "-d", str(directory), str(JAVA / "Oracle.java")], check=True, timeout=100)
-    command = [java, "-cp", path, "Oracle"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        yield Oracle(process)
-        process.kill()
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
+    with running_java(JAVA, "Oracle", tmp_path_factory.mktemp("oracle")) as program:
+        yield program
 
 
-def test_the_oracle_refuses_what_is_no_message(oracle: Oracle) -> None:
+def test_the_oracle_refuses_what_is_no_message(oracle: JavaProgram) -> None:
     assert oracle.ask("message", "0000006300000000") == ["refused", "InvalidMessageException"]
 
 
@@ -87,7 +55,7 @@ CODES = {"AuthTokenCheckFailed": (-1, 1), "ErrorMessage": (-1, 0)}
 
 @pytest.mark.timeout(MAVEN_SECONDS + 120)
 @pytest.mark.parametrize("cls", CLASSES)
-def test_messages(cls: type[Message], oracle: Oracle) -> None:
+def test_messages(cls: type[Message], oracle: JavaProgram) -> None:
     """What we write, Java reads, and writes again as it was."""
 
     @at_most(40)
@@ -106,7 +74,7 @@ def test_messages(cls: type[Message], oracle: Oracle) -> None:
 
 @pytest.mark.timeout(MAVEN_SECONDS + 120)
 @pytest.mark.parametrize("cls", CLASSES)
-def test_short_forms(cls: type[Message], oracle: Oracle) -> None:
+def test_short_forms(cls: type[Message], oracle: JavaProgram) -> None:
     """What Java takes optional fields for that are left out, we take them for."""
     if not any(field.tail for field in cls.fields):
         return
@@ -121,7 +89,7 @@ def test_short_forms(cls: type[Message], oracle: Oracle) -> None:
     check()
 
 
-def test_a_server_of_theirs_hears_our_appends(oracle: Oracle) -> None:
+def test_a_server_of_theirs_hears_our_appends(oracle: JavaProgram) -> None:
     @at_most(300)
     @given(st.lists(st.binary(max_size=30), min_size=1, max_size=6), st.none() | st.integers(0, 300))
     def check(bodies: list[bytes], size: int | None) -> None:
@@ -144,7 +112,7 @@ def messages_in(data: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-def test_a_client_of_theirs_is_heard(oracle: Oracle) -> None:
+def test_a_client_of_theirs_is_heard(oracle: JavaProgram) -> None:
     """With blocks of sizes that it did not know the content for: PartialEvent and Padding are really used."""
     wrappers = set()
 

@@ -1,0 +1,353 @@
+// Pravega's Java client, unmodified: one request a line, one answer a line, words parted by blanks.
+//
+// scope NAME                                       stream SCOPE STREAM SEGMENTS
+// seal SCOPE STREAM                                truncate SCOPE STREAM SEGMENT=OFFSET...
+// write SCOPE STREAM PREFIX COUNT KEYS LONGEST     events PREFIX-0 and so on, filled with dots; all acknowledged
+// group SCOPE GROUP STREAM SEGMENT=OFFSET...       a reader group from the head, up to there
+// read SCOPE STREAM GROUP READER COUNT MILLIS      SEGMENT:OFFSET-LENGTH:TEXT of each event; fewer than COUNT if none
+//                                                  comes for so long
+// unread SCOPE GROUP                               bytes that the group has not read
+// transaction SCOPE STREAM PREFIX COUNT END        END is commit or abort
+// appendBytes SCOPE STREAM TEXT                    the offset behind it
+// truncateBytes SCOPE STREAM OFFSET                the head afterwards
+// readBytes SCOPE STREAM OFFSET LENGTH             head, tail and text
+// count SCOPE STREAM THREADS TIMES                 each thread adds 1 so often to a shared state; the sum, and again
+//                                                  after the state was compacted and fetched anew
+// mark SCOPE STREAM                                sets and moves the mark of a revisioned stream; which were set
+
+import io.pravega.client.ByteStreamClientFactory;
+import io.pravega.client.ClientConfig;
+import io.pravega.client.EventStreamClientFactory;
+import io.pravega.client.SynchronizerClientFactory;
+import io.pravega.client.admin.ReaderGroupManager;
+import io.pravega.client.admin.StreamManager;
+import io.pravega.client.byteStream.ByteStreamReader;
+import io.pravega.client.byteStream.ByteStreamWriter;
+import io.pravega.client.segment.impl.Segment;
+import io.pravega.client.state.InitialUpdate;
+import io.pravega.client.state.Revision;
+import io.pravega.client.state.Revisioned;
+import io.pravega.client.state.RevisionedStreamClient;
+import io.pravega.client.state.StateSynchronizer;
+import io.pravega.client.state.SynchronizerConfig;
+import io.pravega.client.state.Update;
+import io.pravega.client.stream.EventRead;
+import io.pravega.client.stream.EventStreamReader;
+import io.pravega.client.stream.EventStreamWriter;
+import io.pravega.client.stream.EventWriterConfig;
+import io.pravega.client.stream.ReaderConfig;
+import io.pravega.client.stream.ReaderGroup;
+import io.pravega.client.stream.ReaderGroupConfig;
+import io.pravega.client.stream.ScalingPolicy;
+import io.pravega.client.stream.Stream;
+import io.pravega.client.stream.StreamConfiguration;
+import io.pravega.client.stream.StreamCut;
+import io.pravega.client.stream.Transaction;
+import io.pravega.client.stream.TransactionalEventStreamWriter;
+import io.pravega.client.stream.impl.JavaSerializer;
+import io.pravega.client.stream.impl.StreamCutImpl;
+import io.pravega.client.stream.impl.UTF8StringSerializer;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.io.Serializable;
+import java.net.URI;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.StringJoiner;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+public class Peer {
+    static final EventWriterConfig WRITING = EventWriterConfig.builder().automaticallyNoteTime(true).build();
+    static final int SECONDS = 20;
+    static ClientConfig config;
+
+    public static void main(String[] args) throws Exception {
+        PrintStream answers = System.out;
+        System.setOut(System.err);
+        config = ClientConfig.builder().controllerURI(URI.create(args[0])).build();
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            answers.println(answer(line.split(" ")));
+            answers.flush();
+        }
+        System.exit(0);
+    }
+
+    static String answer(String[] words) {
+        try {
+            return "ok" + run(words);
+        } catch (Throwable error) {
+            error.printStackTrace();
+            return "failed " + error.toString().replace('\n', ' ');
+        }
+    }
+
+    static String run(String[] words) throws Exception {
+        switch (words[0]) {
+            case "scope":
+            case "stream":
+            case "seal":
+            case "truncate":
+                return " " + manage(words);
+            case "write":
+                return write(words[1], words[2], words[3], number(words[4]), number(words[5]), number(words[6]));
+            case "group":
+            case "unread":
+                return group(words);
+            case "read":
+                return read(words[1], words[2], words[3], words[4], number(words[5]),
+                    number(words[6]));
+            case "transaction":
+                return transaction(words[1], words[2], words[3], number(words[4]), words[5]);
+            case "appendBytes":
+            case "truncateBytes":
+            case "readBytes":
+                return bytes(words);
+            case "count":
+                return count(words[1], words[2], number(words[3]), number(words[4]));
+            case "mark":
+                return mark(words[1], words[2]);
+            default:
+                throw new IllegalArgumentException(words[0]);
+        }
+    }
+
+    static int number(String word) {
+        return Integer.parseInt(word);
+    }
+
+    // ---- scopes and streams ----
+
+    static boolean manage(String[] words) {
+        try (StreamManager manager = StreamManager.create(config)) {
+            switch (words[0]) {
+                case "scope":
+                    return manager.createScope(words[1]);
+                case "stream":
+                    return manager.createStream(words[1], words[2], StreamConfiguration.builder()
+                        .scalingPolicy(ScalingPolicy.fixed(number(words[3]))).build());
+                case "seal":
+                    return manager.sealStream(words[1], words[2]);
+                default:
+                    return manager.truncateStream(words[1], words[2], cut(words[1], words[2], words, 3));
+            }
+        }
+    }
+
+    static StreamCut cut(String scope, String stream, String[] words, int first) {
+        Map<Segment, Long> offsets = new HashMap<>();
+        for (int at = first; at < words.length; at++) {
+            String[] pair = words[at].split("=");
+            offsets.put(new Segment(scope, stream, Long.parseLong(pair[0])), Long.parseLong(pair[1]));
+        }
+        return new StreamCutImpl(Stream.of(scope, stream), offsets);
+    }
+
+    // ---- events ----
+
+    static EventStreamClientFactory events(String scope) {
+        return EventStreamClientFactory.withScope(scope, config);
+    }
+
+    static String filled(String prefix, int index, int longest) {
+        StringBuilder text = new StringBuilder(prefix + "-" + index + "-");
+        int length = (int) (index * 7919L % longest);
+        while (text.length() < length) {
+            text.append('.');
+        }
+        return text.toString();
+    }
+
+    static String write(String scope, String stream, String prefix, int count, int keys, int longest) throws Exception {
+        try (EventStreamClientFactory factory = events(scope);
+             EventStreamWriter<String> writer = factory.createEventWriter(stream, new UTF8StringSerializer(), WRITING)) {
+            List<CompletableFuture<Void>> written = new ArrayList<>();
+            for (int index = 0; index < count; index++) {
+                written.add(writer.writeEvent("key" + index % keys, filled(prefix, index, longest)));
+            }
+            writer.flush();
+            for (CompletableFuture<Void> one : written) {
+                one.get(SECONDS, TimeUnit.SECONDS);
+            }
+            return "";
+        }
+    }
+
+    static String group(String[] words) {
+        try (ReaderGroupManager manager = ReaderGroupManager.withScope(words[1], config)) {
+            if (words[0].equals("group")) {
+                StreamCut end = words.length > 4 ? cut(words[1], words[3], words, 4) : StreamCut.UNBOUNDED;
+                manager.createReaderGroup(words[2], ReaderGroupConfig.builder().disableAutomaticCheckpoints()
+                    .stream(Stream.of(words[1], words[3]), StreamCut.UNBOUNDED, end).build());
+                return "";
+            }
+            try (ReaderGroup group = manager.getReaderGroup(words[2])) {
+                return " " + group.getMetrics().unreadBytes();
+            }
+        }
+    }
+
+    static String read(String scope, String stream, String group, String name, int count, int millis) {
+        StringJoiner found = new StringJoiner(" ", " ", "");
+        try (EventStreamClientFactory factory = events(scope);
+             EventStreamReader<String> reader = factory.createReader(
+                 name, group, new UTF8StringSerializer(), ReaderConfig.builder().build())) {
+            for (int left = count; left > 0; left--) {
+                EventRead<String> event = reader.readNextEvent(millis);
+                if (event.getEvent() == null) {
+                    break;
+                }
+                found.add(event.getEventPointer() + ":" + event.getEvent());
+                reader.getCurrentTimeWindow(Stream.of(scope, stream));
+            }
+        }
+        return found.toString();
+    }
+
+    static String transaction(String scope, String stream, String prefix, int count, String end) throws Exception {
+        try (EventStreamClientFactory factory = events(scope);
+             TransactionalEventStreamWriter<String> writer = factory.createTransactionalEventWriter(
+                 stream, new UTF8StringSerializer(), EventWriterConfig.builder().build())) {
+            Transaction<String> transaction = writer.beginTxn();
+            for (int index = 0; index < count; index++) {
+                transaction.writeEvent("key" + index, prefix + "-" + index);
+            }
+            String before = transaction.checkStatus().toString();
+            if (end.equals("commit")) {
+                transaction.commit();
+            } else {
+                transaction.abort();
+            }
+            Transaction.Status status = transaction.checkStatus();
+            for (int turn = 0; status.toString().endsWith("ING") && turn < SECONDS * 20; turn++) {
+                Thread.sleep(50);
+                status = transaction.checkStatus();
+            }
+            return " " + before + " " + status;
+        }
+    }
+
+    // ---- bytes ----
+
+    static String bytes(String[] words) throws Exception {
+        try (ByteStreamClientFactory factory = ByteStreamClientFactory.withScope(words[1], config)) {
+            if (words[0].equals("readBytes")) {
+                try (ByteStreamReader reader = factory.createByteStreamReader(words[2])) {
+                    byte[] data = new byte[number(words[4])];
+                    reader.seekToOffset(Long.parseLong(words[3]));
+                    int length = reader.readNBytes(data, 0, data.length);
+                    return " " + reader.fetchHeadOffset() + " " + reader.fetchTailOffset() + " "
+                        + new String(data, 0, length, StandardCharsets.UTF_8);
+                }
+            }
+            try (ByteStreamWriter writer = factory.createByteStreamWriter(words[2])) {
+                if (words[0].equals("appendBytes")) {
+                    writer.write(words[3].getBytes(StandardCharsets.UTF_8));
+                    writer.flush();
+                    return " " + writer.fetchTailOffset();
+                }
+                writer.truncateDataBefore(Long.parseLong(words[3]));
+                return " " + writer.fetchHeadOffset();
+            }
+        }
+    }
+
+    // ---- state ----
+
+    static class Sum implements Revisioned {
+        final String name;
+        final Revision revision;
+        final int value;
+
+        Sum(String name, Revision revision, int value) {
+            this.name = name;
+            this.revision = revision;
+            this.value = value;
+        }
+
+        @Override
+        public String getScopedStreamName() {
+            return name;
+        }
+
+        @Override
+        public Revision getRevision() {
+            return revision;
+        }
+    }
+
+    static class Add implements Update<Sum>, Serializable {
+        @Override
+        public Sum applyTo(Sum old, Revision revision) {
+            return new Sum(old.name, revision, old.value + 1);
+        }
+    }
+
+    static class Start implements InitialUpdate<Sum>, Serializable {
+        final int value;
+
+        Start(int value) {
+            this.value = value;
+        }
+
+        @Override
+        public Sum create(String name, Revision revision) {
+            return new Sum(name, revision, value);
+        }
+    }
+
+    static StateSynchronizer<Sum> synchronizer(SynchronizerClientFactory factory, String stream) {
+        return factory.createStateSynchronizer(stream, new JavaSerializer<Add>(), new JavaSerializer<Start>(),
+            SynchronizerConfig.builder().build());
+    }
+
+    static String count(String scope, String stream, int threads, int times) throws Exception {
+        try (SynchronizerClientFactory factory = SynchronizerClientFactory.withScope(scope, config)) {
+            List<Thread> running = new ArrayList<>();
+            for (int index = 0; index < threads; index++) {
+                Thread thread = new Thread(() -> {
+                    try (StateSynchronizer<Sum> state = synchronizer(factory, stream)) {
+                        state.initialize(new Start(0));
+                        for (int turn = 0; turn < times; turn++) {
+                            state.updateState((Sum sum, List<Update<Sum>> updates) -> {
+                                updates.add(new Add());
+                            });
+                        }
+                    }
+                });
+                thread.start();
+                running.add(thread);
+            }
+            for (Thread thread : running) {
+                thread.join();
+            }
+            try (StateSynchronizer<Sum> state = synchronizer(factory, stream)) {
+                state.fetchUpdates();
+                int sum = state.getState().value;
+                state.compact(old -> new Start(old.value));
+                try (StateSynchronizer<Sum> later = synchronizer(factory, stream)) {
+                    later.fetchUpdates();
+                    return " " + sum + " " + later.getState().value;
+                }
+            }
+        }
+    }
+
+    static String mark(String scope, String stream) {
+        try (SynchronizerClientFactory factory = SynchronizerClientFactory.withScope(scope, config);
+             RevisionedStreamClient<String> client = factory.createRevisionedStreamClient(
+                 stream, new UTF8StringSerializer(), SynchronizerConfig.builder().build())) {
+            Revision start = client.fetchLatestRevision();
+            Revision written = client.writeConditionally(start, "one");
+            Revision refused = client.writeConditionally(start, "two");
+            return " " + (client.getMark() == null) + " " + client.compareAndSetMark(null, start)
+                + " " + client.compareAndSetMark(null, written) + " " + client.compareAndSetMark(start, written)
+                + " " + written.equals(client.getMark()) + " " + (refused == null);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+"""Pravega's Java client 0.13.0, unmodified: `java/client/Peer.java` behind a relay that records what it sends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from support.java import MAVEN_SECONDS, JavaProgram, running_java
+from support.peers import unique
+from support.pravega import PravegaClient, advertising, bodies_by_s2s, bodies_by_s3p, need_pravega, streams_of
+from support.pravega_relay import Relay
+from support.process import BASIN, GatewayProcess, running_gateway
+from support.s2_http import S2Client
+from support.segment import pull
+
+from penstock_codecs.segment import BlockAppended, Message, SegmentServer, join_events, released
+from penstock_codecs.segment.layout import HEADER, HEADER_BYTES
+
+pytestmark = pytest.mark.timeout(MAVEN_SECONDS + 60)
+
+PROJECT = Path(__file__).parent / "java" / "client"
+SEGMENTS = 2
+KEYS = 11
+
+
+class Event(NamedTuple):
+    """An event and its pointer: `SEGMENT:OFFSET-LENGTH`."""
+
+    at: str
+    body: bytes
+
+
+class Peer(NamedTuple):
+    """The gateway, the relay before its segment store, and the Java client."""
+
+    gateway: GatewayProcess
+    relay: Relay
+    java: JavaProgram
+
+    def ask(self, *question: object) -> list[str]:
+        """The words of an answer that is no failure."""
+        verdict, *words = self.java.ask(*question)
+        assert verdict == "ok", words
+        return words
+
+    def read(self, scope: str, stream: str, group: str, reader: str, count: int, millis: int = 20_000) -> list[Event]:
+        """What a new reader of a group reads, which then leaves."""
+        words = self.ask("read", scope, stream, group, reader, count, millis)
+        return [Event(at, text.encode()) for at, text in (word.rsplit(":", 1) for word in words)]
+
+
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    with Relay() as relay, running_gateway(advertising(relay.port)) as gateway:
+        relay.target = gateway.segment_port
+        uri = f"tcp://127.0.0.1:{gateway.controller_port}"
+        with running_java(PROJECT, "Peer", tmp_path_factory.mktemp("java"), uri) as java:
+            yield Peer(gateway, relay, java)
+
+
+@pytest.fixture
+def scope(peer: Peer) -> str:
+    """A scope with a stream `s` of two segments and one called `one`."""
+    name = unique("Java")
+    assert peer.ask("scope", name) == ["true"]
+    assert peer.ask("stream", name, "s", SEGMENTS) == peer.ask("stream", name, "one", 1) == ["true"]
+    return name
+
+
+def filled(prefix: str, count: int, longest: int) -> list[bytes]:
+    """The events that `write` of Peer.java makes."""
+    return [f"{prefix}-{n}-".ljust(n * 7919 % longest, ".").encode() for n in range(count)]
+
+
+def number_of(event: bytes) -> int:
+    return int(event.split(b"-")[1])
+
+
+def by_key(events: list[bytes]) -> dict[int, list[int]]:
+    """The numbers of events by the numbers of their routing keys."""
+    found = defaultdict(list)
+    for event in events:
+        found[number_of(event) % KEYS].append(number_of(event))
+    return dict(found)
+
+
+def messages_in(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Type and body of each message."""
+    at = 0
+    while at < len(data):
+        type_id, length = HEADER.unpack_from(data, at)
+        at += HEADER_BYTES + length
+        yield type_id, data[at - length : at]
+
+
+def wrappers_in(said: bytes) -> list[int]:
+    """The types of the messages that stand behind the whole events of blocks."""
+    found, block = [], b""
+    for type_id, body in messages_in(said):
+        if type_id == released.AppendBlock.type_id:
+            block = body[16:]
+        elif type_id == released.AppendBlockEnd.type_id and block:
+            size = int.from_bytes(body[16:20], "big")
+            if size < len(block):
+                found.append(HEADER.unpack_from(block, size)[0])
+            block = b""
+    return found
+
+
+def heard(said: bytes) -> list[Message | BlockAppended]:
+    server = SegmentServer(observer=True)
+    server.receive(said)
+    return pull(server)
+
+
+def test_pipelined_events(peer: Peer, scope: str) -> None:
+    """Blocks of which the client says the size before it has filled them: Padding and PartialEvent, really used."""
+    earlier = len(peer.relay.said)
+    peer.ask("write", scope, "s", "e", 4000, KEYS, 3000)
+    events = filled("e", 4000, 3000)
+    segments = [bodies_by_s2s(peer.gateway, stream) for stream in streams_of(f"{scope}/s", SEGMENTS)]
+    keys = [by_key(bodies) for bodies in segments]
+    assert keys[0].keys() and keys[1].keys() and keys[0].keys().isdisjoint(keys[1])
+    assert keys[0] | keys[1] == {key: list(range(key, 4000, KEYS)) for key in range(KEYS)}
+    assert sorted(segments[0] + segments[1]) == sorted(events)
+
+    said = [bytes(data) for data in peer.relay.said[earlier:]]
+    assert {wrapper for data in said for wrapper in wrappers_in(data)} == {
+        released.Padding.type_id,
+        released.PartialEvent.type_id,
+    }
+    messages = [message for data in said for message in heard(data)]
+    assert sum(message.number_of_events for message in messages if isinstance(message, BlockAppended)) == 4000
+    assert released.KeepAlive() in messages
+    assert released.Hello(16, 5) in messages
+
+
+def test_a_reader_group(peer: Peer, scope: str) -> None:
+    """The group's state is a stream of the client's own making, `_RG` and the group's name."""
+    peer.ask("write", scope, "s", "a", 60, KEYS, 50)
+    peer.ask("group", scope, "g", "s")
+    size = len(join_events(filled("a", 60, 50)))
+    assert peer.ask("unread", scope, "g") == [str(size)]
+    first = peer.read(scope, "s", "g", "r", 25)
+    peer.ask("write", scope, "s", "b", 5, KEYS, 50)
+    found = first + peer.read(scope, "s", "g", "q", 40)
+    assert sorted(event.body for event in found) == sorted(filled("a", 60, 50) + filled("b", 5, 50))
+    assert peer.ask("unread", scope, "g") == ["0"]
+    expected = []
+    for number, stream in enumerate(streams_of(f"{scope}/s", SEGMENTS)):
+        offset = 0
+        for body in bodies_by_s2s(peer.gateway, stream):
+            expected.append(Event(f"{scope}/s/{number}.#epoch.0:{offset}-{len(body) + 8}", body))
+            offset += len(body) + 8
+    assert sorted(found) == sorted(expected)
+    assert peer.ask("seal", scope, "s") == ["true"]
+    assert peer.read(scope, "s", "g", "p", 1, 1000) == []
+    streams = S2Client(("127.0.0.1", peer.gateway.s2_port), BASIN).request("GET", "/v1/streams?limit=1000")
+    assert f"{scope}/s".encode() in streams.body
+    assert b"_RG" not in streams.body
+
+
+def test_a_group_that_reads_a_part(peer: Peer, scope: str) -> None:
+    """From where the stream was truncated to a stream cut."""
+    peer.ask("write", scope, "one", "x", 5, 1, 1)
+    assert peer.ask("truncate", scope, "one", "0=12") == ["true"]
+    peer.ask("group", scope, "g", "one", "0=36")
+    found = peer.read(scope, "one", "g", "r", 3, 1000)
+    assert found == [Event(f"{scope}/one/0.#epoch.0:{12 * n}-12", b"x-%d-" % n) for n in (1, 2)]
+
+
+def test_events_of_other_protocols(peer: Peer, scope: str) -> None:
+    peer.ask("group", scope, "g", "one")
+    S2Client(("127.0.0.1", peer.gateway.s2_port), BASIN).append(f"{scope}/one", "by-s2", "too")
+    peer.ask("write", scope, "one", "java", 1, 1, 10)
+    expected = [b"by-s2", b"too", b"java-0-"]
+    assert [event.body for event in peer.read(scope, "one", "g", "r", 3)] == expected
+    assert bodies_by_s3p(peer.gateway, f"{scope}/one") == expected
+
+
+def test_transactions(peer: Peer, scope: str) -> None:
+    assert peer.ask("transaction", scope, "s", "dropped", 5, "abort") == ["OPEN", "ABORTED"]
+    assert peer.ask("transaction", scope, "s", "kept", 5, "commit") == ["OPEN", "COMMITTED"]
+    found = [body for stream in streams_of(f"{scope}/s", SEGMENTS) for body in bodies_by_s2s(peer.gateway, stream)]
+    assert sorted(found) == [f"kept-{n}".encode() for n in range(5)]
+
+
+def test_bytes(peer: Peer, scope: str) -> None:
+    assert peer.ask("appendBytes", scope, "one", "hello") == ["5"]
+    assert peer.ask("appendBytes", scope, "one", "world") == ["10"], "a writer of bytes begins at the end"
+    assert peer.ask("readBytes", scope, "one", 2, 7) == ["0", "10", "lloworl"]
+    assert peer.ask("truncateBytes", scope, "one", 4) == ["4"]
+    assert peer.ask("readBytes", scope, "one", 4, 6) == ["4", "10", "oworld"]
+    verdict, complaint, *_ = peer.java.ask("readBytes", scope, "one", 3, 1)
+    assert (verdict, "SegmentTruncatedException" in complaint) == ("failed", True)
+    assert peer.ask("seal", scope, "one") == ["true"]
+    assert peer.ask("readBytes", scope, "one", 4, 100) == ["4", "10", "oworld"]
+
+
+def test_a_shared_state(peer: Peer, scope: str) -> None:
+    """Two writers of conditional appends on one segment, of which each sees what the other did before."""
+    assert peer.ask("count", scope, "one", 2, 15) == ["30", "30"]
+
+
+def test_the_mark_of_a_stream(peer: Peer, scope: str) -> None:
+    """The first write is taken, the second on the same condition is not; so with the mark, a segment's attribute."""
+    assert peer.ask("mark", scope, "one") == ["true", "true", "false", "true", "true", "true"]
+
+
+def test_both_clients_of_pravega_on_one_stream(peer: Peer, scope: str) -> None:
+    """They share no group of readers, but streams, routing keys and order."""
+    need_pravega()
+    with PravegaClient(peer.gateway.controller_port) as python:
+        python.call("group", "g", scope, "s")
+        python.call("reader", "r", "g")
+        peer.ask("write", scope, "s", "java", 20, KEYS, 30)
+        python.call("write", scope, "s", [(f"python-{n}-", f"key{n % KEYS}") for n in range(20)])
+        read = python.call("read", ["r"], 40, 20)["r"]
+    peer.ask("group", scope, "g", "s")
+    by_java = [event.body for event in peer.read(scope, "s", "g", "r", 40)]
+    expected = sorted(filled("java", 20, 30) + [f"python-{n}-".encode() for n in range(20)])
+    assert sorted(body.encode() for _, body in read) == sorted(by_java) == expected
+    segments = [bodies_by_s2s(peer.gateway, stream) for stream in streams_of(f"{scope}/s", SEGMENTS)]
+    keys = [by_key(bodies).keys() for bodies in segments]
+    assert keys[0].isdisjoint(keys[1]), "both put a routing key into the same segment"

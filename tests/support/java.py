@@ -1,0 +1,71 @@
+"""Java programs that drive classes from Maven Central: one question a line, one answer a line."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.peers import need
+
+__all__ = ["MAVEN_SECONDS", "JavaProgram", "running_java"]
+
+MAVEN_SECONDS = 300
+
+
+class JavaProgram:
+    """A running program."""
+
+    def __init__(self, process: subprocess.Popen[bytes], complaints: Path) -> None:
+        self._process = process
+        self._complaints = complaints
+        self._selector = selectors.DefaultSelector()
+        assert process.stdout is not None
+        self._selector.register(process.stdout, selectors.EVENT_READ)
+
+    def ask(self, *question: object, seconds: float = 60) -> list[str]:
+        """The words of the answer."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(" ".join(map(str, question)).encode() + b"\n")
+        self._process.stdin.flush()
+        line = b""
+        while not line.endswith(b"\n"):
+            ready = self._selector.select(seconds)
+            piece = os.read(self._process.stdout.fileno(), 1 << 20) if ready else b""
+            assert piece, f"no answer to {question} within {seconds} s\n{self._complaints.read_text()[-3000:]}"
+            line += piece
+        return line.decode().split()
+
+
+@contextmanager
+def running_java(project: Path, main: str, directory: Path, *arguments: object) -> Iterator[JavaProgram]:
+    """The program `project/main.java` with the dependencies of `project/pom.xml`, which are put into `directory`.
+
+    Skips the test where Java or Maven is missing, or the dependencies cannot be had.
+    """
+    maven = need("mvn", "apt-get install maven")
+    compiler, java = need("javac", "apt-get install default-jdk"), need("java", "apt-get install default-jdk")
+    fetch = [maven, "-q", "-B", "-f", str(project / "pom.xml"), "dependency:copy-dependencies"]
+    fetched = subprocess.run(
+        [*fetch, f"-DoutputDirectory={directory}"], capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False
+    )
+    if fetched.returncode:
+        pytest.skip(f"Maven cannot get what {project.name}/pom.xml asks for: {fetched.stdout[-500:]}")
+    path = f"{directory}/*:{directory}"
+    subprocess.run(
+        [compiler, "-cp", path, "-d", str(directory), str(project / f"{main}.java")], check=True, timeout=100
+    )
+    command = [java, "-Xmx300m", "-cp", path, main, *map(str, arguments)]
+    complaints = directory / "stderr.log"
+    with (
+        complaints.open("wb") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log) as process,
+    ):
+        try:
+            yield JavaProgram(process, complaints)
+        finally:
+            process.kill()
