@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -55,7 +56,7 @@ class InFlight:
         self.size += size
 
     def leave(self, size: int) -> None:
-        """An append is over."""
+        """Appends are over."""
         self.size -= size
         self._room.unpark_all()
 
@@ -146,12 +147,12 @@ class Writer:
 
     async def _acknowledge(self, appended: list[Appended]) -> None:
         """One reply for all that are ready."""
-        done = [self._sent[index] for index in range(len(appended))]
+        done = list(islice(self._sent, len(appended)))
         self._say_appended(done[-1], appended[-1].offset)
         await self._link.room()
-        for sent in done:
+        for _ in done:
             self._sent.popleft()
-            self._outlet.in_flight.leave(sent.size)
+        self._outlet.in_flight.leave(sum(sent.size for sent in done))
         if not self._sent:
             self._idle.unpark_all()
 
@@ -208,6 +209,5 @@ class Writer:
         self._link.say(*replies or ())
         if not (again or failure.code in _ORDINARY):
             log.info("append_refused", stream=str(self._stream), code=failure.code.value, reason=failure.message)
-        for sent in refused:
-            self._outlet.in_flight.leave(sent.size)
+        self._outlet.in_flight.leave(sum(sent.size for sent in refused))
         self._idle.unpark_all()
