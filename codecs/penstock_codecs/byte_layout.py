@@ -28,9 +28,11 @@ from penstock_codecs.s2.validation import parse_command
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES, join_events, split_events
 
 __all__ = [
+    "BYTES",
     "MAX_BODY",
     "Layout",
     "Run",
+    "bodies_of",
     "byte_length",
     "event_of",
     "features_of",
@@ -42,6 +44,9 @@ __all__ = [
 
 MAX_BODY: Final = S2_MAX_RECORD - 8
 """Largest body of a record made of bytes, in bytes: what every protocol's readers can be given."""
+
+BYTES: Final = "segment.bytes"
+"""Wire encoding: the bytes of records whose layout `tells_all`."""
 
 _MOST_CHANGES: Final = 1000
 """How often one append may change between runs with unwrapped envelopes and runs without; then no more is unwrapped.
@@ -62,6 +67,11 @@ class Layout(IntFlag):
     def envelopes(self) -> Layout:
         """The bits that say what is enveloped."""
         return self & _ENVELOPES
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether the bytes say everything about the records, which have no headers then: see `bodies_of`."""
+        return self == Layout.SENT or self == Layout.RAW
 
 
 _ENVELOPES: Final = Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY | Layout.ENVELOPE_COMMANDS
@@ -171,6 +181,11 @@ def _opened(envelope: bytes, envelopes: Layout) -> tuple[Headers, bytes] | None:
     if _enveloped(headers, body, int(envelopes)) != (headers, body):
         return None
     return headers, body
+
+
+def bodies_of(data: bytes, layout: Layout) -> list[bytes]:
+    """The bodies of a batch whose layout `tells_all`. Raises ValueError where these cannot be its bytes."""
+    return [data] if layout & Layout.RAW else split_events(data)
 
 
 # ---- records into bytes --------------------------------------------------------------------------------------

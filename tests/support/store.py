@@ -7,7 +7,7 @@ import trio
 
 from penstock.backs.base import AppendSession, Back, Following
 from penstock.backs.embedded import EmbeddedBack
-from penstock_codecs.byte_layout import Layout, to_bytes
+from penstock_codecs.byte_layout import Layout, bodies_of, to_bytes
 from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header, Headers, Record, RecordBatch, StreamRef, metered_size
@@ -178,10 +178,14 @@ def stored_bytes(back: EmbeddedBack, stream: StreamRef = STREAM) -> bytes:
         assert (int(first), begin) == (last + 1, end)
     pieces = []
     for first, last, begin, end, layout, payload in rows:
-        columns = decode_records(payload)
-        pieces.append(to_bytes(columns, Layout(layout)))
+        if Layout(layout).tells_all:
+            pieces.append(payload)
+            assert len(bodies_of(payload, Layout(layout))) == last - first + 1
+        else:
+            columns = decode_records(payload)
+            pieces.append(to_bytes(columns, Layout(layout)))
+            assert columns.seq_nums[0] == first and len(columns.bodies) == last - first + 1
         assert len(pieces[-1]) == end - begin
-        assert columns.seq_nums[0] == first and len(columns.bodies) == last - first + 1
     if rows:
         assert (found.durable.next_seq, found.durable.next_offset) == (rows[-1][1] + 1, rows[-1][3])
     return b"".join(pieces)

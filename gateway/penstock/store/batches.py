@@ -9,9 +9,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock_codecs.byte_layout import Layout, starts_of
+from penstock_codecs.byte_layout import Layout, bodies_of, starts_of, to_bytes
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import Columns, RecordBatch, RecordId, StreamPosition, Wire, id_at, metered_size
+from penstock_codecs.model import Columns, Headers, RecordBatch, RecordId, StreamPosition, Wire, id_at, metered_size
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
 from penstock_codecs.s2.protobuf import S2_RECORDS, decode_records
 
@@ -20,6 +20,8 @@ __all__ = [
     "Span",
     "all_have_bytes",
     "batch_of_rows",
+    "broken",
+    "bytes_of",
     "fitting",
     "index_of",
     "index_of_id",
@@ -30,12 +32,17 @@ __all__ = [
 
 
 class Row(NamedTuple):
-    """What is stored of one append, but for its place among the stream's bytes, which is a `Span`."""
+    """What is stored of one append, but for its place among the stream's bytes, which is a `Span`.
+
+    The payload is these bytes where the layout `tells_all` (then all records have one timestamp), else the records as
+    S2 has them: whatever it is that most readers want.
+    """
 
     last_seq: int
     records: int
     metered: int
     first_id: RecordId
+    layout: Layout
     payload: bytes
 
     @property
@@ -53,15 +60,34 @@ class Span(NamedTuple):
 
 
 def batch_of_rows(rows: Sequence[Row], tail: StreamPosition | None = None) -> RecordBatch:
-    """Adjacent rows as one batch; nothing is decoded, since payloads joined are a payload."""
-    first = rows[0]
-    payload = first.payload if len(rows) == 1 else b"".join([row.payload for row in rows])
+    """Adjacent rows as one batch. Records as S2 has them are not decoded, since payloads joined are a payload."""
+    first_id, metered = rows[0].first_id, sum(row.metered for row in rows)
+    if any(row.layout.tells_all for row in rows):
+        return RecordBatch(_joined([_columns(row) for row in rows]), first_id=first_id, tail=tail, metered=metered)
     return RecordBatch.from_wire(
-        Wire(S2_RECORDS, payload),
+        Wire(S2_RECORDS, rows[0].payload if len(rows) == 1 else b"".join([row.payload for row in rows])),
         _decode,
         count=sum(row.records for row in rows),
-        first_seq_num=first.first_seq,
-        metered=sum(row.metered for row in rows),
+        first_seq_num=rows[0].first_seq,
+        metered=metered,
+        first_id=first_id,
+        tail=tail,
+    )
+
+
+def join(batches: Sequence[RecordBatch], tail: StreamPosition | None) -> RecordBatch:
+    """Adjacent batches of the store as one, with another tail."""
+    first, metered = batches[0], sum(batch.metered for batch in batches)
+    wires = [batch.wire.data for batch in batches if batch.wire is not None and batch.wire.encoding == S2_RECORDS]
+    if len(wires) < len(batches):
+        columns = _joined([batch.columns for batch in batches])
+        return RecordBatch(columns, first_id=first.first_id, tail=tail, metered=metered)
+    return RecordBatch.from_wire(
+        Wire(S2_RECORDS, b"".join(wires)),
+        _decode,
+        count=sum(batch.count for batch in batches),
+        first_seq_num=first.first_seq_num,
+        metered=metered,
         first_id=first.first_id,
         tail=tail,
     )
@@ -71,16 +97,44 @@ def _decode(payload: bytes) -> Columns:
     try:
         return decode_records(payload)
     except OperationFailed as error:  # it is not a client that sent this
-        raise fail(FailureCode.STORAGE, f"a stored batch is broken: {error.failure.message}") from error
+        raise broken(error.failure.message) from error
 
 
-def join(batches: Sequence[RecordBatch], tail: StreamPosition | None) -> RecordBatch:
-    """Adjacent batches of the store as one, with another tail."""
-    rows = []
-    for batch in batches:
-        assert batch.wire is not None and batch.first_id is not None
-        rows.append(Row(batch.next_seq_num - 1, batch.count, batch.metered, batch.first_id, batch.wire.data))
-    return batch_of_rows(rows, tail)
+def _columns(row: Row) -> Columns:
+    if not row.layout.tells_all:
+        return _decode(row.payload)
+    try:
+        bodies = bodies_of(row.payload, row.layout)
+    except ValueError as error:
+        raise broken(str(error)) from error
+    if len(bodies) != row.records:
+        raise broken(f"it has {len(bodies)} records instead of {row.records}")
+    return Columns(range(row.first_seq, row.last_seq + 1), [row.first_id.ms] * row.records, bodies)
+
+
+def bytes_of(payload: bytes, layout: Layout) -> bytes:
+    """The bytes of a stored batch."""
+    return payload if layout.tells_all else to_bytes(_decode(payload), layout)
+
+
+def _joined(columns: Sequence[Columns]) -> Columns:
+    """The columns of adjacent batches."""
+    if len(columns) == 1:
+        return columns[0]
+    bodies: list[bytes] = []
+    timestamps: list[int] = []
+    headers: dict[int, Headers] = {}
+    for some in columns:
+        headers.update({len(bodies) + index: found for index, found in some.headers.items()})
+        timestamps += some.timestamps
+        bodies += some.bodies
+    first = columns[0].seq_nums[0]
+    return Columns(range(first, first + len(bodies)), timestamps, bodies, headers)
+
+
+def broken(what: str) -> OperationFailed:
+    """STORAGE: a row is not what was written."""
+    return fail(FailureCode.STORAGE, f"a stored batch is broken: {what}")
 
 
 def fitting(batch: RecordBatch, max_bytes: int) -> int:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from itertools import groupby
-from operator import attrgetter
 from typing import Final, NamedTuple
 
-from penstock.store.batches import Row, batch_of_rows
+from penstock.store.batches import Row, batch_of_rows, broken
 from penstock.store.rendering import Rendered, render
 from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size
 from penstock_codecs.s2.protobuf import decode_bodies
 
 __all__ = ["Place", "read_rows"]
 
+NO_ID: Final = RecordId(0, 0)
 MOST_ROWS: Final = 4096
 MOST_RECORDS: Final = 20_000
 """Decoding so many small ones takes about 10 ms, in which nobody else runs."""
@@ -46,7 +46,6 @@ class _ByteRow(NamedTuple):
     row: Row
     first_offset: int
     end_offset: int
-    layout: int
 
 
 def read_rows(
@@ -58,7 +57,7 @@ def read_rows(
     OperationFailed(STORAGE) for rows that are not what they were.
     """
     rows = list(_chosen(db, stream, after, max_bytes, end))
-    pieces = [_rendered(list(some), layout) for layout, some in groupby(rows, attrgetter("layout"))]
+    pieces = [_rendered(list(some), layout) for layout, some in groupby(rows, lambda some: some.row.layout)]
     return pieces, Place(rows[-1].end_offset, rows[-1].row.last_seq) if rows else after
 
 
@@ -66,23 +65,26 @@ def _chosen(db: sqlite3.Connection, stream: int, after: Place, max_bytes: int, e
     records = size = 0
     last_seq: int | bytes = -1 if after.last_seq < 0 else to_sql(after.last_seq)
     for last, count, metered, first, end_offset, layout, payload in db.execute(_ROWS, (stream, after.offset, last_seq)):
-        row = Row(from_sql(last), count, metered, RecordId(0, 0), payload)
+        row = Row(from_sql(last), count, metered, NO_ID, Layout(layout), payload)
         if row.last_seq >= end:
             break
-        yield _ByteRow(row, first, end_offset, layout)
+        yield _ByteRow(row, first, end_offset)
         records += count
         size += metered
         if end_offset - after.offset >= max_bytes or records >= MOST_RECORDS or size >= MOST_METERED:
             break
 
 
-def _rendered(rows: list[_ByteRow], layout: int) -> Rendered:
-    """Adjacent rows of one layout: their payloads joined are a payload, and so are decoded at once."""
-    batch = batch_of_rows([row.row for row in rows])
-    rendered = render(_columns(batch), Layout(layout), rows[0].first_offset)
-    if rendered.end_offset != rows[-1].end_offset:
-        raise fail(FailureCode.STORAGE, f"a stored batch has {len(rendered.data)} bytes, not what was acknowledged")
-    return rendered
+def _rendered(rows: list[_ByteRow], layout: Layout) -> Rendered:
+    """Adjacent rows of one layout: their payloads joined are a payload, whatever they hold."""
+    first_offset = rows[0].first_offset
+    if layout.tells_all:
+        found = Rendered(first_offset, b"".join([row.payload for row, _, _ in rows]), ())
+    else:
+        found = render(_columns(batch_of_rows([row for row, _, _ in rows])), layout, first_offset)
+    if found.end_offset != rows[-1].end_offset:
+        raise broken(f"it has {len(found.data)} bytes instead of {rows[-1].end_offset - first_offset}")
+    return found
 
 
 def _columns(batch: RecordBatch) -> Columns:

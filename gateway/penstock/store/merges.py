@@ -16,6 +16,7 @@ from typing import Final
 from penstock.store.admission import Admission
 from penstock.store.append_changes import BatchesChange
 from penstock.store.attributes import Attributes
+from penstock.store.batches import bytes_of
 from penstock.store.catalog import Catalog
 from penstock.store.changes import Together
 from penstock.store.committer import Committer, Outcome
@@ -25,10 +26,9 @@ from penstock.store.registry import unknown_stream
 from penstock.store.sequencer import sequence_bytes
 from penstock.store.settings import Clock
 from penstock.store.tail_cache import TailCaches
-from penstock_codecs.byte_layout import Layout, Run, runs_of, to_bytes
+from penstock_codecs.byte_layout import Layout, Run, runs_of
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute, AttributeUpdate, Merge, Merged, UpdateType
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.s2.protobuf import decode_records
 
 __all__ = ["Merges", "updated"]
 
@@ -144,9 +144,7 @@ class Merges:
 
 
 def _runs(db: sqlite3.Connection, stream: int, length: int, envelopes: Layout) -> list[Run] | None:
-    pieces = [to_bytes(decode_records(payload), Layout(layout)) for payload, layout in db.execute(_ALL, (stream,))]
-    data = b"".join(pieces)
-    del pieces
+    data = b"".join([bytes_of(payload, Layout(layout)) for payload, layout in db.execute(_ALL, (stream,))])
     return runs_of(data, envelopes) if len(data) == length else None
 
 

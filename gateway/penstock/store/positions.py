@@ -13,7 +13,6 @@ from penstock.store.batches import Span, batch_of_rows, index_of, located, seq_n
 from penstock.store.heads import Stream, StreamHead
 from penstock.store.reader import Reader, row_from_sql
 from penstock.store.u64 import to_sql
-from penstock_codecs.byte_layout import Layout
 from penstock_codecs.model import RecordBatch, RecordId
 from penstock_codecs.operations import (
     FromByteOffset,
@@ -30,7 +29,7 @@ __all__ = ["at_tail", "find", "find_byte", "first_offset", "is_beyond", "next_id
 Found = FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset
 
 _COLUMNS: Final = """
-SELECT last_seq, count, metered, first_ts, first_id_seq, payload, first_offset, end_offset, layout FROM batches
+SELECT last_seq, count, metered, first_ts, first_id_seq, layout, payload, first_offset, end_offset FROM batches
 """
 _BY_SEQ: Final = f"{_COLUMNS} INDEXED BY batches_by_seq WHERE stream = ? AND last_seq >= ? ORDER BY last_seq LIMIT 1"
 _BY_ID: Final = f"""
@@ -138,5 +137,5 @@ def _find_byte(db: sqlite3.Connection, stream: int, offset: int) -> int | None:
 
 
 def _stored(row: tuple[Any, ...]) -> tuple[RecordBatch, Span]:
-    *stored, first, end, layout = row
-    return batch_of_rows([row_from_sql(tuple(stored))]), Span(first, end, Layout(layout))
+    stored = row_from_sql(row[:7])
+    return batch_of_rows([stored]), Span(row[7], row[8], stored.layout)

@@ -18,6 +18,7 @@ from penstock.store.batches import Row, batch_of_rows
 from penstock.store.registry import could_not_read
 from penstock.store.schema import connect_reader
 from penstock.store.u64 import from_sql, to_sql
+from penstock_codecs.byte_layout import Layout
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import RecordBatch, RecordId
 
@@ -30,7 +31,7 @@ SELECT last_seq, count, metered FROM batches INDEXED BY batches_by_seq
 WHERE stream = ? AND last_seq >= ? ORDER BY last_seq LIMIT ?
 """
 _FETCH: Final = """
-SELECT last_seq, count, metered, first_ts, first_id_seq, payload FROM batches INDEXED BY batches_by_seq
+SELECT last_seq, count, metered, first_ts, first_id_seq, layout, payload FROM batches INDEXED BY batches_by_seq
 WHERE stream = ? AND last_seq BETWEEN ? AND ? ORDER BY last_seq
 """
 
@@ -73,9 +74,10 @@ class Reader:
 
 
 def row_from_sql(row: tuple[Any, ...]) -> Row:
-    """Columns last_seq, count, metered, first_ts, first_id_seq, payload of table `batches`."""
-    last_seq, count, metered, first_ts, first_id_seq, payload = row
-    return Row(from_sql(last_seq), count, metered, RecordId(from_sql(first_ts), from_sql(first_id_seq)), payload)
+    """Columns last_seq, count, metered, first_ts, first_id_seq, layout, payload of table `batches`."""
+    last_seq, count, metered, first_ts, first_id_seq, layout, payload = row
+    first_id = RecordId(from_sql(first_ts), from_sql(first_id_seq))
+    return Row(from_sql(last_seq), count, metered, first_id, Layout(layout), payload)
 
 
 def read_batch(

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from penstock_codecs.byte_layout import Layout, features_of, is_left_out, starts_of, to_bytes
+from penstock_codecs.byte_layout import BYTES, Layout, features_of, is_left_out, starts_of, to_bytes
 from penstock_codecs.features import Feature
-from penstock_codecs.model import Columns
+from penstock_codecs.model import Columns, RecordBatch
 
-__all__ = ["Cut", "Mark", "Refused", "Rendered", "cut", "render"]
+__all__ = ["Cut", "Mark", "Refused", "Rendered", "cut", "render", "rendered"]
 
 
 class Mark(NamedTuple):
@@ -70,6 +70,13 @@ class Refused(NamedTuple):
     seq_num: int
     feature: Feature
     end_offset: int
+
+
+def rendered(batch: RecordBatch, layout: Layout, first_offset: int) -> Rendered:
+    """A batch as bytes: those that it came in, where it did."""
+    if batch.wire is not None and batch.wire.encoding == BYTES:
+        return Rendered(first_offset, batch.wire.data, ())
+    return render(batch.columns, layout, first_offset)
 
 
 class Cut(NamedTuple):

@@ -76,7 +76,8 @@ CREATE TABLE batches (            -- one row per append, several for large ones 
   end_offset INTEGER NOT NULL,    -- the same where there are none
   layout INTEGER NOT NULL DEFAULT 0,        -- how the records stand in these bytes (penstock_codecs.byte_layout)
   arrived_at INTEGER NOT NULL,
-  payload BLOB NOT NULL           -- field `records` of protobuf s2.v1.ReadBatch
+  payload BLOB NOT NULL           -- these bytes where the layout is 1 or 2: a segment client wrote them;
+                                  -- else field `records` of protobuf s2.v1.ReadBatch
 );
 -- The first covers everything that a read needs to choose its rows; the second finds timestamps and identifiers; the
 -- third finds bytes: those of one row begin where those of the row before end.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.store.batches import Row, Span
 from penstock.store.heads import StreamHead
-from penstock_codecs.byte_layout import Layout, Run, byte_length
+from penstock_codecs.byte_layout import BYTES, Layout, Run, byte_length, to_bytes
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.envelope import MARK
 from penstock_codecs.failures import FailureCode, fail
@@ -127,10 +127,11 @@ def _part(columns: Columns, metered: int, layout: Layout, head: StreamHead, arri
     count = len(columns.bodies)
     last_seq = head.next_seq + count - 1
     first_id = next_record_id(head.last_id, columns.timestamps[0])
-    row = Row(last_seq, count, metered, first_id, encode_records(columns))
+    wire = Wire(BYTES, to_bytes(columns, layout)) if layout.tells_all else Wire(S2_RECORDS, encode_records(columns))
+    row = Row(last_seq, count, metered, first_id, layout, wire.data)
     span = Span(head.next_offset, head.next_offset + byte_length(columns, layout), layout)
     batch = RecordBatch(columns, first_id=first_id, metered=metered)
-    batch.wire = Wire(S2_RECORDS, row.payload)
+    batch.wire = wire
     last_id = _last_id(columns.timestamps, first_id)
     after = head._replace(
         next_seq=last_seq + 1,

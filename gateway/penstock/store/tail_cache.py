@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from penstock.store.batches import Span, all_have_bytes, index_of, join, located, seq_num_at
-from penstock.store.rendering import Rendered, render
+from penstock.store.rendering import Rendered, rendered
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
@@ -46,7 +46,7 @@ class _Cached:
     def rendered(self) -> Rendered:
         """Its bytes."""
         if self._rendered is None:
-            self._rendered = render(self.batch.columns, self.span.layout, self.span.first_offset)
+            self._rendered = rendered(self.batch, self.span.layout, self.span.first_offset)
         return self._rendered
 
 

@@ -3,8 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.store.batches import Span, all_have_bytes, fitting, index_of, index_of_id, join, located, seq_num_at
-from penstock_codecs.byte_layout import Layout, byte_length, event_of
+from penstock.store.batches import (
+    Row,
+    Span,
+    all_have_bytes,
+    batch_of_rows,
+    fitting,
+    index_of,
+    index_of_id,
+    join,
+    located,
+    seq_num_at,
+)
+from penstock_codecs.byte_layout import Layout, byte_length, event_of, to_bytes
 from penstock_codecs.model import (
     U64_MAX,
     Columns,
@@ -117,7 +128,30 @@ def test_what_was_cut_can_be_joined(batch: RecordBatch, data: st.DataObject) -> 
     parts = [batch.part(start, stop) for start, stop in ((0, at), (at, batch.count)) if start < stop]
     for part in parts:
         part.wire = Wire(S2_RECORDS, encode_records(part.columns))
+    if data.draw(st.booleans()):
+        parts[0].wire = None
     joined = join(parts, batch.tail)
     assert list(joined.records()) == list(batch.records())
     assert list(joined.record_ids()) == list(batch.record_ids())
-    assert (joined.metered, joined.tail) == (batch.metered, batch.tail)
+    assert (joined.count, joined.metered, joined.tail) == (batch.count, batch.metered, batch.tail)
+
+
+@given(st.lists(st.tuples(LAYOUTS, st.lists(st.binary(max_size=4), min_size=1, max_size=3)), min_size=1, max_size=4))
+def test_rows_of_all_kinds_are_one_batch(kinds: list[tuple[Layout, list[bytes]]]) -> None:
+    """Those that hold bytes have one timestamp each; their records are what the bytes say."""
+    rows, expected = [], []
+    last = None
+    for number, (layout, bodies) in enumerate(kinds):
+        bodies = bodies[:1] if layout is Layout.RAW else bodies
+        columns = Columns(range(len(expected), len(expected) + len(bodies)), [number // 2] * len(bodies), bodies)
+        first_id = next_record_id(last, number // 2)
+        payload = to_bytes(columns, layout) if layout.tells_all else encode_records(columns)
+        rows.append(Row(columns.seq_nums[-1], len(bodies), metered_size(bodies, {}), first_id, layout, payload))
+        expected += [(number // 2, body) for body in bodies]
+        last = RecordId(first_id.ms, first_id.seq + len(bodies) - 1)
+    batch = batch_of_rows(rows, StreamPosition(9, 9))
+    assert [(record.timestamp, record.body) for record in batch.records()] == expected
+    assert [record.seq_num for record in batch.records()] == list(range(len(expected)))
+    assert list(batch.record_ids())[-1] == last
+    assert (batch.count, batch.metered) == (len(expected), sum(row.metered for row in rows))
+    assert (batch.first_seq_num, batch.tail) == (0, (9, 9))

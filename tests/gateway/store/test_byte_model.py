@@ -312,8 +312,8 @@ class History:
         if step.from_file:
             stream = back._store.registry.stream(STREAM)
             assert stream is not None
-            stream.recent._batches.clear()
-            stream.recent._joined.clear()
+            while stream.recent._batches:
+                stream.recent.drop_oldest()
         offset, turn = self.model.start, 0
         while offset < len(self.model.data):
             offset = await self._look(back, offset, step.sizes[turn % len(step.sizes)], step.refuse)

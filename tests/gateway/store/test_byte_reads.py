@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import trio
 import trio.testing
-from support.store import BASIN, STREAM, Fails, Wall, appending, command, fence
+from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, command, fence
 
 from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.store import byte_reads, byte_rows, tail_cache
@@ -52,8 +52,8 @@ def events(*bodies: bytes) -> AppendBytes:
 def forget_recent(back: EmbeddedBack) -> None:
     stream = back._store.registry.stream(STREAM)
     assert stream is not None
-    stream.recent._batches.clear()
-    stream.recent._joined.clear()
+    while stream.recent._batches:
+        stream.recent.drop_oldest()
 
 
 async def read(back: EmbeddedBack, offset: int, max_bytes: int = MIB, **options: object) -> BytesRead:
@@ -123,10 +123,10 @@ async def test_who_reads_by_pieces_has_each_row_rendered_once(
     back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
-        await back.perform(events(*[b"%d" % number * 1000] * 1000))
+        await back.perform(appending(*[b"%d" % number * 1000] * 1000))
     forget_recent(back)
     rendered = 0
-    original = byte_rows.render
+    original = byte_rows._rendered
 
     def counting(*args: object) -> object:
         nonlocal rendered
@@ -134,7 +134,7 @@ async def test_who_reads_by_pieces_has_each_row_rendered_once(
         rendered += len(found.data)
         return found
 
-    monkeypatch.setattr(byte_rows, "render", counting)
+    monkeypatch.setattr(byte_rows, "_rendered", counting)
     total = len(await all_bytes(back, 64 * 1024))
     assert rendered == total == 3 * 1008 * 1000
 
@@ -512,10 +512,10 @@ class TestTruncate:
 
 async def test_purged_while_it_is_being_read(back: EmbeddedBack) -> None:
     """Whatever the interleaving: bytes as they were, or that they are gone."""
-    bodies = [b"%04d" % number * 200 for number in range(1000)]
-    data = join_events(bodies)
+    some = [b"%04d" % number * 200 for number in range(1000)]
+    data = join_events(some)
     for start in range(0, 1000, 100):
-        await back.perform(events(*bodies[start : start + 100]))
+        await back.perform(events(*some[start : start + 100]))
     forget_recent(back)
     done = trio.Event()
 
@@ -558,14 +558,25 @@ async def test_bytes_that_are_missing_are_said(back: EmbeddedBack) -> None:
 
 
 async def test_a_row_that_is_not_what_it_was_is_said(back: EmbeddedBack) -> None:
-    await back.perform(events(b"one"))
+    await back.perform(appending(b"one"))
+    await back.perform(events(b"two", b"three"))
     forget_recent(back)
-    back._store.committer._db.execute("UPDATE batches SET end_offset = 12")
-    with Fails(FailureCode.STORAGE, "not what was acknowledged"):
+    write = back._store.committer._db.execute
+    write("UPDATE batches SET first_offset = first_offset + 1, end_offset = end_offset + 1 WHERE first_seq = 1")
+    write("UPDATE batches SET end_offset = end_offset + 1 WHERE first_seq = 0")
+    with Fails(FailureCode.STORAGE, "a stored batch is broken: it has 11 bytes instead of 12"):
         await read(back, 0)
-    back._store.committer._db.execute("UPDATE batches SET payload = x'ff'")
-    with Fails(FailureCode.STORAGE, "a stored batch is broken"):
-        await read(back, 0)
+    for payload, why in (
+        (b"\xff", "the block ends inside"),
+        (join_events([b"two", b"three", b""]), "it has 3 records instead of 2"),
+    ):
+        write("UPDATE batches SET payload = ? WHERE first_seq = 1", (payload,))
+        with Fails(FailureCode.STORAGE, f"a stored batch is broken: {why}"):
+            await bodies(back, FromSeqNum(1))
+    write("UPDATE batches SET payload = x'ff'")
+    for offset, why in ((0, "not a valid ReadBatch"), (13, "it has 1 bytes instead of 24")):
+        with Fails(FailureCode.STORAGE, f"a stored batch is broken: {why}"):
+            await read(back, offset)
 
 
 async def test_reads_that_start_at_a_byte(back: EmbeddedBack) -> None:

@@ -232,7 +232,7 @@ class TestBytes:
             ids = [RecordId(NOW + 5, number - 7) for number in range(seq, row.last_seq + 1)]
             assert list(batch.record_ids()) == ids
             assert last_id == ids[-1]
-            assert decode_records(row.payload).bodies == batch.columns.bodies
+            assert (row.layout, row.payload) == (span.layout, to_bytes(batch.columns, span.layout))
             seen += to_bytes(batch.columns, span.layout)
             seq, offset = row.last_seq + 1, span.end_offset
         assert seen == data
