@@ -202,6 +202,7 @@ def http_settings(limits: S2Limits) -> HttpSettings:
         slow_reader=limits.slow_reader_seconds,
         receive_buffer=limits.receive_buffer_bytes,
         send_buffer=limits.send_buffer_bytes,
+        max_unsent=limits.max_unsent_bytes,
     )
 
 

@@ -35,6 +35,9 @@ class WaitingRead:
         await trio.sleep_until(self._deadline)
         return None
 
+    def behind(self) -> bool:
+        return False
+
     def tail(self) -> StreamPosition:
         return EMPTY
 

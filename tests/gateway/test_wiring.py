@@ -101,11 +101,12 @@ def test_the_http_server_is_told_what_the_file_says() -> None:
             max_streams=5,
             receive_buffer_bytes=16_384,
             send_buffer_bytes=16_385,
+            max_unsent_bytes=2_000_000,
         )
     )
     assert (told.keep_alive, told.head_timeout, told.slow_reader) == (1, 2, 3)
     assert (told.limits.max_head, told.limits.max_streams) == (4096, 5)
-    assert (told.receive_buffer, told.send_buffer) == (16_384, 16_385)
+    assert (told.receive_buffer, told.send_buffer, told.max_unsent) == (16_384, 16_385, 2_000_000)
 
 
 @pytest.fixture(scope="module")

@@ -89,6 +89,12 @@ class HttpClient:
             await self.say(Credit(stream_id, event.credit))
         return event
 
+    def taken(self) -> list[Received]:
+        """All events of all streams that have come; body is not credited."""
+        events = [event for some in self._events.values() for event in some]
+        self._events.clear()
+        return events
+
     async def pump(self) -> None:
         """Read once."""
         try:
@@ -119,11 +125,19 @@ class HttpClient:
 
     async def answer(self, stream_id: int) -> Answer:
         head = await self.head(stream_id)
+        pieces, end = await self._rest(stream_id)
+        return Answer(head.status, dict(head.headers), b"".join(pieces), dict(end.trailers))
+
+    async def answer_body(self, stream_id: int) -> bytes:
+        """What follows the head."""
+        return b"".join((await self._rest(stream_id))[0])
+
+    async def _rest(self, stream_id: int) -> tuple[list[bytes], End]:
         pieces = []
         while not isinstance(event := await self.next(stream_id), End):
             assert isinstance(event, Data), event
             pieces.append(event.data)
-        return Answer(head.status, dict(head.headers), b"".join(pieces), dict(event.trailers))
+        return pieces, event
 
     async def ask(
         self, method: str, target: str, headers: list[tuple[str, str]] | None = None, body: bytes = b""

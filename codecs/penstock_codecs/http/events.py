@@ -226,8 +226,11 @@ class HttpCodec(Protocol):
         """Bytes of body given to `send` that `output` has not given out. The sender bounds it by waiting."""
 
     @property
-    def all_unsent(self) -> int:
-        """`unsent` of all streams together."""
+    def held(self) -> int:
+        """Bytes of all parts of body, of all streams, that `output` has not given out to the last byte."""
+
+    def window(self, stream_id: int) -> int:
+        """Bytes of body that the peer would take now, on this stream and on the connection."""
 
     def new_stream(self) -> int:
         """The number for the next request of a client."""

@@ -245,9 +245,13 @@ class Http1Connection:
         return 0
 
     @property
-    def all_unsent(self) -> int:
+    def held(self) -> int:
         """Always 0."""
         return 0
+
+    def window(self, stream_id: int) -> int:  # noqa: ARG002
+        """More than any message has."""
+        return 2**63
 
     def new_stream(self) -> int:
         """The number for the next request of a client. Raises LocalProtocolError while the last is unanswered."""

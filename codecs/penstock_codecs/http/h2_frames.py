@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final
 
 import h2.config
@@ -14,10 +15,11 @@ from h2.settings import SettingCodes
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, SettingsFrame
 
 from penstock_codecs.codec import Role
-from penstock_codecs.http.events import HttpLimits
+from penstock_codecs.http.events import Buffer, HttpLimits
 
-__all__ = ["OneFrame", "start"]
+__all__ = ["OneFrame", "data_frames", "start"]
 
+_FRAME_HEADER: Final = Struct(">HBBBL")
 _MAX_HEADER_TABLE: Final = 4096
 _SETTINGS: Final = frozenset(int(code) for code in SettingCodes)
 
@@ -117,3 +119,27 @@ def start(role: Role, limits: HttpLimits, frames: OneFrame) -> h2.connection.H2C
     connection.initiate_connection()
     connection.increment_flow_control_window(limits.connection_window - 65535)
     return connection
+
+
+def data_frames(
+    connection: h2.connection.H2Connection, stream_id: int, piece: bytes | memoryview, end: bool
+) -> list[Buffer]:
+    """The frames of a piece of body for which there is window, ending the stream or not.
+
+    Only the last goes through h2, which checks that the stream allows it. h2 copies a body four times and takes 10 us
+    a frame; the frames before it are its slices, not copied, at 0.4 us each. What h2 has to send must be empty.
+    """
+    frames: list[Buffer] = []
+    limit = connection.max_outbound_frame_size
+    whole = (len(piece) - 1) // limit * limit
+    if whole:
+        connection.outbound_flow_control_window -= whole
+        connection.streams[stream_id].outbound_flow_control_window -= whole
+        header = _FRAME_HEADER.pack(limit >> 8, limit & 0xFF, 0, 0, stream_id)
+        view = memoryview(piece)
+        for at in range(0, whole, limit):
+            frames += (header, view[at : at + limit])
+        piece = view[whole:]
+    connection.send_data(stream_id, piece, end_stream=end)
+    frames.append(connection.data_to_send())
+    return frames

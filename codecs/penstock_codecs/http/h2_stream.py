@@ -18,6 +18,7 @@ class Stream:
     """One exchange: how far it has come, and the body that waits to be sent."""
 
     __slots__ = (
+        "_begun",
         "answered",
         "bodiless",
         "ending",
@@ -34,6 +35,7 @@ class Stream:
         self.method = method
         self.unsent: deque[memoryview | bytes] = deque()
         self.unsent_bytes = 0
+        self._begun = 0  # bytes of the first unsent part that were sent
         self.ending = False
         self.trailers: Sequence[tuple[bytes, bytes]] = ()  # to send after the body
         self.heard_trailers: Headers = ()
@@ -57,6 +59,24 @@ class Stream:
         self._add(small)
         self.unsent_bytes += size
         return size
+
+    def next_piece(self, most: int) -> memoryview | bytes:
+        """Take the first of what is unsent, at most so many bytes."""
+        piece = self.unsent.popleft()
+        if len(piece) > most:
+            whole = memoryview(piece)
+            self.unsent.appendleft(whole[most:])
+            piece = whole[:most]
+            self._begun += most
+        else:
+            self._begun = 0
+        self.unsent_bytes -= len(piece)
+        return piece
+
+    @property
+    def held(self) -> int:
+        """Bytes of body in memory: a part is there until its last byte has gone."""
+        return self.unsent_bytes + self._begun
 
     def _add(self, small: list[bytes]) -> None:
         piece = small[0] if len(small) == 1 else b"".join(small)

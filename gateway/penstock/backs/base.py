@@ -67,6 +67,9 @@ class ReadSession(Protocol):
         and called again: nothing is lost, and the wait's deadline goes on from where it was.
         """
 
+    def behind(self) -> bool:
+        """Whether there are records that `next` would give at once, as far as this read knows; never waits."""
+
     def tail(self) -> StreamPosition:
         """The stream's tail as far as this read knows, for heartbeats; never waits."""
 

@@ -53,6 +53,12 @@ class S2Limits(Table, frozen=True, kw_only=True):
     send_buffer_bytes: Annotated[
         int, key("A reader is fed no further while more than this is on its way.", least=16 * KIB)
     ] = 1 * MIB
+    max_unsent_bytes: Annotated[
+        int,
+        key(
+            "HTTP/2: answers of one connection that wait for the client's window; beyond it reads wait.", least=1 * MIB
+        ),
+    ] = 8 * MIB
 
 
 _Token = Annotated[str, Meta(pattern="^[!-~]+$")]

@@ -52,6 +52,14 @@ class Exchange(Protocol):
         """The next piece of the request body; b"" at its end. Not calling it is the back-pressure: on HTTP/1.1 the
         socket is not read, on HTTP/2 the flow-control window is not replenished."""
 
+    async def room(self, keep: bool = True) -> None:
+        """Wait until the connection may hold more: to be called before a large piece (up to about 1 MiB) is fetched.
+
+        A client of HTTP/2 may ask for very much at once and take none of it. Streams that have window come first;
+        one that is given none for long is reset. With `keep`, room for one piece belongs to this exchange until its
+        next `send` or `respond`, or its next `room`; without, it is for one who then waits, maybe for long.
+        """
+
     async def respond(
         self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
     ) -> None:

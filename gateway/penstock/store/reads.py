@@ -189,6 +189,10 @@ class StoreReadSession:
         self._ended = False
         self._fetch: Fetch | None = None
 
+    def behind(self) -> bool:
+        """See `ReadSession.behind`."""
+        return self._position < self._stream.durable.next_seq
+
     def tail(self) -> StreamPosition:
         """See `ReadSession.tail`."""
         return self._stream.durable.tail

@@ -161,12 +161,21 @@ def test_large_parts_are_not_copied_and_counted_together() -> None:
         codec.send(Body(i, [b"head", records, b"tail", b"end"]))
         assert [len(piece) for piece in codec._streams[i].unsent] == [4, 100_000, 7]
         assert codec._streams[i].unsent[1] is records
-    assert codec.all_unsent == 3 * codec.unsent(1) == 3 * 100_011
+    assert codec.held == 3 * codec.unsent(1) == 3 * 100_011
     codec.receive(RstStreamFrame(1, 8).serialize())
     pull(codec)
     codec.send(Reset(3))
-    assert codec.all_unsent == 100_011
+    assert codec.held == 100_011
     codec.receive(WindowUpdateFrame(5, window_increment=60_000).serialize())
     pull(codec)
     said(codec)
-    assert codec.all_unsent == codec.unsent(5) == 40_011
+    assert codec.unsent(5) == 40_011
+    assert codec.held == 100_007, "the part that has begun is there until its last byte has gone"
+    codec.receive(WindowUpdateFrame(0, 1 << 20).serialize() + WindowUpdateFrame(5, window_increment=40_004).serialize())
+    pull(codec)
+    said(codec)
+    assert codec.held == 7
+    codec.receive(WindowUpdateFrame(5, window_increment=7).serialize())
+    pull(codec)
+    said(codec)
+    assert codec.held == 0

@@ -44,7 +44,7 @@ def test_trailers_wait_for_the_window_of_the_body_before_them() -> None:
     codec.receive(WindowUpdateFrame(0, 9000).serialize() + WindowUpdateFrame(1, 9000).serialize())
     pull(codec)
     assert kinds(parse(said(codec))) == [(DataFrame, False), (HeadersFrame, True)]
-    assert codec.all_unsent == 0
+    assert codec.held == 0
 
 
 def test_trailers_are_forgotten_with_a_stream_that_is_reset() -> None:

@@ -16,6 +16,7 @@ import trio
 
 from penstock.fronts.exchange import Handler
 from penstock.fronts.http.exchange import HttpExchange
+from penstock.fronts.http.room import SendRoom
 from penstock.fronts.http.settings import Drain, HttpSettings
 from penstock.fronts.wire import TooSlow, Wire
 from penstock_codecs.codec import Pull
@@ -41,8 +42,6 @@ __all__ = ["HttpServerConnection"]
 _WIRE_ROOM: Final = 512 * KIB
 """HTTP/2 frames are made while less than this waits for the socket, so that streams take turns."""
 
-_ALL_UNSENT: Final = 16
-"""With this many send buffers waiting for window, a stream that has anything of its own waiting is fed no more."""
 _TURN_SECONDS: Final = 0.002
 """How long one connection may read before others have their turn: 256 KiB of the smallest frames or chunks take
 half a second. A pass through the scheduler costs 10 us."""
@@ -59,6 +58,9 @@ class HttpServerConnection:
         self._handler = handler
         self._settings = settings
         self._exchanges: dict[int, HttpExchange] = {}
+        self._send_room = SendRoom(
+            codec, self._exchanges, settings.max_unsent, settings.slow_reader, self._reset_stream
+        )
         # On HTTP/2 the windows bound what is unread.
         self._unread_limit = math.inf if codec.version == "2" else settings.receive_buffer
         self._unread = 0
@@ -81,7 +83,7 @@ class HttpServerConnection:
             await self._run(start, drain)
         finally:
             # These may hold much, and tasks leave cycles behind, which wait for a full garbage collection.
-            del self._codec
+            del self._codec, self._send_room
             self._wire.forget()
 
     async def _run(self, start: bytes, drain: Drain) -> None:
@@ -231,6 +233,7 @@ class HttpServerConnection:
 
     def _fill(self) -> None:
         self._wire.put(self._codec.output(max(0, _WIRE_ROOM - self._wire.pending)))
+        self._send_room.review()
 
     def _after_writing(self) -> None:
         self._progress.unpark_all()
@@ -255,7 +258,7 @@ class HttpServerConnection:
     async def wait_sent(self, stream_id: int, finish: bool = False) -> None:
         """Wait until no more than `send_buffer` bytes of the stream are on their way; with `finish`, all written.
 
-        Where very much waits for window on the whole connection, until nothing of this stream does.
+        Where the whole connection holds more than `max_unsent`, until nothing of this stream does.
         """
         while self._clogged(stream_id, finish):
             unsent = self._codec.unsent(stream_id)
@@ -263,16 +266,28 @@ class HttpServerConnection:
                 while self._clogged(stream_id, finish) and self._codec.unsent(stream_id) == unsent:
                     await self._progress.park()
             if patience.cancelled_caught and unsent and not self._wire.pending:
-                _log.info("stream_reset", reason="client gives no window", stream=stream_id)
-                self._codec.send(Reset(stream_id, CANCEL))
-                self._exchanges[stream_id].scope.cancel()
+                self._reset_stream(stream_id, "client gives no window")
                 await trio.lowlevel.checkpoint()
 
     def _clogged(self, stream_id: int, finish: bool) -> bool:
         unsent = self._codec.unsent(stream_id)
         if unsent + self._wire.pending > self._settings.send_buffer:
             return True
-        return unsent > 0 and (finish or self._codec.all_unsent > _ALL_UNSENT * self._settings.send_buffer)
+        return unsent > 0 and (finish or self._codec.held > self._settings.max_unsent)
+
+    async def wait_for_room(self, stream_id: int, keep: bool) -> None:
+        """See `Exchange.room`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._send_room.wait(stream_id, keep)
+
+    def leave_room(self, stream_id: int) -> None:
+        """What an exchange wanted room for has been said."""
+        self._send_room.leave(stream_id)
+
+    def _reset_stream(self, stream_id: int, reason: str) -> None:
+        _log.info("stream_reset", reason=reason, stream=stream_id)
+        self._codec.send(Reset(stream_id, CANCEL))
+        self._exchanges[stream_id].scope.cancel()
 
     # ---- exchanges -----------------------------------------------------------------------------------------------
     async def _serve(self, exchange: HttpExchange) -> None:
@@ -299,6 +314,7 @@ class HttpServerConnection:
 
     def _over(self, exchange: HttpExchange) -> None:
         del self._exchanges[exchange.stream_id]
+        self._send_room.leave(exchange.stream_id)
         self._unread -= exchange.unread
         if exchange.unread:
             self._codec.send(Credit(exchange.stream_id, exchange.unread))

@@ -109,6 +109,10 @@ class HttpExchange:
         self._connection.consumed(self.stream_id, len(data))
         return data
 
+    async def room(self, keep: bool = True) -> None:
+        """Wait until the connection may hold more."""
+        await self._connection.wait_for_room(self.stream_id, keep)
+
     async def respond(
         self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
     ) -> None:
@@ -124,6 +128,7 @@ class HttpExchange:
         else:
             self._connection.say(ResponseHead(self.stream_id, status, fields, end=True))
         self.started = self.finished = True
+        self._connection.leave_room(self.stream_id)
         await self._connection.wait_sent(self.stream_id, finish=True)
 
     async def start(self, status: int, headers: HeaderList) -> None:
@@ -137,6 +142,7 @@ class HttpExchange:
     async def send(self, pieces: Sequence[bytes]) -> None:
         """More of a streamed body. Waits for a slow client."""
         self._connection.say(Body(self.stream_id, pieces))
+        self._connection.leave_room(self.stream_id)
         self._sends += 1
         if self._sends % _SENDS_PER_CHECKPOINT:
             await trio.lowlevel.checkpoint_if_cancelled()

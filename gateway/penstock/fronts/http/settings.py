@@ -34,6 +34,9 @@ class HttpSettings:
     """HTTP/1.1: with this much unread request body, or pipelined requests, the socket is not read any further."""
     send_buffer: int = 1 * MIB
     """`send` waits while more than this is on its way."""
+    max_unsent: int = 8 * MIB
+    """HTTP/2: what all answers of a connection may hold while they wait for window. Beyond it `room` waits; so does a
+    stream's `send`, until nothing of that stream is left."""
 
 
 class Drain:

@@ -40,6 +40,7 @@ class Control:
 
     async def list_basins(self, call: Call) -> None:
         """GET /v1/basins"""
+        await call.exchange.room()
         page = await self._back.perform(ListBasins(*_listing(call.query())))
         await call.respond(200, spelled.encode_basin_page(page), JSON)
 
@@ -75,6 +76,7 @@ class Control:
     async def list_streams(self, call: Call) -> None:
         """GET /v1/streams"""
         basin = call.basin()
+        await call.exchange.room()
         page = await self._back.perform(ListStreams(basin, *_listing(call.query())))
         await call.respond(200, spelled.encode_stream_page(page), JSON)
 

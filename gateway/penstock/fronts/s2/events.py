@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from penstock.backs.base import Back
 from penstock.fronts.draining import Draining
+from penstock.fronts.exchange import Exchange
 from penstock.fronts.s2.call import Call
 from penstock.fronts.s2.following import Follower
 from penstock.fronts.s2.parameters import read_of
@@ -39,20 +40,28 @@ class EventStreams:
         async with self._back.read_session(read) as session:
             if not await call.start(_MEDIA_TYPE):
                 return
-            follower = Follower(session, call.settings.heartbeat_seconds, self._draining)
+            follower = Follower(session, call.exchange.room, call.settings.heartbeat_seconds, self._draining)
             try:
-                while (event := await follower.next()) is not None:
-                    if isinstance(event, StreamPosition):
-                        said = codec.send(Ping(time.time_ns() // 1_000_000, event))
-                    else:
-                        said = codec.send(BatchEvent(event))
-                    await call.exchange.send(said)
+                while await _forward(follower, codec, call.exchange):
+                    pass
                 await call.exchange.send(codec.send(Done()))
             except OperationFailed as error:
                 # Without a last event an EventSource reconnects by itself: just what a drain wants.
                 if error.failure.code is not FailureCode.SERVER_DRAINING:
                     await call.exchange.send(codec.send(ErrorEvent(error.failure)))
             await call.exchange.finish()
+
+
+async def _forward(follower: Follower, codec: EventStreamServer, exchange: Exchange) -> bool:
+    """Send what comes next; False at the end. While a reader waits for more it holds nothing of what it had."""
+    event = await follower.next()
+    if event is None:
+        return False
+    if isinstance(event, StreamPosition):
+        await exchange.send(codec.send(Ping(time.time_ns() // 1_000_000, event)))
+    else:
+        await exchange.send(codec.send(BatchEvent(event)))
+    return True
 
 
 def _resume(read: Read, last: EventId) -> Read:

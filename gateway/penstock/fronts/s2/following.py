@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Awaitable, Callable
 
 from penstock.backs.base import Following, ReadSession
 from penstock.fronts.draining import SHUTTING_DOWN, Draining
@@ -17,10 +18,20 @@ class Follower:
 
     A heartbeat is due at once when the read begins to follow, and after every random time in `heartbeat_seconds`
     without records (S2 fact sheet 2.4): at random, so that a thousand followers do not beat together.
+
+    `room` is the exchange's: nothing is read for a client that takes nothing. A reader at the tail keeps no room while
+    it waits: the batch that it will be given is that of all who wait there.
     """
 
-    def __init__(self, session: ReadSession, heartbeat_seconds: tuple[float, float], draining: Draining) -> None:
+    def __init__(
+        self,
+        session: ReadSession,
+        room: Callable[[bool], Awaitable[None]],
+        heartbeat_seconds: tuple[float, float],
+        draining: Draining,
+    ) -> None:
         self._session = session
+        self._room = room
         self._heartbeat_seconds = heartbeat_seconds
         self._draining = draining
 
@@ -31,6 +42,7 @@ class Follower:
         """
         if self._draining.over:
             raise OperationFailed(SHUTTING_DOWN)
+        await self._room(self._session.behind())
         with self._draining.interrupts(random.uniform(*self._heartbeat_seconds)) as scope:
             event = await self._session.next()
         if scope.cancelled_caught:

@@ -61,14 +61,15 @@ class Records:
             wait=min(read.wait or 0, S2_MAX_UNARY_WAIT_SECONDS),
         )
         data_format = call.data_format()
+        await call.exchange.room()
         async with self._back.read_session(read) as session:
-            batch = _joined(await self._what_there_is(session))
+            batch = _joined(await self._what_there_is(call, session))
         if accepted(call.request) is Media.PROTOBUF:
             await call.respond(200, b"" if batch is None else protobuf.encode_read_batch(batch), PROTOBUF)
         else:
             await call.respond(200, json_records.encode_read_batch(batch, data_format), JSON)
 
-    async def _what_there_is(self, session: ReadSession) -> list[RecordBatch]:
+    async def _what_there_is(self, call: Call, session: ReadSession) -> list[RecordBatch]:
         """Everything up to the tail or the bounds; where that is nothing, the first batch to come (fact sheet 5.4).
 
         A drain ends the wait: nothing has been read that would be lost.
@@ -78,6 +79,7 @@ class Records:
             batches.append(event)
         if event is None or batches:
             return batches
+        await call.exchange.room(False)
         while isinstance(event, Following):
             with self._draining.interrupts() as scope:
                 event = await session.next()

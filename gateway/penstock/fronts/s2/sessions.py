@@ -33,14 +33,22 @@ class S2SSessions:
         async with self._back.read_session(read) as session:
             if not await call.start(_MEDIA_TYPE):
                 return
-            follower = Follower(session, call.settings.heartbeat_seconds, self._draining)
+            follower = Follower(session, call.exchange.room, call.settings.heartbeat_seconds, self._draining)
             try:
-                while (event := await follower.next()) is not None:
-                    codec.reconnect_advised = self._draining.begun
-                    await call.exchange.send(codec.send(event))
+                while await self._forward(follower, codec, call.exchange):
+                    pass
             except OperationFailed as error:
                 await call.exchange.send(codec.send(error.failure))
             await call.exchange.finish()
+
+    async def _forward(self, follower: Follower, codec: ReadServer, exchange: Exchange) -> bool:
+        """Send what comes next; False at the end. While a reader waits for more it holds nothing of what it had."""
+        event = await follower.next()
+        if event is None:
+            return False
+        codec.reconnect_advised = self._draining.begun
+        await exchange.send(codec.send(event))
+        return True
 
     async def append(self, call: Call) -> None:
         """An append session: inputs are applied as they come, acknowledgements go back in order."""

@@ -29,12 +29,19 @@ class ScriptedRead:
         await trio.lowlevel.checkpoint()
         return self._script.popleft()
 
+    def behind(self) -> bool:
+        return bool(self._script)
+
     def tail(self) -> StreamPosition:
         return TAIL
 
 
+async def enough_room(keep: bool) -> None:
+    """Of an exchange that is never full."""
+
+
 def follower(*script: RecordBatch | Following | None, draining: Draining | None = None) -> Follower:
-    return Follower(ScriptedRead(*script), (5.0, 15.0), draining or Draining(3.0))
+    return Follower(ScriptedRead(*script), enough_room, (5.0, 15.0), draining or Draining(3.0))
 
 
 async def test_a_heartbeat_comes_at_once_when_following_begins(autojump_clock: MockClock) -> None:
