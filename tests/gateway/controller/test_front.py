@@ -28,7 +28,6 @@ NOT_DONE = {
     "getCurrentSegmentsKeyValueTable",
     "listKeyValueTablesInScope",
     "deleteKeyValueTable",
-    "getControllerToBucketMapping",
 }
 
 
