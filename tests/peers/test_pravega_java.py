@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from support.java import MAVEN_SECONDS, JavaProgram, running_java
 from support.peers import unique
 from support.pravega import PravegaClient, advertising, bodies_by_s2s, bodies_by_s3p, need_pravega, streams_of
-from support.pravega_relay import Relay
+from support.pravega_relay import NOBODY, Relay
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.s2_http import S2Client
 from support.segment import pull
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.timeout(MAVEN_SECONDS + 60)
 PROJECT = Path(__file__).parent / "java" / "client"
 SEGMENTS = 2
 KEYS = 11
+ROUNDS = 5
 
 
 class Event(NamedTuple):
@@ -54,9 +56,9 @@ class Peer(NamedTuple):
 
 @pytest.fixture(scope="module")
 def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    with Relay() as relay, running_gateway(advertising(relay.port)) as gateway:
-        relay.target = gateway.segment_port
-        uri = f"tcp://127.0.0.1:{gateway.controller_port}"
+    with Relay() as relay, Relay() as controller, running_gateway(advertising(relay.port)) as gateway:
+        relay.target, controller.target = gateway.segment_port, gateway.controller_port
+        uri = f"tcp://127.0.0.1:{controller.port}"
         with running_java(PROJECT, "Peer", tmp_path_factory.mktemp("java"), uri) as java:
             yield Peer(gateway, relay, java)
 
@@ -226,3 +228,47 @@ def test_both_clients_of_pravega_on_one_stream(peer: Peer, scope: str) -> None:
     segments = [bodies_by_s2s(peer.gateway, stream) for stream in streams_of(f"{scope}/s", SEGMENTS)]
     keys = [by_key(bodies).keys() for bodies in segments]
     assert keys[0].isdisjoint(keys[1]), "both put a routing key into the same segment"
+
+
+def stored(peer: Peer, scope: str) -> list[int]:
+    """The numbers of the events of `s`; those of a routing key are in one segment, and in order."""
+    segments = [bodies_by_s2s(peer.gateway, stream) for stream in streams_of(f"{scope}/s", SEGMENTS)]
+    keys = [by_key(bodies) for bodies in segments]
+    assert keys[0].keys().isdisjoint(keys[1])
+    for numbers in [*keys[0].values(), *keys[1].values()]:
+        assert numbers == list(range(numbers[0] % KEYS, numbers[-1] + 1, KEYS))
+    return sorted(number for numbers in [*keys[0].values(), *keys[1].values()] for number in numbers)
+
+
+def test_kill_nine_during_pipelined_appends(peer: Peer, scope: str) -> None:
+    """Under the same writer, with events in flight by the hundred: all that it wrote is there, once, in order.
+
+    Acknowledgements get lost before each kill, so that there are events which are stored and which the writer sends
+    again unless it asks.
+    """
+    began, in_doubt = time.monotonic(), 0
+    peer.ask("start", scope, "s", KEYS, 200)
+
+    def acknowledged() -> int:
+        (number,) = peer.ask("acknowledged")
+        return int(number)
+
+    for _ in range(ROUNDS):
+        enough = acknowledged() + 1000
+        while acknowledged() < enough:
+            assert time.monotonic() < began + 100
+        peer.relay.swallows = True
+        while len(stored(peer, scope)) <= acknowledged():
+            assert time.monotonic() < began + 100
+        peer.gateway.kill()
+        told = acknowledged()
+        port, peer.relay.target, peer.relay.swallows = peer.relay.target, NOBODY, False
+        peer.gateway.start()
+        found = stored(peer, scope)
+        assert found[:told] == list(range(told))
+        in_doubt += len(found) - told
+        peer.relay.target = port
+    (written,) = peer.ask("stop")
+    print(f"{ROUNDS} rounds in {time.monotonic() - began:.0f} s: {written} events, {in_doubt} of them were in doubt")
+    assert stored(peer, scope) == list(range(int(written)))
+    assert in_doubt >= ROUNDS

@@ -43,7 +43,7 @@ class JavaProgram:
 
 @contextmanager
 def running_java(project: Path, main: str, directory: Path, *arguments: object) -> Iterator[JavaProgram]:
-    """The program `project/main.java` with the dependencies of `project/pom.xml`, which are put into `directory`.
+    """The class `main` of the programs of `project`, with what its pom.xml asks for, which is put into `directory`.
 
     Skips the test where Java or Maven is missing, or the dependencies cannot be had.
     """

@@ -3,6 +3,9 @@
 // scope NAME                                       stream SCOPE STREAM SEGMENTS
 // seal SCOPE STREAM                                truncate SCOPE STREAM SEGMENT=OFFSET...
 // write SCOPE STREAM PREFIX COUNT KEYS LONGEST     events PREFIX-0 and so on, filled with dots; all acknowledged
+// start SCOPE STREAM KEYS LONGEST                  writes such events in the background; PREFIX is "e"
+// acknowledged                                     how many of them are, with all before them
+// stop                                             ends it when all are; how many there are
 // group SCOPE GROUP STREAM SEGMENT=OFFSET...       a reader group from the head, up to there
 // read SCOPE STREAM GROUP READER COUNT MILLIS      SEGMENT:OFFSET-LENGTH:TEXT of each event; fewer than COUNT if none
 //                                                  comes for so long
@@ -24,9 +27,7 @@ import io.pravega.client.admin.StreamManager;
 import io.pravega.client.byteStream.ByteStreamReader;
 import io.pravega.client.byteStream.ByteStreamWriter;
 import io.pravega.client.segment.impl.Segment;
-import io.pravega.client.state.InitialUpdate;
 import io.pravega.client.state.Revision;
-import io.pravega.client.state.Revisioned;
 import io.pravega.client.state.RevisionedStreamClient;
 import io.pravega.client.state.StateSynchronizer;
 import io.pravega.client.state.SynchronizerConfig;
@@ -50,7 +51,6 @@ import io.pravega.client.stream.impl.UTF8StringSerializer;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
-import java.io.Serializable;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -65,6 +65,7 @@ public class Peer {
     static final EventWriterConfig WRITING = EventWriterConfig.builder().automaticallyNoteTime(true).build();
     static final int SECONDS = 20;
     static ClientConfig config;
+    static Background background;
 
     public static void main(String[] args) throws Exception {
         PrintStream answers = System.out;
@@ -96,6 +97,14 @@ public class Peer {
                 return " " + manage(words);
             case "write":
                 return write(words[1], words[2], words[3], number(words[4]), number(words[5]), number(words[6]));
+            case "start":
+                background = new Background(words[1], words[2], number(words[3]), number(words[4]));
+                background.start();
+                return "";
+            case "acknowledged":
+                return " " + background.acknowledged;
+            case "stop":
+                return " " + background.finish();
             case "group":
             case "unread":
                 return group(words);
@@ -258,48 +267,6 @@ public class Peer {
     }
 
     // ---- state ----
-
-    static class Sum implements Revisioned {
-        final String name;
-        final Revision revision;
-        final int value;
-
-        Sum(String name, Revision revision, int value) {
-            this.name = name;
-            this.revision = revision;
-            this.value = value;
-        }
-
-        @Override
-        public String getScopedStreamName() {
-            return name;
-        }
-
-        @Override
-        public Revision getRevision() {
-            return revision;
-        }
-    }
-
-    static class Add implements Update<Sum>, Serializable {
-        @Override
-        public Sum applyTo(Sum old, Revision revision) {
-            return new Sum(old.name, revision, old.value + 1);
-        }
-    }
-
-    static class Start implements InitialUpdate<Sum>, Serializable {
-        final int value;
-
-        Start(int value) {
-            this.value = value;
-        }
-
-        @Override
-        public Sum create(String name, Revision revision) {
-            return new Sum(name, revision, value);
-        }
-    }
 
     static StateSynchronizer<Sum> synchronizer(SynchronizerClientFactory factory, String stream) {
         return factory.createStateSynchronizer(stream, new JavaSerializer<Add>(), new JavaSerializer<Start>(),
