@@ -8,7 +8,7 @@ A pure function of the stream's head, its configuration and the time of arrival.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.store.batches import Row, Span
@@ -17,7 +17,7 @@ from penstock_codecs.byte_layout import BYTES, Layout, Run, byte_length, to_byte
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.envelope import MARK
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import U64_MAX, Columns, RecordBatch, RecordId, Wire, metered_size, next_record_id
+from penstock_codecs.model import U64_MAX, Columns, Headers, RecordBatch, RecordId, Wire, metered_size, next_record_id
 from penstock_codecs.operations import Append
 from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
 from penstock_codecs.s2.validation import Fence, TrimTo, parse_command
@@ -53,10 +53,14 @@ def validate(append: Append) -> Commands:
     """
     if not append.bodies:
         raise fail(FailureCode.INVALID, "record batch must not be empty")
+    return _commands(append.bodies, append.headers)
+
+
+def _commands(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> Commands:
     return [
         (index, command)
-        for index, headers in sorted(append.headers.items())
-        if (command := parse_command(headers, append.bodies[index])) is not None
+        for index, some in sorted(headers.items())
+        if (command := parse_command(some, bodies[index])) is not None
     ]
 
 
@@ -111,6 +115,8 @@ def sequence_bytes(runs: Iterable[Run], head: StreamHead, arrived_at: int) -> Se
     for layout, bodies, headers in runs:
         columns = Columns(_numbers(bodies, head), [timestamp] * len(bodies), bodies, headers)
         part, head = _part(columns, metered_size(bodies, headers), layout, head, arrived_at)
+        if headers:  # they came in envelopes
+            head = _apply(_commands(bodies, headers), head, part.row.first_seq)
         parts.append(part)
     return Sequenced(parts, head)
 

@@ -125,7 +125,7 @@ class Tables:
         """Wait until it is on disk, also where the client goes away: whoever comes next looks into the file."""
         with trio.CancelScope(shield=True):
             result = await self._committer.settle(result, statements, size)
-        return result
+        return result  # noqa: RET504  (to the type checker the scope may end the block early)
 
 
 def _check_name(name: str) -> None:

@@ -1,5 +1,7 @@
 """Bytes that segment clients append: what they become, once each, and who learns what (segment fact sheet, 1.4)."""
 
+from dataclasses import replace
+
 import pytest
 import trio
 from support.store import (
@@ -22,6 +24,7 @@ from penstock.backs.base import Following
 from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, WriterPosition
+from penstock_codecs.envelope import wrap
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import Header, RecordId, StreamPosition, StreamRef
 from penstock_codecs.operations import (
@@ -62,6 +65,20 @@ class TestWhatBytesBecome:
         assert appended.offset == len(raw)
         assert await bodies(back, FromSeqNum(0)) == [raw]
         assert stored_bytes(back) == raw
+
+    async def test_a_command_in_an_envelope_is_carried_out(self, settings: EmbeddedSettings, wall: Wall) -> None:
+        """As one that S2 clients append, or S3P clients in an envelope: it stands among the records, so it counts."""
+        fence, trim = (Header(b"", b"fence"),), (Header(b"", b"trim"),)
+        data = join_events([b"a", b"b", wrap(fence, b"token"), wrap(trim, (1).to_bytes(8, "big")), b"c"])
+        async with open_embedded(replace(settings, envelopes=Layout.ENVELOPE_COMMANDS), wall) as back:
+            await back.perform(CreateBasin(BASIN))
+            await back.perform(CreateStream(STREAM))
+            await back.perform(AppendBytes(STREAM, data))
+        async with open_embedded(settings, wall) as back:
+            assert [record.headers for record in await records(back, FromSeqNum(0))] == [(), fence, trim, ()]
+            with Fails(FailureCode.FENCING_TOKEN_MISMATCH):
+                await back.perform(appending(b"x", token="other"))
+            await back.perform(appending(b"x", token="token"))
 
     async def test_a_large_append_is_several_batches_and_one_append(self, back: EmbeddedBack) -> None:
         seen: list[bytes] = []

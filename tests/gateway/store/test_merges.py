@@ -346,6 +346,7 @@ class TestWhatComesBetween:
             admission = back._store.appends.admission
             async with trio.open_nursery() as nursery, Blocked(back):
                 nursery.start_soon(back.perform, sending(b"y" * 600))
+                await trio.testing.wait_all_tasks_blocked()
                 nursery.start_soon(back.perform, Merge(STREAM, (SOURCE,)))
                 await trio.testing.wait_all_tasks_blocked()
                 assert admission.waiting == 1
