@@ -56,9 +56,8 @@ def running_java(project: Path, main: str, directory: Path, *arguments: object) 
     if fetched.returncode:
         pytest.skip(f"Maven cannot get what {project.name}/pom.xml asks for: {fetched.stdout[-500:]}")
     path = f"{directory}/*:{directory}"
-    subprocess.run(
-        [compiler, "-cp", path, "-d", str(directory), str(project / f"{main}.java")], check=True, timeout=100
-    )
+    sources = map(str, project.glob("*.java"))
+    subprocess.run([compiler, "-cp", path, "-d", str(directory), *sources], check=True, timeout=100)
     command = [java, "-Xmx300m", "-cp", path, main, *map(str, arguments)]
     complaints = directory / "stderr.log"
     with (
