@@ -25,7 +25,6 @@ from penstock.controller.topology import (
     replaced,
 )
 
-
 enough = settings(max_examples=300)
 """Also where the profile says more: histories are small, and building them takes its time."""
 
