@@ -35,13 +35,17 @@ class BatchesChange(Change):
         self, tail_caches: TailCaches, stream: Stream, sequenced: Sequenced, now: int, edits: Edits | None = None
     ) -> None:
         before, head = stream.head, sequenced.head
-        statements = [_insertion(stream, part, now) for part in sequenced.parts]
+        statements: list[Statement] = []
+        size = 0
+        for part in sequenced.parts:
+            statements.append(_insertion(stream.id, part, now))
+            size += len(part.row.payload)
         self.commands = head.fencing_token != before.fencing_token or head.trim_point != before.trim_point
         if self.commands:
             statements.append(head_statement(stream, head, now))
         if edits is not None:
             statements += edits.statements
-        super().__init__(statements, sum(len(part.row.payload) for part in sequenced.parts))
+        super().__init__(statements, size)
         self.stream = stream
         self.sequenced = sequenced
         self._tail_caches = tail_caches
@@ -49,15 +53,17 @@ class BatchesChange(Change):
         stream.head = head
 
     def commit(self) -> None:
-        self.stream.durable = self.sequenced.head
-        for part in self.sequenced.parts:
-            self._tail_caches.push(self.stream.recent, part.batch, part.span)
+        stream, (parts, head) = self.stream, self.sequenced
+        stream.durable = head
+        for part in parts:
+            self._tail_caches.push(stream.recent, part.batch, part.span)
         if self._edits is not None:
             self._edits.commit()
 
     def publish(self) -> None:
+        tail = self.stream.durable.tail
         for part in self.sequenced.parts:
-            part.batch.tail = self.stream.durable.tail
+            part.batch.tail = tail
         self.stream.followers.unpark_all()
 
     def undo(self) -> None:
@@ -66,11 +72,11 @@ class BatchesChange(Change):
             self._edits.undo()
 
 
-def _insertion(stream: Stream, part: Part, now: int) -> Statement:
+def _insertion(stream: int, part: Part, now: int) -> Statement:
     _, row, span, last = part
     first = row.first_id
     return _INSERT_BATCH, (
-        stream.id,
+        stream,
         to_sql(row.first_seq),
         to_sql(row.last_seq),
         to_sql(first.ms),
@@ -81,7 +87,7 @@ def _insertion(stream: Stream, part: Part, now: int) -> Statement:
         row.metered,
         span.first_offset,
         span.end_offset,
-        span.layout,
+        int(span.layout),  # of any other type than int SQLite would ask around how to adapt it: 3 us
         now,
         row.payload,
     )
