@@ -14,10 +14,11 @@ appended, by its *layout*, because byte offsets never change afterwards:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import IntFlag
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock_codecs.envelope import MARK, is_marked, unwrap, wrap
 from penstock_codecs.failures import OperationFailed
@@ -77,12 +78,17 @@ class Layout(IntFlag):
 _ENVELOPES: Final = Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY | Layout.ENVELOPE_COMMANDS
 
 
-class Run(NamedTuple):
-    """Records that bytes stand for: one batch of at most 1,000 records and 1 MiB metered, and its layout."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records that bytes stand for: one batch of at most 1,000 records and 1 MiB metered, and its layout.
+
+    `data`: its bytes, where they were at hand: what `to_bytes` would make again.
+    """
 
     layout: Layout
     bodies: list[bytes]
     headers: Mapping[int, Headers]
+    data: bytes | None = field(default=None, compare=False, repr=False)
 
 
 # ---- bytes into records --------------------------------------------------------------------------------------
@@ -101,38 +107,45 @@ def runs_of(data: bytes, envelopes: Layout) -> list[Run]:
     except ValueError:
         return list(_raw(data))
     if not envelopes.envelopes or MARK not in data:
-        return list(_batches(Run(Layout.SENT, bodies, NO_HEADERS)))
+        return list(_batches(Run(Layout.SENT, bodies, NO_HEADERS, data)))
     return [batch for run in _unwrapped(bodies, envelopes.envelopes) for batch in _batches(run)]
 
 
 def _raw(data: bytes) -> Iterator[Run]:
     for start in range(0, len(data), MAX_BODY):
-        yield Run(Layout.RAW, [data[start : start + MAX_BODY]], NO_HEADERS)
+        piece = data[start : start + MAX_BODY]
+        yield Run(Layout.RAW, [piece], NO_HEADERS, piece)
 
 
 def _batches(run: Run) -> Iterator[Run]:
-    """A run of any length in batches. An event that is larger than a record may be becomes raw pieces."""
-    layout, bodies, headers = run
-    ends = list(accumulate(_metered(run)))
-    start = before = 0
-    while start < len(bodies):
-        stop = min(bisect_right(ends, before + S2_MAX_BATCH_BYTES, lo=start), start + S2_MAX_BATCH_RECORDS)
-        if stop == start:
-            stop = start + 1
-            yield from _raw(join_events(bodies[start:stop]))
-        elif stop - start == len(bodies):
-            yield run
+    """A run of any length in batches. An event that is larger than a record may be becomes raw pieces.
+
+    Where the bytes are at hand there are no headers, so that the metered sizes are those of the events.
+    """
+    start = at = 0
+    while start < len(run.bodies):
+        bodies, headers = _some(run, start, S2_MAX_BATCH_RECORDS)
+        metered = metered_size(bodies, headers)
+        if metered > S2_MAX_BATCH_BYTES:
+            ends = list(accumulate(metered_size((body,), {0: headers.get(n, ())}) for n, body in enumerate(bodies)))
+            count = bisect_right(ends, S2_MAX_BATCH_BYTES)
+            bodies, headers = _some(run, start, max(count, 1))
+            metered = ends[len(bodies) - 1]
+        data = None if run.data is None else run.data[at : at + metered]
+        if metered > S2_MAX_BATCH_BYTES:
+            yield from _raw(join_events(bodies) if data is None else data)
         else:
-            some = {index - start: headers[index] for index in range(start, stop) if index in headers}
-            yield Run(layout, bodies[start:stop], some)
-        start, before = stop, ends[stop - 1]
+            yield Run(run.layout, bodies, headers, data)
+        start += len(bodies)
+        at += metered
 
 
-def _metered(run: Run) -> Iterable[int]:
-    """The metered size of each record."""
-    if run.headers:
-        return [metered_size((body,), {0: run.headers.get(at, ())}) for at, body in enumerate(run.bodies)]
-    return [EVENT_HEADER_BYTES + len(body) for body in run.bodies]
+def _some(run: Run, start: int, count: int) -> tuple[list[bytes], Mapping[int, Headers]]:
+    """So many records of a run; most runs have no headers at all."""
+    bodies, headers = run.bodies[start : start + count], run.headers
+    if headers:
+        headers = {at: headers[start + at] for at in range(len(bodies)) if start + at in headers}
+    return bodies, headers
 
 
 def _unwrapped(bodies: list[bytes], envelopes: Layout) -> Iterator[Run]:

@@ -61,13 +61,16 @@ def _check(data: bytes, envelopes: Layout) -> list[Run]:
     """The laws that hold for all bytes; gives the runs."""
     runs = runs_of(data, envelopes)
     assert _together(runs) == data
-    for layout, bodies, headers in runs:
+    for run in runs:
+        layout, bodies, headers = run.layout, run.bodies, run.headers
         assert 1 <= len(bodies) <= 1000
         assert metered_size(bodies, headers) <= MIB
         assert layout in (Layout.RAW, Layout.SENT, Layout.SENT | envelopes)
         assert set(headers) <= set(range(len(bodies)))
         columns = _columns(bodies, headers)
         assert byte_length(columns, layout) == len(to_bytes(columns, layout))
+        assert run.data in (None, to_bytes(columns, layout))
+        assert run.data is not None or envelopes.envelopes
     return runs
 
 
