@@ -18,7 +18,7 @@ from support.store import (
 
 from penstock.backs.base import Following
 from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.byte_operations import Seal
+from penstock_codecs.byte_operations import GetSegmentInfo, Seal
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -70,6 +70,29 @@ async def test_it_survives_a_restart_and_trims(settings: EmbeddedSettings, wall:
     async with open_embedded(settings, wall) as back:
         await refuses_appends(back)
         assert await back.perform(Seal(STREAM)) == 22
+
+
+async def test_when_a_stream_was_last_changed_outlives_its_records(settings: EmbeddedSettings, wall: Wall) -> None:
+    async def modified(back: EmbeddedBack) -> int:
+        return (await back.perform(GetSegmentInfo(STREAM))).last_modified
+
+    async with open_embedded(settings, wall) as back:
+        await back.perform(CreateBasin(BASIN))
+        await back.perform(CreateStream(STREAM))
+        assert await modified(back) == NOW
+        wall.now += 5
+        await back.perform(sending(b"x"))
+        assert await modified(back) == NOW + 5
+    wall.now += 5
+    for _ in range(2):
+        async with open_embedded(settings, wall) as back:
+            assert await modified(back) == NOW + 5
+            await back.perform(Trim(STREAM, FromSeqNum(1)))
+            await back._store.sweeper.purge()
+            assert back._store._look_ups.execute("SELECT count(*) FROM batches").fetchone() == (0,)
+    async with open_embedded(settings, wall) as back:
+        await back.perform(Seal(STREAM))
+        assert await modified(back) == NOW + 10
 
 
 async def test_deleting_it_frees_the_name(back: EmbeddedBack) -> None:
