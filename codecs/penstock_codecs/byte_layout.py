@@ -14,7 +14,7 @@ appended, by its *layout*, because byte offsets never change afterwards:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from itertools import accumulate
@@ -196,9 +196,9 @@ def _opened(envelope: bytes, envelopes: Layout) -> tuple[Headers, bytes] | None:
     return headers, body
 
 
-def bodies_of(data: bytes, layout: Layout) -> list[bytes]:
-    """The bodies of a batch whose layout `tells_all`. Raises ValueError where these cannot be its bytes."""
-    return [data] if layout & Layout.RAW else split_events(data)
+def bodies_of(batches: Sequence[bytes], layout: Layout) -> list[bytes]:
+    """The bodies of adjacent batches of one layout, which `tells_all`. Raises ValueError for what cannot be theirs."""
+    return list(batches) if layout & Layout.RAW else split_events(b"".join(batches))
 
 
 # ---- records into bytes --------------------------------------------------------------------------------------

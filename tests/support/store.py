@@ -180,7 +180,7 @@ def stored_bytes(back: EmbeddedBack, stream: StreamRef = STREAM) -> bytes:
     for first, last, begin, end, layout, payload in rows:
         if Layout(layout).tells_all:
             pieces.append(payload)
-            assert len(bodies_of(payload, Layout(layout))) == last - first + 1
+            assert len(bodies_of((payload,), Layout(layout))) == last - first + 1
         else:
             columns = decode_records(payload)
             pieces.append(to_bytes(columns, Layout(layout)))

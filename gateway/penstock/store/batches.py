@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from penstock_codecs.byte_layout import Layout, bodies_of, starts_of, to_bytes
@@ -63,9 +65,13 @@ def batch_of_rows(rows: Sequence[Row], tail: StreamPosition | None = None) -> Re
     """Adjacent rows as one batch. Records as S2 has them are not decoded, since payloads joined are a payload."""
     first_id, metered = rows[0].first_id, sum(row.metered for row in rows)
     if any(row.layout.tells_all for row in rows):
-        return RecordBatch(_joined([_columns(row) for row in rows]), first_id=first_id, tail=tail, metered=metered)
+        columns = [
+            _columns(some) if layout.tells_all else _decode(_together(some))
+            for layout, some in ((layout, list(some)) for layout, some in groupby(rows, attrgetter("layout")))
+        ]
+        return RecordBatch(_joined(columns), first_id=first_id, tail=tail, metered=metered)
     return RecordBatch.from_wire(
-        Wire(S2_RECORDS, rows[0].payload if len(rows) == 1 else b"".join([row.payload for row in rows])),
+        Wire(S2_RECORDS, _together(rows)),
         _decode,
         count=sum(row.records for row in rows),
         first_seq_num=rows[0].first_seq,
@@ -93,6 +99,10 @@ def join(batches: Sequence[RecordBatch], tail: StreamPosition | None) -> RecordB
     )
 
 
+def _together(rows: Sequence[Row]) -> bytes:
+    return rows[0].payload if len(rows) == 1 else b"".join([row.payload for row in rows])
+
+
 def _decode(payload: bytes) -> Columns:
     try:
         return decode_records(payload)
@@ -100,16 +110,19 @@ def _decode(payload: bytes) -> Columns:
         raise broken(error.failure.message) from error
 
 
-def _columns(row: Row) -> Columns:
-    if not row.layout.tells_all:
-        return _decode(row.payload)
+def _columns(rows: Sequence[Row]) -> Columns:
+    """The columns of adjacent rows of one layout, which `tells_all`."""
     try:
-        bodies = bodies_of(row.payload, row.layout)
+        bodies = bodies_of([row.payload for row in rows], rows[0].layout)
     except ValueError as error:
         raise broken(str(error)) from error
-    if len(bodies) != row.records:
-        raise broken(f"it has {len(bodies)} records instead of {row.records}")
-    return Columns(range(row.first_seq, row.last_seq + 1), [row.first_id.ms] * row.records, bodies)
+    timestamps: list[int] = []
+    for row in rows:
+        timestamps += [row.first_id.ms] * row.records
+    if len(bodies) != len(timestamps):
+        raise broken(f"it has {len(bodies)} records instead of {len(timestamps)}")
+    first = rows[0].first_seq
+    return Columns(range(first, first + len(bodies)), timestamps, bodies)
 
 
 def bytes_of(payload: bytes, layout: Layout) -> bytes:

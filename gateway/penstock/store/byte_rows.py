@@ -69,7 +69,7 @@ def _chosen(db: sqlite3.Connection, stream: int, after: Place, max_bytes: int, e
         if row.last_seq >= end:
             break
         yield _ByteRow(row, first, end_offset)
-        records += count
+        records += 0 if row.layout.tells_all else count
         size += metered
         if end_offset - after.offset >= max_bytes or records >= MOST_RECORDS or size >= MOST_METERED:
             break
