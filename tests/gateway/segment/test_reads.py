@@ -10,7 +10,7 @@ import trio
 from support.segment_front import SEGMENT, Client, Connect, WatchedBack, serving
 from trio.testing import MockClock
 
-from penstock.fronts.segment import SegmentFront, SegmentSettings
+from penstock.fronts.segment import SegmentFront, SegmentSettings, reads
 from penstock.fronts.segment.reads import MOST_READS
 from penstock_codecs.byte_operations import ReadBytes, Seal, Truncate
 from penstock_codecs.features import Feature
@@ -20,6 +20,7 @@ from penstock_codecs.segment import Dialect, draft, join_events, released
 
 STREAM = StreamRef("penstock", "scope/stream")
 EVENTS = join_events([b"hello", b"worldwide"])
+HEADERS = (Header(b"k", b"v"),)
 MIB = 1 << 20
 
 
@@ -209,11 +210,34 @@ async def test_what_is_left_out_is_counted_and_logged_once(
 
 async def test_what_is_refused(client: Client, clock: MockClock, back: WatchedBack) -> None:
     """What stands before it is given, then the read fails and says why."""
-    await stored(back, b"x", headers=(Header(b"k", b"v"),))
+    await stored(back, b"x", headers=HEADERS)
     assert (await client.read(0)).data == EVENTS
     reply = await client.call(reading(30, 4))
     assert isinstance(reply, released.ErrorMessage) and reply.error_code == 0
     assert "has headers" in reply.message
+
+
+async def test_a_refusal_is_logged_once(
+    client: Client, clock: MockClock, connect: Connect, back: WatchedBack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each connection and stream, however often it is asked; and of a bounded number of streams."""
+    monkeypatch.setattr(reads, "MOST_NAMED", 2)
+    await stored(back, b"x", headers=HEADERS)
+    others = [f"scope/other{number}/0.#epoch.0" for number in range(3)]
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            await client.expect(released.ErrorMessage, reading(30))
+        for segment in others:
+            await client.create(segment)
+            stream = StreamRef("penstock", segment.removesuffix("/0.#epoch.0"))
+            await back.perform(Append(stream, [b"x"], metered_size([b"x"], {0: HEADERS}), headers={0: HEADERS}))
+            await client.expect(released.ErrorMessage, released.ReadSegment(segment, 0, MIB, "", 1))
+        await (await connect()).expect(released.ErrorMessage, reading(30))
+    lines = [line for line in logs if line["event"] == "read_refused"]
+    assert [line["stream"] for line in lines] == [str(STREAM), "penstock/scope/other0", str(STREAM)]
+    assert lines[0]["log_level"] == "warning"
+    assert "record 2 of stream" in lines[0]["reason"] and "go on at offset 39" in lines[0]["reason"]
+    assert "listeners.segment.loss" in lines[0]["choice"]
 
 
 async def test_what_is_refused_can_be_configured(back: WatchedBack, tmp_path: Path, clock: MockClock) -> None:
@@ -221,7 +245,7 @@ async def test_what_is_refused_can_be_configured(back: WatchedBack, tmp_path: Pa
     async with serving(SegmentFront(back, settings)) as connect:
         client = await connect()
         await client.create()
-        await stored(back, b"x", headers=(Header(b"k", b"v"),))
+        await stored(back, b"x", headers=HEADERS)
         assert (await client.read(0)).data == join_events([b"x"])
         await stored(back, b"")
         reply = await client.call(reading(9))

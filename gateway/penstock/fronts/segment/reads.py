@@ -19,7 +19,7 @@ from penstock.fronts.segment.link import Link
 from penstock.fronts.segment.replies import Asked
 from penstock.fronts.segment.settings import SegmentSettings
 from penstock_codecs.byte_operations import BytesRead, ReadBytes
-from penstock_codecs.failures import OperationFailed
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import KIB
 from penstock_codecs.model import StreamRef
@@ -36,6 +36,10 @@ FULL_READS: Final = 4
 """So many of them may be read, or wait to be sent, at their full size."""
 PARKED_BYTES: Final = 32 * KIB
 """What a parked read is answered with at most. The client asks again at once, and then it is not parked."""
+
+
+MOST_NAMED: Final = 100
+"""Streams of which a connection's log says that a read was refused."""
 
 
 class _Read(NamedTuple):
@@ -65,6 +69,7 @@ class Reads:
         self._slots = trio.Semaphore(MOST_READS)
         self._full = trio.Semaphore(FULL_READS)
         self._parked: set[trio.CancelScope] = set()
+        self._refused: set[StreamRef] = set()  # of these the log has a line
         self._ended = False
         self._idle = trio.lowlevel.ParkingLot()
         self._outstanding = 0
@@ -101,6 +106,8 @@ class Reads:
         try:
             await self._answer(read)
         except OperationFailed as error:
+            if error.failure.code is FailureCode.NOT_REPRESENTABLE:
+                self._log_refusal(read.stream, error.failure)
             self._link.refuse(error.failure, read.asked)
         finally:
             self._outstanding -= 1
@@ -138,3 +145,10 @@ class Reads:
             counts = {feature.name.lower(): count for feature, count in found.dropped.items()}
             log.info("records_dropped", stream=str(read.stream), **counts)
         await self._link.room()
+
+    def _log_refusal(self, stream: StreamRef, failure: Failure) -> None:
+        """One line, though the client may ask again for ever: most clients do not show their users what was said."""
+        if stream not in self._refused and len(self._refused) < MOST_NAMED:
+            self._refused.add(stream)
+            choice = "[listeners.segment.loss] can have such records dropped or enveloped (docs/loss.md)"
+            log.warning("read_refused", stream=str(stream), reason=failure.message, choice=choice)
