@@ -74,7 +74,10 @@ async def test_truncating(client: Client, clock: MockClock) -> None:
         assert reply == released.SegmentTruncated(5, SEGMENT)
         assert (await info(client)).start_offset == start
     reply = await client.call(released.TruncateSegment(6, SEGMENT, 14))
-    assert isinstance(reply, released.ErrorMessage) and (reply.request_id, reply.error_code) == (6, 0)
+    assert reply == released.SegmentIsTruncated(6, SEGMENT, 13, "", 14), "beyond the end, as a real server has it"
+    reply = await client.call(released.TruncateSegment(7, SEGMENT, -1))
+    assert isinstance(reply, released.ErrorMessage) and (reply.request_id, reply.error_code) == (7, 0)
+    assert await client.call(released.TruncateSegment(8, MISSING, 3)) == released.NoSuchSegment(8, MISSING, "", 3)
 
 
 async def test_deleting(client: Client, clock: MockClock) -> None:
@@ -190,7 +193,6 @@ async def test_a_merge_that_cannot_be(client: Client, clock: MockClock) -> None:
         lambda name: released.GetStreamSegmentInfo(5, name),
         lambda name: released.SealSegment(5, name),
         lambda name: released.DeleteSegment(5, name),
-        lambda name: released.TruncateSegment(5, name, 0),
         lambda name: released.UpdateSegmentPolicy(5, name, 0, 0),
         lambda name: released.GetSegmentAttribute(5, name, UUID(int=1)),
         lambda name: released.UpdateSegmentAttribute(5, name, UUID(int=1), 1, 0),

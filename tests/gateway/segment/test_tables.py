@@ -78,7 +78,7 @@ async def test_where_the_table_must_end(client: Client, clock: MockClock) -> Non
         released.UpdateTableEntries(6, TABLE, "", entries, length + 1),
         released.RemoveTableKeys(6, TABLE, "", (TableKey(b"k"),), length + 1),
     ):
-        assert await client.call(request) == released.SegmentIsTruncated(6, TABLE, length, "", -1)
+        assert await client.call(request) == released.SegmentIsTruncated(6, TABLE, length, "", length + 1)
     assert await put(client, (b"k", b"w", ANY), length=length) == (length,)
 
 

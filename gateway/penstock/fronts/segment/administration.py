@@ -7,11 +7,12 @@ answered by NoSuchSegment, also to GetStreamSegmentInfo: the real clients never 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
 from penstock.backs.base import Back
+from penstock.fronts.segment.merges import Merges
 from penstock.routing.segments import SegmentNames
 from penstock_codecs import byte_operations
 from penstock_codecs.byte_operations import (
@@ -40,10 +41,11 @@ _TRANSIENT: Final = StreamConfig(retention=Retention(TRANSIENT_SECONDS), delete_
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """Where requests are carried out."""
+    """Where requests of all connections are carried out."""
 
     back: Back
     names: SegmentNames
+    merges: Merges = field(default_factory=Merges)
 
     async def create(self, stream: StreamRef, config: StreamConfig) -> None:
         """Create a stream, and its basin where there is none: clients without a controller cannot."""
@@ -54,6 +56,7 @@ class Desk:
                 raise
             await self._create_basin(stream.basin)
             await self.back.perform(CreateStream(stream, config))
+        self.merges.forget(stream)
 
     async def _create_basin(self, basin: str) -> None:
         try:
@@ -104,7 +107,16 @@ async def _delete(desk: Desk, request: released.DeleteSegment) -> Message:
 
 
 async def _truncate(desk: Desk, request: released.TruncateSegment) -> Message:
-    await desk.back.perform(Truncate(desk.names.to_stream(request.segment), request.truncation_offset))
+    """Beyond the end the answer is SegmentIsTruncated, as a real server has it: after an ErrorMessage Pravega's Java
+    client would ask again for two minutes."""
+    stream, offset = desk.names.to_stream(request.segment), request.truncation_offset
+    try:
+        await desk.back.perform(Truncate(stream, offset))
+    except OperationFailed as error:
+        if error.failure.code is not FailureCode.INVALID or offset < 0:
+            raise
+        start = (await desk.back.perform(GetSegmentInfo(stream))).start_offset
+        raise fail(FailureCode.OFFSET_TRUNCATED, error.failure.message, offset=start) from None
     return released.SegmentTruncated(request.request_id, request.segment)
 
 
@@ -140,7 +152,7 @@ async def _merge(desk: Desk, request: released.MergeSegments) -> Message:
         (desk.names.to_stream(request.source),),
         tuple(map(_update_of, request.attribute_updates)),
     )
-    (offset,) = (await desk.back.perform(merge)).offsets
+    (offset,) = await desk.merges.merge(desk.back, merge)
     return released.SegmentsMerged(request.request_id, request.target, request.source, offset)
 
 
@@ -156,7 +168,7 @@ async def _merge_batch(desk: Desk, request: released.MergeSegmentsBatch) -> Mess
     if not request.sources:
         raise fail(FailureCode.INVALID, "a batch of no segments")
     sources = tuple(map(desk.names.to_stream, request.sources))
-    offsets = (await desk.back.perform(Merge(desk.names.to_stream(request.target), sources))).offsets
+    offsets = await desk.merges.merge(desk.back, Merge(desk.names.to_stream(request.target), sources))
     merged = tuple(map(MergedSegment, request.sources, offsets))
     return released.SegmentsBatchMerged(request.request_id, request.target, merged)
 

@@ -13,13 +13,12 @@ from typing import Any, Final
 import structlog
 import trio
 
-from penstock.backs.base import Back
 from penstock.fronts.draining import Draining
 from penstock.fronts.segment.administration import ADMINISTRATION, Desk
 from penstock.fronts.segment.appends import Appends
 from penstock.fronts.segment.link import Link, Request
 from penstock.fronts.segment.reads import Reads
-from penstock.fronts.segment.replies import NO_REQUEST_ID, Asked
+from penstock.fronts.segment.replies import NO_OFFSET, NO_REQUEST_ID, Asked
 from penstock.fronts.segment.settings import SegmentSettings
 from penstock.fronts.segment.tables import TABLES
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
@@ -38,6 +37,12 @@ _TOLD_BY: Final[Mapping[type[Message], str]] = {
     released.MergeSegmentsBatch: "target",
 }
 """Which field of a request an error names as the segment, where that is not `segment`."""
+_AT: Final[Mapping[type[Message], str]] = {
+    released.TruncateSegment: "truncation_offset",
+    released.UpdateTableEntries: "table_segment_offset",
+    released.RemoveTableKeys: "table_segment_offset",
+}
+"""Which field of a request an error gives as the offset; elsewhere there is none."""
 
 
 class Connection:
@@ -45,18 +50,17 @@ class Connection:
 
     def __init__(
         self,
-        back: Back,
+        desk: Desk,
         link: Link,
         settings: SegmentSettings,
         draining: Draining,
         on_dropped: Callable[[Counter[Feature]], None],
     ) -> None:
-        self._back = back
+        self._desk = desk
         self._link = link
         self._settings = settings
         self._draining = draining
         self._on_dropped = on_dropped
-        self._desk = Desk(back, settings.names)
         self._appends: Appends
         self._reads: Reads
         self._takers: dict[type[Request], Callable[[Any], Awaitable[None]]] = {
@@ -81,8 +85,8 @@ class Connection:
         Raises trio.BrokenResourceError where the connection is lost, and TooSlow where the client takes nothing.
         """
         async with trio.open_nursery() as nursery:
-            self._appends = Appends(self._back, self._link, nursery, self._settings)
-            self._reads = Reads(self._back, self._link, nursery, self._settings, self._draining, self._on_dropped)
+            self._appends = Appends(self._desk.back, self._link, nursery, self._settings)
+            self._reads = Reads(self._desk.back, self._link, nursery, self._settings, self._draining, self._on_dropped)
             nursery.start_soon(self._link.run_writer)
             if await self._take_requests():
                 self._reads.end()
@@ -160,7 +164,7 @@ class Connection:
 
     async def _carry_out(self, request: Any) -> None:
         segment = getattr(request, _TOLD_BY.get(type(request), "segment"), "")
-        asked = Asked(request.request_id, segment)
+        asked = Asked(request.request_id, segment, getattr(request, _AT.get(type(request), ""), NO_OFFSET))
         try:
             self._link.say(await _HANDLERS[type(request)](self._desk, request))
         except OperationFailed as error:

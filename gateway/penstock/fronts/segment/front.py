@@ -9,6 +9,7 @@ import trio
 
 from penstock.backs.base import Back
 from penstock.fronts.draining import Draining
+from penstock.fronts.segment.administration import Desk
 from penstock.fronts.segment.connection import Connection
 from penstock.fronts.segment.link import Link
 from penstock.fronts.segment.settings import SegmentSettings
@@ -28,8 +29,8 @@ class SegmentFront:
         """Raises ValueError for a back that does not know bytes, without which nothing can be said."""
         if Capability.BYTES not in back.capabilities:
             raise ValueError("the segment protocol needs a back that keeps byte offsets")
-        self._back = back
         self._settings = settings or SegmentSettings()
+        self._desk = Desk(back, self._settings.names)
         self._draining = Draining()
         self.dropped: Counter[Feature] = Counter()
 
@@ -41,7 +42,7 @@ class SegmentFront:
         """Serve one connection until it ends, and close it. Never raises for what a client or the back does."""
         link = Link(stream, self._settings, self._draining)
         try:
-            await Connection(self._back, link, self._settings, self._draining, self.dropped.update).run()
+            await Connection(self._desk, link, self._settings, self._draining, self.dropped.update).run()
         except* (trio.BrokenResourceError, trio.ClosedResourceError) as lost:
             log.debug("connection_lost", reason=type(lost.exceptions[0]).__name__)
         except* TooSlow:

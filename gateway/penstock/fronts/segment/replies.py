@@ -13,7 +13,7 @@ from penstock_codecs.byte_operations import NO_ATTRIBUTE, BytesRead
 from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.segment import Dialect, Message, draft, released
 
-__all__ = ["NO_REQUEST_ID", "REPLIES", "Acknowledged", "Asked", "Replies", "Unapplied"]
+__all__ = ["NO_OFFSET", "NO_REQUEST_ID", "REPLIES", "Acknowledged", "Asked", "Replies", "Unapplied"]
 
 NO_REQUEST_ID: Final = -1
 """What stands for the request id in the draft, which has none."""
@@ -22,8 +22,8 @@ NO_OFFSET: Final = -1
 
 
 class Asked(NamedTuple):
-    """A request as far as an error reply tells it: the name as the client spelled it, the offset of a read or the event
-    number of an append."""
+    """A request as far as an error reply tells it: the name as the client spelled it, the offset of a read, a
+    truncation or a table, or the event number of an append."""
 
     request_id: int
     segment: str
