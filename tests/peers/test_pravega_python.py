@@ -17,6 +17,7 @@ from support.pravega import (
     bodies_by_s3p,
     numbered,
     streams_of,
+    wait_until,
 )
 from support.process import GatewayProcess
 
@@ -124,9 +125,11 @@ def test_events_of_three_segments(pravega_gateway: GatewayProcess, client: Prave
         client.call("reader", "one", "g")
         other.call("offline", "second")
         other.call("reader", "two", "g")
-        one = Found(client.call("read", ["one"], 300, 1)).events
-        two = Found(other.call("read", ["two"], 300 - len(one), 20)).events
-    by_one, by_two = by_key([body for _, body in one]), by_key([body for _, body in two])
+        client.start("read_until_told", "one")
+        other.start("read_until_told", "two")
+        wait_until(lambda: client.progress + other.progress >= 300)
+        found = Found({"one": client.stop(), "two": other.stop()})
+    by_one, by_two = by_key(found.bodies("one")), by_key(found.bodies("two"))
     assert by_one and by_two and by_one.keys().isdisjoint(by_two)
     assert by_one | by_two == {key: list(range(key, 300, KEYS)) for key in range(KEYS)}
 
@@ -136,8 +139,8 @@ def test_events_of_three_segments(pravega_gateway: GatewayProcess, client: Prave
     keys = [by_key(bodies) for bodies in segments]
     assert len(keys[0] | keys[1] | keys[2]) == sum(map(len, keys)), "a routing key has one segment"
     assert keys[0] | keys[1] | keys[2] == by_one | by_two
-    found = sorted(event for bodies in segments for event in zip(offsets_of(bodies), bodies, strict=True))
-    assert found == sorted(one + two)
+    expected = sorted(event for bodies in segments for event in zip(offsets_of(bodies), bodies, strict=True))
+    assert sorted(found.events) == expected
 
 
 def test_from_the_tail(client: PravegaClient, scope: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.pravega import Found, PravegaClient, advertising, bodies_by_s2s, need_pravega, streams_of
+from support.pravega import Found, PravegaClient, advertising, bodies_by_s2s, need_pravega, streams_of, wait_until
 from support.pravega_relay import NOBODY, Relay
 from support.process import GatewayProcess
 
@@ -98,8 +98,7 @@ def test_kill_nine_during_appends(behind: Behind, writer: PravegaClient) -> None
         writer.wait_for(writer.progress + 100)
         if number % 2:
             behind.segments.swallows = True
-            while len(check_order(stored(gateway))) <= writer.progress:
-                pass
+            wait_until(lambda: len(check_order(stored(gateway))) > writer.progress)
         else:
             time.sleep(dice.uniform(0, 0.1))
         gateway.kill()

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,6 +33,7 @@ __all__ = [
     "need_pravega",
     "numbered",
     "streams_of",
+    "wait_until",
 ]
 
 CONFIG = """\
@@ -124,13 +126,12 @@ class PravegaClient:
         self._process.stdin.flush()
         return self.finish(seconds)
 
-    def wait_for(self, progress: int, seconds: float = 30) -> None:
+    def wait_for(self, progress: int) -> None:
         """Wait until the running call has done so much. Raises PravegaFailed."""
-        end = time.monotonic() + seconds
-        while self.progress < progress:
-            if time.monotonic() > end:
-                raise PravegaFailed(f"{self.progress} of {progress} within {seconds} s\n{self._complaints()}")
-            time.sleep(0.005)
+        try:
+            wait_until(lambda: self.progress >= progress)
+        except TimeoutError as error:
+            raise PravegaFailed(f"{self.progress} of {progress}: {error}\n{self._complaints()}") from None
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -166,6 +167,15 @@ class PravegaClient:
         self._process.communicate()
         self._listener.join()
         self._errors.close()
+
+
+def wait_until(reached: Callable[[], bool], seconds: float = 30) -> None:
+    """Raises TimeoutError."""
+    end = time.monotonic() + seconds
+    while not reached():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {seconds} s")
+        time.sleep(0.005)
 
 
 class Found(dict[str, list[tuple[int, bytes]]]):

@@ -14,6 +14,7 @@ import os
 import select
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pravega_client
@@ -28,6 +29,11 @@ os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the client writes its log t
 
 def say(**message: object) -> None:
     print(json.dumps(message), file=ANSWERS, flush=True)
+
+
+def told() -> bool:
+    """Whether a line waits to be read."""
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def text(data: bytes) -> str:
@@ -80,7 +86,7 @@ class Worker:
     def write_until_told(self, scope: str, stream: str, keys: int, batch: int) -> int:
         """Writes the numbers from 0 on, number n with the key n % keys, until a line comes; gives how many."""
         writer, number = self.writer(scope, stream), 0
-        while not select.select([sys.stdin], [], [], 0)[0]:
+        while not told():
             for _ in range(batch):
                 writer.write_event(str(number), str(number % keys))
                 number += 1
@@ -106,13 +112,19 @@ class Worker:
 
     def read(self, readers: list[str], count: int, seconds: float) -> dict[str, list[tuple[int, str]]]:
         """Offset and payload of `count` events by reader, in turns; fewer where there are no more in so long."""
-        return self.loop.run_until_complete(self._read(readers, count, seconds))
-
-    async def _read(self, names: list[str], count: int, seconds: float) -> dict[str, list[tuple[int, str]]]:
-        found: dict[str, list[tuple[int, str]]] = {name: [] for name in names}
         end = time.monotonic() + seconds
+        return self.loop.run_until_complete(self._read(readers, count, lambda: time.monotonic() > end))
+
+    def read_until_told(self, reader: str) -> list[tuple[int, str]]:
+        """Offsets and payloads, until a line comes."""
+        found = self.loop.run_until_complete(self._read([reader], 1 << 30, told))
+        sys.stdin.readline()
+        return found[reader]
+
+    async def _read(self, names: list[str], count: int, ended: Callable[[], bool]) -> dict[str, list[tuple[int, str]]]:
+        found: dict[str, list[tuple[int, str]]] = {name: [] for name in names}
         left = count
-        while left and time.monotonic() < end:
+        while left and not ended():
             for name in names:
                 piece = await self.readers[name].get_segment_slice_async()
                 for event in piece:
