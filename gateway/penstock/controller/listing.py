@@ -1,6 +1,7 @@
 """Listing the streams of a scope: those that the back has, and those of several segments, from their records.
 
-Left out are streams whose names clients of Pravega cannot have, the further segments of streams, and internal streams.
+Left out are streams whose names clients of Pravega cannot have, the further segments of streams, and internal streams,
+but for those of reader groups where they are wanted.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.backs.base import Back
-from penstock.controller.catalog import Catalog, streams_in
+from penstock.controller.catalog import Catalog, groups_in, streams_in
 from penstock.controller.merging import Merged
-from penstock.controller.names import is_stream
+from penstock.controller.names import READER_GROUP_PREFIX, is_stream
 from penstock.controller.records import StreamRecord
 from penstock.controller.scopes import Scopes
 from penstock.routing.segments import SegmentNames
@@ -32,9 +33,12 @@ class Listing:
         self._scopes = scopes
         self._names = names
 
-    async def streams(self, scope: str, after: str, tag: str | None = None, limit: int = PAGE) -> list[str]:
+    async def streams(
+        self, scope: str, after: str, tag: str | None = None, limit: int = PAGE, *, with_groups: bool = False
+    ) -> list[str]:
         """The first streams after this name, in name order; those that have the tag, if one is given.
 
+        `with_groups`: also those that belong to reader groups: the Java client finds by them which groups there are.
         Raises SCOPE_NOT_FOUND.
         """
         await self._scopes.require(scope)
@@ -47,7 +51,11 @@ class Listing:
             found, more = await self._catalog.table.page(streams_in(scope), after)
             return [(name, record) for name, record in found if is_stream(name)], found[-1][0] if more else None
 
-        going = Merged([stored, recorded], after)
+        async def internal(after: str) -> tuple[list[tuple[str, StreamRecord | None]], str | None]:
+            found, more = await self._groups(scope, after)
+            return [(name, None) for name in found], found[-1] if more else None
+
+        going = Merged([stored, recorded, internal] if with_groups else [stored, recorded], after)
         names: list[str] = []
         while len(names) < limit and (following := await going.next()) is not None:
             name, found = following
@@ -59,6 +67,17 @@ class Listing:
         """Whether the back has no stream of this scope, whatever its name, and there is no other either."""
         names, _ = await self._stored(scope, "", 1)
         return not names and not await self.streams(scope, "", limit=1)
+
+    async def _groups(self, scope: str, after: str) -> tuple[list[str], bool]:
+        """Streams of reader groups after this name, and whether there are more. All their names begin alike."""
+        if after.startswith(READER_GROUP_PREFIX):
+            after = after.removeprefix(READER_GROUP_PREFIX)
+        elif after > READER_GROUP_PREFIX:
+            return [], False
+        else:
+            after = ""
+        found, more = await self._catalog.table.page(groups_in(scope), after)
+        return [READER_GROUP_PREFIX + name for name, _ in found], more
 
     async def _stored(self, scope: str, after: str, limit: int = 1000) -> tuple[list[str], str | None]:
         """What the streams of the scope are called behind what it begins with, and after which to go on."""

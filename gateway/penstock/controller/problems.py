@@ -35,6 +35,7 @@ class Problem(Enum):
     INVALID_CUT = "this is no stream cut of the stream", FailureCode.INVALID
     INVALID_CONFIG = "the configuration does not do", FailureCode.INVALID
     SCALE_REFUSED = "the stream cannot be scaled so", FailureCode.INVALID
+    NOT_CURRENT = "these are no segments that the stream has now", FailureCode.INVALID
     LEASE_TOO_LARGE = "the lease is too long", FailureCode.INVALID
     TOO_OLD = "the transaction has been open for too long", FailureCode.INVALID
 

@@ -46,10 +46,11 @@ class Queries:
     async def following(self, scope: str, name: str, segment_id: int) -> list[tuple[Segment, list[Segment]]]:
         """The segments that took over the keys of a sealed one, each with all those that it follows.
 
-        None: the stream ends there. SEGMENT_NOT_FOUND.
+        None: the stream ends there. That is also the answer for a segment that the stream never had: a client that
+        knows one has it from another stream of this name, which was deleted.
         """
-        stream = await self._catalog.find(scope, name)
-        return followers(stream.record.segments, stream.segment(segment_id))
+        segments = (await self._catalog.find(scope, name)).record.segments
+        return [found for segment in segments if segment.id == segment_id for found in followers(segments, segment)]
 
     async def between(self, scope: str, name: str, start: Sequence[int], end: Sequence[int]) -> list[Segment]:
         """The segments between two cuts; an empty one stands for the head, or the tail. INVALID_CUT."""

@@ -39,7 +39,7 @@ class Scaling:
         """Replace the segments with the ids `old` by segments for the ranges `new`.
 
         Gives the epoch that was left behind, and the new segments. Asking for the same again once it is done gives
-        the same. Raises STREAM_NOT_FOUND, STREAM_SEALED, SCALE_REFUSED.
+        the same. Raises STREAM_NOT_FOUND, STREAM_SEALED, NOT_CURRENT, SCALE_REFUSED.
         """
         async with self._catalog.turn(scope, name):
             stream = await self.finish(await self._catalog.find(scope, name))
@@ -82,6 +82,8 @@ class Scaling:
     def _check(self, stream: Stream, old: Sequence[int], new: Sequence[KeyRange]) -> None:
         if not stream.record.open:
             raise Refused(Problem.STREAM_SEALED, str(stream))
+        if not set(old) <= {segment.id for segment in stream.current}:
+            raise Refused(Problem.NOT_CURRENT, f"{sorted(old)} of {stream}")
         if self._mode is not SegmentsMode.SEPARATE and len(stream.current) - len(old) + len(new) > 1:
             raise Refused(Problem.SCALE_REFUSED, "this gateway's streams have one segment each")
 

@@ -26,7 +26,6 @@ NOT_DONE = {
     "createKeyValueTable",
     "getKeyValueTableConfiguration",
     "getCurrentSegmentsKeyValueTable",
-    "listKeyValueTablesInScope",
     "deleteKeyValueTable",
 }
 
@@ -118,6 +117,9 @@ async def test_a_configuration_comes_back_as_it_was_given(client: Client) -> Non
     )
     await client.createStream(given)
     assert await client.getStreamConfiguration(STREAM) == given
+    given.ClearField("retentionPolicy")
+    await client.updateStream(given)
+    assert await client.getStreamConfiguration(STREAM) == given
     with Ends(Code.NOT_FOUND, "tiny/missing"):
         await client.getStreamConfiguration(MISSING)
 
@@ -140,6 +142,31 @@ async def test_listing_streams(client: Client, back: EmbeddedBack) -> None:
     assert [each.stream for each in tagged.streams] == ["stream"]
     page = await client.listStreamsInScope(pb.StreamsInScopeRequest(scope=pb.ScopeInfo(scope="no")))
     assert page.status == pb.StreamsInScopeResponse.SCOPE_NOT_FOUND
+
+
+async def test_a_scope_is_deleted_as_the_java_client_deletes_it(client: Client) -> None:
+    """It seals and deletes what is listed, then takes groups by their streams' names, and key-value tables if any."""
+    scope = pb.ScopeInfo(scope=SCOPE)
+    await client.createStream(config(2))
+    for name in ("one", "two"):
+        group = pb.ReaderGroupConfiguration(scope=SCOPE, readerGroupName=name, readerGroupId=name)
+        await client.createReaderGroup(group)
+    listed = [each.stream for each in (await client.listStreamsInScope(pb.StreamsInScopeRequest(scope=scope))).streams]
+    assert listed == ["_RGone", "_RGtwo", "stream"]
+    for stream in listed:
+        named = pb.StreamInfo(scope=SCOPE, stream=stream)
+        assert (await client.sealStream(named)).status == pb.UpdateStreamStatus.SUCCESS
+        assert (await client.deleteStream(named)).status == pb.DeleteStreamStatus.SUCCESS
+    tables = await client.listKeyValueTablesInScope(pb.KVTablesInScopeRequest(scope=scope))
+    assert (tables.status, list(tables.kvtables)) == (pb.KVTablesInScopeResponse.SUCCESS, [])
+    assert tables.HasField("continuationToken")
+    for name in ("one", "two"):
+        found = await client.getReaderGroupConfig(pb.ReaderGroupInfo(scope=SCOPE, readerGroup=name))
+        gone = pb.ReaderGroupInfo(scope=SCOPE, readerGroup=name, readerGroupId=found.config.readerGroupId)
+        assert (await client.deleteReaderGroup(gone)).status == pb.DeleteReaderGroupStatus.SUCCESS
+    assert (await client.deleteScope(scope)).status == pb.DeleteScopeStatus.SUCCESS
+    tables = await client.listKeyValueTablesInScope(pb.KVTablesInScopeRequest(scope=scope))
+    assert tables.status == pb.KVTablesInScopeResponse.SCOPE_NOT_FOUND
 
 
 async def test_updating_sealing_and_deleting_streams(client: Client) -> None:
@@ -220,6 +247,8 @@ async def test_a_sealed_stream_has_no_segments_and_no_followers(client: Client) 
     assert ids(await client.getCurrentSegments(STREAM)) == []
     following = await client.getSegmentsImmediatelyFollowing(pb.SegmentId(streamInfo=STREAM, segmentId=0))
     assert list(following.segments) == []
+    unknown = await client.getSegmentsImmediatelyFollowing(pb.SegmentId(streamInfo=STREAM, segmentId=9))
+    assert list(unknown.segments) == [], "of another stream that had this name"
 
 
 async def test_scaling(client: Client) -> None:
@@ -244,8 +273,12 @@ async def test_scaling(client: Client) -> None:
     getattr(between, "from").update({1: 0, ONE + 2: 0, ONE + 3: 0})
     between.ClearField("to")
     assert [each.segmentId for each in (await client.getSegmentsBetween(between)).segments] == [1, ONE + 2, ONE + 3]
+    del request.newKeyRanges[1]
+    assert (await client.scale(request)).status == pb.ScaleResponse.PRECONDITION_FAILED, "that segment is no more"
     request.sealedSegments[:] = [1]
-    assert (await client.scale(request)).status == pb.ScaleResponse.PRECONDITION_FAILED
+    assert (await client.scale(request)).status == pb.ScaleResponse.FAILURE, "it has other keys"
+    await client.sealStream(STREAM)
+    assert (await client.scale(request)).status == pb.ScaleResponse.FAILURE
 
 
 # ---- where segments are ----

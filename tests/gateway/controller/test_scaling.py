@@ -118,11 +118,17 @@ async def test_the_same_scale_again_changes_nothing(scaled: Controller) -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [([0], equal_ranges(1)), ([], []), ([1], [KeyRange(0.0, 0.5)]), ([7], QUARTERS), ([0, 1], QUARTERS)],
+    [([], []), ([1], [KeyRange(0.0, 0.5)]), ([1], []), ([1, ONE], QUARTERS)],
 )
 async def test_what_does_not_fit_is_refused(scaled: Controller, old: list[int], new: list[KeyRange]) -> None:
     with RefusedWith(Problem.SCALE_REFUSED):
         await scaled.scaling.scale(SCOPE, "stream", old, new)
+
+
+@pytest.mark.parametrize("old", [[0], [7], [0, 1]])
+async def test_only_current_segments_are_replaced(scaled: Controller, old: list[int]) -> None:
+    with RefusedWith(Problem.NOT_CURRENT):
+        await scaled.scaling.scale(SCOPE, "stream", old, equal_ranges(1))
 
 
 async def test_a_sealed_stream_is_not_scaled(scaled: Controller) -> None:

@@ -87,6 +87,21 @@ async def test_streams_are_listed_whoever_made_them(back: EmbeddedBack, controll
     assert await names(controller, scope, "green") == []
 
 
+@both
+async def test_streams_of_reader_groups_are_listed_on_demand(controller: Controller, scope: str) -> None:
+    for name in ("Zebra", "one"):
+        await controller.streams.create(scope, name, segments(1, tags=("red",)))
+    for name in ("a", "b", "c"):
+        await controller.groups.create(scope, name, GROUP)
+    assert await names(controller, scope) == ["Zebra", "one"]
+    pages, after = [], ""
+    while page := await controller.listing.streams(scope, after, limit=2, with_groups=True):
+        pages.append(page)
+        after = page[-1]
+    assert pages == [["Zebra", "_RGa"], ["_RGb", "_RGc"], ["one"]]
+    assert await controller.listing.streams(scope, "", "red", with_groups=True) == ["Zebra", "one"]
+
+
 async def test_a_stream_that_another_protocol_deleted_is_not_listed(back: EmbeddedBack, controller: Controller) -> None:
     await controller.streams.create(BASIN_SCOPE, "gone", segments(1))
     await back.perform(DeleteStream(StreamRef(BASIN_SCOPE, "gone")))

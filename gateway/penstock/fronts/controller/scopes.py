@@ -1,4 +1,4 @@
-"""Calls about scopes, and those about which controllers there are."""
+"""Calls about scopes and what is in them, and those about which controllers there are."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ _CREATED: Final = pb.CreateScopeStatus(status=pb.CreateScopeStatus.SUCCESS)
 _NOT_CREATED: Final = {
     Problem.SCOPE_EXISTS: pb.CreateScopeStatus(status=pb.CreateScopeStatus.SCOPE_EXISTS),
     Problem.INVALID_NAME: pb.CreateScopeStatus(status=pb.CreateScopeStatus.INVALID_SCOPE_NAME),
+}
+_NO_SCOPE: Final = {
+    Problem.SCOPE_NOT_FOUND: pb.KVTablesInScopeResponse(status=pb.KVTablesInScopeResponse.SCOPE_NOT_FOUND)
 }
 _DELETED: Final = pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SUCCESS)
 _NOT_DELETED: Final = {
@@ -55,6 +58,13 @@ async def _list(call: Call, request: pb.ScopesRequest) -> pb.ScopesResponse:
     return pb.ScopesResponse(scopes=scopes, continuationToken=token(scopes, before))
 
 
+async def _list_tables(call: Call, request: pb.KVTablesInScopeRequest) -> pb.KVTablesInScopeResponse:
+    """There are none: the Java client asks before it deletes a scope with all that is in it."""
+    before = request.continuationToken
+    page = pb.KVTablesInScopeResponse(status=pb.KVTablesInScopeResponse.SUCCESS, continuationToken=token([], before))
+    return await status_of(call.controller.scopes.require(request.scope.scope), page, _NO_SCOPE)
+
+
 async def _delete(call: Call, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
     return await status_of(call.controller.deletion.delete(request.scope), _DELETED, _NOT_DELETED)
 
@@ -68,6 +78,7 @@ SCOPES: Final[Calls] = {
     "createScope": _create,
     "checkScopeExists": _exists,
     "listScopes": _list,
+    "listKeyValueTablesInScope": _list_tables,
     "deleteScope": _delete,
     "deleteScopeRecursive": _delete_all,
 }

@@ -13,8 +13,12 @@ from penstock_proto import pravega_controller_pb2 as pb
 
 __all__ = ["SEGMENTS"]
 
-_REFUSED: Final = pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED)
-_NOT_SCALED: Final = {Problem.SCALE_REFUSED: _REFUSED, Problem.STREAM_SEALED: _REFUSED}
+_FAILED: Final = pb.ScaleResponse(status=pb.ScaleResponse.FAILURE)
+_NOT_SCALED: Final = {
+    Problem.SCALE_REFUSED: _FAILED,
+    Problem.STREAM_SEALED: _FAILED,
+    Problem.NOT_CURRENT: pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED),
+}
 _NO_SUCH_EPOCH: Final = pb.ScaleStatusResponse(status=pb.ScaleStatusResponse.INVALID_INPUT)
 
 

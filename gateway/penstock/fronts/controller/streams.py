@@ -76,7 +76,7 @@ async def _page(call: Call, scope: str, before: pb.ContinuationToken, tag: str |
     page = pb.StreamsInScopeResponse(status=pb.StreamsInScopeResponse.SUCCESS)
 
     async def fill() -> None:
-        names = await call.controller.listing.streams(scope, before.token, tag)
+        names = await call.controller.listing.streams(scope, before.token, tag, with_groups=True)
         page.streams.extend(pb.StreamInfo(scope=scope, stream=name) for name in names)
         page.continuationToken.CopyFrom(token(names, before))
 

@@ -91,7 +91,12 @@ def config_of(message: pb.StreamConfig) -> Configuration:
 
 
 def spell_config(stream: pb.StreamInfo, config: Configuration) -> pb.StreamConfig:
-    """A stream's configuration as it was given."""
+    """A stream's configuration as it was given; no retention is no policy, as Pravega spells it."""
+    retention = pb.RetentionPolicy(
+        retentionType=pb.RetentionPolicy.RetentionPolicyType.Name(config.retention_type),
+        retentionParam=config.retention,
+        retentionMax=config.retention_max,
+    )
     return pb.StreamConfig(
         streamInfo=pb.StreamInfo(scope=stream.scope, stream=stream.stream),
         scalingPolicy=pb.ScalingPolicy(
@@ -100,11 +105,7 @@ def spell_config(stream: pb.StreamInfo, config: Configuration) -> pb.StreamConfi
             scaleFactor=config.scale_factor,
             minNumSegments=config.segments,
         ),
-        retentionPolicy=pb.RetentionPolicy(
-            retentionType=pb.RetentionPolicy.RetentionPolicyType.Name(config.retention_type),
-            retentionParam=config.retention,
-            retentionMax=config.retention_max,
-        ),
+        retentionPolicy=retention if config.retention_type else None,
         tags=pb.Tags(tag=config.tags),
         timestampAggregationTimeout=config.timestamp_aggregation_timeout,
         rolloverSizeBytes=config.rollover_size_bytes,
