@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -96,8 +97,10 @@ def cut(
 ) -> Cut:
     """At most `max_bytes` from `offset` on, which lies in the first of these adjacent pieces or at an end of it.
 
-    Pieces may overlap. Records before `first_seq_num` are gone, though some without bytes may be at `offset`.
+    Pieces may overlap. A gap between two ends what is given: what was there has gone since. Records before
+    `first_seq_num` are gone as well, though some without bytes may be at `offset`.
     """
+    pieces = _without_gap(pieces)
     end = min(offset + max_bytes, pieces[-1].end_offset)
     dropped: Counter[Feature] = Counter()
     refused = None
@@ -115,6 +118,14 @@ def cut(
             dropped.update(mark.left_out)
         last = mark.seq_num
     return Cut(_between(pieces, offset, end), end, dropped, refused)
+
+
+def _without_gap(pieces: Sequence[Rendered]) -> Sequence[Rendered]:
+    """Those up to the first gap."""
+    for index, (before, after) in enumerate(pairwise(pieces), 1):
+        if after.first_offset > before.end_offset:
+            return pieces[:index]
+    return pieces
 
 
 def _between(pieces: Sequence[Rendered], at: int, end: int) -> bytes:

@@ -97,6 +97,14 @@ def test_pieces_may_overlap() -> None:
     assert found.dropped == {Feature.EMPTY_BODY: 1}
 
 
+def test_a_gap_ends_what_is_given() -> None:
+    """Rows may be purged between two looks into the file."""
+    pieces = rendered([(Layout.PLAIN, [((), b"x")]), (Layout.PLAIN, [((), b"y")]), (Layout.PLAIN, [(KEY, b"z")])])
+    found = cut([pieces[0], pieces[2]], 3, 99, NOTHING)
+    assert (found.data, found.end_offset, found.dropped) == (pieces[0].data[3:], 9, {})
+    assert cut([pieces[0], pieces[2]], 3, 99, frozenset(Feature)).refused is None
+
+
 def test_records_that_are_gone_are_not_told() -> None:
     pieces = rendered([(Layout.PLAIN, [(FENCE, b""), (FENCE, b""), ((), b"x")])])
     assert cut(pieces, 0, 99, NOTHING).dropped == {Feature.COMMAND: 2}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
+
+import pytest
 import trio
 import trio.testing
 from support.byte_reads import events, forget_recent, nothing, read
@@ -81,6 +85,25 @@ class TestTruncate:
         assert (await back.perform(GetSegmentInfo(STREAM))).start_offset == 35
         await back.perform(Trim(STREAM, FromSeqNum(4)))
         assert (await back.perform(GetSegmentInfo(STREAM))).start_offset == 35
+
+
+async def test_purged_between_two_looks(back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of one row is in memory still, the rows behind it have gone, and newer ones are there."""
+    some = [b"%d" % number * 100 for number in range(5)]
+    for body in some:
+        await back.perform(events(body))
+    forget_recent(back)
+    await read(back, 0, 10)
+    run = back._store.reader.run
+
+    async def after_purge(function: Callable[[sqlite3.Connection], object]) -> object:
+        monkeypatch.undo()
+        await back.perform(Truncate(STREAM, 3 * 108))
+        await back._store.sweeper.purge()
+        return await run(function)
+
+    monkeypatch.setattr(back._store.reader, "run", after_purge)
+    assert (await read(back, 10)).data == join_events(some)[10:108]
 
 
 async def test_purged_while_it_is_being_read(back: EmbeddedBack) -> None:
