@@ -20,8 +20,9 @@ from penstock_codecs.limits import MIB
 
 __all__ = ["ByteReads"]
 
-MOST_BYTES: Final = 2 * MIB
-"""Most bytes of one read, whatever was asked for; as the real server has it (segment fact sheet, 1.1)."""
+MOST_BYTES: Final = 8 * MIB
+"""Most bytes of one read, whatever was asked for. Fronts ask for less: 2 MiB, as the real server gives at most (segment
+fact sheet, 1.1), unless they are configured otherwise."""
 REMAINDER_BYTES: Final = 16 * MIB
 """How much is kept of rows that reads ended in. Without that, somebody who reads a row of 1 MiB by pieces of 256 KiB
 would have it fetched and rendered four times."""

@@ -22,7 +22,7 @@ NO_ID: Final = RecordId(0, 0)
 MOST_ROWS: Final = 4096
 MOST_RECORDS: Final = 20_000
 """Decoding so many small ones takes about 10 ms, in which nobody else runs."""
-MOST_METERED: Final = 4 * MIB
+MOST_METERED: Final = 8 * MIB
 """Rows whose headers are left out are much larger than their bytes."""
 
 # Of a row that ends at the offset, the last records are wanted if they are without bytes; see `all_have_bytes`.
