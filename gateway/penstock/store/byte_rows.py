@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from penstock.store.batches import Row, batch_of_rows, broken
@@ -12,13 +11,15 @@ from penstock.store.rendering import Rendered, render
 from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.limits import MIB
+from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size
 from penstock_codecs.s2.protobuf import decode_bodies
 
 __all__ = ["Place", "read_rows"]
 
 NO_ID: Final = RecordId(0, 0)
+PIECE_BYTES: Final = 64 * KIB
+"""Rows are rendered together until there are so many bytes."""
 MOST_ROWS: Final = 4096
 MOST_RECORDS: Final = 20_000
 """Decoding so many small ones takes about 10 ms, in which nobody else runs."""
@@ -57,7 +58,7 @@ def read_rows(
     OperationFailed(STORAGE) for rows that are not what they were.
     """
     rows = list(_chosen(db, stream, after, max_bytes, end))
-    pieces = [_rendered(list(some), layout) for layout, some in groupby(rows, lambda some: some.row.layout)]
+    pieces = [_rendered(some) for some in _pieces(rows)]
     return pieces, Place(rows[-1].end_offset, rows[-1].row.last_seq) if rows else after
 
 
@@ -75,11 +76,26 @@ def _chosen(db: sqlite3.Connection, stream: int, after: Place, max_bytes: int, e
             break
 
 
-def _rendered(rows: list[_ByteRow], layout: Layout) -> Rendered:
+def _pieces(rows: list[_ByteRow]) -> Iterator[list[_ByteRow]]:
+    """Adjacent rows of one layout, so many as are worth it: what is joined here is copied once more for the reader."""
+    piece: list[_ByteRow] = []
+    size = 0
+    for row in rows:
+        if piece and (size >= PIECE_BYTES or row.row.layout != piece[0].row.layout):
+            yield piece
+            piece, size = [], 0
+        piece.append(row)
+        size += row.row.metered
+    if piece:
+        yield piece
+
+
+def _rendered(rows: list[_ByteRow]) -> Rendered:
     """Adjacent rows of one layout: their payloads joined are a payload, whatever they hold."""
-    first_offset = rows[0].first_offset
+    layout, first_offset = rows[0].row.layout, rows[0].first_offset
     if layout.tells_all:
-        found = Rendered(first_offset, b"".join([row.payload for row, _, _ in rows]), ())
+        payloads = [row.payload for row, _, _ in rows]
+        found = Rendered(first_offset, payloads[0] if len(payloads) == 1 else b"".join(payloads), ())
     else:
         found = render(_columns(batch_of_rows([row for row, _, _ in rows])), layout, first_offset)
     if found.end_offset != rows[-1].end_offset:
