@@ -124,7 +124,10 @@ class Http2Connection:
     def _refuse(self, error: h2.exceptions.ProtocolError) -> None:
         calm = isinstance(error, h2.exceptions.DenialOfServiceError)
         code = FailureCode.LIMIT_EXCEEDED if calm else FailureCode.BAD_FORMAT
-        self._error = RemoteProtocolError(Failure(code, f"HTTP/2: {without_quotes(str(error))}"))
+        why = without_quotes(str(error))
+        if isinstance(error, h2.exceptions.NoSuchStreamError):  # it says nothing but the number
+            why = f"a frame of stream {error.stream_id}, which is not open"
+        self._error = RemoteProtocolError(Failure(code, f"HTTP/2: {why}"))
         self._turns.clear()
 
     def _request(self, event: h2.events.RequestReceived) -> None:

@@ -191,6 +191,14 @@ def test_an_error_quotes_nothing_of_the_client() -> None:
     assert caught.value.failure.message == "HTTP/2: Received header value surrounded by whitespace"
 
 
+def test_an_error_about_a_stream_says_what_is_wrong_with_it() -> None:
+    codec = server()
+    codec.receive(wire(headers(1, GET), DataFrame(5, b"on no stream")))
+    with pytest.raises(RemoteProtocolError) as caught:
+        pull(codec)
+    assert caught.value.failure.message == "HTTP/2: a frame of stream 5, which is not open"
+
+
 # ---- ends --------------------------------------------------------------------------------------------------------
 
 
