@@ -31,6 +31,7 @@ from penstock_codecs.segment.events import EVENT_HEADER_BYTES, join_events, spli
 __all__ = [
     "BYTES",
     "MAX_BODY",
+    "MOST_EMPTY",
     "Layout",
     "Run",
     "bodies_of",
@@ -48,6 +49,10 @@ MAX_BODY: Final = S2_MAX_RECORD - 8
 
 BYTES: Final = "segment.bytes"
 """Wire encoding: the bytes of records whose layout `tells_all`."""
+
+MOST_EMPTY: Final = 1000
+"""Most empty events of one append. Bytes of zero are events without a body, and streams of bytes are full of them: the
+8 MiB that an append may have would be a million records."""
 
 _MOST_CHANGES: Final = 1000
 """How often one append may change between runs with unwrapped envelopes and runs without; then no more is unwrapped.
@@ -98,13 +103,16 @@ def runs_of(data: bytes, envelopes: Layout) -> list[Run]:
     """The records that appended bytes become; `to_bytes` of the runs, joined, is `data` again, whatever it is.
 
     Whole events become a record each (SENT), in batches that every protocol can read. Where `data` is not whole
-    events throughout, it becomes raw pieces of at most `MAX_BODY` bytes; so does an event whose body is larger,
-    header included. An event that is an envelope of something that `envelopes` names is unwrapped where wrapping
-    it again gives the same bytes, and where it holds a record that an S2 client could have appended.
+    events throughout, or more than `MOST_EMPTY` of them are empty, it becomes raw pieces of at most `MAX_BODY` bytes;
+    so does an event whose body is larger, header included. An event that is an envelope of something that `envelopes`
+    names is unwrapped where wrapping it again gives the same bytes, and where it holds a record that an S2 client
+    could have appended.
     """
     try:
         bodies = split_events(data)
     except ValueError:
+        return list(_raw(data))
+    if len(bodies) > MOST_EMPTY and bodies.count(b"") > MOST_EMPTY:
         return list(_raw(data))
     if not envelopes.envelopes or MARK not in data:
         return list(_batches(Run(Layout.SENT, bodies, NO_HEADERS, data)))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock_codecs.byte_layout import (
     MAX_BODY,
+    MOST_EMPTY,
     Layout,
     Run,
     byte_length,
@@ -132,6 +133,15 @@ def test_what_is_cut_is_raw_throughout() -> None:
     assert runs_of(data, ALL) == [Run(Layout.RAW, [data], {})]
 
 
+@pytest.mark.parametrize("envelopes", [Layout.PLAIN, ALL])
+def test_many_empty_events_are_bytes_of_zero(envelopes: Layout) -> None:
+    few, many = bytes(8 * MOST_EMPTY), bytes(8 * (MOST_EMPTY + 1))
+    event = join_events([b"event"])
+    assert [len(run.bodies) for run in _check(event + few, envelopes)] == [1000, 1]
+    assert runs_of(event + many, envelopes) == [Run(Layout.RAW, [event + many], {})]
+    assert [len(run.bodies[0]) for run in _check(bytes(2 * MIB), envelopes)] == [MAX_BODY, MAX_BODY, 16]
+
+
 def test_large_raw_bytes_are_raw_pieces() -> None:
     data = bytes([255]) * (2 * MIB)
     assert [len(run.bodies[0]) for run in _check(data, ALL)] == [MAX_BODY, MAX_BODY, 16]
@@ -211,7 +221,7 @@ def test_empty_events_and_envelopes_of_empty_ones_are_told_apart() -> None:
 
 def test_the_number_of_runs_is_bounded() -> None:
     """Bytes that want another layout with every event: from some point on they are records as they stand."""
-    runs = _check(join_events([b"", wrap((), b"")] * 20_000), ALL)
+    runs = _check(join_events([MARK, wrap((), b"")] * 20_000), ALL)
     assert len(runs) < 1100
     assert sum(len(run.bodies) for run in runs) == 40_000
 
