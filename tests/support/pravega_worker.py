@@ -26,6 +26,10 @@ Event = tuple[str, str | None]
 ANSWERS = os.fdopen(os.dup(sys.stdout.fileno()), "w")
 os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the client writes its log to standard output
 
+SETTLE_SECONDS = 0.05
+"""After a read a thread of the client wants the interpreter's lock once more. A blocking call that is quicker holds
+it, and may wait for what that thread has to do next: for ever, whatever the server says."""
+
 
 def say(**message: object) -> None:
     print(json.dumps(message), file=ANSWERS, flush=True)
@@ -113,13 +117,18 @@ class Worker:
     def read(self, readers: list[str], count: int, seconds: float) -> dict[str, list[tuple[int, str]]]:
         """Offset and payload of `count` events by reader, in turns; fewer where there are no more in so long."""
         end = time.monotonic() + seconds
-        return self.loop.run_until_complete(self._read(readers, count, lambda: time.monotonic() > end))
+        return self._found(readers, count, lambda: time.monotonic() > end)
 
     def read_until_told(self, reader: str) -> list[tuple[int, str]]:
         """Offsets and payloads, until a line comes."""
-        found = self.loop.run_until_complete(self._read([reader], 1 << 30, told))
+        found = self._found([reader], 1 << 30, told)[reader]
         sys.stdin.readline()
-        return found[reader]
+        return found
+
+    def _found(self, readers: list[str], count: int, ended: Callable[[], bool]) -> dict[str, list[tuple[int, str]]]:
+        found = self.loop.run_until_complete(self._read(readers, count, ended))
+        time.sleep(SETTLE_SECONDS)
+        return found
 
     async def _read(self, names: list[str], count: int, ended: Callable[[], bool]) -> dict[str, list[tuple[int, str]]]:
         found: dict[str, list[tuple[int, str]]] = {name: [] for name in names}
