@@ -98,6 +98,9 @@ class Model:
         self.trim_point = max(self.trim_point, min(seq_num, len(self.pieces)))
 
     def truncate(self, offset: int) -> None:
+        """What lies before the start has gone already, and so nothing changes: not even for records without bytes."""
+        if offset <= self.start:
+            return
         self.truncated_at = max(self.truncated_at, offset)
         end = 0
         for number, piece in enumerate(self.pieces, 1):
