@@ -9,9 +9,11 @@ are text in which each character is a byte.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +28,7 @@ Event = tuple[str, str | None]
 ANSWERS = os.fdopen(os.dup(sys.stdout.fileno()), "w")
 os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the client writes its log to standard output
 
+PR_SET_PDEATHSIG = 1
 SETTLE_SECONDS = 0.05
 """After a read a thread of the client wants the interpreter's lock once more. A blocking call that is quicker holds
 it, and may wait for what that thread has to do next: for ever, whatever the server says."""
@@ -185,7 +188,14 @@ class Worker:
         return getattr(self.transactions[name], call)()
 
 
+def end_with_parent() -> None:
+    """Whoever started this may be killed, and nothing here would notice while a call waits: the system ends it (Linux,
+    as this client is for)."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
+    end_with_parent()
     worker = Worker(sys.argv[1])
     while line := sys.stdin.readline():
         request = json.loads(line)

@@ -58,7 +58,9 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.StringJoiner;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
 public class Peer {
@@ -71,12 +73,18 @@ public class Peer {
         PrintStream answers = System.out;
         System.setOut(System.err);
         config = ClientConfig.builder().controllerURI(URI.create(args[0])).build();
-        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = in.readLine(); line != null; line = in.readLine()) {
-            answers.println(answer(line.split(" ")));
+        BlockingQueue<String> requests = new LinkedBlockingQueue<>();
+        new Thread(() -> listen(requests)).start();
+        while (true) {
+            answers.println(answer(requests.take().split(" ")));
             answers.flush();
         }
-        System.exit(0);
+    }
+
+    // Ends the program with its input, whatever it is waiting for then.
+    static void listen(BlockingQueue<String> requests) {
+        new BufferedReader(new InputStreamReader(System.in)).lines().forEach(requests::add);
+        Runtime.getRuntime().halt(0);
     }
 
     static String answer(String[] words) {
