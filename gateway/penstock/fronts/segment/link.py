@@ -28,9 +28,10 @@ UNSENT: Final = 1 * MIB
 """While more than this waits for the client, whoever has something for it waits too, and no request is taken."""
 TURN_SECONDS: Final = 0.002
 """How long requests that are at hand are taken before other connections have their turn."""
-LINGER_SECONDS: Final = 1.0
+LINGER_SECONDS: Final = 0.3
 """How long a connection that we end is still read: closing it with input unread would reset it, and could destroy the
-last reply on its way."""
+last reply on its way. No longer, since the idle connections of Pravega's Python client never end by themselves, and a
+gateway that is away for more than about a second is tried again only after ten."""
 
 Request = Message | BlockAppended | BlockData
 
