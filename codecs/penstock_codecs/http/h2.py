@@ -339,7 +339,9 @@ class Http2Connection:
 
     def window(self, stream_id: int) -> int:
         """Bytes of body that the peer would take now."""
-        return self._h2.local_flow_control_window(stream_id) if stream_id in self._streams else 0
+        if stream_id not in self._streams:
+            return 0
+        return max(0, self._h2.local_flow_control_window(stream_id))  # it may be less (RFC 9113, 6.9.2)
 
     def new_stream(self) -> int:
         """The number for the next request of a client. Raises LocalProtocolError where there is none left."""

@@ -130,6 +130,16 @@ def test_streams_take_turns_and_a_blocked_one_blocks_nobody() -> None:
     assert [len(body_of(frames, stream_id)) for stream_id in (1, 3, 5)] == [65535, 1 << 20, 1 << 20]
 
 
+def test_a_window_that_was_taken_back_is_none() -> None:
+    codec = started(headers(1, GET, "END_STREAM"))
+    answer(codec, 1, bytes(65_536))
+    said(codec)
+    codec.receive(SettingsFrame(0, {SettingsFrame.INITIAL_WINDOW_SIZE: 0}).serialize())
+    codec.receive(WindowUpdateFrame(0, 1000).serialize())
+    pull(codec)
+    assert codec.window(1) == 0
+
+
 def test_a_changed_initial_window_and_frame_size_are_kept() -> None:
     codec = started(WindowUpdateFrame(0, 1 << 20), headers(1, GET, "END_STREAM"))
     settings = {SettingsFrame.INITIAL_WINDOW_SIZE: 200_000, SettingsFrame.MAX_FRAME_SIZE: 50_000}
