@@ -189,6 +189,45 @@ async def test_those_who_wait_for_news_keep_no_room(autojump_clock: Clock) -> No
             assert await client.answer_body(stream_id) == bytes(1000)
 
 
+async def test_an_answer_that_has_ended_keeps_no_room(autojump_clock: Clock) -> None:
+    inside = 0
+
+    async def handler(exchange: Exchange) -> None:
+        nonlocal inside
+        await exchange.start(200, [])
+        await exchange.send([bytes(2)])
+        await exchange.room()
+        inside += 1
+        await exchange.finish()
+
+    near, far = memory_pair()
+    async with trio.open_nursery() as nursery, near:
+        nursery.start_soon(serve_http, far, handler)
+        client = HttpClient(near, "h2", HttpLimits(stream_window=1))
+        for _ in range(12):
+            await begin(client, 0)
+        await settled(client)
+        assert inside == 12
+
+
+async def test_an_answer_ends_though_others_fill_the_room(autojump_clock: Clock) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.start(200, [])
+        await exchange.room()
+        await exchange.send([bytes(MIB)])
+        await exchange.room(keep=False)
+        await exchange.finish()
+
+    near, far = memory_pair()
+    async with trio.open_nursery() as nursery, near:
+        nursery.start_soon(serve_http, far, handler)
+        client = HttpClient(near, "h2", HttpLimits(stream_window=100_000))
+        streams = [await begin(client, 0) for _ in range(20)]
+        for stream_id in streams:
+            assert await client.answer_body(stream_id) == bytes(MIB)
+        assert trio.current_time() == 0
+
+
 async def test_over_http_1_there_is_always_room(autojump_clock: Clock) -> None:
     async with serving(Pieces(), "http/1.1") as client:
         for pieces in (1, 20):
@@ -226,7 +265,7 @@ async def test_turns_come_in_order_and_a_lone_one_always_fits(limit: int, autoju
     came: list[int] = []
 
     async def reader(stream_id: int) -> None:
-        await room.wait(stream_id, keep=True)
+        await room.wait(stream_id)
         came.append(stream_id)
 
     async with trio.open_nursery() as nursery:
@@ -244,9 +283,9 @@ async def test_turns_come_in_order_and_a_lone_one_always_fits(limit: int, autoju
 async def test_who_is_cancelled_while_it_waits_takes_nothing(autojump_clock: Clock) -> None:
     codec = Windows()
     room = SendRoom(codec, codec.windows, MIB, 60, never)
-    await room.wait(1, keep=True)
+    await room.wait(1)
     with trio.move_on_after(1):
-        await room.wait(2, keep=True)
+        await room.wait(2)
     room.leave(1)
     with trio.fail_after(0):
-        await room.wait(3, keep=True)
+        await room.wait(3)

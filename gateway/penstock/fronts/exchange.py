@@ -57,7 +57,8 @@ class Exchange(Protocol):
 
         A client of HTTP/2 may ask for very much at once and take none of it. Streams that have window come first;
         one that is given none for long is reset. With `keep`, room for one piece belongs to this exchange until its
-        next `send` or `respond`, or its next `room`; without, it is for one who then waits, maybe for long.
+        next `send`, `respond` or `finish`, or its next `room`; without, for one who then waits, maybe for long, it
+        gives up what it kept, and waits only while half of the room is taken and it has itself something unsent.
         """
 
     async def respond(

@@ -260,25 +260,32 @@ class HttpServerConnection:
 
         Where the whole connection holds more than `max_unsent`, until nothing of this stream does.
         """
-        while self._clogged(stream_id, finish):
+        await self._wait_sent(stream_id, 0 if finish else self._settings.max_unsent)
+
+    async def _wait_sent(self, stream_id: int, most: int) -> None:
+        while self._clogged(stream_id, most):
             unsent = self._codec.unsent(stream_id)
             with trio.move_on_after(self._settings.slow_reader) as patience:
-                while self._clogged(stream_id, finish) and self._codec.unsent(stream_id) == unsent:
+                while self._clogged(stream_id, most) and self._codec.unsent(stream_id) == unsent:
                     await self._progress.park()
             if patience.cancelled_caught and unsent and not self._wire.pending:
                 self._reset_stream(stream_id, "client gives no window")
                 await trio.lowlevel.checkpoint()
 
-    def _clogged(self, stream_id: int, finish: bool) -> bool:
+    def _clogged(self, stream_id: int, most: int) -> bool:
         unsent = self._codec.unsent(stream_id)
         if unsent + self._wire.pending > self._settings.send_buffer:
             return True
-        return unsent > 0 and (finish or self._codec.held > self._settings.max_unsent)
+        return unsent > 0 and self._codec.held > most
 
     async def wait_for_room(self, stream_id: int, keep: bool) -> None:
         """See `Exchange.room`."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        await self._send_room.wait(stream_id, keep)
+        if keep:
+            await self._send_room.wait(stream_id)
+        else:
+            self._send_room.leave(stream_id)
+            await self._wait_sent(stream_id, self._settings.max_unsent // 2)
 
     def leave_room(self, stream_id: int) -> None:
         """What an exchange wanted room for has been said."""

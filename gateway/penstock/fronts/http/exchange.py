@@ -154,6 +154,7 @@ class HttpExchange:
         """The end of a streamed answer."""
         self._connection.say(End(self.stream_id, tuple(trailers)))
         self.finished = True
+        self._connection.leave_room(self.stream_id)
         await self._connection.wait_sent(self.stream_id, finish=True)
 
     def _let_continue(self) -> None:

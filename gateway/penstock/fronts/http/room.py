@@ -47,15 +47,12 @@ class SendRoom:
         self._shut: dict[int, float] = {}  # who waits without window, since when
         self._stuck: dict[int, int] = {}  # who held how much, without window, when it was last looked
 
-    async def wait(self, stream_id: int, keep: bool) -> None:
-        """Wait for room, in turn; with `keep`, a piece's worth of it belongs to the stream until it leaves."""
+    async def wait(self, stream_id: int) -> None:
+        """Wait for room, in turn; a piece's worth of it belongs to the stream until it leaves."""
         self.leave(stream_id)
         if not self._fits(stream_id):
             await self._queue(stream_id)
-        if keep:
-            self._kept.add(stream_id)
-        else:
-            self.leave(stream_id)
+        self._kept.add(stream_id)
 
     async def _queue(self, stream_id: int) -> None:
         if not self._waiting:
@@ -87,6 +84,8 @@ class SendRoom:
             if self._fits(stream_id):
                 self._kept.add(stream_id)  # nobody else may have it until its task runs
                 self._waiting.pop(stream_id).set()
+                if self._is_full():
+                    return
 
     @property
     def _used(self) -> int:
