@@ -191,7 +191,8 @@ class StoreReadSession:
 
     def behind(self) -> bool:
         """See `ReadSession.behind`."""
-        return self._position < self._stream.durable.next_seq
+        wanted = not self._ended and self._bounds.count and self._bounds.max_bytes
+        return bool(wanted) and self._position < min(self._bounds.end, self._stream.durable.next_seq)
 
     def tail(self) -> StreamPosition:
         """See `ReadSession.tail`."""

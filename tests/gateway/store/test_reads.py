@@ -8,7 +8,7 @@ from penstock.backs.base import Following
 from penstock.backs.embedded import EmbeddedBack
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.limits import MIB
-from penstock_codecs.model import U64_MAX, RecordId, StreamPosition, StreamRef
+from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition, StreamRef
 from penstock_codecs.operations import (
     CheckTail,
     CreateBasin,
@@ -160,6 +160,22 @@ async def test_a_bound_that_is_reached_already_ends_at_once(back: EmbeddedBack) 
         async with back.read_session(Read(STREAM, FromSeqNum(10), wait=60, **bound)) as session:  # type: ignore[arg-type]
             assert await session.next() is None
             assert await session.next() is None
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("bound", ["count", "max_bytes", "until"])
+async def test_a_read_is_behind_until_its_bound_is_met(back: EmbeddedBack, bound: str, forget: bool) -> None:
+    await fill(back, forget)
+    read = Read(STREAM, FromSeqNum(0), **{bound: {"count": 3, "max_bytes": 27, "until": 300}[bound]})
+    async with back.read_session(read) as session:
+        seen = 0
+        while seen < 3:
+            assert session.behind()
+            batch = await session.next()
+            assert isinstance(batch, RecordBatch)
+            seen += batch.count
+        assert seen == 3
+        assert not session.behind()
 
 
 async def test_a_timestamp_at_or_after_until_is_refused_before_any_look_up(back: EmbeddedBack) -> None:

@@ -42,7 +42,10 @@ class Follower:
         """
         if self._draining.over:
             raise OperationFailed(SHUTTING_DOWN)
-        await self._room(self._session.behind())
+        behind = self._session.behind()
+        await self._room(behind)
+        if not behind and self._session.behind():  # records came while it waited
+            await self._room(True)
         with self._draining.interrupts(random.uniform(*self._heartbeat_seconds)) as scope:
             event = await self._session.next()
         if scope.cancelled_caught:

@@ -85,7 +85,10 @@ class Records:
                 event = await session.next()
             if scope.cancelled_caught:
                 raise OperationFailed(SHUTTING_DOWN)
-        return [event] if isinstance(event, RecordBatch) else []
+        if event is None:
+            return []
+        await call.exchange.room()  # the batch is that of all who waited, the answer made of it is not
+        return [event]
 
 
 def _joined(batches: list[RecordBatch]) -> RecordBatch | None:

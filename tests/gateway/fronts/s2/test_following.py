@@ -21,16 +21,16 @@ class ScriptedRead:
     """A read session that gives what a test puts into it."""
 
     def __init__(self, *script: RecordBatch | Following | None) -> None:
-        self._script = deque(script)
+        self.script = deque(script)
 
     async def next(self) -> RecordBatch | Following | None:
-        if not self._script:
+        if not self.script:
             await trio.sleep_forever()
         await trio.lowlevel.checkpoint()
-        return self._script.popleft()
+        return self.script.popleft()
 
     def behind(self) -> bool:
-        return bool(self._script)
+        return bool(self.script)
 
     def tail(self) -> StreamPosition:
         return TAIL
@@ -48,6 +48,18 @@ async def test_a_heartbeat_comes_at_once_when_following_begins(autojump_clock: M
     read = follower(BATCH, Following(TAIL), None)
     assert [await read.next() for _ in range(3)] == [BATCH, TAIL, None]
     assert trio.current_time() == 0
+
+
+async def test_a_piece_s_room_is_asked_for_when_records_came_during_the_wait(autojump_clock: MockClock) -> None:
+    read = ScriptedRead()
+    asked: list[bool] = []
+
+    async def room(keep: bool) -> None:
+        asked.append(keep)
+        read.script.append(BATCH)
+
+    assert await Follower(read, room, (5.0, 15.0), Draining(3.0)).next() == BATCH
+    assert asked == [False, True]
 
 
 async def test_heartbeats_come_every_5_to_15_seconds(autojump_clock: MockClock) -> None:
