@@ -44,10 +44,14 @@ Attribute = bytes
 
 @dataclass(frozen=True, slots=True)
 class WriterPosition:
-    """Who appends, and where it will be afterwards: an event number, or a connection offset in bytes."""
+    """Who appends, and where it will be afterwards: an event number, or a connection offset in bytes.
+
+    `after`, where given: where it must be before; NO_ATTRIBUTE: not known to the stream.
+    """
 
     writer: Attribute
     position: int
+    after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ class AppendBytes(Operation[Appended]):
     """Append bytes, at least one, atomically and contiguously. They may also be sent in an `AppendSession`.
 
     Fails with, in this order: STREAM_NOT_FOUND (streams are never created by it), STREAM_SEALED,
-    STALE_WRITER_POSITION unless `writer.position` is above the writer's last one, OFFSET_MISMATCH unless
+    STALE_WRITER_POSITION unless `writer.position` is above the writer's last one, and that is `writer.after` where
+    given, OFFSET_MISMATCH unless
     `match_offset`, where given, is the length of the stream. OFFSET_MISMATCH does not end an `AppendSession`: that
     append alone was not applied; but sessions cannot tell of it, so it is refused (INVALID) to send one with
     `match_offset` there: use `Back.perform`. In the result `offset` is the length of the stream after it.

@@ -92,12 +92,10 @@ def check_bytes(append: AppendBytes, head: StreamHead, position: int) -> None:
     Raises OperationFailed, in this order: STREAM_SEALED, STALE_WRITER_POSITION, OFFSET_MISMATCH.
     """
     _check_sealed(head)
-    if append.writer is not None and append.writer.position <= position:
-        raise fail(
-            FailureCode.STALE_WRITER_POSITION,
-            f"the writer is at {position} already, not before {append.writer.position}",
-            position=position,
-        )
+    writer = append.writer
+    if writer is not None and (writer.position <= position or writer.after not in (None, position)):
+        expected = f"before {writer.position}" if writer.after is None else f"at {writer.after}"
+        raise fail(FailureCode.STALE_WRITER_POSITION, f"the writer is at {position}, not {expected}", position=position)
     if append.match_offset is not None and append.match_offset != head.next_offset:
         raise fail(
             FailureCode.OFFSET_MISMATCH, f"the stream's length is {head.next_offset} bytes", offset=head.next_offset

@@ -108,6 +108,42 @@ async def test_a_reconnected_writer_goes_on_where_it_was(client: Client, clock: 
     assert await again.content() == join_events([b"1", b"2", b"3", b"4", b"5"])
 
 
+@pytest.mark.parametrize("conditional", [False, True])
+async def test_what_comes_late_on_a_connection_that_was_given_up(
+    connect: Connect, client: Client, clock: MockClock, conditional: bool
+) -> None:
+    """The writer is set up on another, and sends the same events in another block: they are stored once."""
+    writer = await client.writer()
+    await client.append(writer, 1, b"1")
+    again = await connect()
+    await again.expect(released.AppendSetup, released.SetupAppend(1, writer, SEGMENT))
+    await client.append(writer, 2, b"2")
+    if conditional:
+        await again.send(released.ConditionalBlockEnd(writer, 3, 18, join_events([b"2", b"3"]), 7))
+    else:
+        await again.send(*append_messages(writer, [b"2", b"3"], 3, 7))
+    assert await again.reply() == released.InvalidEventNumber(writer, 7, "", 3)
+    assert await again.ended()
+    third = await connect()
+    reply = await third.expect(released.AppendSetup, released.SetupAppend(1, writer, SEGMENT))
+    assert reply.last_event_number == 2
+    await third.append(writer, 3, b"3")
+    await client.send(*append_messages(writer, [b"3", b"4"], 4, 8))
+    assert await client.reply() == released.InvalidEventNumber(writer, 8, "", 4)
+    assert await third.content() == join_events([b"1", b"2", b"3"])
+
+
+async def test_a_segment_that_was_made_again(client: Client, clock: MockClock, back: WatchedBack) -> None:
+    """It does not know the writer, which has to be set up on it: what it sent to the other is missing here."""
+    writer = await client.writer()
+    await client.append(writer, 1, b"1")
+    await back.perform(DeleteStream(STREAM))
+    await client.create()
+    await client.send(*append_messages(writer, [b"2"], 2, 7))
+    assert await client.reply() == released.InvalidEventNumber(writer, 7, "", 2)
+    assert await client.ended()
+
+
 async def test_setting_up_again_waits_for_what_is_in_flight(
     client: Client, clock: MockClock, back: WatchedBack
 ) -> None:

@@ -206,6 +206,17 @@ class TestBytes:
                 check_bytes(self.appending(stale), NEW, 5)
             assert fails.failure.details == {"position": 5}
 
+    def test_a_writer_goes_on_from_where_it_says(self) -> None:
+        def appending(after: int) -> AppendBytes:
+            return AppendBytes(STREAM, b"data", WriterPosition(self.WRITER, 8, after))
+
+        check_bytes(appending(5), NEW, 5)
+        check_bytes(appending(NO_ATTRIBUTE), NEW, NO_ATTRIBUTE)
+        for after, position in ((4, 5), (6, 5), (NO_ATTRIBUTE, 5), (5, NO_ATTRIBUTE), (5, 8)):
+            with Fails(FailureCode.STALE_WRITER_POSITION) as fails:
+                check_bytes(appending(after), NEW, position)
+            assert fails.failure.details == {"position": position}
+
     def test_an_offset_is_the_length(self) -> None:
         head = NEW._replace(next_offset=7)
         check_bytes(self.appending(offset=7), head, NO_ATTRIBUTE)

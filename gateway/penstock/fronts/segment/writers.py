@@ -6,6 +6,10 @@ tell of its condition.
 
 After the first append that is not applied, none of this writer is, until it is set up anew: a later one would raise
 the writer's position in the store above the one that is missing, which could then never be sent again.
+
+Each append says which one of this writer was stored before it. A client whose connection was lost sets its writer up on
+another and sends again what was not acknowledged, in other blocks perhaps. What it had sent on the first may still be
+taken after that: then those that come from one of the two are refused, else events would be stored twice.
 """
 
 from __future__ import annotations
@@ -89,6 +93,7 @@ class Writer:
         self._segment = segment
         self._stream = stream
         self._level = level
+        self._stored = level  # the last that was handed over to be stored; those without bytes are not
         self._session: AppendSession | None = None
         self._sent: deque[_Sent] = deque()  # in the session, or about to be
         self._alone = False  # a conditional append is under way
@@ -125,7 +130,9 @@ class Writer:
         if self._session is None:
             await self._outlet.nursery.start(self._run_session)
         if self._session is not None:
-            await self._session.send(AppendBytes(self._stream, data, self._position(sent)))
+            position = self._position(sent)
+            self._stored = sent.number
+            await self._session.send(AppendBytes(self._stream, data, position))
 
     async def _run_session(self, task_status: trio.TaskStatus[None]) -> None:
         begun = False
@@ -163,6 +170,7 @@ class Writer:
             if data:
                 append = AppendBytes(self._stream, data, self._position(sent), expected)
                 offset = (await self._outlet.back.perform(append)).offset
+                self._stored = sent.number
             else:
                 offset = await self._append_nothing(sent, expected)
             self._say_appended(sent, offset)
@@ -191,7 +199,7 @@ class Writer:
     # ---- answers -------------------------------------------------------------------------------------------------
 
     def _position(self, sent: _Sent) -> WriterPosition:
-        return WriterPosition(self._id.bytes, sent.number)
+        return WriterPosition(self._id.bytes, sent.number, self._stored)
 
     def _say_appended(self, sent: _Sent, offset: int | None) -> None:
         previous, self._level = self._level, sent.number
