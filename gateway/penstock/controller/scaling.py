@@ -59,12 +59,17 @@ class Scaling:
         return epoch < stream.record.epoch
 
     async def replace(self, stream: Stream, old: Collection[int], new: Sequence[KeyRange]) -> Stream:
-        """Do it, whatever the mode. Raises SCALE_REFUSED. It is the caller's turn to change the stream."""
+        """Do it, whatever the mode. It is the caller's turn to change the stream.
+
+        Raises SCALE_REFUSED, and NOT_REPRESENTABLE where the new segments' names would be too long.
+        """
         if len(stream.record.segments) + len(new) > MAX_SEGMENTS:
             raise Refused(Problem.SCALE_REFUSED, f"{stream} would have had more than {MAX_SEGMENTS} segments")
         segments = replaced(stream.record.segments, stream.record.epoch, old, new)
         if segments is None:
             raise Refused(Problem.SCALE_REFUSED, "the new ranges must be those of the replaced segments")
+        coming = (segment for segment in segments if segment.epoch > stream.record.epoch)
+        self._catalog.segments.check(map(stream.name_of, coming))  # once recorded, it could not be taken back
         return await self.finish(await self._catalog.save(stream, segments=segments))
 
     async def finish(self, stream: Stream) -> Stream:

@@ -67,6 +67,11 @@ class SegmentStore:
         self._back = back
         self._names = names
 
+    def check(self, names: Iterable[SegmentName]) -> None:
+        """Raises NOT_REPRESENTABLE where one is longer than a stream's name may be."""
+        for name in names:
+            self._ref(name)
+
     async def info(self, name: SegmentName) -> SegmentInfo | None:
         """Its offsets and state; None where it is not there."""
         return await self._if_there(GetSegmentInfo(self._ref(name)))

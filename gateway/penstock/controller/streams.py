@@ -45,23 +45,27 @@ class Streams:
         self._mode = mode
 
     async def create(self, scope: str, name: str, config: Configuration) -> None:
-        """Create a stream. Raises INVALID_NAME, INVALID_CONFIG, SCOPE_NOT_FOUND, STREAM_EXISTS."""
+        """Create a stream.
+
+        Raises INVALID_NAME, INVALID_CONFIG, SCOPE_NOT_FOUND, STREAM_EXISTS, and NOT_REPRESENTABLE where its segments'
+        names would be too long.
+        """
         if not is_stream(name.removeprefix("_")):
             raise Refused(Problem.INVALID_NAME, repr(name))
-        count = self._count(config)
-        catalog = self._catalog
+        catalog, segments = self._catalog, initial(self._count(config))
         async with catalog.turn(scope):
             await self._scopes.require(scope)
             async with catalog.turn(scope, name):
                 if await catalog.look_up(scope, name) is not None:
                     raise Refused(Problem.STREAM_EXISTS, f"{scope}/{name}")
+                catalog.segments.check(SegmentName(scope, name, one.number) for one in segments)
                 left = await self._what_is_left(scope, name)
-                record = StreamRecord(StreamState.CREATING, config, initial(count))
+                record = StreamRecord(StreamState.CREATING, config, segments)
                 version = NOT_EXISTS if left is None else left.version
                 entry = await catalog.table.put(catalog.key(scope, name), record, version)
                 stream = Stream(scope, name, *entry)
                 if left is not None:
-                    extra = left.record.segments[count:]
+                    extra = left.record.segments[len(segments) :]
                     await at_once(lambda segment: catalog.segments.delete(stream.name_of(segment)), extra)
                 await self.finish_creation(stream)
         _warn_of_what_is_not_done(stream)

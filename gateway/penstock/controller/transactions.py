@@ -42,6 +42,17 @@ _ENDS: Final = {
     TransactionState.ABORTING: TransactionState.ABORTED,
 }
 
+_NEVER: Final = frozenset(
+    {
+        FailureCode.LIMIT_EXCEEDED,
+        FailureCode.INVALID,
+        FailureCode.NOT_REPRESENTABLE,
+        FailureCode.STREAM_SEALED,
+        FailureCode.STREAM_NOT_FOUND,
+    }
+)
+"""Why a commit fails that would fail again: were it left to be carried out, its stream could never be sealed."""
+
 log = structlog.get_logger()
 
 
@@ -208,7 +219,7 @@ class Transactions:
         try:
             await self._merge(stream, transaction, record)
         except OperationFailed as error:
-            if error.failure.code is not FailureCode.LIMIT_EXCEEDED:
+            if error.failure.code not in _NEVER:
                 raise
             return error.failure.message
         return None
@@ -237,12 +248,20 @@ class Transactions:
         merges = [
             (target, [parent for parent in waiting if target.keys.contains(parent.keys)]) for target in stream.current
         ]
+        merges = [(target, sources) for target, sources in merges if sources]
+        for target, _ in merges:
+            await self._require_open(stream.name_of(target))
         for target, sources in sorted(merges, key=lambda merge: -sum(sizes[source] for source in merge[1])):
-            if sources:
-                names = [stream.name_of(source, _suffix(transaction)) for source in sources]
-                await self._catalog.segments.merge(stream.name_of(target), names)
+            names = [stream.name_of(source, _suffix(transaction)) for source in sources]
+            await self._catalog.segments.merge(stream.name_of(target), names)
         if split:
             await self._scaling.replace(stream, [segment.id for segment in stream.current], ranges)
+
+    async def _require_open(self, name: SegmentName) -> None:
+        """Raises STREAM_SEALED for a segment of an open stream that somebody has sealed or deleted by itself."""
+        info = await self._catalog.segments.info(name)
+        if info is None or info.sealed:
+            raise Refused(Problem.STREAM_SEALED, f"segment {name} takes no events any more")
 
     async def _events_in(self, stream: Stream, parent: Segment, transaction: TransactionId) -> int:
         """How many bytes are to be merged; a segment without any is deleted instead."""

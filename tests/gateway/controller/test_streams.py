@@ -72,6 +72,21 @@ async def test_names_that_no_stream_has(controller: Controller, name: str) -> No
         await controller.streams.create(BASIN_SCOPE, name, segments(1))
 
 
+async def test_names_that_are_too_long_for_several_segments(controller: Controller) -> None:
+    """Nothing is begun that could not be finished: the stream, and its scope, could never be deleted."""
+    scope, name = "S" * 255, "x" * 250
+    await controller.scopes.create(scope)
+    with Fails(FailureCode.NOT_REPRESENTABLE):
+        await controller.streams.create(scope, name, segments(2))
+    assert not await controller.queries.exists(scope, name)
+    await controller.streams.create(scope, name, segments(1))
+    with Fails(FailureCode.NOT_REPRESENTABLE):
+        await controller.scaling.scale(scope, name, [0], HALVES)
+    await controller.streams.seal(scope, name)
+    await controller.streams.delete(scope, name)
+    await controller.deletion.delete(scope)
+
+
 @pytest.mark.parametrize("count", [-1, 0, 1001])
 async def test_as_many_segments_as_make_sense(controller: Controller, count: int) -> None:
     with RefusedWith(Problem.INVALID_CONFIG):

@@ -246,6 +246,25 @@ async def test_a_stream_that_a_segment_client_sealed_takes_no_commit(
     assert [line["event"] for line in logs] == ["transaction_aborted"]
 
 
+@pytest.mark.parametrize("ended", [Seal, DeleteStream])
+async def test_a_segment_that_takes_no_events_any_more_aborts_a_commit(
+    back: EmbeddedBack, stream: Controller, ended: type[Seal] | type[DeleteStream]
+) -> None:
+    """All of it; and the stream can be sealed and deleted, which would wait for a commit that was begun."""
+    transaction = await begin(back, stream, event(b"the largest"), event(b"two"))
+    operation: Operation[object] = ended(StreamRef("penstock", "tiny/stream/1.#epoch.0"))
+    await back.perform(operation)
+    with RefusedWith(Problem.TRANSACTION_NOT_FOUND), capture_logs() as logs:
+        await stream.transactions.commit(SCOPE, "stream", transaction)
+    assert await state(stream, transaction) is TransactionState.ABORTED
+    assert [line["event"] for line in logs] == ["transaction_aborted"]
+    assert await content(back, SCOPE, "stream") == b""
+    assert await internal(back) == []
+    await stream.streams.seal(SCOPE, "stream")
+    await stream.streams.delete(SCOPE, "stream")
+    assert not await stream.queries.exists(SCOPE, "stream")
+
+
 async def test_a_stream_that_another_protocol_deleted_has_no_transactions(
     back: EmbeddedBack, controller: Controller, wall: Wall
 ) -> None:
