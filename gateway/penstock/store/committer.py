@@ -165,11 +165,15 @@ class Committer:
         return bool(self._pending or self._group)
 
     async def run(self) -> None:
-        """Commit until cancelled. A transaction under way is finished, and published, first."""
-        while True:
-            await self._wake.wait()
-            await self._gather()
-            await self.commit_group()
+        """Commit until cancelled, then what is pending, and nothing any more: some may not stop waiting before that."""
+        try:
+            while True:
+                await self._wake.wait()
+                await self._gather()
+                await self.commit_group()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self.close()
 
     async def _gather(self) -> None:
         """Let what has reached the sockets already join the group; see GATHER_PASSES."""

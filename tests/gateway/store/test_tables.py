@@ -301,6 +301,19 @@ async def test_a_client_that_leaves_in_the_middle(store: EmbeddedBack) -> None:
     assert await everything(store) == [(b"a", b"1", 0), (b"b", b"2", 1)]
 
 
+async def test_a_store_that_is_cancelled_in_the_middle(settings: EmbeddedSettings, wall: Wall) -> None:
+    """With all that uses it, as when one of its tasks fails: a change on its way ends, and so does the store."""
+    with trio.CancelScope() as scope:
+        async with open_embedded(settings, wall) as back, trio.open_nursery() as nursery:
+            await back.perform(CreateTable(TABLE))
+            nursery.start_soon(put, back, (b"a", b"1", ANY_VERSION))
+            while not back._store.committer.busy:
+                await trio.lowlevel.checkpoint()
+            scope.cancel()
+    async with open_embedded(settings, wall) as back:
+        assert await everything(back) == [(b"a", b"1", 0)]
+
+
 async def _cancelled_put(back: EmbeddedBack, scope: trio.CancelScope) -> None:
     with scope:
         await put(back, (b"a", b"1", ANY_VERSION))
