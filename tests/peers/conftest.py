@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.peers import Curl, create_basin, create_stream, need, unique
-from support.pravega import CONFIG, PravegaClient, need_pravega
+from support.pravega import PravegaClient, need_pravega
 from support.process import GatewayProcess, running_gateway
 from support.s2_sdk_client import Connect, connector
 
@@ -45,8 +45,8 @@ def connect(gateway: GatewayProcess) -> Connect:
 
 @pytest.fixture(scope="session")
 def pravega_gateway() -> Iterator[GatewayProcess]:
-    """One gateway with a segment store and a controller too, which the tests of Pravega's clients share."""
-    with running_gateway(CONFIG) as process:
+    """A gateway of their own, which the tests of Pravega's clients share."""
+    with running_gateway() as process:
         yield process
 
 

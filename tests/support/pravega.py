@@ -1,4 +1,4 @@
-"""Real clients of Pravega as the peer tests use them, and the configuration of a gateway that serves them."""
+"""Real clients of Pravega as the peer tests use them, and what these need of a gateway."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
-from support.process import BASIN, GatewayProcess
+from support.process import BASIN, CONFIG, GatewayProcess
 from support.s2_http import S2Client
 from support.s3p import S3PClient
 
 from penstock_proto import s2_pb2 as pb
 
 __all__ = [
-    "CONFIG",
     "Found",
     "PravegaClient",
     "PravegaFailed",
@@ -36,38 +35,9 @@ __all__ = [
     "wait_until",
 ]
 
-CONFIG = """\
-[listeners.s2]
-bind = "127.0.0.1:{s2_port}"
-
-[listeners.s3p]
-bind = "127.0.0.1:{s3p_port}"
-basin = "{basin}"
-
-[listeners.segment]
-bind = "127.0.0.1:{segment_port}"
-basin = "{basin}"
-
-[listeners.controller]
-bind = "127.0.0.1:{controller_port}"
-
-[store]
-directory = "{data}"
-
-[[store.basins]]
-name = "{basin}"
-create_stream_on_append = true
-create_stream_on_read = true
-
-[log]
-level = "info"
-format = "json"
-"""
-"""All four listeners."""
-
 
 def advertising(port: int) -> str:
-    """The same, in which the controller sends clients to another port for their segments."""
+    """The usual configuration, in which the controller sends clients to another port for their segments."""
     listener = 'bind = "127.0.0.1:{controller_port}"\n'
     return CONFIG.replace(listener, f'{listener}advertise = "127.0.0.1:{port}"\n')
 

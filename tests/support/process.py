@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["BASIN", "GatewayFailed", "GatewayProcess", "running_gateway"]
+__all__ = ["BASIN", "CONFIG", "GatewayFailed", "GatewayProcess", "running_gateway"]
 
 BASIN = "penstock"
 """The basin that is there from the start; it creates streams on append and on read, and S3P streams live in it."""
@@ -26,7 +26,7 @@ LISTENERS = ("s2", "s3p", "segment", "controller")
 START_SECONDS = 30.0
 _POLL_SECONDS = 0.01
 
-_CONFIG = """\
+CONFIG = """\
 [listeners.s2]
 bind = "127.0.0.1:{s2_port}"
 
@@ -53,6 +53,7 @@ create_stream_on_read = true
 level = "info"
 format = "json"
 """
+"""All four listeners and the basin."""
 
 
 class GatewayFailed(AssertionError):
@@ -67,9 +68,7 @@ class GatewayProcess:
     temporary directory, removed at the end, where it is None. `arguments`: further flags for `penstock serve`.
     """
 
-    def __init__(
-        self, config: str = _CONFIG, *, directory: Path | None = None, arguments: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, config: str = CONFIG, *, directory: Path | None = None, arguments: tuple[str, ...] = ()) -> None:
         self._template = config
         self._arguments = arguments
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="penstock-test-")
@@ -212,7 +211,7 @@ class GatewayProcess:
 
 
 @contextlib.contextmanager
-def running_gateway(config: str = _CONFIG, **options: Any) -> Iterator[GatewayProcess]:
+def running_gateway(config: str = CONFIG, **options: Any) -> Iterator[GatewayProcess]:
     """A gateway that is stopped by SIGTERM at the end and must exit with 0."""
     with GatewayProcess(config, **options) as gateway:
         yield gateway
