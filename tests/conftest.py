@@ -7,9 +7,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.process import GatewayProcess, running_gateway
 
-settings.register_profile("default", max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+for profile, examples in (("default", 200), ("ci", 500), ("long", 2000)):
+    settings.register_profile(
+        profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile(os.environ.get("PENSTOCK_TEST_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 
 @pytest.fixture(scope="session")
