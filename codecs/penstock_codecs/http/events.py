@@ -105,7 +105,7 @@ class Body:
     """A piece of body to send, as parts that follow each other; on HTTP/1.1 one chunk. With `end`, the last."""
 
     stream_id: int
-    parts: Sequence[bytes]
+    parts: Sequence[Buffer]
     end: bool = False
 
 

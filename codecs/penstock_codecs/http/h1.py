@@ -46,7 +46,7 @@ class _Parts:
 
     __slots__ = ("length", "parts")
 
-    def __init__(self, parts: Sequence[bytes], length: int) -> None:
+    def __init__(self, parts: Sequence[Buffer], length: int) -> None:
         self.parts = parts
         self.length = length
 

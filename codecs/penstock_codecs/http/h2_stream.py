@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from penstock_codecs.http.events import Headers
+from penstock_codecs.http.events import Buffer, Headers
 
 __all__ = ["Stream"]
 
@@ -33,7 +33,7 @@ class Stream:
 
     def __init__(self, method: str) -> None:
         self.method = method
-        self.unsent: deque[memoryview | bytes] = deque()
+        self.unsent: deque[Buffer] = deque()
         self.unsent_bytes = 0
         self._begun = 0  # bytes of the first unsent part that were sent
         self.ending = False
@@ -44,9 +44,9 @@ class Stream:
         self.bodiless = False
         self.expects = False
 
-    def queue(self, parts: Sequence[bytes]) -> int:
+    def queue(self, parts: Sequence[Buffer]) -> int:
         """Add body to what is unsent; how many bytes. Small parts become one, which would make a frame each."""
-        small: list[bytes] = []
+        small: list[Buffer] = []
         size = 0
         for part in parts:
             size += len(part)
@@ -60,7 +60,7 @@ class Stream:
         self.unsent_bytes += size
         return size
 
-    def next_piece(self, most: int) -> memoryview | bytes:
+    def next_piece(self, most: int) -> Buffer:
         """Take the first of what is unsent, at most so many bytes."""
         piece = self.unsent.popleft()
         if len(piece) > most:
@@ -78,7 +78,7 @@ class Stream:
         """Bytes of body in memory: a part is there until its last byte has gone."""
         return self.unsent_bytes + self._begun
 
-    def _add(self, small: list[bytes]) -> None:
+    def _add(self, small: list[Buffer]) -> None:
         piece = small[0] if len(small) == 1 else b"".join(small)
         if piece:
             self.unsent.append(piece)

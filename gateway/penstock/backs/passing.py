@@ -1,8 +1,8 @@
 """Passing a session through: where client and server speak the same protocol, its bytes need not be understood.
 
-A front that speaks S2S asks its back whether the stream lives on a server that does too. Then the frames of a session go
-back and forth as they are. What the gateway would add, it leaves to the client, as if that spoke to the server: after a
-lost connection the client asks again by its own retry policy.
+A front that speaks S2S asks its back whether the stream lives on a server that does too. Then the frames of a session
+go back and forth as they are. What the gateway would add, it leaves to the client, as if that spoke to the server:
+after a lost connection the client asks again by its own retry policy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class RawSession(Protocol):
     """
 
     async def send(self, pieces: Sequence[Buffer]) -> None:
-        """More of the request's body. Waits for a slow server."""
+        """More of the request's body. Waits for a slow server; where it is cancelled then, the pieces go out all the
+        same: never a part of them."""
 
     async def finish(self) -> None:
         """The request's body is complete."""

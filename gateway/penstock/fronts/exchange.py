@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from penstock_codecs.http import Buffer
+
 __all__ = ["Exchange", "Handler", "HeaderList", "Request"]
 
 HeaderList = Iterable[tuple[str, str]]
@@ -69,7 +71,7 @@ class Exchange(Protocol):
     async def start(self, status: int, headers: HeaderList) -> None:
         """The head of a streamed answer; it is on its way to the client when this returns."""
 
-    async def send(self, pieces: Sequence[bytes]) -> None:
+    async def send(self, pieces: Sequence[Buffer]) -> None:
         """More of a streamed body. Returns when it may be forgotten: waits for a slow client (bounded memory)."""
 
     async def finish(self, trailers: HeaderList = ()) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from penstock.fronts.exchange import HeaderList, Request
-from penstock_codecs.http import Body, Continue, End, RequestHead, ResponseHead, body_forbidden
+from penstock_codecs.http import Body, Buffer, Continue, End, RequestHead, ResponseHead, body_forbidden
 
 if TYPE_CHECKING:
     from penstock.fronts.http.connection import HttpServerConnection
@@ -139,7 +139,7 @@ class HttpExchange:
         self.started = True
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    async def send(self, pieces: Sequence[bytes]) -> None:
+    async def send(self, pieces: Sequence[Buffer]) -> None:
         """More of a streamed body. Waits for a slow client."""
         self._connection.say(Body(self.stream_id, pieces))
         self._connection.leave_room(self.stream_id)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import trio
 
 from penstock.backs.base import AppendSession, Back
+from penstock.backs.passing import s2s_passage
 from penstock.fronts.draining import SHUTTING_DOWN, Draining
 from penstock.fronts.exchange import Exchange
 from penstock.fronts.s2.call import Call
 from penstock.fronts.s2.following import Follower
 from penstock.fronts.s2.parameters import read_of
+from penstock.fronts.s2.passing import pass_append, pass_read
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
 from penstock_codecs.s2s.sessions import AppendServer, ReadServer
@@ -28,7 +30,12 @@ class S2SSessions:
 
     async def read(self, call: Call) -> None:
         """A read session: frames until its bounds are met, or for ever."""
-        read = read_of(call.stream(), call.query(), call.create_config())
+        stream = call.stream()
+        passage = s2s_passage(self._back, stream) if call.request.method == "GET" else None
+        if passage is not None:
+            await pass_read(call, passage, self._draining)
+            return
+        read = read_of(stream, call.query(), call.create_config())
         codec = ReadServer(call.compression())
         async with self._back.read_session(read) as session:
             if not await call.start(_MEDIA_TYPE):
@@ -53,6 +60,10 @@ class S2SSessions:
     async def append(self, call: Call) -> None:
         """An append session: inputs are applied as they come, acknowledgements go back in order."""
         stream = call.stream()
+        passage = s2s_passage(self._back, stream)
+        if passage is not None:
+            await pass_append(call, passage, self._draining)
+            return
         config = call.create_config()
         codec = AppendServer(stream, call.compression())
         async with self._back.append_session(stream, config) as session:

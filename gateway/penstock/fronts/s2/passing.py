@@ -1,0 +1,146 @@
+"""S2S sessions whose frames are passed through to a server that speaks S2S itself (`penstock.backs.passing`).
+
+Only whole frames go out, either way, so that when one side is lost the other can still be told: the client by a
+terminal frame, the server by the end of the body. Everything else is between the two.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from penstock.backs.passing import RawSession, S2SPassage
+from penstock.fronts.draining import SHUTTING_DOWN, Draining
+from penstock.fronts.exchange import Exchange
+from penstock.fronts.s2.call import JSON, Call
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock_codecs.http import ResponseHead
+from penstock_codecs.limits import S2_MAX_UNARY_BODY
+from penstock_codecs.s2.errors import failure_to_http
+from penstock_codecs.s2s.frames import FrameError, encode_terminal
+from penstock_codecs.s2s.whole_frames import WholeFrames
+
+__all__ = ["pass_append", "pass_read"]
+
+_MEDIA_TYPE: Final = "s2s/proto"
+_PASSED: Final = frozenset({"accept-encoding", "s2-encryption-key", "s2-stream-config"})
+"""The client's headers that the server is told (S2 fact sheet, 1.5 and 2.1)."""
+
+
+async def pass_read(call: Call, passage: S2SPassage, draining: Draining) -> None:
+    """A read session."""
+    async with passage.open("GET", call.request.query, _headers(call)) as raw:
+        if await _begin(call, raw):
+            await _finish(call.exchange, await _frames_back(call.exchange, raw, draining))
+
+
+async def pass_append(call: Call, passage: S2SPassage, draining: Draining) -> None:
+    """An append session."""
+    async with passage.open("POST", call.request.query, _headers(call)) as raw:
+        if not await _begin(call, raw):
+            return
+        intake = _Intake(call.exchange, raw)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(intake.run)
+            nursery.start_soon(_stop_when_drained, intake, draining)
+            failure = await _frames_back(call.exchange, raw, None)
+            nursery.cancel_scope.cancel()
+        await _finish(call.exchange, failure or intake.failure)
+
+
+def _headers(call: Call) -> list[tuple[str, str]]:
+    wanted = _PASSED if call.settings.compress else _PASSED - {"accept-encoding"}
+    return [("content-type", _MEDIA_TYPE), *((name, value) for name, value in call.request.headers if name in wanted)]
+
+
+async def _begin(call: Call, raw: RawSession) -> bool:
+    """Pass the head on; False where it was the whole answer: the server refused."""
+    head = await raw.receive_head()
+    if head.status == 200:
+        return await call.start(_MEDIA_TYPE)
+    body = bytearray()
+    while len(body) < S2_MAX_UNARY_BODY and (piece := await raw.receive()):
+        body += piece
+    await call.respond(head.status, bytes(body), _content_type(head))
+    return False
+
+
+def _content_type(head: ResponseHead) -> str:
+    return next((value for name, value in head.headers if name == "content-type"), JSON)
+
+
+async def _frames_back(exchange: Exchange, raw: RawSession, draining: Draining | None) -> Failure | None:
+    """The server's frames to the client, until they end; the failure that the client is still to be told of."""
+    frames = WholeFrames()
+    try:
+        while True:
+            await exchange.room(False)
+            piece = await _receive(raw, draining)
+            if piece is None:
+                return SHUTTING_DOWN
+            if not piece:
+                frames.finish()
+                return None
+            if whole := frames.feed(piece):
+                await exchange.room(True)
+                await exchange.send(whole)
+    except OperationFailed as error:
+        failure = error.failure
+    except FrameError as error:
+        failure = Failure(FailureCode.UNAVAILABLE, f"the server behind the gateway broke off: {error}")
+    return None if frames.terminal else failure
+
+
+async def _receive(raw: RawSession, draining: Draining | None) -> bytes | bytearray | memoryview | None:
+    """The next piece; None where the gateway has drained for long enough."""
+    if draining is None:
+        return await raw.receive()
+    while not draining.over:
+        with draining.interrupts():
+            return await raw.receive()
+    return None
+
+
+async def _finish(exchange: Exchange, failure: Failure | None) -> None:
+    if failure is not None:
+        await exchange.send(encode_terminal(*failure_to_http(failure)))
+    await exchange.finish()
+
+
+async def _stop_when_drained(intake: _Intake, draining: Draining) -> None:
+    await draining.wait_over()
+    intake.stop(SHUTTING_DOWN)
+
+
+class _Intake:
+    """The client's frames to the server, until the client ends, sends what is no frame, or is stopped."""
+
+    def __init__(self, exchange: Exchange, raw: RawSession) -> None:
+        self._exchange = exchange
+        self._raw = raw
+        self._scope = trio.CancelScope()
+        self.failure: Failure | None = None
+
+    async def run(self) -> None:
+        try:
+            with self._scope:
+                await self._pass()
+            await self._raw.finish()
+        except OperationFailed as error:
+            self.failure = self.failure or error.failure
+
+    async def _pass(self) -> None:
+        frames = WholeFrames()
+        try:
+            while piece := await self._exchange.receive():
+                if whole := frames.feed(piece):
+                    await self._raw.send(whole)
+            frames.finish()
+        except FrameError as error:
+            self.failure = Failure(FailureCode.BAD_FRAME, f"Failed to decode S2S frame: {error}")
+
+    def stop(self, failure: Failure) -> None:
+        """Take nothing more; the session ends with `failure` once everything taken is acknowledged."""
+        self.failure = self.failure or failure
+        self._scope.cancel()

@@ -1,0 +1,77 @@
+"""Frames that are passed on: whatever the cuts, the same bytes, and never an unfinished frame."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_codecs.s2s.frames import FrameError, encode_frame, encode_terminal
+from penstock_codecs.s2s.whole_frames import WholeFrames
+
+FRAMES = [b"".join(encode_frame([b"x" * size])) for size in (1, 2, 300)]
+TERMINAL = b"".join(encode_terminal(412, b'{"seq_num_mismatch":7}'))
+
+
+def fed(cutter: WholeFrames, data: bytes, cuts: list[int]) -> list[bytes]:
+    """What comes out for each piece."""
+    edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    return [b"".join(cutter.feed(data[a:b])) for a, b in pairwise(edges) if a < b]
+
+
+@given(st.lists(st.sampled_from(FRAMES), max_size=8), st.lists(st.integers(0, 2000), max_size=12))
+def test_any_cut(frames: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(frames)
+    ends = {len(b"".join(frames[:count])) for count in range(len(frames) + 1)}
+    cutter = WholeFrames()
+    out = b""
+    for part in fed(cutter, data, cuts):
+        out += part
+        assert len(out) in ends
+    assert out == data
+    assert cutter.held == 0
+    cutter.finish()
+
+
+def test_byte_by_byte_gives_each_frame_at_its_last_byte() -> None:
+    data = b"".join(FRAMES)
+    cutter = WholeFrames()
+    given_at = {index: out for index in range(len(data)) if (out := b"".join(cutter.feed(data[index : index + 1])))}
+    ends = [sum(map(len, FRAMES[: count + 1])) - 1 for count in range(len(FRAMES))]
+    assert given_at == dict(zip(ends, FRAMES, strict=True))
+
+
+def test_pieces_are_not_copied() -> None:
+    cutter = WholeFrames()
+    frame = FRAMES[2]
+    first, second = frame[:100], frame[100:]
+    assert cutter.feed(first) == []
+    assert [id(piece) for piece in cutter.feed(second)] == [id(first), id(second)]
+
+
+def test_terminal_frames_are_noticed() -> None:
+    cutter = WholeFrames()
+    cutter.feed(FRAMES[0])
+    assert not cutter.terminal
+    assert b"".join(cutter.feed(TERMINAL)) == TERMINAL
+    assert cutter.terminal
+
+
+@pytest.mark.parametrize(
+    ("data", "text"), [(b"\0\0\0", "empty frame payload"), (b"\x20\0\x01", "frame exceeds decode limit")]
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_is_no_frame_is_refused_with_its_length(data: bytes, text: str, at_once: bool) -> None:
+    cutter = WholeFrames()
+    cutter.feed(FRAMES[0])
+    with pytest.raises(FrameError, match=text):
+        fed(cutter, data, [] if at_once else [1, 2])
+
+
+@pytest.mark.parametrize("cut", range(1, len(FRAMES[1])))
+def test_an_end_inside_a_frame(cut: int) -> None:
+    cutter = WholeFrames()
+    assert b"".join(cutter.feed(FRAMES[0] + FRAMES[1][:cut])) == FRAMES[0]
+    assert cutter.held == cut
+    with pytest.raises(FrameError, match="bytes remaining on stream"):
+        cutter.finish()
