@@ -1,0 +1,16 @@
+"""What an operator may set of the management listener."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ManagementSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagementSettings:
+    """`bearer_tokens`: if any, every request but `GET /health` must carry one. `body_seconds`: in which a request's
+    body must have come."""
+
+    bearer_tokens: frozenset[str] = frozenset()
+    body_seconds: float = 10.0
