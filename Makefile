@@ -2,7 +2,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help serve test test-long check bench node-peers proto clean
+.PHONY: help serve test test-long check bench node-peers peers proto clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -50,6 +50,9 @@ node-peers:  ## the clients from npm that the tests drive
 	elif ! npm ci --prefix $(NODE_PEERS) --no-audit --no-fund --loglevel=error; then \
 	  echo 'node-peers: npm could not install the clients, so their tests are skipped' >&2; \
 	fi
+
+peers:  ## real servers for behind the gateway, into ~/.cache/penstock/peers; never fails, says what is missing
+	@PYTHONPATH=tests $(PYTHON) tests/peers/real/install.py
 
 proto: $(VENV)/.dev  ## generate the modules from the .proto files
 	cd proto && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. penstock_proto/*.proto

@@ -1,0 +1,152 @@
+"""Installs the real servers that tests put behind the gateway (`make peers`).
+
+Each comes from its own package registry by its ordinary client and goes into the folder that `support.real_peers`
+says. What is there at its pinned version is left alone. Nothing here fails the build: a table at the end says what
+is there and what is missing, why, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from support import real_peers as peers
+
+POM = Path(__file__).with_name("pom.xml")
+QUICK_BUILD = {
+    "CARGO_PROFILE_RELEASE_OPT_LEVEL": "1",
+    "CARGO_PROFILE_RELEASE_LTO": "off",
+    "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
+}
+"""A third of the time to build; fast enough for tests."""
+S3P_FIXED_ADDRESS = 'Address: ":7500"'
+"""The server listens on every interface, at one port; this is what is put right before it is built."""
+
+
+class Missing(Exception):
+    """It cannot be installed; says why and what to do."""
+
+
+def need(program: str, how: str) -> str:
+    """The path of a program."""
+    found = shutil.which(program)
+    if found is None:
+        raise Missing(f"{program} is not installed: {how}")
+    return found
+
+
+def run(name: str, command: Sequence[str], environment: Mapping[str, str] = {}, cwd: Path | None = None) -> str:
+    """Run a tool to its end; what it printed, which goes to a log too. Raises Missing with its last words."""
+    log = peers.home() / f"{name}.log"
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    log.write_text(done.stdout)
+    if done.returncode:
+        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()] or ["(it said nothing)"]
+        errors = [line for line in lines if "error" in line.lower()] or lines
+        raise Missing(f"{Path(command[0]).name} failed: {errors[0][:100]} ..., all of it in {log}")
+    return done.stdout
+
+
+def install_s2() -> str:
+    """`s2 lite`, from crates."""
+    program = peers.s2_program()
+    if program.exists():
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+        if said.split()[1:2] == [peers.S2_VERSION]:
+            return "there already"
+    cargo = need("cargo", "install Rust (rustup)")
+    print(f"s2 {peers.S2_VERSION}: cargo builds it, which takes several minutes", flush=True)
+    target = {"CARGO_TARGET_DIR": str(peers.home() / "cargo-target")}
+    root = str(program.parents[1])
+    command = [cargo, "install", "--locked", "--version", peers.S2_VERSION, "s2-cli", "--root", root]
+    run("s2", command, QUICK_BUILD | target)
+    return "installed"
+
+
+def install_pravega() -> str:
+    """Pravega standalone, from Maven artifacts."""
+    library = peers.pravega_library()
+    java, maven = "apt-get install default-jre-headless", "apt-get install maven"
+    need("java", java)
+    if library.exists():
+        return "there already"
+    command = [need("mvn", maven), "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+    with tempfile.TemporaryDirectory(dir=peers.home()) as folder:
+        run("pravega", [*command, f"-DoutputDirectory={folder}/lib"])
+        Path(folder, "lib").rename(library)
+    return "installed"
+
+
+def install_s3p() -> str:
+    """The reference server of S3P, from the Go module proxy, built to listen where it is told."""
+    program = peers.s3p_program()
+    if program.exists():
+        return "there already"
+    go = need("go", "install Go 1.25 or newer")
+    proxies = subprocess.run([go, "env", "GOPROXY"], capture_output=True, text=True, check=True).stdout.strip()
+    # From the proxy or not at all: "direct" would fetch from the module's own host.
+    proxy = {"GOPROXY": ",".join(one for one in proxies.split(",") if one != "direct"), "GOFLAGS": "-mod=mod"}
+    module = f"{peers.S3P_MODULE}@{peers.S3P_COMMIT}"
+    try:
+        source = Path(json.loads(run("s3p", [go, "mod", "download", "-json", module], proxy))["Dir"])
+    except Missing as error:
+        own = f"or build it yourself to listen at ${peers.S3P_ADDRESS_VARIABLE} and put it at {program}"
+        raise Missing(f"the Go module proxy does not provide {module}; try another ({error}), {own}") from None
+    with tempfile.TemporaryDirectory(dir=peers.home()) as folder:
+        copy = Path(folder, "source")
+        shutil.copytree(source, copy, copy_function=shutil.copyfile)
+        copy.chmod(0o755)
+        main = copy / "cmd" / "server" / "main.go"
+        main.parent.chmod(0o755)
+        text = main.read_text()
+        if text.count(S3P_FIXED_ADDRESS) != 1:
+            raise Missing("the source does not look as expected, so it cannot be bound to loopback")
+        main.write_text(text.replace(S3P_FIXED_ADDRESS, f'Address: os.Getenv("{peers.S3P_ADDRESS_VARIABLE}")'))
+        built = Path(folder, "server")
+        run("s3p", [go, "build", "-o", str(built), "./cmd/server"], proxy, cwd=copy)
+        program.parent.mkdir(parents=True, exist_ok=True)
+        built.rename(program)
+    return "installed"
+
+
+SERVERS: dict[str, tuple[str, Callable[[], str]]] = {
+    "s2 lite": (peers.S2_VERSION, install_s2),
+    "Pravega standalone": (peers.PRAVEGA_VERSION, install_pravega),
+    "S3P reference server": (peers.S3P_COMMIT[:12], install_s3p),
+}
+
+
+def main() -> None:
+    """Install all; print the table."""
+    peers.home().mkdir(parents=True, exist_ok=True)
+    rows = [("server", "version", "")]
+    for name, (version, install) in SERVERS.items():
+        try:
+            outcome = install()
+        except Missing as error:
+            outcome = f"MISSING: {error}"
+        rows.append((name, version, outcome))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    print(f"\nServers behind the gateway, in {peers.home()}:")
+    for name, version, outcome in rows:
+        print(f"  {name:{widths[0]}}  {version:{widths[1]}}  {outcome}".rstrip())
+    print("Tests that need what is missing are skipped and say so; a second Penstock takes its part in the matrix.")
+
+
+if __name__ == "__main__":
+    main()

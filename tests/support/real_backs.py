@@ -1,0 +1,321 @@
+"""Servers that stand behind a gateway in tests: real ones where `make peers` installed them, or a second Penstock.
+
+Each starts on free ports of loopback (`s2 lite` listens on every interface and cannot be told otherwise), is ready
+when `start` returns, and can be killed as by a power cut and started again on the same ports. Only processes started
+here are ever stopped.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from support import real_peers
+from support.process import CONFIG, GatewayProcess
+
+from penstock_proto import pravega_controller_pb2 as controller
+
+__all__ = [
+    "BackServer",
+    "REAL_SERVERS",
+    "PravegaStandalone",
+    "S2Lite",
+    "S3PReference",
+    "SecondPenstock",
+    "free_ports",
+]
+
+Address = tuple[str, int]
+LOOPBACK = "127.0.0.1"
+READY_SECONDS = 60.0
+_POLL_SECONDS = 0.02
+_STOP_SECONDS = 15.0
+REAL = Path(__file__).parents[1] / "peers" / "real"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens at just now."""
+    sockets = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
+    try:
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class BackServer:
+    """A server of one protocol; use it as a context manager.
+
+    `kind`: the word that a back's table in the configuration has. `name`: for people. `keeps`: whether what was
+    acknowledged is there after `kill` and `start`. `address` and, for segments, `controller`: where it listens.
+    """
+
+    kind: str
+    name: str
+    keeps: bool
+    address: Address
+    controller: Address | None = None
+
+    def start(self) -> Self:
+        """Start it and wait until it answers. Skips the test where it is not installed."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """SIGKILL; does nothing where it has ended."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End it for good, and remove what it stored."""
+        raise NotImplementedError
+
+    def log_tail(self) -> str:
+        """The end of its log."""
+        raise NotImplementedError
+
+    def restart(self) -> Self:
+        """Kill it and start it again on the same ports."""
+        self.kill()
+        return self.start()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            print(f"---- the log of {self.name} ----\n{self.log_tail()}")
+        self.stop()
+
+
+class RealServer(BackServer):
+    """A program of somebody else's: says its command and when it is ready."""
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="penstock-back-"))
+        self._log = self.directory / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> Sequence[object]:
+        """What to run. Skips the test where it is not there."""
+        raise NotImplementedError
+
+    def environment(self) -> Mapping[str, str]:
+        """Beside this process's own."""
+        return {}
+
+    def ready(self) -> bool:
+        """Whether it answers; may raise OSError."""
+        raise NotImplementedError
+
+    def start(self) -> Self:
+        assert self._process is None or self._process.poll() is not None, "it is running"
+        command = [str(part) for part in self.command()]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                env={**os.environ, **self.environment()},
+            )
+        deadline = time.monotonic() + READY_SECONDS
+        while not self._answers():
+            ended = self._process.poll()
+            assert ended is None, f"{self.name} ended with {ended}\n{self.log_tail()}"
+            assert time.monotonic() < deadline, f"{self.name} is not ready\n{self.log_tail()}"
+            time.sleep(_POLL_SECONDS)
+        return self
+
+    def _answers(self) -> bool:
+        try:
+            return self.ready()
+        except (OSError, http.client.HTTPException, grpc.RpcError):
+            return False
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def log_tail(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-40:]) if self._log.exists() else ""
+
+
+def _installed(path: Path, what: str) -> Path:
+    if not path.exists():
+        pytest.skip(f"{what} is not installed: `make peers`")
+    return path
+
+
+class S2Lite(RealServer):
+    """`s2 lite`, in memory, or with `durable` on files that outlive its process."""
+
+    kind = "s2"
+
+    def __init__(self, *, durable: bool = False) -> None:
+        super().__init__()
+        self.keeps = durable
+        self.name = "s2 lite --local-root" if durable else "s2 lite"
+        self.address = (LOOPBACK, free_ports(1)[0])
+
+    def command(self) -> Sequence[object]:
+        root = self.directory / "root"
+        root.mkdir(exist_ok=True)
+        program = _installed(real_peers.s2_program(), "s2 lite")
+        return [program, "lite", "--port", self.address[1], *(["--local-root", root] if self.keeps else [])]
+
+    def environment(self) -> Mapping[str, str]:
+        return {"RUST_LOG": "warn", "NO_COLOR": "1"}
+
+    def ready(self) -> bool:
+        connection = http.client.HTTPConnection(*self.address, timeout=5)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        finally:
+            connection.close()
+
+
+class PravegaStandalone(RealServer):
+    """Pravega's emulator: a ZooKeeper, a controller and a segment store in one process, in memory."""
+
+    kind = "segment"
+    keeps = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = f"Pravega {real_peers.PRAVEGA_VERSION}"
+        self._zookeeper, segments, rpc = free_ports(3)
+        self.address = (LOOPBACK, segments)
+        self.controller = (LOOPBACK, rpc)
+
+    def command(self) -> Sequence[object]:
+        library = _installed(real_peers.pravega_library(), "Pravega standalone")
+        java = shutil.which("java")
+        if java is None:
+            pytest.skip("java is not installed: `make peers` says how to get it")
+        properties = self.directory / "standalone.properties"
+        properties.touch()
+        assert self.controller is not None
+        settings = {
+            "logback.configurationFile": REAL / "logback.xml",
+            "zookeeper.admin.enableServer": "false",
+            "pravegaservice.service.published.host.nameOrIp": LOOPBACK,
+            "pravegaservice.service.listener.host.nameOrIp": LOOPBACK,
+            "pravegaservice.cache.size.max": 256 << 20,
+            "singlenode.zk.port": self._zookeeper,
+            "singlenode.segmentStore.port": self.address[1],
+            "singlenode.controller.rpc.port": self.controller[1],
+            "singlenode.controller.rest.enable": "false",
+            "singlenode.admin.gateway.enable": "false",
+            "singlenode.configurationFile": properties,
+        }
+        opened = [f"java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "nio")]
+        return [
+            *(java, "-Xmx1500m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            *(part for package in opened for part in ("--add-opens", package)),
+            *(f"-D{name}={value}" for name, value in settings.items()),
+            *("-cp", f"{library}/*", "io.pravega.local.LocalPravegaEmulator"),
+        ]
+
+    def ready(self) -> bool:
+        """Once it has made a stream, its segment containers are there too."""
+        assert self.controller is not None
+        stream = controller.StreamInfo(scope="ready", stream="ready")
+        scaling = controller.ScalingPolicy(minNumSegments=1)
+        with grpc.insecure_channel(f"{LOOPBACK}:{self.controller[1]}") as channel:
+            _call(channel, "createScope", controller.ScopeInfo(scope="ready"))
+            made = _call(channel, "createStream", controller.StreamConfig(streamInfo=stream, scalingPolicy=scaling))
+        status = controller.CreateStreamStatus
+        return made.status in (status.SUCCESS, status.STREAM_EXISTS)
+
+
+SERVICE = controller.DESCRIPTOR.services_by_name["ControllerService"]
+
+
+def _call(channel: grpc.Channel, name: str, request: Message) -> Any:
+    """A call of the controller, by somebody else's gRPC. Raises grpc.RpcError."""
+    answer = GetMessageClass(SERVICE.methods_by_name[name].output_type)
+    method = channel.unary_unary(f"/{SERVICE.full_name}/{name}", type(request).SerializeToString, answer.FromString)
+    return method(request, timeout=10)
+
+
+class S3PReference(RealServer):
+    """The reference server of S3P, in memory."""
+
+    kind = "s3p"
+    name = "S3P reference server"
+    keeps = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.address = (LOOPBACK, free_ports(1)[0])
+
+    def command(self) -> Sequence[object]:
+        return [_installed(real_peers.s3p_program(), "the S3P reference server")]
+
+    def environment(self) -> Mapping[str, str]:
+        return {real_peers.S3P_ADDRESS_VARIABLE: f"{LOOPBACK}:{self.address[1]}"}
+
+    def ready(self) -> bool:
+        with socket.create_connection(self.address, timeout=5):
+            return True
+
+
+class SecondPenstock(BackServer):
+    """Another gateway on its embedded store, asked through the listener of `kind`."""
+
+    keeps = True
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.name = "Penstock"
+        self.process = GatewayProcess(CONFIG)
+
+    def start(self) -> Self:
+        self.process.start()
+        self.address = (LOOPBACK, getattr(self.process, f"{self.kind}_port"))
+        if self.kind == "segment":
+            self.controller = (LOOPBACK, self.process.controller_port)
+        return self
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def stop(self) -> None:
+        self.process.__exit__(None, None, None)
+
+    def log_tail(self) -> str:
+        return self.process.log_tail()
+
+
+REAL_SERVERS: dict[str, type[RealServer]] = {"s2": S2Lite, "s3p": S3PReference, "segment": PravegaStandalone}
+"""The real server of each kind of back."""

@@ -1,0 +1,52 @@
+"""Where `make peers` puts the servers that stand behind the gateway in tests, and which versions those are.
+
+Standard library only: the installer imports it before anything is set up.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = [
+    "PRAVEGA_VERSION",
+    "S2_VERSION",
+    "S3P_ADDRESS_VARIABLE",
+    "S3P_COMMIT",
+    "S3P_MODULE",
+    "home",
+    "pravega_library",
+    "s2_program",
+    "s3p_program",
+]
+
+S2_VERSION = "0.43.4"
+"""Of the crate `s2-cli`, whose program `s2` has the server as `s2 lite`."""
+PRAVEGA_VERSION = "0.13.0"
+"""Of Maven's `io.pravega`; tests/peers/real/pom.xml says it too."""
+S3P_MODULE = "github.com/hastyy/murakami"
+"""The reference server of S3P, a Go module without versions."""
+S3P_COMMIT = "f52a89be0a7cbdebcb473422029f9db9e892e344"
+S3P_ADDRESS_VARIABLE = "S3P_LISTEN"
+"""Where the server that was built here listens: an environment variable with HOST:PORT."""
+
+
+def home() -> Path:
+    """The folder of all of them, which clones of the repository share."""
+    found = os.environ.get("PENSTOCK_PEERS")
+    return Path(found) if found else Path.home() / ".cache" / "penstock" / "peers"
+
+
+def s2_program() -> Path:
+    """`s2`, whether it is there or not."""
+    return home() / "s2" / "bin" / "s2"
+
+
+def pravega_library() -> Path:
+    """The folder of jars of Pravega standalone; it is there only if it is complete."""
+    return home() / f"pravega-{PRAVEGA_VERSION}"
+
+
+def s3p_program() -> Path:
+    """The reference server of S3P."""
+    return home() / f"s3p-{S3P_COMMIT[:12]}" / "server"
