@@ -6,43 +6,108 @@ done nothing: HOT_SERVER. One that was lost after something was sent may have: U
 
 from __future__ import annotations
 
-import ssl
-from dataclasses import dataclass
-from enum import Enum
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
-__all__ = ["BreakerState", "UpstreamSettings"]
+import trio
+
+from penstock.backs.breaker import Breaker, BreakerState
+from penstock.backs.credentials import Credentials, CredentialsMode
+from penstock.backs.upstream_settings import UpstreamSettings, lost, too_late, unreachable
+from penstock.backs.upstream_tls import client_tls, handshake, tls_reason
+
+__all__ = [
+    "Breaker",
+    "BreakerState",
+    "Credentials",
+    "CredentialsMode",
+    "Dial",
+    "Upstream",
+    "UpstreamSettings",
+    "client_tls",
+    "lost",
+    "reason_of",
+    "too_late",
+    "unreachable",
+]
+
+Dial = Callable[[str, int], Awaitable[trio.abc.Stream]]
+
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A server that vanished without a word (no power, no route) is found out after 30 s, in seconds and probes: a read
+that follows may be silent for as long as it likes, so nothing else would ever end it."""
 
 
-class BreakerState(Enum):
-    """The state of a circuit breaker, by the name that logs and the management listener give it."""
-
-    CLOSED = "closed"
-    """All is well: requests pass."""
-    OPEN = "open"
-    """Too many failures in a row: requests fail at once, without being sent."""
-    HALF_OPEN = "half-open"
-    """The pause is over: one request is let through, and decides."""
+async def _dial_tcp(host: str, port: int) -> trio.abc.Stream:
+    stream = await trio.open_tcp_stream(host, port)  # with TCP_NODELAY; of several addresses the first that answers
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE.items():
+        if hasattr(socket, option):  # not every system lets it be set
+            stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return stream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpstreamSettings:
-    """How one server is reached; times in seconds. `name`: of the back, as configured."""
+class Upstream:
+    """One server. `dial` makes the connection below TLS: over TCP, unless a test has something else."""
 
-    name: str
-    host: str
-    port: int
-    tls: ssl.SSLContext | None = None
-    server_name: str | None = None
-    """Name that the certificate must have; None: `host`."""
-    connect_seconds: float = 3.0
-    """For the TCP connection and the TLS handshake together."""
-    request_seconds: float = 5.0
-    """For an answer's head, and for an acknowledgement; a following read has deadlines of its own."""
-    idle_seconds: float = 60.0
-    """A pooled connection that nobody used for so long is closed."""
-    max_connections: int = 100
-    """Connections at once; whoever needs one more waits for `connect_seconds`."""
-    breaker_failures: int = 5
-    """So many failures to connect in a row open the circuit."""
-    breaker_open_seconds: float = 1.0
-    """How long it stays open before one request is let through."""
+    def __init__(self, settings: UpstreamSettings, credentials: Credentials | None = None, dial: Dial = _dial_tcp):
+        self.settings = settings
+        self.credentials = credentials or Credentials(back=settings.name)
+        self.breaker = Breaker(settings)
+        self._dial = dial
+
+    async def connect(self, alpn: Sequence[str] = ()) -> trio.abc.Stream:
+        """A new connection, with TLS where that is configured, offering the protocols `alpn`, the preferred one first.
+
+        What was agreed upon is `selected_alpn_protocol()` of the SSLStream, None for a server that does not know ALPN.
+        Raises OperationFailed(HOT_SERVER), saying why, where it is not there in `connect_seconds` or the circuit is
+        open. The breaker learns how it ended; tell it `succeeded` at answers, and `lost` where none ever came.
+        """
+        self.breaker.check()
+        try:
+            with trio.move_on_after(self.settings.connect_seconds):
+                stream = await self._connect(alpn)
+                self.breaker.connected()
+                return stream
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise self._unreachable(reason_of(error)) from error
+        except BaseException:
+            self.breaker.given_up()
+            raise
+        raise self._unreachable(f"no connection in {self.settings.connect_seconds:g} s")
+
+    def _unreachable(self, why: str) -> Exception:
+        reason = f"cannot connect: {why}"
+        self.breaker.failed(reason)
+        return unreachable(self.settings, reason)
+
+    async def _connect(self, alpn: Sequence[str]) -> trio.abc.Stream:
+        settings = self.settings
+        stream = await self._dial(settings.host, settings.port)
+        if settings.tls is None:
+            return stream
+        try:
+            return await handshake(stream, settings.tls, settings.server_name or settings.host, alpn)
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a connection failed or broke, in a few words: what TLS says, else the system's."""
+    if (reason := tls_reason(error)) is not None:
+        return reason
+    told = [one.strerror for one in _causes(error) if isinstance(one, OSError) and one.strerror]
+    if told:
+        return told[-1].lower()
+    return "connection lost" if isinstance(error, trio.BrokenResourceError) else str(error) or type(error).__name__
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    """The error and what led to it; of several at once (one for each address of a name) the first."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__
+    return found

@@ -10,7 +10,7 @@ import trio
 from penstock.fronts.exchange import Handler
 from penstock.fronts.http.connection import HttpServerConnection
 from penstock.fronts.http.settings import Drain, HttpSettings
-from penstock.fronts.wire import Wire
+from penstock.wire import Wire
 from penstock_codecs.codec import Role
 from penstock_codecs.http import connection, sniff
 

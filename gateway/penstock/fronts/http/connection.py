@@ -18,7 +18,7 @@ from penstock.fronts.exchange import Handler
 from penstock.fronts.http.exchange import HttpExchange
 from penstock.fronts.http.room import SendRoom
 from penstock.fronts.http.settings import Drain, HttpSettings
-from penstock.fronts.wire import TooSlow, Wire
+from penstock.wire import TooSlow, Wire
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import LocalProtocolError, RemoteProtocolError
 from penstock_codecs.http import (

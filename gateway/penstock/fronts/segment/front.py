@@ -13,7 +13,7 @@ from penstock.fronts.segment.administration import Desk
 from penstock.fronts.segment.connection import Connection
 from penstock.fronts.segment.link import Link
 from penstock.fronts.segment.settings import SegmentSettings
-from penstock.fronts.wire import TooSlow
+from penstock.wire import TooSlow
 from penstock_codecs.features import Feature
 from penstock_codecs.operations import Capability
 

@@ -12,7 +12,7 @@ import trio
 from penstock.fronts.draining import Draining
 from penstock.fronts.segment.replies import REPLIES, Asked, Replies
 from penstock.fronts.segment.settings import SegmentSettings
-from penstock.fronts.wire import Wire
+from penstock.wire import Wire
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import Failure
 from penstock_codecs.limits import MIB
