@@ -13,8 +13,8 @@ from penstock.store.heads import Stream
 from penstock.store.positions import first_offset
 from penstock.store.reads import Reads
 from penstock.store.registry import unknown_stream
-from penstock.store.rendering import Cut, Refused, Rendered, cut
 from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, ReadBytes, SegmentInfo
+from penstock_codecs.byte_rendering import Cut, Refused, Rendered, cut
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from penstock.store.batches import Row, batch_of_rows, broken
-from penstock.store.rendering import Rendered, render
 from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
+from penstock_codecs.byte_rendering import Rendered, render
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size

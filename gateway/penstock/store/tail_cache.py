@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from penstock.store.batches import Span, all_have_bytes, index_of, join, located, seq_num_at
-from penstock.store.rendering import Rendered, rendered
+from penstock_codecs.byte_rendering import Rendered, rendered
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located

@@ -12,7 +12,6 @@ from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, fence
 
 from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.store import byte_reads, byte_rows, tail_cache
-from penstock.store.rendering import Rendered
 from penstock_codecs.byte_operations import (
     AppendBytes,
     BytesRead,
@@ -21,6 +20,7 @@ from penstock_codecs.byte_operations import (
     Seal,
     Truncate,
 )
+from penstock_codecs.byte_rendering import Rendered
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import MIB

@@ -1,4 +1,4 @@
-"""Stored batches as the bytes that segment clients see, and parts of them cut to what one read may give."""
+"""Records as the bytes that segment clients see, and parts of them cut to what one read may give."""
 
 from __future__ import annotations
 

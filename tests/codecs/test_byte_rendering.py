@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.store.rendering import Rendered, cut, render
 from penstock_codecs.byte_layout import Layout, event_of
+from penstock_codecs.byte_rendering import Rendered, cut, render
 from penstock_codecs.features import Feature
 from penstock_codecs.model import Columns, Header, Headers
 
