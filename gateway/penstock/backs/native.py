@@ -41,7 +41,9 @@ class Scanned:
     and then the index stamps them. `offsets`: where the bytes of each record begin, and at last where all end (one more
     than there are records); None where the protocol has no offsets. Bodies and headers are unwrapped from envelopes
     where the back's policy says so.
-    `at_tail`: there was nothing more just now. `end`: there will never be more (sealed).
+    `at_tail`: there was nothing more just now. `end`: there will never be more (sealed). `inner`: records that no scan
+    can begin at, by index: pieces of something larger (a segment's event), after its first; an index marks none of them.
+    All pieces are in one `Scanned`, whatever its bounds.
     """
 
     bodies: list[bytes]
@@ -51,6 +53,7 @@ class Scanned:
     offsets: list[int] | None = None
     at_tail: bool = False
     end: bool = False
+    inner: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
