@@ -1,26 +1,217 @@
 """The position index of a stream that lives on another server.
 
-Kept in a table of the embedded store, one item for each mark, and in memory while the stream is in use. What an index
-once said of a record it says for ever, also after a restart: sequence numbers and timestamps that clients were given
-stay what they are.
+Kept in a table of the embedded store, one item for each mark, and in memory while the stream is in use: every 256th
+mark all the time, those between them when they are asked for. What an index once said of a record it says for ever,
+also after a restart: sequence numbers and timestamps that clients were given stay what they are.
 """
 
 from __future__ import annotations
 
-from penstock.positions.marks import START, Mark
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
 
-__all__ = ["PositionIndex"]
+import trio
+
+from penstock.backs.base import Back
+from penstock.positions.columns import MarkColumns, Sought
+from penstock.positions.marks import START, Mark
+from penstock.positions.table import Ends, IndexTable, index_name
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.operations import FromSeqNum
+
+__all__ = ["PositionIndex", "index_name", "open_index"]
+
+PAGE_MARKS: Final = 256
+"""Marks from one that is always in memory to the next."""
+CACHED_PAGES: Final = 16
+"""Pages of marks that one index keeps in memory beside the newest: 8 KiB each."""
 
 
 class PositionIndex:
-    """The marks of one stream, oldest first, and where it ends as far as is known."""
+    """The marks of one stream, oldest first, and where it ends as far as is known. Made by `open_index`.
+
+    How dense marks are is for whoever adds them: reading from a mark on must find what lies behind it, so there is one
+    at least every 1000 records or 1 MiB. Where a server has no timestamps there is one wherever the timestamp changes:
+    records between two marks have the earlier one's timestamp, and their places count up from its place.
+    """
+
+    def __init__(self, table: IndexTable, ends: Ends, coarse: MarkColumns, newest: MarkColumns) -> None:
+        self._table = table
+        self._ends = ends
+        self._coarse = coarse
+        self._newest = newest  # the last mark of `coarse`, and those behind it
+        self._pages: OrderedDict[int, MarkColumns] = OrderedDict()  # by sequence number of their first mark
+        self._waiting: list[_Addition] = []
+        self._writing = trio.Lock()
 
     @property
     def end(self) -> Mark:
-        """Behind the last record that is known: where reading on begins."""
-        return START
+        """Behind the last record that is known: where reading on begins. Durable."""
+        return self._ends.end
+
+    @property
+    def first(self) -> Mark:
+        """Where the stream begins as far as is known: its records before were trimmed."""
+        return self._ends.first
 
     @property
     def last_timestamp(self) -> int:
-        """The timestamp of the last record that is known; 0 where there is none."""
-        return 0
+        """The timestamp of the last record that is known, in ms; 0 where there is none."""
+        return self._ends.end.timestamp
+
+    @property
+    def last_mark(self) -> Mark:
+        """The newest mark; `first` where there is none."""
+        return self._at_least(self._newest[-1]) if self._newest else self._ends.first
+
+    # ---- asking --------------------------------------------------------------------------------------------------
+
+    async def before(self, start: Sought) -> Mark:
+        """The last mark from which on reading finds the first record at or after `start`; `first` where there is none.
+
+        For a byte offset it is the last mark with a smaller one: records without bytes may share theirs. Raises
+        OperationFailed(STORAGE).
+        """
+        at = self._coarse.before(start)
+        if at < 0:
+            return self._ends.first
+        page = await self._page(at)
+        return self._at_least(page[max(page.before(start), 0)])
+
+    async def between(self, seq_num: int, end: int) -> list[Mark]:
+        """The marks that tell of the records from `seq_num` up to `end`: the last one at or before the first of these,
+        and those behind it. Raises OperationFailed(STORAGE)."""
+        found = [await self.before(FromSeqNum(seq_num))]
+        at = max(self._coarse.before(FromSeqNum(seq_num)), 0)
+        while at < len(self._coarse) and self._coarse[at].seq_num < end:
+            page = await self._page(at)
+            behind = range(page.before(FromSeqNum(found[-1].seq_num)) + 1, page.before(FromSeqNum(end - 1)) + 1)
+            found += [page[index] for index in behind]
+            at += 1
+        return found
+
+    def _at_least(self, mark: Mark) -> Mark:
+        return max(mark, self._ends.first)
+
+    async def _page(self, at: int) -> MarkColumns:
+        """A mark that is always in memory, and those up to the next such."""
+        if at == len(self._coarse) - 1:
+            return self._newest
+        begin, end = self._coarse[at], self._coarse[at + 1]
+        page = self._pages.pop(begin.seq_num, None)
+        if page is None:
+            page = MarkColumns([begin, *await self._table.marks(begin.seq_num, end.seq_num)])
+        self._keep(page)
+        return page
+
+    def _keep(self, page: MarkColumns) -> None:
+        self._pages[page[0].seq_num] = page
+        while len(self._pages) > CACHED_PAGES:
+            self._pages.popitem(last=False)
+
+    # ---- telling -------------------------------------------------------------------------------------------------
+
+    async def add(self, end: Mark, *marks: Mark) -> None:
+        """The stream ends at `end` now, and has these marks, oldest first. Durable, and to be seen, when it returns.
+
+        What is behind the marks or the end that are known already is left out, so that adding twice changes nothing.
+        Several that are added at the same time are written together. Cancelled, it may be durable all the same. Raises
+        OperationFailed(STORAGE).
+        """
+        addition = _Addition(end, marks)
+        self._waiting.append(addition)
+        async with self._writing:
+            if not addition.settled:
+                await self._write_waiting()
+        if addition.failed is not None:
+            raise OperationFailed(addition.failed.failure)
+
+    async def _write_waiting(self) -> None:
+        together, self._waiting = self._waiting, []
+        known = self.last_mark.seq_num if self._newest else -1
+        new: list[Mark] = []
+        end = self._ends.end
+        for addition in together:
+            end = max(end, addition.end)
+            for mark in addition.marks:
+                if mark.seq_num > known:
+                    new.append(mark)
+                    known = mark.seq_num
+        ends = self._ends._replace(end=end)
+        size = len(self._newest) or PAGE_MARKS
+        coarse = [mark for index, mark in enumerate(new) if (size + index) % PAGE_MARKS == 0]
+        try:
+            with trio.CancelScope(shield=True):  # what is on its way to the disk is seen from then on
+                await self._table.write(ends, new, {mark.seq_num for mark in coarse})
+                self._ends = ends
+                self._show(new, coarse)
+        except OperationFailed as error:
+            for addition in together:
+                addition.failed = error
+        finally:
+            for addition in together:
+                addition.settled = True
+
+    def _show(self, new: Iterable[Mark], coarse: Iterable[Mark]) -> None:
+        begins = {mark.seq_num for mark in coarse}
+        for mark in new:
+            if mark.seq_num in begins:
+                if self._newest:
+                    self._keep(self._newest)
+                self._newest = MarkColumns()
+                self._coarse.append(mark)
+            self._newest.append(mark)
+
+    async def trimmed(self, first_kept: Mark) -> None:
+        """The records before this one are gone, or are about to be: the stream begins with it from now on. Durable when
+        it returns; never backwards. Raises OperationFailed(STORAGE)."""
+        async with self._writing:
+            if first_kept <= self._ends.first:
+                return
+            with trio.CancelScope(shield=True):
+                ends = Ends(max(self._ends.end, first_kept), first_kept)
+                await self._table.write(ends, (), frozenset())
+                self._ends = ends
+                gone = max(self._coarse.before(FromSeqNum(first_kept.seq_num)), 0)
+                for index in range(gone):
+                    self._pages.pop(self._coarse[index].seq_num, None)
+                self._coarse.drop(gone)
+        await self._table.remove_before(first_kept.seq_num, self._coarse[0].seq_num if self._coarse else 0)
+
+    async def forget(self) -> None:
+        """The stream was deleted: whatever has its name next begins anew. Raises OperationFailed(STORAGE)."""
+        async with self._writing:
+            with trio.CancelScope(shield=True):
+                await self._table.delete()
+                self._ends = Ends(START, START)
+                self._coarse, self._newest = MarkColumns(), MarkColumns()
+                self._pages.clear()
+
+
+class _Addition:
+    """Marks that wait to be written, and what became of them."""
+
+    __slots__ = ("end", "failed", "marks", "settled")
+
+    def __init__(self, end: Mark, marks: tuple[Mark, ...]) -> None:
+        self.end = end
+        self.marks = marks
+        self.settled = False
+        self.failed: OperationFailed | None = None
+
+
+async def open_index(state: Back, name: str) -> PositionIndex:
+    """The index that `state`, the embedded store, keeps under this name (see `index_name`); empty where it has none.
+
+    One at a time: two that are open under one name do not see what the other adds. Raises OperationFailed(STORAGE).
+    """
+    table = IndexTable(state, name)
+    ends = await table.ends()
+    if ends is None:
+        return PositionIndex(table, Ends(START, START), MarkColumns(), MarkColumns())
+    coarse = MarkColumns(await table.coarse())
+    newest = MarkColumns()
+    if coarse:
+        newest = MarkColumns([coarse[-1], *await table.marks(coarse[-1].seq_num, None)])
+    return PositionIndex(table, ends, coarse, newest)

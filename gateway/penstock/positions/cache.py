@@ -1,0 +1,77 @@
+"""What is costly to open, such as position indexes: kept while it is in use, and the last few after that."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+import trio
+
+__all__ = ["RecentlyUsed"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class _Entry(Generic[V]):
+    __slots__ = ("opening", "users", "value")
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.opening = trio.Lock()
+        self.value: V | None = None
+
+
+class RecentlyUsed(Generic[K, V]):
+    """One value for each key, whoever asks. Those in use stay; of the others the `most` that were used last.
+
+    `open_one` makes the value of a key; what it raises is raised by `use`. `on_idle` is told of a value when nobody
+    uses it any more, each time.
+    """
+
+    def __init__(
+        self, open_one: Callable[[K], Awaitable[V]], most: int, on_idle: Callable[[V], object] | None = None
+    ) -> None:
+        self._open = open_one
+        self._most = most
+        self._on_idle = on_idle
+        self._entries: OrderedDict[K, _Entry[V]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def values(self) -> Iterator[V]:
+        """What is in memory."""
+        return (entry.value for entry in self._entries.values() if entry.value is not None)
+
+    @asynccontextmanager
+    async def use(self, key: K) -> AsyncIterator[V]:
+        """The value of a key, opened where it is not in memory."""
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Entry()
+        entry.users += 1
+        try:
+            if entry.value is None:
+                async with entry.opening:
+                    if entry.value is None:
+                        entry.value = await self._open(key)
+            yield entry.value
+        finally:
+            entry.users -= 1
+            if not entry.users:
+                self._idle(key, entry)
+
+    def _idle(self, key: K, entry: _Entry[V]) -> None:
+        if entry.value is None:
+            del self._entries[key]
+            return
+        if self._on_idle is not None:
+            self._on_idle(entry.value)
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._most:
+            idle = [each for each, other in self._entries.items() if not other.users]
+            for each in idle[: max(len(idle) - self._most, 0)]:
+                del self._entries[each]
