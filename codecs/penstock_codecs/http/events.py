@@ -236,6 +236,10 @@ class HttpCodec(Protocol):
         """The number for the next request of a client."""
 
     @property
+    def peer_streams(self) -> int:
+        """How many exchanges the peer lets a client have open at once, as far as it has said (RFC 9113, 5.1.2)."""
+
+    @property
     def buffered(self) -> int:
         """Bytes received and not yet delivered."""
 

@@ -261,6 +261,11 @@ class Http1Connection:
         return self._exchange
 
     @property
+    def peer_streams(self) -> int:
+        """Always 1."""
+        return 1
+
+    @property
     def buffered(self) -> int:
         """Bytes received and not yet delivered."""
         return len(self._h11.trailing_data[0])

@@ -351,6 +351,11 @@ class Http2Connection:
             raise LocalProtocolError(f"HTTP/2: {error}") from error
 
     @property
+    def peer_streams(self) -> int:
+        """How many streams the peer lets be open at once; more than there are numbers where it has not said."""
+        return self._h2.remote_settings.max_concurrent_streams
+
+    @property
     def buffered(self) -> int:
         """Bytes received and not yet delivered."""
         return len(self._frames) + sum(len(event.data) for event in self._events if isinstance(event, Data))
