@@ -2,7 +2,6 @@
 
 import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -10,15 +9,14 @@ from pathlib import Path
 
 import pytest
 import trio
+from support.certificates import needs_openssl, self_signed
 from support.http_client import HttpClient
 
 from penstock.fronts.exchange import Exchange
 from penstock.fronts.http_server import HttpSettings, serve_http, tls_context, tls_stream
 
 CURL = shutil.which("curl")
-OPENSSL = shutil.which("openssl")
 needs_curl = pytest.mark.skipif(CURL is None, reason="curl is not installed")
-needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="openssl is not installed: no certificate can be made")
 VERSIONS = pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
 
 
@@ -118,16 +116,7 @@ async def test_requests_share_a_connection() -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A self-signed certificate for 127.0.0.1, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = str(folder / "c.pem"), str(folder / "k.pem")
-    assert OPENSSL is not None
-    subprocess.run(
-        [OPENSSL, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
-    return certificate, key
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 @needs_openssl

@@ -6,6 +6,7 @@ done nothing: HOT_SERVER. One that was lost after something was sent may have: U
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -98,10 +99,16 @@ def reason_of(error: BaseException) -> str:
     """Why a connection failed or broke, in a few words: what TLS says, else the system's."""
     if (reason := tls_reason(error)) is not None:
         return reason
-    told = [one.strerror for one in _causes(error) if isinstance(one, OSError) and one.strerror]
+    told = [_of_system(one) for one in _causes(error) if isinstance(one, OSError) and one.errno]
     if told:
-        return told[-1].lower()
+        return told[-1]
     return "connection lost" if isinstance(error, trio.BrokenResourceError) else str(error) or type(error).__name__
+
+
+def _of_system(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):  # its numbers are others
+        return f"the host name cannot be resolved ({error.strerror})"
+    return os.strerror(error.errno or 0).lower()
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
