@@ -130,7 +130,9 @@ class HttpClient:
         framed = not body or any(name == "content-length" for name, _ in headers)
         framing = [] if framed else [("transfer-encoding", "chunked")]  # HTTP/2 leaves it out
         async with self._opened(self._head(method, target, [*headers, *framing], authority)) as (stream, _):
-            if not body:
+            if body:
+                stream.begun()
+            else:
                 stream.whole(End(stream.stream_id))
             yield stream
 

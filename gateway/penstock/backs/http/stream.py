@@ -140,8 +140,12 @@ class HttpStream:
             self._connection.say(End(self.stream_id, tuple(trailers)))
         await trio.lowlevel.checkpoint_if_cancelled()
 
+    def begun(self) -> None:
+        """The head goes out now, though the body is not there yet."""
+        self._connection.say()
+
     def whole(self, *events: Body | End) -> None:
-        """Say what is left of the request."""
+        """Say what is left of the request, together with its head."""
         self._said_all = True
         self._connection.say(*events)
 
@@ -180,7 +184,8 @@ class HttpStream:
 
     async def _wait(self) -> None:
         self._raise_failure()
-        self._more = self._more or trio.Event()
+        if self._more is None:
+            self._more = trio.Event()
         await self._more.wait()
 
     def _raise_failure(self) -> None:
