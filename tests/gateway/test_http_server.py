@@ -66,6 +66,21 @@ async def test_full_duplex(alpn: str, pair: StreamPair, autojump_clock: Clock) -
 
 
 @BOTH
+async def test_receiving_may_be_cancelled_and_goes_on(alpn: str, autojump_clock: Clock) -> None:
+    async def patient(exchange: Exchange) -> None:
+        for _ in range(3):
+            with trio.move_on_after(1):
+                await exchange.receive()
+        await exchange.respond(200, [], await exchange.receive())
+
+    async with serving(patient, alpn) as client:
+        stream_id = await client.open("POST", "/", CHUNKED)
+        await trio.sleep(10)
+        await client.say(Body(stream_id, [b"late"], end=True))
+        assert (await client.answer(stream_id)).body == b"late"
+
+
+@BOTH
 async def test_trailers_follow_the_body(alpn: str, autojump_clock: Clock) -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.start(200, [("x-head", "1")])

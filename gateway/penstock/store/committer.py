@@ -77,7 +77,8 @@ class Ticket(Generic[T]):
         if self._is_settled:
             await trio.lowlevel.checkpoint()
         else:
-            self._event = self._event or trio.Event()
+            if self._event is None:  # an event has no truth value
+                self._event = trio.Event()
             await self._event.wait()
         if self.failure is not None:
             raise OperationFailed(self.failure)

@@ -99,7 +99,8 @@ class HttpExchange:
         while not self._inbox:
             if self._ended:
                 return b""
-            self._more = self._more or trio.Event()
+            if self._more is None:  # an event has no truth value
+                self._more = trio.Event()
             await self._more.wait()
         await trio.lowlevel.checkpoint_if_cancelled()
         first = self._inbox[0]

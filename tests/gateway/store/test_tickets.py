@@ -1,0 +1,26 @@
+"""The outcome of what is under way, as those who wait for it see it."""
+
+from __future__ import annotations
+
+import trio
+import trio.testing
+
+from penstock.store.committer import Ticket
+
+
+async def test_waiting_may_be_cancelled_and_called_again(autojump_clock: trio.testing.MockClock) -> None:
+    ticket: Ticket[int] = Ticket()
+    for _ in range(2):
+        with trio.move_on_after(1) as scope:
+            await ticket.wait()
+        assert scope.cancelled_caught
+    async with trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            assert await ticket.wait() == 7
+
+        nursery.start_soon(wait)
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        ticket.resolve(7)
+    assert await ticket.wait() == 7
