@@ -13,6 +13,7 @@ import trio
 
 from penstock.config import Address
 from penstock.errors import CannotStart
+from penstock.identity import CLIENT, NOBODY, Client, Identities
 from penstock.observe import bind_connection
 
 __all__ = ["Listener", "accept_connections", "open_sockets"]
@@ -44,7 +45,7 @@ class Listener:
 
     `serve(stream)` runs one connection to its end. `begin_drain()` tells the front that the gateway
     is about to stop. `bound(addresses)` is told where it listens, before any listener accepts. `duties`, if any, runs
-    beside the connections, from the first to the last.
+    beside the connections, from the first to the last. `identities` says who a client is by its address.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Listener:
     begin_drain: Callable[[], None]
     bound: Callable[[Sequence[Address]], None] = lambda _addresses: None
     duties: Callable[[], Awaitable[None]] | None = None
+    identities: Identities = NOBODY
 
 
 async def open_sockets(listener: Listener) -> list[trio.SocketListener]:
@@ -117,7 +119,10 @@ async def accept_connections(
 
 async def _run_connection(listener: Listener, stream: trio.SocketStream, limit: trio.Semaphore) -> None:
     """One connection from its first byte to its last; whatever goes wrong ends here, in one log line."""
-    bind_connection(listener.name, _peer(stream))
+    peer = _peer(stream)
+    bind_connection(listener.name, str(peer or "gone"))
+    host = "" if peer is None else peer.host
+    CLIENT.set(Client(listener.identities.of_address(host), address=str(peer or ""), listener=listener.name))
     log.debug("connection_opened")
     try:
         _keep_alive(stream)
@@ -139,12 +144,13 @@ def _keep_alive(stream: trio.SocketStream) -> None:
             stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def _peer(stream: trio.SocketStream) -> str:
+def _peer(stream: trio.SocketStream) -> Address | None:
+    """Where the client connects from; None where it is gone already."""
     try:
         name = stream.socket.getpeername()
     except OSError:
-        return "gone"
-    return str(Address(*name[:2])) if isinstance(name, tuple) else str(name)
+        return None
+    return Address(*name[:2]) if isinstance(name, tuple) else None
 
 
 def _first_line(group: BaseExceptionGroup[BaseException]) -> str:

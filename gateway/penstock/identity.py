@@ -6,11 +6,16 @@ context of its parent.
 
 from __future__ import annotations
 
+import hashlib
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ANYBODY", "CLIENT", "Client"]
+__all__ = ["ANYBODY", "CLIENT", "NOBODY", "Client", "Identities"]
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +35,46 @@ class Client:
 ANYBODY: Final = Client()
 CLIENT: ContextVar[Client] = ContextVar("penstock.client", default=ANYBODY)
 """The client that the current task works for; `ANYBODY` where the gateway works for itself."""
+
+
+class Identities:
+    """The configured identities: who shows which token, and who connects from where."""
+
+    def __init__(self, tokens: Mapping[str, str], networks: Sequence[tuple[Network, str]]) -> None:
+        """`tokens`: for each the identity; `networks`: each with its identity, the first that has an address counts."""
+        self._digests = {_digest(token): name for token, name in tokens.items()}
+        self._networks = tuple(networks)
+
+    @classmethod
+    def of(cls, tables: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> Identities:
+        """From identities with their tokens and their networks (as `10.1.0.0/16`). Raises ValueError for what is no
+        network."""
+        tokens: dict[str, str] = {}
+        networks: list[tuple[Network, str]] = []
+        for name, shown, addresses in tables:
+            tokens = {**dict.fromkeys(shown, name), **tokens}
+            networks += [(ipaddress.ip_network(address), name) for address in addresses]
+        return cls(tokens, networks)
+
+    def of_token(self, token: str) -> str | None:
+        """Whose token it is; None: nobody's. How long it takes says nothing about the tokens: digests are compared."""
+        return self._digests.get(_digest(token))
+
+    def of_address(self, address: str) -> str:
+        """Whose address it is, a number without a port; "" for nobody's."""
+        if not self._networks:
+            return ""
+        try:
+            number = ipaddress.ip_address(address.partition("%")[0])
+        except ValueError:
+            return ""
+        number = getattr(number, "ipv4_mapped", None) or number
+        return next((name for network, name in self._networks if number in network), "")
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+NOBODY: Final = Identities({}, ())
+"""No identities."""

@@ -16,7 +16,7 @@ import trio
 
 from penstock.accepting import Listener, accept_connections, open_sockets
 from penstock.config import Address, Config
-from penstock.wiring import open_listeners, open_store
+from penstock.wiring import open_listeners, open_router, open_store
 
 __all__ = ["Running", "serve"]
 
@@ -51,8 +51,9 @@ async def serve(config: Config, *, task_status: trio.TaskStatus[Running] = trio.
     """
     _raise_descriptor_limit()
     async with contextlib.AsyncExitStack() as stack:
-        back = await stack.enter_async_context(open_store(config))
-        listeners = open_listeners(config, back)
+        embedded = await stack.enter_async_context(open_store(config))
+        router = await stack.enter_async_context(open_router(config, embedded))
+        listeners = open_listeners(config, router)
         sockets = [(listener, await _listen(listener, stack)) for listener in listeners]
         running = Running({listener.name: [_bound(one) for one in some] for listener, some in sockets})
         for listener in listeners:

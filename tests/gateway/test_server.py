@@ -58,7 +58,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Front], list[str]]:
 
 
 def config(deadline_seconds: float = 10.0) -> Config:
-    return Config(listeners=Listeners(s2=S2Listener()), drain=Drain(deadline_seconds=deadline_seconds))
+    return Config(listeners=Listeners(s2=(S2Listener(),)), drain=Drain(deadline_seconds=deadline_seconds))
 
 
 async def connect(running: Running) -> trio.SocketStream:

@@ -37,6 +37,7 @@ from penstock.fronts.s3p import S3PSettings
 from penstock.fronts.segment import SegmentSettings
 from penstock.policy.loss import Loss, LossPolicy
 from penstock.routing.names import BasinInName
+from penstock.routing.router import Router
 from penstock.routing.segments import INTERNAL_BASIN, SegmentNames
 from penstock.store.settings import StoreSettings
 from penstock.wiring import (
@@ -241,7 +242,7 @@ def test_the_controllers_http_server_is_told_what_the_file_says() -> None:
 async def test_a_basin_for_what_pravegas_clients_keep(tmp_path: Path) -> None:
     """It is there, keeps everything, creates nothing unasked, and is not listed."""
     store = Store(directory=str(tmp_path / "data"), basins=(Basin(name="penstock"),))
-    async with open_store(Config(listeners=Listeners(segment=SegmentListener()), store=store)) as back:
+    async with open_store(Config(listeners=Listeners(segment=(SegmentListener(),)), store=store)) as back:
         config = await back.perform(GetBasinConfig(INTERNAL_BASIN))
         assert config.default_stream_config.retention == Retention(None)
         assert not config.create_stream_on_append and not config.create_stream_on_read
@@ -250,10 +251,10 @@ async def test_a_basin_for_what_pravegas_clients_keep(tmp_path: Path) -> None:
 
 @pytest.fixture
 async def segment_over_tls(tmp_path: Path, files: dict[str, str]) -> AsyncIterator[Listener]:
-    listeners = Listeners(segment=SegmentListener(**files))
+    listeners = Listeners(segment=(SegmentListener(**files),))
     config = Config(listeners=listeners, store=Store(directory=str(tmp_path / "data")))
     async with open_store(config) as back:
-        (listener,) = open_listeners(config, back)
+        (listener,) = open_listeners(config, Router((), back))
         yield listener
 
 

@@ -16,23 +16,28 @@ JSON = "-H 'content-type: application/json'"
 def banner(config: Config, addresses: Mapping[str, Sequence[Address]]) -> str:
     """A short page: one command for each thing that a client does. `addresses` is as in `Running`."""
     lines = ["Penstock is running. Ctrl-C stops it. In another terminal:"]
-    s2, s3p = config.listeners.s2, config.listeners.s3p
     basin = _basin(config)
-    if s2 is not None:
-        lines += _s2(s2, addresses["listeners.s2"][0].to_connect, basin, _preparation(config, basin))
-    if s3p is not None:
-        lines += _s3p(s3p, addresses["listeners.s3p"][0].to_connect, basin, alone=s2 is None)
-    controller = config.listeners.controller
-    if controller is not None:
-        lines += _pravega(controller, addresses["listeners.controller"][0].to_connect, basin)
+    shown = set()
+    for label, listener in config.listeners.labelled():
+        kind = label.partition(".")[0]
+        address = addresses[f"listeners.{label}"][0].to_connect
+        if kind in shown:  # of several of a kind, the first one's commands will do
+            continue
+        shown.add(kind)
+        if isinstance(listener, S2Listener):
+            lines += _s2(listener, address, basin, _preparation(config, basin))
+        elif isinstance(listener, S3PListener):
+            lines += _s3p(listener, address, basin, alone=not config.listeners.s2)
+        elif isinstance(listener, ControllerListener):
+            lines += _pravega(listener, address, basin)
     return "\n".join([*lines, ""])
 
 
 def _basin(config: Config) -> str:
     """The basin of the commands: one that all listeners see."""
-    s3p = config.listeners.s3p
-    if s3p is not None and s3p.names == "fixed":
-        return s3p.basin
+    for s3p in config.listeners.s3p[:1]:
+        if s3p.names == "fixed":
+            return s3p.basin
     return config.store.basins[0].name if config.store.basins else "my-first-basin"
 
 

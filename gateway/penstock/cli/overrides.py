@@ -27,22 +27,23 @@ def overridden(
     """`config` with the flags that were given; raises ValueError that names the flag."""
     listeners = replace(
         config.listeners,
-        s2=_listener("--s2", s2, config.listeners.s2, S2Listener()),
-        s3p=_listener("--s3p", s3p, config.listeners.s3p, S3PListener()),
-        segment=_listener("--segment", segment, config.listeners.segment, SegmentListener()),
-        controller=_listener("--controller", controller, config.listeners.controller, ControllerListener()),
+        s2=_listeners("--s2", s2, config.listeners.s2, S2Listener()),
+        s3p=_listeners("--s3p", s3p, config.listeners.s3p, S3PListener()),
+        segment=_listeners("--segment", segment, config.listeners.segment, SegmentListener()),
+        controller=_listeners("--controller", controller, config.listeners.controller, ControllerListener()),
     )
     store = config.store if data is None else replace(config.store, directory=data)
     log = config.log if log_level is None else replace(config.log, level=log_level)
     return replace(config, listeners=listeners, store=store, log=log)
 
 
-def _listener(flag: str, text: str | None, configured: L | None, default: L) -> L | None:
+def _listeners(flag: str, text: str | None, configured: tuple[L, ...], default: L) -> tuple[L, ...]:
+    """Of several listeners of a kind, the first one is meant."""
     if text is None:
         return configured
     if text == "off":
-        return None
+        return ()
     try:
-        return replace(configured or default, bind=text)
+        return tuple([replace(configured[0] if configured else default, bind=text), *configured[1:]])
     except (ValueError, msgspec.ValidationError) as error:
         raise ValueError(f"{flag}: {error}") from error

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from penstock.config import (
     Basin,
@@ -25,14 +26,13 @@ WIDTH = 110
 
 def report(config: Config, source: str) -> str:
     """Plain words for what would run with `config`; `source` is where it was read from."""
-    s2, s3p, segment = config.listeners.s2, config.listeners.s3p, config.listeners.segment
-    pravega = [*_segment(segment), *_controller(config.listeners.controller)]
+    listeners = config.listeners
     parts = [
         (f"{source} is valid. With it, this would run:", []),
-        ("Listeners", [*_s2(s2), *_s3p(s3p), *pravega]),
-        ("Names", [*_s3p_names(s3p), *_segment_names(segment)]),
-        ("What S3P cannot carry", list(_s3p_losses(s3p))),
-        ("What segments cannot carry", list(_segment_losses(segment))),
+        ("Listeners", list(_listeners(config))),
+        ("Names", [*_each(listeners.s3p, _s3p_names), *_each(listeners.segment, _segment_names)]),
+        ("What S3P cannot carry", list(_each(listeners.s3p, _s3p_losses))),
+        ("What segments cannot carry", list(_each(listeners.segment, _segment_losses))),
         ("Store", list(_store(config))),
         ("Shutdown", [f"On SIGTERM or SIGINT clients have {config.drain.deadline_seconds:g} s to finish."]),
         ("Attention", [("INSECURE: " if insecure else "") + text for insecure, text in advice(config)]),
@@ -40,15 +40,30 @@ def report(config: Config, source: str) -> str:
     return "\n\n".join(_part(title, lines) for title, lines in parts if lines or title.endswith(":"))
 
 
+L = TypeVar("L", S2Listener, S3PListener, SegmentListener, ControllerListener)
+
+
+def _each(listeners: tuple[L, ...], said: Callable[[L], Iterable[str]]) -> Iterator[str]:
+    """What is said of each listener of a kind, with its name where it has one."""
+    for listener in listeners:
+        before = f"{listener.name}: " if listener.name else ""
+        yield from (before + line for line in said(listener))
+
+
+def _listeners(config: Config) -> Iterator[str]:
+    listeners = config.listeners
+    yield from _each(listeners.s2, _s2) if listeners.s2 else ["S2: off"]
+    yield from _each(listeners.s3p, _s3p) if listeners.s3p else ["S3P: off"]
+    yield from _each(listeners.segment, _segment) if listeners.segment else ["Segments: off"]
+    yield from _each(listeners.controller, _controller) if listeners.controller else ["Pravega's controller: off"]
+
+
 def _part(title: str, lines: list[str]) -> str:
     wrapped = (textwrap.fill(line, WIDTH, initial_indent="  - ", subsequent_indent="    ") for line in lines)
     return "\n".join([title, *wrapped])
 
 
-def _s2(listener: S2Listener | None) -> Iterator[str]:
-    if listener is None:
-        yield "S2: off"
-        return
+def _s2(listener: S2Listener) -> Iterator[str]:
     carrier = "HTTPS" if listener.tls_certificate else "HTTP"
     yield f"S2 by {carrier} (S2S, SSE, JSON, protobuf; HTTP/1.1 and HTTP/2) on {listener.bind}"
     tokens = len(listener.auth_tokens)
@@ -60,10 +75,7 @@ def _s2(listener: S2Listener | None) -> Iterator[str]:
         yield f"SSE is spelled in the dialect {listener.sse_dialect!r}, which S2's own clients do not read"
 
 
-def _s3p(listener: S3PListener | None) -> Iterator[str]:
-    if listener is None:
-        yield "S3P: off"
-        return
+def _s3p(listener: S3PListener) -> Iterator[str]:
     yield f"S3P 0.2.0 on {listener.bind}, for anybody"
 
 
@@ -74,19 +86,13 @@ _SEGMENTS = {
 }
 
 
-def _segment(listener: SegmentListener | None) -> Iterator[str]:
-    if listener is None:
-        yield "Segments: off"
-        return
+def _segment(listener: SegmentListener) -> Iterator[str]:
     carrier = "TLS" if listener.tls_certificate else "TCP"
     yield f"Segments (Pravega's protocol, wire versions 5 to 16, and the draft) by {carrier} on {listener.bind}"
     yield "Clients of segments and of the controller: anybody"
 
 
-def _controller(listener: ControllerListener | None) -> Iterator[str]:
-    if listener is None:
-        yield "Pravega's controller: off"
-        return
+def _controller(listener: ControllerListener) -> Iterator[str]:
     carrier = "HTTPS" if listener.tls_certificate else "HTTP"
     yield f"Pravega's controller (gRPC by {carrier}/2) on {listener.bind}"
     where = listener.advertise or "the segment listener, on the host by which they reached the controller"
@@ -94,9 +100,7 @@ def _controller(listener: ControllerListener | None) -> Iterator[str]:
     yield f"A stream that is to have several segments: {_SEGMENTS[listener.segments]}"
 
 
-def _s3p_names(listener: S3PListener | None) -> Iterator[str]:
-    if listener is None:
-        return
+def _s3p_names(listener: S3PListener) -> Iterator[str]:
     if listener.names == "fixed":
         yield f"An S3P name is a stream of basin {listener.basin}, the only one that S3P clients see"
     else:
@@ -104,9 +108,7 @@ def _s3p_names(listener: S3PListener | None) -> Iterator[str]:
     yield "What an S2 name cannot hold stands as %XX in it: bytes that are not UTF-8, NUL, and % itself (docs/names.md)"
 
 
-def _segment_names(listener: SegmentListener | None) -> Iterator[str]:
-    if listener is None:
-        return
+def _segment_names(listener: SegmentListener) -> Iterator[str]:
     yield (
         "A scope is the basin of its name; the streams of a scope whose name is no basin's are in basin "
         f"{listener.basin}, as scope/stream"
@@ -120,15 +122,12 @@ _LOSSES = {
 }
 
 
-def _s3p_losses(listener: S3PListener | None) -> Iterator[str]:
-    if listener is not None:
-        yield from _losses(listener.loss)
-        yield "everything else: kept, byte for byte"
+def _s3p_losses(listener: S3PListener) -> Iterator[str]:
+    yield from _losses(listener.loss)
+    yield "everything else: kept, byte for byte"
 
 
-def _segment_losses(listener: SegmentListener | None) -> Iterator[str]:
-    if listener is None:
-        return
+def _segment_losses(listener: SegmentListener) -> Iterator[str]:
     yield from _losses(listener.loss)
     yield "everything else: kept, each body as one event"
     yield "a record's bytes are fixed when it is appended: enveloped or not, it stays so, whatever is configured later"

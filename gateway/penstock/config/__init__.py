@@ -1,7 +1,9 @@
 """Configuration: one TOML file, read into typed frozen structs."""
 
 from penstock.config.address import Address
+from penstock.config.backs import EMBEDDED, BackTable, S2Back, S2SseBack, S3PBack, SegmentBack
 from penstock.config.listeners import (
+    AnyListener,
     ControllerLimits,
     ControllerListener,
     Listeners,
@@ -15,23 +17,33 @@ from penstock.config.listeners import (
     SegmentLoss,
 )
 from penstock.config.loading import ConfigError, load_config, parse_config
+from penstock.config.routes import IdentityTable, RouteTable
 from penstock.config.schema import Basin, Config, Drain, Log, Store, default_config
 
 __all__ = [
+    "EMBEDDED",
     "Address",
+    "AnyListener",
+    "BackTable",
     "Basin",
     "Config",
     "ConfigError",
     "ControllerLimits",
     "ControllerListener",
     "Drain",
+    "IdentityTable",
     "Listeners",
     "Log",
+    "RouteTable",
+    "S2Back",
     "S2Limits",
     "S2Listener",
+    "S2SseBack",
+    "S3PBack",
     "S3PLimits",
     "S3PListener",
     "S3PLoss",
+    "SegmentBack",
     "SegmentLimits",
     "SegmentListener",
     "SegmentLoss",

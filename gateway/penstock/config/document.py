@@ -13,14 +13,16 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 
 import msgspec
 
-from penstock.config.hints import choices
+from penstock.config.fields import key
+from penstock.config.hints import Tables, choices, tables_in
 from penstock.config.schema import default_config
 
 __all__ = ["configuration_page", "default_toml"]
 
 _HEAD = """\
 # The configuration of a Penstock gateway. Every key is shown with its default; one that has none stands in a
-# comment. The file runs as it is:   penstock serve --config config/gateway.toml
+# comment, as do tables of which there are none by default. The file runs as it is:
+#     penstock serve --config config/gateway.toml
 # Sizes are in bytes and times in seconds unless a key's name says else. `penstock check --config FILE` explains.
 """
 
@@ -30,9 +32,12 @@ _PAGE = """\
 One TOML file, given by `penstock serve --config FILE`. [`config/gateway.toml`](../config/gateway.toml) shows every
 key with its default and runs as it is; without a file the gateway runs as that file says.
 
-A table under `[listeners]` that a file leaves out is off, and basins are those that it names; any other table or key
-that is left out has its default. A key that Penstock does not know is refused with its path. `penstock check --config
-FILE` says in plain words what would run.
+A table under `[listeners]` that a file leaves out is off; basins, backs, routes and identities are those that it
+names; any other table or key that is left out has its default. A key that Penstock does not know is refused with its
+path. `penstock check --config FILE` says in plain words what would run.
+
+Several listeners of a kind are an array of tables, each with a `name` of its own: `[[listeners.s2]]`. Names of backs
+are free: below each kind of back is shown as `[backs.KIND]`. [Routes](routes.md) says what can be done with both.
 
 Sizes are in bytes and times in seconds unless a key's name says else. The flags of `penstock serve` win over the file:
 `--s2 HOST:PORT`, `--s3p HOST:PORT`, `--segment HOST:PORT`, `--controller HOST:PORT` (each may be `off`), `--data DIR`,
@@ -44,23 +49,28 @@ class _Key(NamedTuple):
     name: str
     value: Any
     hint: Any
+    required: bool = False
 
 
 class _Section(NamedTuple):
+    """`shown`: it stands in a comment, since nothing has it by default; its keys without a value do twice."""
+
     header: str
     summary: str
     keys: list[_Key]
+    shown: bool = False
 
 
 def default_toml() -> str:
     """The text of `config/gateway.toml`."""
     parts = [_HEAD]
     for section in _sections(default_config(), ""):
-        lines = [*_comment(section.summary), section.header]
-        for key in section.keys:
-            lines += _comment(_meaning(key.hint))
-            shown = f"{key.name} = {_toml(_example(key))}"
-            lines.append(shown if key.value is not None else f"# {shown}")
+        before = "# " if section.shown else ""
+        lines = [*_comment(section.summary), before + section.header]
+        for one in section.keys:
+            lines += _comment(_meaning(one.hint))
+            shown = f"{one.name} = {_toml(_example(one))}"
+            lines.append(before + (shown if one.value is not None else f"# {shown}"))
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -69,10 +79,7 @@ def configuration_page() -> str:
     """The text of `docs/configuration.md`."""
     parts = [_PAGE]
     for section in _sections(default_config(), ""):
-        rows = [
-            f"| `{key.name}` | {'none' if key.value is None else f'`{_toml(key.value)}`'} | {_meaning(key.hint)} |"
-            for key in section.keys
-        ]
+        rows = [f"| `{one.name}` | {_default(one)} | {_meaning(one.hint)} |" for one in section.keys]
         table = ["| key | default | meaning |", "|---|---|---|", *rows]
         parts.append("\n".join([f"## `{section.header}`", "", section.summary, "", *(table if rows else [])]) + "\n")
     return "\n".join(parts)
@@ -84,21 +91,63 @@ def _sections(table: msgspec.Struct, path: str, header: str = "") -> Iterator[_S
     for name, hint in get_type_hints(type(table), include_extras=True).items():
         value = getattr(table, name)
         below = f"{path}.{name}" if path else name
-        if isinstance(value, msgspec.Struct):
+        if (tables := tables_in(hint)) is None:
+            keys.append(_Key(name, value, hint))
+        elif isinstance(value, msgspec.Struct):
             inner += list(_sections(value, below, f"[{below}]"))
-        elif isinstance(value, tuple) and value and isinstance(value[0], msgspec.Struct):
-            inner += [section for one in value for section in _sections(one, below, f"[[{below}]]")]
+        elif not value:
+            inner += list(_examples(tables, below))
+        else:
+            one = f"[{below}]" if tables.one_or_more and len(value) == 1 else f"[[{below}]]"
+            inner += [section for each in value for section in _sections(each, below, one)]
+    if keys:
+        yield _Section(header, _summary(type(table)), keys)
+    yield from inner
+
+
+def _examples(tables: Tables, path: str) -> Iterator[_Section]:
+    """Tables that nothing has by default."""
+    for kind, struct in tables.kinds.items():
+        yield from _example_of(struct, f"{path}.{kind}", f"[{path}.{kind}]", f"Which kind of back it is: {kind}.")
+    if tables.struct is not None:
+        yield from _example_of(tables.struct, path, f"[[{path}]]" if tables.many else f"[{path}]")
+
+
+def _example_of(struct: type[msgspec.Struct], path: str, header: str, about_tag: str = "") -> Iterator[_Section]:
+    configured = struct.__struct_config__
+    keys, inner = [], []
+    if configured.tag_field is not None:
+        keys.append(_Key(configured.tag_field, configured.tag, Annotated[str, key(about_tag)], required=True))
+    hints = get_type_hints(struct, include_extras=True)
+    fields = {field.name: field for field in msgspec.structs.fields(struct)}
+    own_first = [name for one in struct.__mro__ for name in vars(one).get("__annotations__", ())]
+    for name in dict.fromkeys(own_first):
+        field, hint = fields[name], hints[name]
+        value = field.default_factory() if callable(field.default_factory) else field.default
+        if isinstance(value, msgspec.Struct):
+            below = f"{path}.{name}"
+            inner += list(_example_of(type(value), below, f"[{below}]"))
+        elif value is msgspec.NODEFAULT or _is_usual(hint):  # it is shown as if it were given
+            keys.append(_Key(name, _example(_Key(name, None, hint)), hint, required=value is msgspec.NODEFAULT))
         else:
             keys.append(_Key(name, value, hint))
-    if keys:
-        yield _Section(header, " ".join((type(table).__doc__ or "").split()), keys)
+    yield _Section(header, _summary(struct), keys, shown=True)
     yield from inner
+
+
+def _summary(struct: type[msgspec.Struct]) -> str:
+    return " ".join((struct.__doc__ or "").split())
 
 
 def _meta(hint: Any) -> msgspec.Meta | None:
     if get_origin(hint) is not Annotated:
         return None
     return next((extra for extra in get_args(hint)[1:] if isinstance(extra, msgspec.Meta)), None)
+
+
+def _is_usual(hint: Any) -> bool:
+    meta = _meta(hint)
+    return meta is not None and bool((meta.extra or {}).get("usual"))
 
 
 def _meaning(hint: Any) -> str:
@@ -112,12 +161,18 @@ def _meaning(hint: Any) -> str:
     return meta.description + bounds.get((meta.ge is not None, meta.le is not None), "") + one_of
 
 
-def _example(key: _Key) -> Any:
-    if key.value is not None:
-        return key.value
-    meta = _meta(key.hint)
+def _default(one: _Key) -> str:
+    if one.required:
+        return "must be given"
+    return "none" if one.value is None else f"`{_toml(one.value)}`"
+
+
+def _example(one: _Key) -> Any:
+    if one.value is not None:
+        return one.value
+    meta = _meta(one.hint)
     if meta is None or not meta.examples:
-        raise ValueError(f"key {key.name} has neither a default nor an example")
+        raise ValueError(f"key {one.name} has neither a default nor an example")
     return meta.examples[0]
 
 

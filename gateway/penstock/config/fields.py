@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 from msgspec import Meta
 
@@ -9,14 +11,29 @@ from penstock.config.address import Address
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.s2.names import validate_basin_name
 
-__all__ = ["DEFAULT_BASIN", "Table", "check_address", "check_basin", "check_tls", "key"]
+__all__ = ["DEFAULT_BASIN", "ONE_OR_MORE", "Table", "Token", "check_address", "check_basin", "check_tls", "key"]
 
 DEFAULT_BASIN = "penstock"
 
+ONE_OR_MORE = Meta(extra={"one_or_more": True})
+"""Of an array of tables: one table may stand there instead, `[listeners.s2]` for `[[listeners.s2]]`."""
 
-def key(description: str, *, least: float | None = None, most: float | None = None, example: object = None) -> Meta:
-    """What a key means, the bounds of its value, and an example where it has no default."""
-    return Meta(description=description, ge=least, le=most, examples=None if example is None else [example])
+Token = Annotated[str, Meta(pattern="^[!-~]+$")]
+"""Visible ASCII without spaces, which is what every client can put into a header."""
+
+
+def key(
+    description: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    example: object = None,
+    usual: bool = False,
+) -> Meta:
+    """What a key means, the bounds of its value, and an example where it has no default. `usual`: it is mostly given,
+    so a table that is shown as an example has it."""
+    examples = None if example is None else [example]
+    return Meta(description=description, ge=least, le=most, examples=examples, extra={"usual": True} if usual else None)
 
 
 def check_address(name: str, text: str) -> None:

@@ -3,26 +3,53 @@
 from __future__ import annotations
 
 import types
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
-__all__ = ["choices", "struct_in"]
+__all__ = ["Tables", "choices", "tables_in"]
+
+Struct = type[msgspec.Struct]
 
 
-def struct_in(hint: Any) -> tuple[type[msgspec.Struct] | None, bool]:
-    """The struct that a hint holds, if any, and whether it holds a sequence."""
+class Tables(NamedTuple):
+    """The tables that a key holds: one; several (`[[key]]`, or one all the same where `one_or_more`); or several with
+    names (`[key.NAME]`), of which key `tag` says of what `kinds` each is."""
+
+    struct: Struct | None
+    many: bool = False
+    one_or_more: bool = False
+    tag: str | None = None
+    kinds: Mapping[str, Struct] = {}
+
+
+def tables_in(hint: Any) -> Tables | None:
+    """None where the key holds a value."""
     bare = _bare(hint)
-    many = get_origin(bare) is tuple
-    inner = _bare(get_args(bare)[0]) if many else bare
-    is_struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
-    return (inner if is_struct else None), many
+    if get_origin(bare) is tuple and _is_struct(inner := _bare(get_args(bare)[0])):
+        extra = next((one.extra or {} for one in _metas(hint)), {})
+        return Tables(inner, many=True, one_or_more=bool(extra.get("one_or_more")))
+    if get_origin(bare) is dict and all(_is_struct(one) for one in get_args(get_args(bare)[1])):
+        structs = get_args(get_args(bare)[1])
+        kinds = {one.__struct_config__.tag: one for one in structs}
+        return Tables(None, tag=structs[0].__struct_config__.tag_field, kinds=kinds) if kinds else None
+    return Tables(bare) if _is_struct(bare) else None
 
 
 def choices(hint: Any) -> tuple[Any, ...]:
     """The values that a Literal hint allows; none for any other hint."""
     bare = _bare(hint)
     return get_args(bare) if get_origin(bare) is Literal else ()
+
+
+def _is_struct(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+
+
+def _metas(hint: Any) -> list[msgspec.Meta]:
+    extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return [extra for extra in extras if isinstance(extra, msgspec.Meta)]
 
 
 def _bare(hint: Any) -> Any:

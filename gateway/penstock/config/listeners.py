@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from penstock.config.address import Address
-from penstock.config.fields import DEFAULT_BASIN, Table, check_address, check_basin, check_tls, key
+from penstock.config.fields import DEFAULT_BASIN, ONE_OR_MORE, Table, Token, check_address, check_basin, check_tls, key
 from penstock_codecs.limits import KIB, MIB, SEGMENT_MAX_LENGTH
 
 __all__ = [
+    "AnyListener",
     "ControllerLimits",
     "ControllerListener",
     "Listeners",
@@ -24,6 +26,10 @@ __all__ = [
     "SegmentLoss",
 ]
 
+_Name = Annotated[
+    Annotated[str, Meta(pattern="^[a-z0-9-]+$")] | None,
+    key("What tells it from others of its kind, which [[listeners.KIND]] makes room for.", example="public"),
+]
 _MAX_CONNECTIONS = key("Connections at once; more wait in the system's queue until one ends.", least=1)
 _MANY = 10_000
 _Certificate = Annotated[
@@ -61,14 +67,13 @@ class S2Limits(Table, frozen=True, kw_only=True):
     ] = 8 * MIB
 
 
-_Token = Annotated[str, Meta(pattern="^[!-~]+$")]
-"""Visible ASCII without spaces, which is what every client can put into a header."""
 _HostSuffix = Annotated[str, Meta(pattern="^[.].")]
 
 
 class S2Listener(Table, frozen=True, kw_only=True):
     """S2 over HTTP/1.1 and HTTP/2: S2S sessions, SSE, JSON and protobuf. Leave the table out to switch it off."""
 
+    name: _Name = None
     bind: Annotated[str, key("HOST:PORT; [::1]:8080 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:8080"
     tls_certificate: _Certificate = None
     tls_key: _PrivateKey = None
@@ -79,7 +84,7 @@ class S2Listener(Table, frozen=True, kw_only=True):
     ] = (".localhost",)
     cors: Annotated[bool, key("Answer browsers of any origin.")] = True
     auth_tokens: Annotated[
-        tuple[_Token, ...], key("Bearer tokens, each good for everything; none: no authentication.")
+        tuple[Token, ...], key("Bearer tokens, each good for everything; none: no authentication.")
     ] = ()
     sse_dialect: Annotated[
         Literal["s2", "seed"], key('"s2" is what S2 clients speak; "seed": colon ids, empty ping, `done` event.')
@@ -137,6 +142,7 @@ class S3PLoss(Table, frozen=True, kw_only=True):
 class S3PListener(Table, frozen=True, kw_only=True):
     """S3P 0.2.0 over TCP. Leave the table out to switch it off."""
 
+    name: _Name = None
     bind: Annotated[str, key("HOST:PORT; [::1]:7500 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:7500"
     names: Annotated[
         Literal["fixed", "path"],
@@ -206,6 +212,7 @@ class SegmentListener(Table, frozen=True, kw_only=True):
     """Pravega's segment store protocol over TCP: wire versions 5 to 16, and the draft. Clients of Pravega find it
     through the controller. Leave the table out to switch it off."""
 
+    name: _Name = None
     bind: Annotated[str, key("HOST:PORT; [::1]:12345 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:12345"
     tls_certificate: _Certificate = None
     tls_key: _PrivateKey = None
@@ -241,6 +248,11 @@ class ControllerListener(Table, frozen=True, kw_only=True):
     """Pravega's controller, gRPC over HTTP/2: scopes, streams, and where their segments are, which is always the
     segment listener. Leave the table out to switch it off."""
 
+    name: _Name = None
+    segment_listener: Annotated[
+        str | None,
+        key("Name of the segment listener that it sends its clients to; absent: the first one.", example="public"),
+    ] = None
     bind: Annotated[str, key("HOST:PORT; [::1]:9090 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:9090"
     tls_certificate: _Certificate = None
     tls_key: _PrivateKey = None
@@ -271,14 +283,41 @@ class ControllerListener(Table, frozen=True, kw_only=True):
                 raise ValueError(f"advertise: clients cannot connect to port 0, got {self.advertise!r}")
 
 
+S2Listeners = Annotated[tuple[S2Listener, ...], ONE_OR_MORE]
+S3PListeners = Annotated[tuple[S3PListener, ...], ONE_OR_MORE]
+SegmentListeners = Annotated[tuple[SegmentListener, ...], ONE_OR_MORE]
+ControllerListeners = Annotated[tuple[ControllerListener, ...], ONE_OR_MORE]
+AnyListener = S2Listener | S3PListener | SegmentListener | ControllerListener
+
+
 class Listeners(Table, frozen=True, kw_only=True):
     """Where clients connect; a protocol without a table is off."""
 
-    s2: S2Listener | None = None
-    s3p: S3PListener | None = None
-    segment: SegmentListener | None = None
-    controller: ControllerListener | None = None
+    s2: S2Listeners = ()
+    s3p: S3PListeners = ()
+    segment: SegmentListeners = ()
+    controller: ControllerListeners = ()
 
     def __post_init__(self) -> None:
-        if self.controller is not None and self.segment is None:
+        if self.controller and not self.segment:
             raise ValueError("[listeners.controller] needs [listeners.segment], which is where it sends its clients")
+        labels = [label for label, _ in self.labelled()]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise ValueError(f"there are several listeners {label}: give each a name of its own")
+        for controller in self.controller:
+            self.segment_of(controller)
+
+    def labelled(self) -> Iterator[tuple[str, AnyListener]]:
+        """Every listener with what routes call it: its kind, and its name if it has one (`s2`, `s2.public`)."""
+        for kind in self.__struct_fields__:
+            for listener in getattr(self, kind):
+                yield f"{kind}.{listener.name}" if listener.name else kind, listener
+
+    def segment_of(self, controller: ControllerListener) -> SegmentListener:
+        """The segment listener that a controller sends its clients to. Raises ValueError where there is none."""
+        wanted = controller.segment_listener
+        found = [one for one in self.segment if wanted is None or one.name == wanted]
+        if not found:
+            raise ValueError(f"segment_listener: there is no segment listener {wanted!r}")
+        return found[0]

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from penstock.config.hints import choices, struct_in
+from penstock.config.hints import Tables, choices, tables_in
 from penstock.config.schema import Config
 
 __all__ = ["ConfigError", "load_config", "parse_config"]
@@ -63,7 +63,7 @@ def _problems(struct: type[msgspec.Struct], table: Any, path: str) -> Iterator[s
         return
     hints = get_type_hints(struct, include_extras=True)
     found = False
-    for problem in _members(hints, table, path):
+    for problem in _members(hints, table, path, struct.__struct_config__.tag_field):
         found = True
         yield problem
     if not found:
@@ -73,22 +73,66 @@ def _problems(struct: type[msgspec.Struct], table: Any, path: str) -> Iterator[s
             yield _located(str(error), path)
 
 
-def _members(hints: dict[str, Any], table: dict[str, Any], path: str) -> Iterator[str]:
+def _members(hints: dict[str, Any], table: dict[str, Any], path: str, tag: str | None) -> Iterator[str]:
     for key, value in table.items():
         at = f"{path}.{key}" if path else key
+        if key == tag:
+            continue
         if key not in hints:
             yield f"at {at}: unknown key{_suggestion(key, hints)}"
-            continue
-        struct, many = struct_in(hints[key])
-        if struct is None:
+        elif (tables := tables_in(hints[key])) is None:
             yield from _value_problem(hints[key], value, at)
-        elif not many:
-            yield from _problems(struct, value, at)
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                yield from _problems(struct, item, f"{at}[{index}]")
+        elif tables.tag is not None:
+            yield from _named_problems(tables, value, at)
+        elif tables.struct is not None:
+            if tables.one_or_more and isinstance(value, dict):
+                yield from _problems(tables.struct, value, at)
+                table[key] = [value]
+            elif tables.many:
+                yield from _listed_problems(tables.struct, value, at)
+            else:
+                yield from _problems(tables.struct, value, at)
+
+
+def _listed_problems(struct: type[msgspec.Struct], value: Any, at: str) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield f"at {at}: expected an array of tables ([[{at}]]), got {_kind(value)}"
+        return
+    for index, item in enumerate(value):
+        yield from _problems(struct, item, f"{at}[{index}]")
+
+
+def _named_problems(tables: Tables, value: Any, at: str) -> Iterator[str]:
+    """Tables by name, each of a kind that it says itself."""
+    if not isinstance(value, dict):
+        yield f"at {at}: expected tables ([{at}.NAME]), got {_kind(value)}"
+        return
+    kinds = ", ".join(map(repr, tables.kinds))
+    for name, table in value.items():
+        where = f"{at}.{name}"
+        if not isinstance(table, dict):
+            yield f"at {where}: expected a table, got {_kind(table)}"
+        elif tables.tag not in table:
+            yield f"at {where}: missing key `{tables.tag}`, one of {kinds}"
+        elif not isinstance(kind := table[tables.tag], str) or kind not in tables.kinds:
+            yield f"at {where}.{tables.tag}: expected one of {kinds}, got {kind!r}"
         else:
-            yield f"at {at}: expected an array of tables ([[{at}]]), got {_kind(value)}"
+            yield from _problems_of_kind(tables, kind, table, where)
+
+
+def _problems_of_kind(tables: Tables, kind: str, table: dict[str, Any], where: str) -> Iterator[str]:
+    """As `_problems`; a key that only other kinds have is told apart from one that none has."""
+    own = get_type_hints(tables.kinds[kind])
+    others = {
+        key: [other for other, struct in tables.kinds.items() if key in get_type_hints(struct)]
+        for key in table
+        if key not in own and key != tables.tag
+    }
+    strange = {key: having for key, having in others.items() if having}
+    for key, having in strange.items():
+        yield f"at {where}.{key}: a back of kind {kind!r} has no such key; those of kind {', '.join(having)} have it"
+    if not strange:
+        yield from _problems(tables.kinds[kind], table, where)
 
 
 def _suggestion(key: str, hints: dict[str, Any]) -> str:

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
+
+from penstock.config.backs import BackTable
 from penstock.config.fields import DEFAULT_BASIN, Table, check_basin, key
 from penstock.config.listeners import ControllerListener, Listeners, S2Listener, S3PListener, SegmentListener
+from penstock.config.references import check_references
+from penstock.config.routes import IdentityTable, RouteTable
 from penstock_codecs.limits import MIB
 
 __all__ = ["Basin", "Config", "Drain", "Log", "Store", "default_config"]
@@ -85,18 +90,23 @@ class Config(Table, frozen=True, kw_only=True):
     """The whole configuration of one gateway."""
 
     listeners: Listeners = Listeners()
+    backs: dict[str, BackTable] = msgspec.field(default_factory=dict)
+    routes: tuple[RouteTable, ...] = ()
+    identities: tuple[IdentityTable, ...] = ()
     store: Store = Store()
     drain: Drain = Drain()
     log: Log = Log()
 
     def __post_init__(self) -> None:
-        if (self.listeners.s2, self.listeners.s3p, self.listeners.segment) == (None, None, None):
+        listeners = self.listeners
+        if not (listeners.s2 or listeners.s3p or listeners.segment):
             raise ValueError("there is nothing to run: give [listeners.s2], [listeners.s3p] or [listeners.segment]")
+        check_references(self.listeners, self.backs, self.routes, self.identities)
 
 
 def default_config() -> Config:
     """What runs without a file: all listeners and a basin `penstock`. `config/gateway.toml` says the same."""
     listeners = Listeners(
-        s2=S2Listener(), s3p=S3PListener(), segment=SegmentListener(), controller=ControllerListener()
+        s2=(S2Listener(),), s3p=(S3PListener(),), segment=(SegmentListener(),), controller=(ControllerListener(),)
     )
     return Config(listeners=listeners, store=Store(basins=(Basin(name=DEFAULT_BASIN),)))

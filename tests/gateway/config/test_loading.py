@@ -15,7 +15,10 @@ SEGMENT = "[listeners.segment]\n"
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("nonsense = 1", "at nonsense: unknown key; the keys here are listeners, store, drain, log"),
+        (
+            "nonsense = 1",
+            "at nonsense: unknown key; the keys here are listeners, backs, routes,",
+        ),
         (S2 + "bnid = 'x'", "at listeners.s2.bnid: unknown key; did you mean bind?"),
         (S2 + "[listeners.s3]", "at listeners.s3: unknown key; did you mean s3p?"),
         (S2 + "[listeners.s2.limits]\nmax_conections = 1", "did you mean max_connections?"),
@@ -75,9 +78,9 @@ def test_all_faults_are_named_at_once() -> None:
 
 def test_values_arrive_typed() -> None:
     config = parse_config(S2 + "bind = '[::1]:0'\nauth_tokens = ['a']\n[drain]\ndeadline_seconds = 3")
-    assert config.listeners.s2 is not None
-    assert config.listeners.s2.auth_tokens == ("a",)
-    assert config.listeners.s3p is None, "a listener that is left out is off"
+    assert len(config.listeners.s2) == 1
+    assert config.listeners.s2[0].auth_tokens == ("a",)
+    assert config.listeners.s3p == (), "a listener that is left out is off"
     assert config.drain.deadline_seconds == 3.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 
 from penstock.backs.base import Back
 from penstock.fronts.draining import SHUTTING_DOWN, Draining
@@ -16,6 +17,7 @@ from penstock.fronts.s2.records import Records
 from penstock.fronts.s2.routes import Endpoint, find
 from penstock.fronts.s2.sessions import S2SSessions
 from penstock.fronts.s2.settings import S2Settings
+from penstock.identity import CLIENT
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 
 __all__ = ["S2Front"]
@@ -77,15 +79,21 @@ class S2Front:
                 await call.respond_empty(415, ("accept-encoding", "gzip, zstd"))
 
     def _admit(self, call: Call, endpoint: Endpoint) -> None:
-        """Refuse what must not be answered now, or not to this client."""
+        """Refuse what must not be answered now, or not to this client, and note who it is."""
         if self._draining.begun:
             raise OperationFailed(SHUTTING_DOWN)
+        scheme, _, token = (call.request.header("authorization") or "").partition(" ")
+        token = token.strip() if scheme.lower() == "bearer" else ""
+        name = self._settings.identities.of_token(token) if token else None
+        if endpoint is not Endpoint.HEALTH and name is None and not self._knows(token):
+            raise fail(FailureCode.AUTHN, "a valid bearer token is required")
+        client = CLIENT.get()
+        CLIENT.set(replace(client, identity=client.identity if name is None else name, token=token or None))
+
+    def _knows(self, token: str) -> bool:
+        """Whether the token is one of the listener's own, or it has none: then anybody is served."""
         tokens = self._settings.bearer_tokens
-        if tokens and endpoint is not Endpoint.HEALTH:
-            scheme, _, token = (call.request.header("authorization") or "").partition(" ")
-            known = [hmac.compare_digest(token.strip().encode(), each.encode()) for each in tokens]
-            if scheme.lower() != "bearer" or not any(known):
-                raise fail(FailureCode.AUTHN, "a valid bearer token is required")
+        return not tokens or sum(hmac.compare_digest(token.encode(), each.encode()) for each in tokens) > 0
 
     async def _append(self, call: Call) -> None:
         if media_of(call.request) is Media.S2S:

@@ -1,0 +1,56 @@
+"""Names that one table of the configuration says and another must have."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from penstock.config.backs import EMBEDDED, BackTable
+from penstock.config.listeners import Listeners
+from penstock.config.routes import IdentityTable, RouteTable
+
+__all__ = ["check_references"]
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def check_references(
+    listeners: Listeners,
+    backs: Mapping[str, BackTable],
+    routes: Sequence[RouteTable],
+    identities: Sequence[IdentityTable],
+) -> None:
+    """Raises ValueError for a name that is unknown, taken twice, or no name."""
+    for name in backs:
+        if name == EMBEDDED:
+            raise ValueError("[backs.embedded]: the name embedded belongs to the store in this process")
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"[backs]: {name!r} is no name: A-Z, a-z, 0-9, '.', '_' and '-'")
+    _check_unique("route", [route.name for route in routes])
+    _check_unique("identity", [identity.name for identity in identities])
+    known = [identity.name for identity in identities]
+    labels = [label for label, _ in listeners.labelled()]
+    kinds = {label.partition(".")[0] for label in labels}
+    for route in routes:
+        where = f"route {route.name}: "
+        _check_known(where + "back", [route.back], [EMBEDDED, *backs])
+        _check_known(where + "mirror", [route.mirror] if route.mirror else [], [EMBEDDED, *backs])
+        _check_known(where + "listeners", route.listeners, {*labels, *kinds})
+        _check_known(where + "identity", route.identity, known)
+    for name, back in backs.items():
+        _check_known(f"back {name}: tokens", getattr(back, "tokens", ()), known)
+
+
+def _check_unique(what: str, names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{what} {name} is there twice: give each a name of its own")
+
+
+def _check_known(where: str, wanted: Iterable[str], known: Collection[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            there = f"did you mean {near[0]}?" if near else f"there is {', '.join(sorted(known)) or 'none'}"
+            raise ValueError(f"{where}: {name} is unknown; {there}")

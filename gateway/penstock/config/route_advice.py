@@ -1,0 +1,73 @@
+"""What an operator should know about routes and backs that are valid all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.config.address import Address
+from penstock.config.routes import RouteTable
+from penstock.config.schema import Config
+
+__all__ = ["Advice", "about_routes"]
+
+
+class Advice(NamedTuple):
+    """A remark; `insecure` where strangers could read, change or delete records."""
+
+    insecure: bool
+    text: str
+
+
+def about_routes(config: Config) -> Iterator[Advice]:
+    """Remarks on routes and backs."""
+    for index, route in enumerate(config.routes):
+        wider = next((one for one in config.routes[:index] if _covers(one, route)), None)
+        if wider is not None:
+            yield Advice(False, f"route {route.name}: it never takes anything: route {wider.name} before it takes all.")
+    yield from _about_listings(config)
+    used = {name for route in config.routes for name in (route.back, route.mirror)}
+    for name, back in config.backs.items():
+        if name not in used:
+            yield Advice(False, f"backs.{name}: no route leads there.")
+        secret = getattr(back, "credentials", "none") != "none" or getattr(back, "username", None) is not None
+        host = back.address or getattr(back, "controller", None)
+        if secret and not back.tls and host is not None and not Address.parse(host).is_loopback:
+            yield Advice(True, f"backs.{name}: credentials cross the network to {host} in clear text. Say tls = true.")
+
+
+def _about_listings(config: Config) -> Iterator[Advice]:
+    for route in config.routes:
+        rewriting = route.rewriting()
+        if rewriting.changes and not rewriting.reversible:
+            yield Advice(
+                False,
+                f"route {route.name}: clients' names cannot be told from {route.to_basin or '{basin}'}/"
+                f"{route.to_stream or '{stream}'}, so listings leave its streams out, and two of them may become one.",
+            )
+
+
+def _covers(earlier: RouteTable, later: RouteTable) -> bool:
+    """Whether the earlier route takes all that the later one could. Where it is not certain: no."""
+    return (
+        _all_of(earlier.listeners, later.listeners, prefixes=True)
+        and _all_of(earlier.identity, later.identity)
+        and (earlier.takes_all_names or _same_names(earlier, later))
+    )
+
+
+def _all_of(earlier: tuple[str, ...], later: tuple[str, ...], *, prefixes: bool = False) -> bool:
+    """Whether whoever may take the later may take the earlier; none: anybody. A kind of listeners has all its names."""
+    if not earlier:
+        return True
+    return bool(later) and all(one in earlier or (prefixes and one.partition(".")[0] in earlier) for one in later)
+
+
+def _same_names(earlier: RouteTable, later: RouteTable) -> bool:
+    if earlier.basin not in (None, later.basin):
+        return False
+    if earlier.stream is None:
+        return True
+    if earlier.match == "prefix" and later.match in ("exact", "prefix") and later.stream is not None:
+        return later.stream.startswith(earlier.stream)
+    return (earlier.match, earlier.stream) == (later.match, later.stream)

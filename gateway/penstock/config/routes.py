@@ -1,0 +1,91 @@
+"""What can be configured about the way from clients to backs; see `penstock.config.schema` and docs/routes.md."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Literal
+
+from penstock.config.backs import EMBEDDED
+from penstock.config.fields import Table, Token, key
+from penstock.routing.matching import Match, StreamPattern
+from penstock.routing.rewriting import Rewriting
+
+__all__ = ["IdentityTable", "RouteTable"]
+
+
+class RouteTable(Table, frozen=True, kw_only=True):
+    """A way from clients to a back. The first route that takes a stream has it; without any route the embedded store
+    has all streams. Everything that a route says must hold."""
+
+    name: Annotated[str, key("By which logs, `penstock check` and the management listener call it.", example="orders")]
+    listeners: Annotated[
+        tuple[str, ...],
+        key('Those who came by these: "s2", "s3p", "segment" for all of a kind, "s2.NAME" for one; none: by any.'),
+    ] = ()
+    identity: Annotated[tuple[str, ...], key("Those who are one of these identities; none: anybody.")] = ()
+    match: Annotated[
+        Literal["exact", "prefix", "glob", "regex"],
+        key(
+            'How `stream` is meant. "glob": `*` for anything without a slash, `**` for anything, `?` for one '
+            'character; "regex": a regular expression of Python for the whole name.'
+        ),
+    ] = "exact"
+    basin: Annotated[
+        str | None, key("Streams of this basin, a glob whatever `match` says; absent: of any.", example="telemetry")
+    ] = None
+    stream: Annotated[str | None, key("Streams with such a name; absent: all.", example="orders")] = None
+    back: Annotated[str, key("Which back has them: the NAME of a [backs.NAME], or the embedded store.")] = EMBEDDED
+    to_basin: Annotated[
+        str | None,
+        key(
+            "The basin on the back, with captures in braces: {basin}, {stream}, {1} for the first wildcard or group, "
+            "{name} for a group with a name, {rest} behind a prefix; absent: the same.",
+            example="prod-{basin}",
+        ),
+    ] = None
+    to_stream: Annotated[
+        str | None,
+        key("The stream on the back, with captures as in to_basin; absent: the same.", example="eu/{stream}"),
+    ] = None
+    mirror: Annotated[
+        str | None,
+        key("A second back, which gets the same appends, and whose records are compared.", example="embedded"),
+    ] = None
+    create_streams: Annotated[bool, key("Whether clients may create streams on the back.")] = True
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ValueError("name: a route needs a name")
+        self.rewriting()
+        if self.mirror == self.back:
+            raise ValueError(f"mirror: {self.mirror} is the route's own back")
+
+    def rewriting(self) -> Rewriting:
+        """The patterns and templates, compiled. Raises ValueError."""
+        pattern = StreamPattern.compile(Match(self.match), self.basin, self.stream)
+        return Rewriting.compile(pattern, self.to_basin, self.to_stream)
+
+    @property
+    def takes_all_names(self) -> bool:
+        """Whether no stream's name keeps it from being taken."""
+        return self.rewriting().pattern.everything
+
+
+class IdentityTable(Table, frozen=True, kw_only=True):
+    """Who a client is, by what it shows: a bearer token (S2), or the address that it connects from. Tokens come before
+    addresses, and what stands first in the file before what comes after."""
+
+    name: Annotated[str, key("By which routes and backs call it.", example="analytics")]
+    tokens: Annotated[tuple[Token, ...], key("Bearer tokens; a listener with auth_tokens takes them too.")] = ()
+    addresses: Annotated[
+        tuple[str, ...], key("Networks that its clients connect from, as 10.1.0.0/16 or 127.0.0.1.")
+    ] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ValueError("name: an identity needs a name")
+        for network in self.addresses:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise ValueError(f"addresses: {error}") from None

@@ -1,0 +1,113 @@
+"""Listings put together from several backs: in name order, page by page, names as clients know them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.operations import Page
+from penstock_codecs.streams import BasinInfo, StreamInfo
+
+__all__ = ["Part", "merged"]
+
+MOST_UNORDERED: Final = 10_000
+"""Names that are held to be sorted, where names on the back are in another order than the clients'."""
+PAGE: Final = 1000
+"""Names that are asked of a back at once where all are needed."""
+
+T = TypeVar("T", StreamInfo, BasinInfo)
+
+
+class _Named(Protocol):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[T]):
+    """What one back has to say.
+
+    `fetch(start_after, limit)`: a page of its names; `start_after`: where to begin. `shown`: the client's name of one
+    of them; None: it is not shown. `ordered`: the clients' names are in the same order as the back's.
+    """
+
+    fetch: Callable[[str, int], Awaitable[Page[T]]]
+    start_after: str
+    shown: Callable[[str], str | None]
+    ordered: bool
+
+
+class _Stream(Generic[T]):
+    """The items of a part, one after the other."""
+
+    def __init__(self, part: Part[T], wanted: Callable[[str], bool], limit: int) -> None:
+        self._part: Part[T] = part
+        self._wanted = wanted
+        self._limit = limit
+        self._at = part.start_after
+        self._more = True
+        self._items: deque[T] = deque()
+
+    async def head(self) -> T | None:
+        while not self._items and self._more:
+            if self._part.ordered:
+                self._items.extend(await self._page(min(self._limit + 1, PAGE)))
+            else:
+                self._items.extend(await self._everything())
+        return self._items[0] if self._items else None
+
+    def advance(self) -> None:
+        self._items.popleft()
+
+    async def _page(self, limit: int) -> list[T]:
+        page = await self._part.fetch(self._at, limit)
+        self._more = page.has_more and bool(page.items)
+        if page.items:
+            self._at = page.items[-1].name
+        found = []
+        for item in page.items:
+            name = self._part.shown(item.name)
+            if name is not None and self._wanted(name):
+                found.append(item if name == item.name else msgspec.structs.replace(item, name=name))
+        return found
+
+    async def _everything(self) -> list[T]:
+        found: list[T] = []
+        while self._more:
+            found += await self._page(PAGE)
+            if len(found) > MOST_UNORDERED:
+                raise fail(
+                    FailureCode.LIMIT_EXCEEDED,
+                    f"more than {MOST_UNORDERED} names are in another order behind the gateway; ask by a longer prefix",
+                )
+        return sorted(found, key=lambda item: item.name)
+
+
+async def merged(parts: Sequence[Part[T]], prefix: str, start_after: str, limit: int) -> Page[T]:
+    """A page of all parts together: names that begin with `prefix` and come after `start_after`, at most `limit`. Of
+    items with the same name the first part's is shown."""
+
+    def wanted(name: str) -> bool:
+        return name.startswith(prefix) and name > start_after
+
+    streams = [_Stream(part, wanted, limit) for part in parts]
+    items: list[T] = []
+    while True:
+        heads = [
+            (head.name, index) for index, stream in enumerate(streams) if (head := await stream.head()) is not None
+        ]
+        if not heads:
+            return Page(items, has_more=False)
+        if len(items) >= limit:
+            return Page(items, has_more=True)
+        name, index = min(heads)
+        item = await streams[index].head()
+        assert item is not None, "it was there"
+        items.append(item)
+        for also, other in heads:
+            if also == name:
+                streams[other].advance()

@@ -1,0 +1,163 @@
+"""The router: one back to each front, many behind it. The first route that takes a stream has it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, TypeVar
+
+from penstock.backs.base import AppendSession, Back, ReadSession
+from penstock.backs.passing import S2SPassage, s2s_passage
+from penstock.identity import CLIENT, Client
+from penstock.routing.carrying import carry_out
+from penstock.routing.internal import owner_of, renamed
+from penstock.routing.route import Decision, Route
+from penstock.routing.segments import INTERNAL_BASIN, INTERNAL_TABLES, SegmentNames
+from penstock.routing.sessions import append_session, passage, read_session
+from penstock.routing.target import Target, TargetHolder
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Capability, Operation, Read
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["EMBEDDED", "Router", "View"]
+
+R = TypeVar("R")
+
+EMBEDDED: Final = "embedded"
+CACHED: Final = 10_000
+"""Decisions that are remembered for each listener, so that patterns are not tried for every operation."""
+
+
+class Router:
+    """All routes, in order. Without any, all streams are in the embedded store."""
+
+    def __init__(self, routes: Sequence[Route], embedded: Back) -> None:
+        self.routes = tuple(routes)
+        self.embedded = TargetHolder(Target(EMBEDDED, EMBEDDED, embedded))
+
+    def for_listener(self, label: str, names: SegmentNames | None = None) -> Back:
+        """What the front of this listener (`s2`, `s2.public`) is given. `names`: how its clients name segments."""
+        if not self.routes:
+            return self.embedded.target.back
+        return View(self, label, names or SegmentNames())
+
+    def route(self, name: str) -> Route | None:
+        """The route of this name."""
+        return next((route for route in self.routes if route.name == name), None)
+
+
+class View:
+    """A router as the clients of one listener see it. See `Back`."""
+
+    def __init__(self, router: Router, label: str, names: SegmentNames) -> None:
+        self.label = label
+        self.names = names
+        self.embedded = router.embedded
+        self._routes = tuple(route for route in router.routes if route.serves(label))
+        self._cache: dict[tuple[str, StreamRef], Decision] = {}
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What all routes of this listener lead to can do; one of them may do more."""
+        able = [route.holder.target.capabilities for route in self._routes]
+        return frozenset.intersection(*able) if able else self.embedded.target.capabilities
+
+    async def perform(self, operation: Operation[R]) -> R:
+        """See `Back.perform`."""
+        return await carry_out(self, operation)
+
+    def append_session(
+        self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
+    ) -> AbstractAsyncContextManager[AppendSession]:
+        """See `Back.append_session`."""
+        return self._append_session(stream, create_config, create_if_missing)
+
+    @asynccontextmanager
+    async def _append_session(
+        self, stream: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
+    ) -> AsyncIterator[AppendSession]:
+        async with append_session(self.decide(stream), create_config, create_if_missing) as session:
+            yield session
+
+    @asynccontextmanager
+    async def read_session(self, read: Read) -> AsyncIterator[ReadSession]:
+        """See `Back.read_session`."""
+        async with read_session(self.decide(read.stream), read) as session:
+            yield session
+
+    def s2s_passage(self, stream: StreamRef) -> S2SPassage | None:
+        """See `penstock.backs.passing.PassesS2S`. Sessions that are to be mirrored, or that may not create streams, are
+        not passed through."""
+        try:
+            decision = self.decide(stream)
+        except OperationFailed:
+            return None  # the operation itself will say why
+        if not decision.creates or (decision.route is not None and decision.route.mirror is not None):
+            return None
+        inner = s2s_passage(decision.holder.target.back, decision.there)
+        return None if inner is None else passage(decision, inner)
+
+    # ---- decisions -----------------------------------------------------------------------------------------------
+
+    def routes(self) -> list[Route]:
+        """Those that the current client may take, in order."""
+        client = CLIENT.get()
+        return [route for route in self._routes if route.admits(client)]
+
+    def decide(self, stream: StreamRef) -> Decision:
+        """Where a stream is. Raises STREAM_NOT_FOUND where no route takes it, PERMISSION_DENIED where one does that is
+        not for this client, NOT_REPRESENTABLE where it has no legal name there."""
+        client = CLIENT.get()
+        key = (client.identity, stream)
+        known = self._cache.get(key)
+        if known is None:
+            known = self._internal(stream) if stream.basin == INTERNAL_BASIN else self._public(stream, client)
+            if len(self._cache) >= CACHED:
+                del self._cache[next(iter(self._cache))]
+            self._cache[key] = known
+        return known
+
+    def _public(self, stream: StreamRef, client: Client) -> Decision:
+        refused = None
+        for route in self._routes:
+            captures = route.rewriting.pattern.match(stream)
+            if captures is None:
+                continue
+            if route.admits(client):
+                return Decision(route, route.holder, stream, route.rewriting.forward(stream, captures))
+            refused = refused or route
+        if refused is not None:
+            who = f"identity {client.identity}" if client.identity else "clients without an identity"
+            raise fail(
+                FailureCode.PERMISSION_DENIED, f"route {refused.name}, which has stream {stream}, is not for {who}"
+            )
+        raise fail(FailureCode.STREAM_NOT_FOUND, f"no route of listener {self.label} takes stream {stream}")
+
+    def _internal(self, stream: StreamRef) -> Decision:
+        there = self._with_owner(stream.stream)
+        if there is None:
+            return Decision(None, self.embedded, stream, stream)
+        decision, name = there
+        return Decision(decision.route, decision.holder, stream, StreamRef(INTERNAL_BASIN, name))
+
+    def table(self, name: str) -> tuple[TargetHolder, str]:
+        """Where a table is, and by what name."""
+        there = None if name.startswith(INTERNAL_TABLES) else self._with_owner(name)
+        return (self.embedded, name) if there is None else (there[0].holder, there[1])
+
+    def _with_owner(self, name: str) -> tuple[Decision, str] | None:
+        """Where the stream is that something of this name belongs to, and the name there; None where the embedded
+        store has it all the same."""
+        owned = owner_of(name, self.names)
+        if owned is None:
+            return None
+        try:
+            decision = self._public(owned[1], CLIENT.get())
+        except OperationFailed:
+            return None  # its stream is not for this client: what it keeps beside it stays here
+        target = decision.holder.target
+        if Capability.TABLES not in target.capabilities:
+            return None
+        there = renamed(owned[0], decision.there, target.names or self.names)
+        return None if there is None else (decision, there)

@@ -1,0 +1,185 @@
+"""Sessions by way of a route: names are changed on the way there, and a cut-over is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
+
+from penstock.backs.base import AppendSession, Following, ReadSession
+from penstock.backs.passing import RawSession, S2SPassage
+from penstock.routing.route import Decision
+from penstock_codecs.byte_operations import AppendBytes
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.http import Buffer, ResponseHead
+from penstock_codecs.model import RecordBatch, StreamPosition
+from penstock_codecs.operations import Append, Appended, Read
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["append_session", "in_clients_words", "passage", "read_session"]
+
+
+@contextmanager
+def in_clients_words(decision: Decision) -> Iterator[None]:
+    """Failures name the stream as the client does."""
+    try:
+        yield
+    except OperationFailed as error:
+        there, asked = str(decision.there), str(decision.asked)
+        if there == asked or there not in error.failure.message:
+            raise
+        raise OperationFailed(
+            replace(error.failure, message=error.failure.message.replace(there, asked))
+        ) from error.__cause__
+
+
+class _Appends:
+    """See `AppendSession`. What was sent and is not acknowledged counts as under way."""
+
+    def __init__(self, inner: AppendSession, decision: Decision) -> None:
+        self._inner = inner
+        self._decision = decision
+        self._holder = decision.holder
+        self._generation = decision.holder.generation
+        self._unacknowledged = 0
+        self._moved = False
+
+    async def send(self, append: Append | AppendBytes) -> None:
+        if self._holder.held:
+            await self._holder.admitted()
+        if self._moved or self._generation != self._holder.generation:
+            self._moved = True
+            self._inner.close()
+            return
+        self._holder.begin()
+        try:
+            with in_clients_words(self._decision):
+                await self._inner.send(self._renamed(append))
+        except BaseException:
+            self._holder.end()
+            raise
+        self._unacknowledged += 1
+
+    def _renamed(self, append: Append | AppendBytes) -> Append | AppendBytes:
+        there = self._decision.there
+        return append if append.stream == there else replace(append, stream=there)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    async def receive(self) -> list[Appended]:
+        with in_clients_words(self._decision):
+            acknowledged = await self._inner.receive()
+        self.settle(len(acknowledged))
+        if not acknowledged and self._moved:
+            raise self._holder.moved()
+        return acknowledged
+
+    def settle(self, count: int | None = None) -> None:
+        """So many are not under way any more; None: none of them."""
+        done = self._unacknowledged if count is None else min(count, self._unacknowledged)
+        self._unacknowledged -= done
+        self._holder.end(done)
+
+
+@asynccontextmanager
+async def append_session(
+    decision: Decision, create_config: StreamConfig | None, create_if_missing: bool
+) -> AsyncIterator[AppendSession]:
+    """See `Back.append_session`."""
+    await decision.holder.admitted()
+    back = decision.holder.target.back
+    create = create_if_missing and decision.creates
+    with in_clients_words(decision):
+        async with back.append_session(decision.there, create_config, create_if_missing=create) as inner:
+            session = _Appends(inner, decision)
+            try:
+                yield session
+            finally:
+                session.settle()
+
+
+class _Reads:
+    """See `ReadSession`."""
+
+    def __init__(self, inner: ReadSession, decision: Decision) -> None:
+        self._inner = inner
+        self._decision = decision
+        self._generation = decision.holder.generation
+
+    async def next(self) -> RecordBatch | Following | None:
+        with in_clients_words(self._decision), self._decision.holder.interrupted(self._generation):
+            return await self._inner.next()
+        raise AssertionError("the block returns or raises")
+
+    def behind(self) -> bool:
+        return self._inner.behind()
+
+    def tail(self) -> StreamPosition:
+        return self._inner.tail()
+
+
+@asynccontextmanager
+async def read_session(decision: Decision, read: Read) -> AsyncIterator[ReadSession]:
+    """See `Back.read_session`."""
+    create = read.create_if_missing and decision.creates
+    if read.stream != decision.there or create != read.create_if_missing:
+        read = replace(read, stream=decision.there, create_if_missing=create)
+    with in_clients_words(decision):
+        async with decision.holder.target.back.read_session(read) as inner:
+            yield _Reads(inner, decision)
+
+
+# ---- sessions that are passed through ------------------------------------------------------------------------
+
+
+def passage(decision: Decision, inner: S2SPassage) -> S2SPassage:
+    """The S2S sessions of a stream on its target."""
+    return _Passage(decision, inner)
+
+
+class _Passage:
+    def __init__(self, decision: Decision, inner: S2SPassage) -> None:
+        self._decision = decision
+        self._inner = inner
+
+    def open(
+        self, method: str, query: str, headers: Sequence[tuple[str, str]]
+    ) -> AbstractAsyncContextManager[RawSession]:
+        return self._open(method, query, headers)
+
+    @asynccontextmanager
+    async def _open(self, method: str, query: str, headers: Sequence[tuple[str, str]]) -> AsyncIterator[RawSession]:
+        """A cut-over ends it as if the server had been lost: only the client knows what is not acknowledged."""
+        holder = self._decision.holder
+        await holder.admitted()
+        generation = holder.generation
+        async with self._inner.open(method, query, headers) as raw:
+            yield _Raw(raw, self._decision, generation, changes=method == "POST")
+
+
+class _Raw:
+    """See `RawSession`."""
+
+    def __init__(self, inner: RawSession, decision: Decision, generation: int, *, changes: bool) -> None:
+        self._inner = inner
+        self._holder = decision.holder
+        self._generation = generation
+        self._changes = changes
+
+    async def send(self, pieces: Sequence[Buffer]) -> None:
+        if self._changes and self._holder.held:
+            await self._holder.admitted()
+        with self._holder.interrupted(self._generation):
+            await self._inner.send(pieces)
+
+    async def finish(self) -> None:
+        await self._inner.finish()
+
+    async def receive_head(self) -> ResponseHead:
+        return await self._inner.receive_head()
+
+    async def receive(self) -> Buffer:
+        with self._holder.interrupted(self._generation):
+            return await self._inner.receive()
+        raise AssertionError("the block returns or raises")

@@ -1,0 +1,29 @@
+"""From a configuration to the parts that it names: the one package that knows both."""
+
+from penstock.wiring.files import check_files, tls_of
+from penstock.wiring.fronts import (
+    controller_http_settings,
+    controller_settings,
+    http_settings,
+    s2_settings,
+    s3p_settings,
+    segment_settings,
+)
+from penstock.wiring.listeners import open_listeners
+from penstock.wiring.router import open_router
+from penstock.wiring.store import open_store, store_settings
+
+__all__ = [
+    "check_files",
+    "controller_http_settings",
+    "controller_settings",
+    "http_settings",
+    "open_listeners",
+    "open_router",
+    "open_store",
+    "s2_settings",
+    "s3p_settings",
+    "segment_settings",
+    "store_settings",
+    "tls_of",
+]

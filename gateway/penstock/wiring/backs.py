@@ -1,0 +1,130 @@
+"""The servers behind the gateway, as a configuration has them: each becomes a back that knows records and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+
+from penstock.backs.base import Back
+from penstock.backs.bytes_on_records import BytesSettings, open_bytes_on_records
+from penstock.backs.combined import Combined
+from penstock.backs.delivery import Delivery
+from penstock.backs.indexed import IndexedSettings, open_indexed
+from penstock.backs.s3p import S3PBackSettings, open_s3p
+from penstock.backs.segment import SegmentBackSettings, open_segment
+from penstock.backs.upstream import Upstream
+from penstock.config import BackTable, S2Back, S2SseBack, S3PBack, SegmentBack, SegmentLoss
+from penstock.policy.loss import Loss, LossPolicy
+from penstock.routing.names import s3p_names
+from penstock.routing.segments import INTERNAL_BASIN, SegmentNames
+from penstock.routing.target import Target
+from penstock.wiring.store import ENVELOPES
+from penstock.wiring.upstreams import secret_in, upstream_settings
+from penstock_codecs.byte_layout import Layout
+from penstock_codecs.limits import S3PLimits
+from penstock_codecs.model import StreamRef
+from penstock_codecs.segment import Dialect
+
+__all__ = ["bytes_settings", "indexed_settings", "open_target", "s3p_back_settings", "segment_back_settings"]
+
+
+class _Sources:
+    """Transactions of streams that are on servers without any are kept in the embedded store."""
+
+    def __init__(self, embedded: Back) -> None:
+        self._embedded = embedded
+
+    def back_of(self, stream: StreamRef) -> Back | None:
+        """See `penstock.backs.bytes_on_records.SourceBacks`."""
+        return self._embedded if stream.basin == INTERNAL_BASIN else None
+
+
+def open_target(
+    name: str, table: BackTable, embedded: Back, losses: tuple[SegmentLoss, ...]
+) -> AbstractAsyncContextManager[Target]:
+    """A back until the block ends. `losses`: of the segment listeners, whose clients see records as bytes.
+
+    Raises CannotStart for files that cannot be used. Nothing is dialled before it is needed.
+    """
+    match table:
+        case S3PBack():
+            return _s3p(name, table, embedded, bytes_settings(losses))
+        case SegmentBack():
+            return _segment(name, table, embedded)
+        case S2Back() | S2SseBack():
+            raise NotImplementedError
+
+
+@asynccontextmanager
+async def _s3p(name: str, table: S3PBack, embedded: Back, settings: BytesSettings) -> AsyncIterator[Target]:
+    upstream = Upstream(upstream_settings(name, table, table.address))
+    async with (
+        open_s3p(upstream, s3p_back_settings(table)) as native,
+        open_indexed(native, name, embedded, indexed_settings(table)) as records,
+        open_bytes_on_records(records, name, embedded, settings, _Sources(embedded)) as back,
+    ):
+        yield Target(name, "s3p", back, table.delivery)
+
+
+@asynccontextmanager
+async def _segment(name: str, table: SegmentBack, embedded: Back) -> AsyncIterator[Target]:
+    settings = segment_back_settings(name, table)
+    async with (
+        open_segment(settings) as back,
+        open_indexed(back.native, name, embedded, indexed_settings(table)) as records,
+    ):
+        yield Target(name, "segment", Combined(records, back.direct), table.delivery, settings.names)
+
+
+def bytes_settings(losses: tuple[SegmentLoss, ...]) -> BytesSettings:
+    """What byte operations over records are told: what one of the segment listeners wants enveloped is, for all."""
+    layouts = [
+        layout for key, (_, layout) in ENVELOPES.items() if any(getattr(loss, key) == "envelope" for loss in losses)
+    ]
+    return BytesSettings(envelopes=reduce(or_, layouts, Layout.PLAIN))
+
+
+def indexed_settings(table: S3PBack | SegmentBack) -> IndexedSettings:
+    """What the numbering of a server's records is told."""
+    return IndexedSettings(create_streams=table.create_streams, exclusive=table.exclusive)
+
+
+def s3p_back_settings(table: S3PBack) -> S3PBackSettings:
+    """What the client of an S3P server is told."""
+    limits, loss = table.limits, table.loss
+    return S3PBackSettings(
+        names=s3p_names(table.names, table.basin),
+        limits=replace(
+            S3PLimits(),
+            max_records_per_append=limits.max_records_per_append,
+            max_record_bytes=limits.max_record_bytes,
+            max_append_bytes=limits.max_append_bytes,
+        ),
+        loss=LossPolicy(Loss(loss.headers), Loss(loss.empty_body), Loss(loss.command_records)),
+        delivery=Delivery(table.delivery),
+        split_appends=table.split_appends,
+        trim_keeps_last=table.trim_keeps_last,
+        recover_seconds=table.recover_seconds,
+    )
+
+
+def segment_back_settings(name: str, table: SegmentBack) -> SegmentBackSettings:
+    """What the client of a segment store is told. Raises CannotStart for files that cannot be used."""
+    loss = table.loss
+    keep = loss.empty_body == "keep"
+    file = table.password_file
+    return SegmentBackSettings(
+        store=None if table.address is None else upstream_settings(name, table, table.address),
+        controller=None if table.controller is None else upstream_settings(name, table, table.controller),
+        username=table.username,
+        password="" if file is None else secret_in(f"backs.{name}.password_file", file),
+        names=SegmentNames(table.basin),
+        dialect=Dialect(table.dialect),
+        loss=LossPolicy(Loss(loss.headers), Loss.REFUSE if keep else Loss(loss.empty_body), Loss(loss.command_records)),
+        keep_empty=keep,
+        delivery=Delivery(table.delivery),
+        recover_seconds=table.recover_seconds,
+    )

@@ -1,0 +1,156 @@
+"""The listeners that a configuration names: each a front over what the router has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, Protocol
+
+import trio
+
+from penstock.accepting import Listener
+from penstock.config import (
+    Address,
+    AnyListener,
+    Config,
+    ControllerListener,
+    IdentityTable,
+    S2Listener,
+    S3PListener,
+    SegmentListener,
+)
+from penstock.fronts.controller import ControllerFront
+from penstock.fronts.exchange import Exchange
+from penstock.fronts.http_server import Drain as HttpDrain
+from penstock.fronts.http_server import HttpSettings, serve_http, tls_stream
+from penstock.fronts.s2 import S2Front
+from penstock.fronts.s3p import S3PFront
+from penstock.fronts.segment import SegmentFront
+from penstock.identity import Identities
+from penstock.routing.router import Router
+from penstock.routing.segments import SegmentNames
+from penstock.wiring.files import Secured, tls_of
+from penstock.wiring.fronts import (
+    controller_http_settings,
+    controller_settings,
+    http_settings,
+    s2_settings,
+    s3p_settings,
+    segment_settings,
+)
+
+__all__ = ["open_listeners"]
+
+Serve = Callable[[trio.abc.Stream], Awaitable[None]]
+
+HANDSHAKE_SECONDS: Final = 30.0
+"""A TLS handshake of the segment protocol must be complete within this."""
+
+
+def open_listeners(config: Config, router: Router) -> list[Listener]:
+    """Every listener that is configured, not yet bound. Raises CannotStart."""
+    opening = _Opening(config, router)
+    return list(opening.listeners())
+
+
+class _Opening:
+    def __init__(self, config: Config, router: Router) -> None:
+        self._config = config
+        self._router = router
+        self._identities = _identities(config.identities)
+        self._ports: dict[str | None, list[int]] = {}  # of the segment listeners by name, once they are bound
+
+    def listeners(self) -> Iterator[Listener]:
+        make: dict[type, Callable[..., Listener]] = {
+            S2Listener: self._s2,
+            S3PListener: self._s3p,
+            SegmentListener: self._segment,
+            ControllerListener: self._controller,
+        }
+        for label, listener in self._config.listeners.labelled():
+            yield make[type(listener)](label, listener)
+
+    def _s2(self, label: str, listener: S2Listener) -> Listener:
+        settings = s2_settings(listener, self._config.drain, self._identities)
+        front = S2Front(self._router.for_listener(label), settings)
+        server = _HttpServer(label, listener, http_settings(listener.limits), front)
+        return self._listener(label, listener, server.serve, server.begin_drain)
+
+    def _s3p(self, label: str, listener: S3PListener) -> Listener:
+        front = S3PFront(self._router.for_listener(label), s3p_settings(listener))
+        return self._listener(label, listener, front.serve, front.drain)
+
+    def _segment(self, label: str, listener: SegmentListener) -> Listener:
+        names = SegmentNames(listener.basin)
+        front = SegmentFront(self._router.for_listener(label, names), segment_settings(listener))
+        tls = tls_of(label, listener)
+        ports = self._ports.setdefault(listener.name, [])
+
+        async def serve(stream: trio.abc.Stream) -> None:
+            if tls is not None:
+                stream = tls_stream(stream, tls)
+                with trio.fail_after(HANDSHAKE_SECONDS):
+                    await stream.do_handshake()
+            await front.serve(stream)
+
+        def bound(addresses: Sequence[Address]) -> None:
+            ports.extend(address.port for address in addresses)
+
+        return self._listener(label, listener, serve, front.drain, bound=bound)
+
+    def _controller(self, label: str, listener: ControllerListener) -> Listener:
+        segment = self._config.listeners.segment_of(listener)
+        ports = self._ports.setdefault(segment.name, [])
+        back = self._router.for_listener(label, SegmentNames(segment.basin))
+        front = ControllerFront(back, controller_settings(listener, segment, lambda: ports[0]))
+        server = _HttpServer(label, listener, controller_http_settings(listener.limits), front)
+        return self._listener(label, listener, server.serve, server.begin_drain, duties=front.run)
+
+    def _listener(
+        self,
+        label: str,
+        listener: AnyListener,
+        serve: Serve,
+        drain: Callable[[], None],
+        *,
+        bound: Callable[[Sequence[Address]], None] = lambda _addresses: None,
+        duties: Callable[[], Awaitable[None]] | None = None,
+    ) -> Listener:
+        return Listener(
+            f"listeners.{label}",
+            label.partition(".")[0],
+            Address.parse(listener.bind),
+            listener.limits.max_connections,
+            serve,
+            drain,
+            bound,
+            duties,
+            self._identities,
+        )
+
+
+def _identities(tables: Sequence[IdentityTable]) -> Identities:
+    return Identities.of((table.name, table.tokens, table.addresses) for table in tables)
+
+
+class _HttpFront(Protocol):
+    async def handle(self, exchange: Exchange) -> None: ...
+
+    def drain(self) -> None: ...
+
+
+class _HttpServer:
+    """The connections of a front that answers HTTP."""
+
+    def __init__(self, label: str, listener: Secured, settings: HttpSettings, front: _HttpFront) -> None:
+        self._tls = tls_of(label, listener)
+        self._settings = settings
+        self._front = front
+        self._drain = HttpDrain()
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        secured = stream if self._tls is None else tls_stream(stream, self._tls)
+        await serve_http(secured, self._front.handle, self._settings, self._drain)
+
+    def begin_drain(self) -> None:
+        self._front.drain()
+        self._drain.begin()
