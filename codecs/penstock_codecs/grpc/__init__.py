@@ -1,5 +1,6 @@
 """How gRPC spells a unary call inside an HTTP/2 exchange (the protocol document "gRPC over HTTP2"), sans-IO."""
 
+from penstock_codecs.grpc.client import basic, call_headers, error_in, failure_code
 from penstock_codecs.grpc.framing import ENCODINGS, MAX_MESSAGE, MessageReader, frame
 from penstock_codecs.grpc.headers import accepts_content_type, timeout_seconds
 from penstock_codecs.grpc.status import Code, GrpcError, error_of, status_fields
@@ -11,7 +12,11 @@ __all__ = [
     "GrpcError",
     "MessageReader",
     "accepts_content_type",
+    "basic",
+    "call_headers",
+    "error_in",
     "error_of",
+    "failure_code",
     "frame",
     "status_fields",
     "timeout_seconds",

@@ -18,6 +18,7 @@ from penstock_codecs.segment.events import join_events, split_events
 from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Direction, Message, encode
 from penstock_codecs.segment.lists import AttributeUpdate, ChunkInfo, MergedSegment, TableEntry, TableKey
 from penstock_codecs.segment.saying import Fill
+from penstock_codecs.segment.scanning import NoEvent, Records, take_records
 
 __all__ = [
     "PLUGIN",
@@ -31,6 +32,8 @@ __all__ = [
     "Fill",
     "MergedSegment",
     "Message",
+    "NoEvent",
+    "Records",
     "SegmentClient",
     "SegmentLimits",
     "SegmentServer",
@@ -42,6 +45,7 @@ __all__ = [
     "join_events",
     "released",
     "split_events",
+    "take_records",
 ]
 
 _WRITER: Final = UUID("00112233-4455-6677-8899-aabbccddeeff")

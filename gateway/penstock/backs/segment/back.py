@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import trio
 
+from penstock.backs.segment.administration import Administration
+from penstock.backs.segment.controller import open_controller
 from penstock.backs.segment.direct import SegmentDirect
 from penstock.backs.segment.native import SegmentNative
+from penstock.backs.segment.reader import Reader
 from penstock.backs.segment.settings import SegmentBackSettings
-from penstock.backs.upstream import UpstreamSettings
+from penstock.backs.segment.stores import Stores
+from penstock.backs.segment.writers import Writers
+from penstock.backs.upstream import Dial, Upstream
 
-__all__ = ["Dial", "SegmentBack", "open_segment"]
-
-Dial = Callable[[UpstreamSettings], Awaitable[trio.abc.Stream]]
-"""Connects to a server. Raises OperationFailed(HOT_SERVER)."""
+__all__ = ["SegmentBack", "open_segment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,20 @@ class SegmentBack:
 
 
 @asynccontextmanager
-async def open_segment(settings: SegmentBackSettings) -> AsyncIterator[SegmentBack]:
-    """The back until the block ends, and its connections with it. Nothing is dialled before it is needed."""
-    async with trio.open_nursery() as nursery:
-        yield SegmentBack(SegmentNative(settings), SegmentDirect(settings))
+async def open_segment(settings: SegmentBackSettings, dial: Dial | None = None) -> AsyncIterator[SegmentBack]:
+    """The back until the block ends, and its connections with it. Nothing is dialled before it is needed; `dial` makes
+    the connections below TLS, to stores and controller (None: over TCP)."""
+    async with AsyncExitStack() as stack:
+        controller = None
+        if settings.controller is not None:
+            upstream = Upstream(settings.controller) if dial is None else Upstream(settings.controller, dial=dial)
+            controller = await stack.enter_async_context(open_controller(upstream, settings))
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        stores = Stores(settings, nursery, controller, dial)
+        writers, reader = Writers(stores), Reader(stores)
+        administration = Administration(stores, reader)
+        yield SegmentBack(
+            SegmentNative(stores, writers, reader, administration),
+            SegmentDirect(stores, writers, reader, administration),
+        )
         nursery.cancel_scope.cancel()

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from typing import Final
+
+import trio
 
 from penstock.backs.delivery import Delivery
 from penstock.backs.native import Bounds, NativeAck, NativeAppendSession, Scanned
+from penstock.backs.segment.administration import Administration
+from penstock.backs.segment.reader import Reader
+from penstock.backs.segment.sessions import RecordSession, data_of
 from penstock.backs.segment.settings import SegmentBackSettings
+from penstock.backs.segment.slots import raise_or
+from penstock.backs.segment.stores import Stores
+from penstock.backs.segment.writers import Writers
+from penstock.policy.bodies import to_records
+from penstock.policy.loss import Loss
 from penstock.positions.marks import Mark
+from penstock_codecs.byte_layout import MAX_BODY
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.limits import KIB
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Capability, ListStreams, Page
+from penstock_codecs.segment import Dialect, NoEvent, take_records
 from penstock_codecs.streams import StreamInfo
 
 __all__ = ["SegmentNative"]
+
+_LEAST_READ: Final = 64 * KIB
+"""A read asks for as much, though its records may be few: the rest costs little."""
 
 
 class SegmentNative:
@@ -20,51 +40,144 @@ class SegmentNative:
 
     An event whose body is larger than `byte_layout.MAX_BODY` becomes raw pieces of that size, counted from the event's
     first byte. A scan gives all pieces of an event, and none can begin inside: `Scanned.inner` names these records.
-    An acknowledgement lacks `end_offset` where its batch was found to be stored after a lost connection and somebody
-    else appended as well, or where the server acknowledged several batches at once.
+    An acknowledgement lacks `end_offset` in the draft, and where its batch was found to be stored after a lost
+    connection and somebody else appended as well, or where the server acknowledged several batches at once. All who
+    append to a stream do so as one writer of the server's, in the order in which they hand over.
     """
 
-    def __init__(self, settings: SegmentBackSettings) -> None:
-        self._settings = settings
+    def __init__(self, stores: Stores, writers: Writers, reader: Reader, administration: Administration) -> None:
+        self._stores = stores
+        self._settings: SegmentBackSettings = stores.settings
+        self._writers = writers
+        self._reader = reader
+        self._administration = administration
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """See `Native.capabilities`."""
-        raise NotImplementedError
+        """See `Native.capabilities`: no conditions in the draft."""
+        found = {Capability.TRIM, Capability.FOLLOW, Capability.LOCATE}
+        loss = self._settings.loss
+        if self._settings.dialect is Dialect.RELEASED:
+            found.add(Capability.MATCH_SEQ_NUM)
+        if loss.headers is Loss.ENVELOPE:
+            found.add(Capability.HEADERS)
+        if loss.empty_body is Loss.ENVELOPE or self._settings.keep_empty:
+            found.add(Capability.EMPTY_BODIES)
+        return frozenset(found)
 
     @property
     def delivery(self) -> Delivery:
         """See `Native.delivery`."""
         return self._settings.delivery
 
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
     async def bounds(self, stream: StreamRef) -> Bounds:
         """See `Native.bounds`."""
-        raise NotImplementedError
+        info = await self._administration.info(stream)
+        return Bounds(info.start_offset, info.length, info.sealed)
 
     async def scan(self, stream: StreamRef, start: Mark, *, max_records: int, max_bytes: int, wait: float) -> Scanned:
         """See `Native.scan`. NOT_REPRESENTABLE (details: offset) for bytes that are no events."""
-        raise NotImplementedError
+        segment = await self._stores.segment_of(stream)
+        try:
+            return await self._scan(segment, stream, start.offset, (max_records, max_bytes), wait)
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.STREAM_NOT_FOUND:
+                self._stores.forget_stream(stream)
+            raise
+
+    async def _scan(
+        self, segment: str, stream: StreamRef, offset: int, bounds: tuple[int, int], wait: float
+    ) -> Scanned:
+        """Reads until there is a whole record, or no time left to wait for one."""
+        until = trio.current_time() + wait
+        size = min(self._settings.read_bytes, max(bounds[1], _LEAST_READ))
+        held = bytearray()
+        missing = 0
+        while True:
+            patience = max(0.0, until - trio.current_time())
+            found = await self._reader.read(segment, offset + len(held), max(size, missing), patience)
+            held += found.data
+            scanned, missing = self._records(stream, held, offset, bounds)
+            assert scanned.offsets is not None, "segments have them"
+            whole = scanned.offsets[-1] == offset + len(held)
+            scanned = replace(scanned, at_tail=found.at_tail and missing > 0, end=found.end and whole)
+            if scanned.bodies:
+                return scanned
+            if found.end and not whole:
+                raise self._no_events(stream, "the end of a sealed segment, in the midst of an event", offset)
+            if found.end or not found.data:
+                return scanned
+
+    def _records(self, stream: StreamRef, held: bytearray, offset: int, bounds: tuple[int, int]) -> tuple[Scanned, int]:
+        """The records in bytes from `offset` on, and how many bytes the next one lacks."""
+        most = self._settings.max_event_bytes
+        try:
+            found = take_records(held, offset, count=bounds[0], size=bounds[1], max_body=MAX_BODY, max_event=most)
+        except NoEvent as error:
+            raise self._no_events(stream, str(error), error.offset) from None
+        bodies, headers = to_records(found.bodies, self._settings.loss)
+        return Scanned(bodies, headers, offsets=found.offsets, inner=frozenset(found.inner)), found.missing
+
+    def _no_events(self, stream: StreamRef, what: str, offset: int) -> OperationFailed:
+        where = self._settings.upstream.where
+        return fail(
+            FailureCode.NOT_REPRESENTABLE,
+            f"{where}: stream {stream} cannot be read as records: at offset {offset} is {what}. "
+            "Read it over the segment protocol, or truncate it behind that",
+            offset=offset,
+        )
+
+    # ---- appending ---------------------------------------------------------------------------------------------------
 
     def append_session(self, stream: StreamRef) -> AbstractAsyncContextManager[NativeAppendSession]:
-        """See `Native.append_session`."""
-        raise NotImplementedError
+        """See `Native.append_session`. Entering fails with STREAM_NOT_FOUND."""
+        return self._session(stream)
+
+    @asynccontextmanager
+    async def _session(self, stream: StreamRef) -> AsyncIterator[NativeAppendSession]:
+        segment = await self._stores.segment_of(stream)
+        try:
+            await self._writers.own(segment).ready()
+        except OperationFailed as error:
+            raise await self._administration.explained(stream, error) from None
+        session = RecordSession(self._writers, self._administration, stream, segment)
+        try:
+            yield session
+        finally:
+            session.close()
 
     async def append_at(self, stream: StreamRef, append: Append, at: Mark) -> NativeAck:
-        """See `Native.append_at`."""
-        raise NotImplementedError
+        """See `Native.append_at`. In OFFSET_MISMATCH details: offset, the end of the stream."""
+        if self._settings.dialect is Dialect.DRAFT:
+            raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._settings.upstream.where}: the draft has no conditions")
+        data = data_of(append, self._settings)
+        segment = await self._stores.segment_of(stream)
+        try:
+            writer = self._writers.own(segment)
+            slot = await writer.submit(data, len(append.bodies), expected=at.offset)
+            await slot.over.wait()
+            raise_or(slot)
+        except OperationFailed as error:
+            raise await self._administration.explained(stream, error) from None
+        return NativeAck(slot.count, end_offset=slot.end_offset, length=len(data))
+
+    # ---- streams -----------------------------------------------------------------------------------------------------
 
     async def trim(self, stream: StreamRef, first_kept: Mark) -> None:
-        """See `Native.trim`."""
-        raise NotImplementedError
+        """See `Native.trim`. Never backwards: what is trimmed already stays so."""
+        await self._administration.truncate(stream, first_kept.offset)
 
     async def create(self, stream: StreamRef) -> bool:
         """See `Native.create`."""
-        raise NotImplementedError
+        return await self._administration.create(stream)
 
     async def delete(self, stream: StreamRef) -> None:
         """See `Native.delete`."""
-        raise NotImplementedError
+        await self._administration.delete(stream)
 
     async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
-        """See `Native.list_streams`."""
-        raise NotImplementedError
+        """See `Native.list_streams`: streams by the name of their first segment; NOT_IMPLEMENTED without a controller.
+        When they were created is not known."""
+        return await self._administration.list_streams(operation)

@@ -22,8 +22,8 @@ REFUSE_ALL: Final = LossPolicy(headers=Loss.REFUSE, empty_body=Loss.REFUSE, comm
 class SegmentBackSettings:
     """Settings of one back of segment stores; sizes in bytes, times in seconds.
 
-    Raises ValueError where neither `store` nor `controller` is given, where the draft is given a controller, and where
-    `loss` drops records that an acknowledgement has to count.
+    Raises ValueError where neither `store` nor `controller` is given, where the draft is given a controller, where
+    there is a user name and nobody to show it to, and where `loss` drops records that an acknowledgement has to count.
     """
 
     store: UpstreamSettings | None = None
@@ -32,10 +32,10 @@ class SegmentBackSettings:
     """The controller, which creates, deletes, lists and finds streams. The stores that it names are reached with the
     same TLS and times as itself."""
     username: str | None = None
-    """With `password`: what controller and stores are shown as Basic credentials. None: nothing."""
+    """With `password`: what the controller is shown as Basic credentials. None: nothing."""
     password: str = field(default="", repr=False)
     delegation_token: str = field(default="", repr=False)
-    """Sent with every request to a store. Empty, with credentials and a controller: the controller is asked for one."""
+    """Sent with every request to a store. Empty, with a user name: the controller is asked for one for each stream."""
     names: SegmentNames = field(default_factory=SegmentNames)
     """How streams are named as segments."""
     dialect: Dialect = Dialect.RELEASED
@@ -64,6 +64,8 @@ class SegmentBackSettings:
             raise ValueError("neither a segment store nor a controller is given")
         if self.dialect is Dialect.DRAFT and self.controller is not None:
             raise ValueError("the draft knows no controller")
+        if self.username is not None and self.controller is None:
+            raise ValueError("a user name is for the controller, and none is given")
         if Loss.DROP in (self.loss.empty_body, self.loss.command_records):
             raise ValueError("records that an acknowledgement counts cannot be dropped")
 

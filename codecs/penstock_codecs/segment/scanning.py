@@ -1,0 +1,85 @@
+"""A segment's bytes as records: each event is one, and large ones are several (segment fact sheet, 1.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final
+
+from penstock_codecs.segment.events import EVENT_HEADER_BYTES
+
+__all__ = ["NoEvent", "Records", "take_records"]
+
+_HEADER: Final = Struct(">iI")
+
+
+class NoEvent(Exception):
+    """What stands at `offset` is no event, or too large a one; the text says which."""
+
+    def __init__(self, text: str, offset: int) -> None:
+        super().__init__(text)
+        self.offset = offset
+
+
+@dataclass(slots=True)
+class Records:
+    """Records, where each begins, and at last where all end. `inner`: the pieces of an event after its first.
+
+    `missing`: so many bytes more, at least, make up the next record; 0 where the bounds were reached.
+    """
+
+    bodies: list[bytes] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    inner: set[int] = field(default_factory=set)
+    missing: int = 0
+
+
+def take_records(
+    data: bytes | bytearray, offset: int, *, count: int, size: int, max_body: int, max_event: int
+) -> Records:
+    """The records in `data`, of which the first byte is an event's, at `offset`: up to `count`, and about `size` bytes.
+
+    An event with more than `max_body` bytes becomes pieces of `max_body` bytes, its header being part of them; all of
+    them come together. Raises NoEvent where there is none before it; else what comes before it is given.
+    """
+    found = Records()
+    at, end = 0, len(data)
+    while len(found.bodies) < count and (not found.bodies or at < size):
+        if end - at < EVENT_HEADER_BYTES:
+            found.missing = EVENT_HEADER_BYTES - (end - at)
+            break
+        kind, length = _HEADER.unpack_from(data, at)
+        problem = _problem(kind, length, max_event)
+        if problem is not None:
+            if found.bodies:
+                break
+            raise NoEvent(problem, offset + at)
+        after = at + EVENT_HEADER_BYTES + length
+        if after > end:
+            found.missing = after - end
+            break
+        if length <= max_body:
+            found.offsets.append(offset + at)
+            found.bodies.append(bytes(data[at + EVENT_HEADER_BYTES : after]))
+        else:
+            _add_pieces(found, data, (at, after), offset, max_body)
+        at = after
+    found.offsets.append(offset + at)
+    return found
+
+
+def _problem(kind: int, length: int, max_event: int) -> str | None:
+    if kind:
+        return f"message type {kind} where an event (0) was expected"
+    if length > max_event:
+        return f"an event of {length} bytes, at most {max_event} are read as records"
+    return None
+
+
+def _add_pieces(found: Records, data: bytes | bytearray, span: tuple[int, int], offset: int, max_body: int) -> None:
+    start, after = span
+    for piece in range(start, after, max_body):
+        if piece > start:
+            found.inner.add(len(found.bodies))
+        found.offsets.append(offset + piece)
+        found.bodies.append(bytes(data[piece : min(piece + max_body, after)]))

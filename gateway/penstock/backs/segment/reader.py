@@ -1,0 +1,209 @@
+"""Reads of segments' bytes. A server parks a read at the tail until something comes; here waits have an end.
+
+All who wait at the same place share one parked read. It stays parked when nobody waits any more, since it cannot be
+taken back, and whoever comes next finds it there. The draft's is given up with its connection.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, Final
+
+import trio
+
+from penstock.backs.segment.lines import Kind
+from penstock.backs.segment.stores import Stores
+from penstock_codecs.byte_operations import SegmentInfo
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.segment import Dialect, Message, draft, released
+
+__all__ = ["Found", "Reader"]
+
+_MOST_PARKED: Final = 10_000
+"""Reads that are parked at once; about 2 KiB each."""
+_MOST_KNOWN: Final = 10_000
+"""Segments whose length is remembered."""
+_FOREVER: Final = 365 * 24 * 3600.0
+_SHORTEST_PARK: Final = 1.0
+"""A server that answers a read at the tail sooner than this, and without bytes, does not park: ask again after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Bytes from the offset that was asked for. `at_tail`: no more just now. `end`: no more ever."""
+
+    data: bytes
+    at_tail: bool
+    end: bool
+
+
+class _Parked:
+    """A read that waits at the tail, and those who wait for it."""
+
+    def __init__(self) -> None:
+        self.over = trio.Event()
+        self.found: Found | None = None
+        self.failure: Failure | None = None
+        self.waiting = 0
+        self.scope = trio.CancelScope()
+
+
+class Reader:
+    """See the module."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._draft = stores.settings.dialect is Dialect.DRAFT
+        self._parked: dict[tuple[str, int], _Parked] = {}
+        self._known: OrderedDict[str, int] = OrderedDict()  # how long segments are at least
+
+    async def info(self, segment: str) -> SegmentInfo:
+        """Offsets and state of a segment. STREAM_NOT_FOUND."""
+        reply = await self._stores.ask(
+            segment,
+            lambda request_id, token: released.GetStreamSegmentInfo(request_id, segment, token),
+            idempotent=True,
+        )
+        if not reply.exists or reply.is_deleted:
+            raise fail(FailureCode.STREAM_NOT_FOUND, f"segment {segment} is not there")
+        self._learn(segment, reply.write_offset)
+        return SegmentInfo(reply.start_offset, reply.write_offset, reply.is_sealed, reply.last_modified)
+
+    def forget(self, segment: str) -> None:
+        """The segment is gone: how long it was means nothing."""
+        self._known.pop(segment, None)
+
+    async def read(self, segment: str, offset: int, size: int, wait: float) -> Found:
+        """At most `size` bytes from `offset` on, waiting up to `wait` seconds for the first.
+
+        Raises OperationFailed: STREAM_NOT_FOUND, OFFSET_TRUNCATED, INVALID for an offset beyond a sealed segment's end.
+        """
+        if offset < self._known.get(segment, 0):
+            found = await self._read_now(segment, offset, size)
+            if found is not None:
+                return found
+        if wait > 0:
+            return await self._wait(segment, offset, size, wait)
+        return await self._look(segment, offset, size)
+
+    async def _look(self, segment: str, offset: int, size: int) -> Found:
+        """What is there now: a read at the tail would be parked, so the length is asked first."""
+        info = await self.info(segment)
+        if offset < info.start_offset:
+            raise fail(
+                FailureCode.OFFSET_TRUNCATED,
+                f"segment {segment} begins at offset {info.start_offset}",
+                offset=info.start_offset,
+            )
+        if offset < info.length:
+            found = await self._read_now(segment, offset, size)
+            if found is not None:
+                return found
+        if info.sealed and offset > info.length:
+            raise fail(FailureCode.INVALID, f"segment {segment} is sealed and ends at {info.length}, not at {offset}")
+        return Found(b"", at_tail=True, end=info.sealed)
+
+    async def _read_now(self, segment: str, offset: int, size: int) -> Found | None:
+        """Bytes that should be there; None where they are not, the segment being another of the same name."""
+        try:
+            reply = await self._stores.ask(segment, _request(self._draft, segment, offset, size), idempotent=True)
+        except OperationFailed as error:
+            self._known.pop(segment, None)
+            if error.failure.code is FailureCode.STREAM_SEALED or error.failure.code is FailureCode.UPSTREAM_TIMEOUT:
+                return None
+            raise
+        found = self._found(reply, offset)
+        return found if found.data or found.end else None
+
+    def _found(self, reply: Any, offset: int) -> Found:
+        if isinstance(reply, draft.SegmentRead):
+            at_tail, end = reply.flags.at_tail, reply.flags.at_end
+        else:
+            at_tail, end = reply.at_tail, reply.end_of_segment
+        self._learn(reply.segment, offset + len(reply.data))
+        return Found(reply.data, at_tail, end)
+
+    def _learn(self, segment: str, length: int) -> None:
+        known = self._known.pop(segment, 0)
+        self._known[segment] = max(known, length)
+        if len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+
+    # ---- waiting -----------------------------------------------------------------------------------------------------
+
+    async def _wait(self, segment: str, offset: int, size: int, wait: float) -> Found:
+        parked = self._parked.get((segment, offset))
+        if parked is None:
+            parked = self._park(segment, offset, size)
+        parked.waiting += 1
+        try:
+            with trio.move_on_after(wait):
+                await parked.over.wait()
+        finally:
+            parked.waiting -= 1
+            if self._draft and not parked.waiting:
+                parked.scope.cancel()
+        if parked.failure is not None:
+            raise OperationFailed(parked.failure)
+        if parked.found is None:
+            return Found(b"", at_tail=True, end=False)
+        found = parked.found
+        if len(found.data) > size:
+            return Found(found.data[:size], at_tail=False, end=False)
+        return found
+
+    def _park(self, segment: str, offset: int, size: int) -> _Parked:
+        if len(self._parked) >= _MOST_PARKED:
+            raise fail(FailureCode.HOT_SERVER, f"{_MOST_PARKED} reads wait at the tails of segments already")
+        parked = self._parked[segment, offset] = _Parked()
+        self._stores.nursery.start_soon(self._run, segment, offset, size, parked)
+        return parked
+
+    async def _run(self, segment: str, offset: int, size: int, parked: _Parked) -> None:
+        """Until there is something, or nothing will be. A lost connection is no end as long as somebody waits."""
+        try:
+            with parked.scope:
+                parked.found = await self._parked_read(segment, offset, size, parked)
+        except OperationFailed as error:
+            parked.failure = error.failure
+        finally:
+            del self._parked[segment, offset]
+            parked.over.set()
+
+    async def _parked_read(self, segment: str, offset: int, size: int, parked: _Parked) -> Found | None:
+        make = _request(self._draft, segment, offset, size)
+        since = trio.current_time()
+        while True:
+            asked = trio.current_time()
+            try:
+                reply = await self._stores.ask_once(segment, make, Kind.PARKED, _FOREVER)
+            except OperationFailed as error:
+                if error.failure.code is FailureCode.STREAM_SEALED:  # while it waited
+                    return await self._look(segment, offset, size)
+                patient = trio.current_time() - since < self._stores.settings.recover_seconds
+                if not error.failure.retryable or not (patient and parked.waiting):
+                    raise
+                await trio.sleep(_PAUSE)
+                continue
+            since = trio.current_time()
+            found = self._found(reply, offset)
+            if found.data or found.end:
+                return found
+            if not parked.waiting:
+                return None
+            if since - asked < _SHORTEST_PARK:
+                await trio.sleep(_SHORTEST_PARK)
+
+
+_PAUSE: Final = 0.2
+"""Seconds between attempts of a parked read whose connection was lost."""
+
+
+def _request(is_draft: bool, segment: str, offset: int, size: int) -> Any:
+    def make(request_id: int, token: str) -> Message:
+        if is_draft:
+            return draft.ReadSegment(segment, offset, size)
+        return released.ReadSegment(segment, offset, size, token, request_id)
+
+    return make

@@ -1,0 +1,58 @@
+"""Replies that say no, as failures (segment fact sheet, 1.3; section 2, reading 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.backs.upstream import UpstreamSettings
+from penstock_codecs.failures import Failure, FailureCode
+from penstock_codecs.segment import draft, released
+
+__all__ = ["refusal"]
+
+_ILLEGAL_ARGUMENT: Final = 0
+
+_CODES: Final[Mapping[type, FailureCode]] = {
+    released.WrongHost: FailureCode.HOT_SERVER,
+    draft.WrongHost: FailureCode.HOT_SERVER,
+    released.SegmentIsSealed: FailureCode.STREAM_SEALED,
+    draft.SegmentIsSealed: FailureCode.STREAM_SEALED,
+    released.SegmentAlreadyExists: FailureCode.RESOURCE_ALREADY_EXISTS,
+    released.NoSuchSegment: FailureCode.STREAM_NOT_FOUND,
+    draft.NoSuchSegment: FailureCode.STREAM_NOT_FOUND,
+    released.SegmentIsTruncated: FailureCode.OFFSET_TRUNCATED,
+    released.OperationUnsupported: FailureCode.NOT_IMPLEMENTED,
+    released.AuthTokenCheckFailed: FailureCode.PERMISSION_DENIED,
+    released.TableSegmentNotEmpty: FailureCode.TABLE_NOT_EMPTY,
+    released.TableKeyDoesNotExist: FailureCode.TABLE_KEY_NOT_FOUND,
+    released.TableKeyBadVersion: FailureCode.TABLE_KEY_VERSION,
+}
+_TEXTS: Final[Mapping[FailureCode, str]] = {
+    FailureCode.STREAM_SEALED: "is sealed",
+    FailureCode.RESOURCE_ALREADY_EXISTS: "is there already",
+    FailureCode.STREAM_NOT_FOUND: "is not there",
+    FailureCode.PERMISSION_DENIED: "may not be used with the delegation token that was sent",
+    FailureCode.TABLE_NOT_EMPTY: "is a table that is not empty",
+    FailureCode.TABLE_KEY_NOT_FOUND: "is a table without a key of which a version was expected",
+    FailureCode.TABLE_KEY_VERSION: "is a table in which a key has another version than was expected",
+}
+
+
+def refusal(reply: Any, back: UpstreamSettings, segment: str) -> Failure | None:
+    """The failure that a reply says; None where it says none. Messages name the back and the segment."""
+    where = f"{back.where}: segment {segment}"
+    if isinstance(reply, released.ErrorMessage):
+        code = FailureCode.INVALID if reply.error_code == _ILLEGAL_ARGUMENT else FailureCode.OTHER
+        return Failure(code, f"{where}: {reply.message:.200}")
+    code_of = _CODES.get(type(reply))
+    if code_of is None:
+        return None
+    if isinstance(reply, released.SegmentIsTruncated):
+        message = f"{where} begins at offset {reply.start_offset}"
+        return Failure(code_of, message, {"offset": reply.start_offset})
+    if isinstance(reply, released.WrongHost | draft.WrongHost):
+        return Failure(code_of, f"{where} is served by {reply.correct_host or 'another store'}")
+    if isinstance(reply, released.OperationUnsupported):
+        return Failure(code_of, f"{where}: the store does not do {reply.operation}")
+    return Failure(code_of, f"{where} {_TEXTS[code_of]}")

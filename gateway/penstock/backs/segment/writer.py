@@ -1,0 +1,418 @@
+"""One writer of one segment: its appends in order, pipelined, stored exactly once (segment fact sheet, 1.4).
+
+All who append as this writer share it, so that what they hand over keeps its order. Where the connection is lost the
+writer is set up on another: the server says up to which number it has stored, and the rest is sent again. What comes
+late on the old connection is refused by the server, since each append stands on the number before it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import Any, Final
+from uuid import UUID
+
+import structlog
+import trio
+
+from penstock.backs.delivery import Delivery
+from penstock.backs.segment.dialects import APPENDING, Appending
+from penstock.backs.segment.line import EVERYTHING, Line
+from penstock.backs.segment.lines import Kind, Lines
+from penstock.backs.segment.slots import Slot
+from penstock.backs.segment.stores import Stores
+from penstock.backs.upstream import too_late
+from penstock_codecs.byte_operations import NO_ATTRIBUTE
+from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, fail
+from penstock_codecs.segment import released
+
+__all__ = ["Writer"]
+
+_log = structlog.get_logger()
+
+_EXPIRED: Final = 1
+"""The delegation token was good once (segment fact sheet, 1.3)."""
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+"""Seconds between attempts to get a lost writer going again; they double."""
+
+
+class Writer:
+    """See the module. `segment` by its full name; `writer_id` the server's name for this writer."""
+
+    def __init__(self, stores: Stores, segment: str, writer_id: UUID) -> None:
+        self._stores = stores
+        self._settings = stores.settings
+        self._dialect: Appending = APPENDING[stores.settings.dialect]
+        self.segment = segment
+        self.id = writer_id
+        self._pending: deque[Slot] = deque()  # in order; the first `_sent` of them are on the line
+        self._sent = 0
+        self._size = 0
+        self._handed: int | None = None  # number of the last that was handed over; None: the server is to be asked
+        self._stored = NO_ATTRIBUTE  # the last number that is known to be stored
+        self._end: int | None = None  # where the bytes of that one end
+        self._line: Line | None = None
+        self._lines: Lines | None = None
+        self._key = EVERYTHING
+        self._using = False
+        self._fault: Failure | None = None
+        self._running = False
+        self._entrance = trio.Lock()
+        self._room = trio.lowlevel.ParkingLot()
+        self._idle = trio.lowlevel.ParkingLot()
+        self._news = trio.Event()
+        self._moved_at = 0.0  # when something was last acknowledged
+        self.spoiled = False
+        """Appends were given up that the server may still get: their numbers must not be used again."""
+
+    # ---- handing over ------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody appends, or waits to."""
+        return bool(self._pending) or self._running or self._entrance.locked()
+
+    async def ready(self) -> None:
+        """Have the server know the writer, if it does not yet. Raises OperationFailed, STREAM_NOT_FOUND for one."""
+        async with self._entrance:
+            await self._know()
+            if not self._running:
+                self._release()
+
+    async def submit(
+        self,
+        data: bytes,
+        count: int,
+        *,
+        position: int | None = None,
+        after: int | None = None,
+        expected: int | None = None,
+    ) -> Slot:
+        """Hand an append over; returns when it has its place. Wait for the slot to be over.
+
+        `position`: the writer's number after it; None: as many higher as the append needs. `after`: which it must be
+        before. Waits while too much is in flight, first come first served. Raises OperationFailed where it was not
+        taken: nothing was sent. STALE_WRITER_POSITION (details: position).
+        """
+        async with self._entrance:
+            while self._size and self._size + len(data) > self._settings.append_inflight_bytes:
+                await self._room.park()
+            await self._know()
+            try:
+                slot = Slot(data, self._number(data, count, position, after), count, expected)
+            except OperationFailed:
+                if not self._running:
+                    self._release()
+                raise
+            self._handed = slot.number
+            self._pending.append(slot)
+            self._size += slot.cost
+            if not self._running:
+                self._running = True
+                self._stores.nursery.start_soon(self._run)
+            self._wake()
+            return slot
+
+    def _number(self, data: bytes, count: int, position: int | None, after: int | None) -> int:
+        handed = NO_ATTRIBUTE if self._handed is None else self._handed
+        number = self._dialect.next_number(handed, len(data), count) if position is None else position
+        if number <= handed or (after is not None and after != handed):
+            wanted = f"position {number}" + ("" if after is None else f" after {after}")
+            raise fail(
+                FailureCode.STALE_WRITER_POSITION,
+                f"{self._where()}: writer {self.id} is at {handed}, {wanted} does not follow",
+                position=handed,
+            )
+        self._dialect.check(handed, number, data)
+        return number
+
+    async def settled(self) -> None:
+        """Wait until all that was handed over is over."""
+        while self._pending or self._running:
+            await self._idle.park()
+
+    def forget(self) -> None:
+        """The next append asks the server again where this writer is, unless appends are under way."""
+        if not self._running:
+            self._drop_line()
+            self._handed = None
+
+    # ---- the line ----------------------------------------------------------------------------------------------------
+
+    async def _know(self) -> None:
+        """Set the writer up, with nothing in flight; where something is, it is known."""
+        if self._handed is not None and (self._running or self._line is not None):
+            return
+        await self._set_up()
+
+    async def _set_up(self) -> None:
+        """Take a line, and hear where the writer is. Settles what is pending by that. Raises OperationFailed."""
+        self._drop_line()
+        self._fault = None
+        token = await self._stores.token(self.segment)
+        self._lines = await self._stores.lines(self.segment)
+        try:
+            self._line = await self._lines.take(Kind.APPENDS)
+        except OperationFailed:
+            self._stores.moved(self.segment)
+            raise
+        self._using = True
+        line = self._line
+        try:
+            line.set_up()
+            seconds = self._lines.upstream.settings.request_seconds
+            reply = await line.ask(lambda key: self._dialect.setup(key, self.id, self.segment, token), seconds)
+            failure = self._stores.failure_of(reply, self._lines, self.segment)
+            if failure is not None:
+                raise OperationFailed(failure)
+        except BaseException:
+            self._drop_line()
+            raise
+        self._key = line.next_id()
+        line.listen(self._key, self)
+        if not line.exclusive:
+            line.listen(self.id, self)
+        await self._stand_at(self._dialect.level(reply))
+
+    async def _stand_at(self, level: int) -> None:
+        """The server has stored everything up to `level`: what of that is pending is done, the rest is to be sent."""
+        self._sent = 0
+        done = [slot for slot in self._pending if slot.number <= level]
+        ends = await self._ends_of(done) if done else []
+        for slot, end in zip(done, ends, strict=True):
+            self._pop_first()
+            slot.stored(end)
+            self._stored, self._end = slot.number, end
+        if not self._pending:
+            self._end = self._end if self._stored == level else None
+            self._handed = self._stored = level
+            return
+        if not self._dialect.resume(self._stored, level, self._pending[0]):
+            message = f"{self._where()}: writer {self.id} is at {level}: somebody else appends in its name"
+            self._fail_all(Failure(FailureCode.STALE_WRITER_POSITION, message, {"position": level}))
+            return
+        for slot in [slot for slot in self._pending if slot.mismatched]:
+            self._pending.remove(slot)
+            self._over(slot)
+            slot.failed(self._mismatch(slot))
+
+    async def _ends_of(self, done: list[Slot]) -> list[int | None]:
+        """Where the bytes of appends end that turned out to be stored: known where nobody else appended meanwhile."""
+        end = self._end
+        if any(slot.expected is not None for slot in done):
+            return [None if slot.expected is None else slot.expected + len(slot.data) for slot in done]
+        if end is not None:
+            reply = await self._stores.ask(
+                self.segment,
+                lambda request_id, token: released.GetStreamSegmentInfo(request_id, self.segment, token),
+                idempotent=True,
+            )
+            if reply.write_offset - end == sum(len(slot.data) for slot in done):
+                ends: list[int | None] = []
+                for slot in done:
+                    end += len(slot.data)
+                    ends.append(end)
+                return ends
+        return [None] * len(done)
+
+    def _release(self) -> None:
+        """Nothing is in flight: others may use the line. A released writer stays set up on it."""
+        if self._line is None or self._lines is None or not self._using:
+            return
+        self._using = False
+        if self._line.exclusive:
+            self._line.forget(self._key)
+            line, self._line = self._line, None
+            self._lines.leave(line)
+        else:
+            self._lines.leave(self._line)
+
+    def _drop_line(self) -> None:
+        """The line is of no use to this writer any more."""
+        line, self._line = self._line, None
+        if line is None or self._lines is None:
+            return
+        line.forget(self._key)
+        line.forget(self.id)
+        if self._using:
+            self._using = False
+            if line.exclusive:
+                line.give_up("its writer gave it up")
+            self._lines.leave(line)
+
+    # ---- sending -----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Until nothing is pending."""
+        try:
+            await self._run_until_idle()
+        finally:
+            self._running = False
+            self._idle.unpark_all()
+
+    async def _run_until_idle(self) -> None:
+        since: float | None = None
+        pause = _FIRST_PAUSE
+        while self._pending:
+            progress = self._stored
+            try:
+                await self._work()
+                continue
+            except OperationFailed as error:
+                failure = error.failure
+            self._drop_line()
+            now = trio.current_time()
+            if self._stored != progress or since is None:
+                since, pause = now, _FIRST_PAUSE
+            if not self._is_worth_trying(failure) or now + pause - since > self._settings.recover_seconds:
+                self._fail_all(failure)
+                return
+            _log.info("writer_recovers", segment=self.segment, reason=failure.message, appends=len(self._pending))
+            await trio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        self._release()
+
+    def _is_worth_trying(self, failure: Failure) -> bool:
+        if self._settings.delivery is Delivery.REFUSE and any(slot.sends for slot in self._pending):
+            return False
+        return failure.retryable
+
+    async def _work(self) -> None:
+        """Send and wait until nothing is pending. Raises OperationFailed where the line, or the server, fails."""
+        if self._line is None:
+            await self._set_up()
+        elif not self._using:
+            assert self._lines is not None, "it has a line"
+            self._line.users += 1
+            self._using = True
+        while self._pending:
+            self._news = trio.Event()
+            if self._fault is not None:
+                raise OperationFailed(self._fault)
+            self._send_some()
+            assert self._line is not None, "it was set up"
+            await self._line.room()
+            await self._wait()
+
+    def _send_some(self) -> None:
+        line = self._line
+        assert line is not None, "it was set up"
+        while self._sent < len(self._pending) and self._fault is None:
+            slot = self._pending[self._sent]
+            try:
+                line.say(*self._dialect.append(self.id, slot, self._key))
+            except LocalProtocolError as error:
+                line.give_up("a message was not complete")
+                raise fail(FailureCode.NOT_REPRESENTABLE, f"{self._where()}: {error}") from None
+            slot.sends += 1
+            slot.sent_at = trio.current_time()
+            self._sent += 1
+
+    async def _wait(self) -> None:
+        """For something to do. Raises UPSTREAM_TIMEOUT where the oldest append is not acknowledged in time."""
+        if self._fault is not None or not self._pending or self._sent < len(self._pending):
+            return
+        assert self._lines is not None, "it was set up"
+        oldest = self._pending[0]
+        settings = self._lines.upstream.settings
+        with trio.move_on_at(max(oldest.sent_at, self._moved_at) + settings.request_seconds) as patience:
+            await self._news.wait()
+        if patience.cancelled_caught and self._pending and self._pending[0] is oldest:
+            failure = too_late(settings, "acknowledgement", settings.request_seconds)
+            if self._line is not None:
+                self._line.give_up("an append was not acknowledged")
+            raise failure
+
+    def _wake(self) -> None:
+        self._news.set()
+
+    # ---- replies -----------------------------------------------------------------------------------------------------
+
+    def take(self, reply: Any) -> None:
+        """See `Listener`."""
+        stored = self._dialect.stored(reply)
+        if stored is not None:
+            self._acknowledge(*stored)
+        elif isinstance(reply, released.ConditionalCheckFailed):
+            self._check_failed(reply.event_number)
+        elif isinstance(reply, released.InvalidEventNumber):
+            self._fail_line(fail(FailureCode.UNAVAILABLE, f"{self._where()} has another number of the writer").failure)
+        elif self._lines is not None:
+            failure = self._stores.failure_of(reply, self._lines, self.segment)
+            if (
+                failure is not None
+                and isinstance(reply, released.AuthTokenCheckFailed)
+                and reply.error_code == _EXPIRED
+            ):
+                failure = Failure(FailureCode.HOT_SERVER, failure.message)  # there is a new one
+            if failure is not None:
+                self._fail_line(failure)
+        self._wake()
+
+    def lost(self, failure: Failure) -> None:
+        """See `Listener`."""
+        self._fail_line(failure)
+        self._wake()
+
+    def _fail_line(self, failure: Failure) -> None:
+        if self._running:
+            self._fault = self._fault or failure
+        else:
+            self._drop_line()
+            self._handed = None
+
+    def _acknowledge(self, number: int, end: int | None) -> None:
+        """All up to `number` is stored; `end`: where the last of it ends. Those before it end there only if nobody else
+        appended between."""
+        done = sum(1 for slot in islice(self._pending, self._sent) if slot.number <= number)
+        slots = [self._pop_first() for _ in range(done)]
+        if not slots:
+            return
+        self._moved_at = trio.current_time()
+        together = sum(len(slot.data) for slot in slots)
+        at: int | None = None
+        if end is not None and (len(slots) == 1 or self._end == end - together):
+            at = end - together
+        for slot in slots:
+            at = None if at is None else at + len(slot.data)
+            slot.stored(end if slot is slots[-1] else at)
+        self._stored, self._end = slots[-1].number, end
+
+    def _check_failed(self, number: int) -> None:
+        """That append alone was not applied. Had it been sent before, it may be what moved the end: ask."""
+        slot = next((slot for slot in self._pending if slot.number == number), None)
+        if slot is None:
+            return
+        if slot.sends > 1:
+            slot.mismatched = True
+            self._fail_line(fail(FailureCode.UNAVAILABLE, f"{self._where()}: has the append been stored?").failure)
+            return
+        self._sent -= 1
+        self._pending.remove(slot)
+        self._over(slot)
+        slot.failed(self._mismatch(slot))
+
+    def _mismatch(self, slot: Slot) -> Failure:
+        return Failure(FailureCode.OFFSET_MISMATCH, f"{self._where()} does not end at {slot.expected}")
+
+    def _pop_first(self) -> Slot:
+        slot = self._pending.popleft()
+        self._sent = max(0, self._sent - 1)
+        self._over(slot)
+        return slot
+
+    def _over(self, slot: Slot) -> None:
+        self._size -= slot.cost
+        self._room.unpark_all()
+
+    def _fail_all(self, failure: Failure) -> None:
+        self.spoiled = self.spoiled or any(slot.sends for slot in self._pending)
+        while self._pending:
+            self._pop_first().failed(failure)
+        self._drop_line()
+        self._handed = None
+
+    def _where(self) -> str:
+        upstream = self._settings.upstream if self._lines is None else self._lines.upstream.settings
+        return f"{upstream.where}: segment {self.segment}"
