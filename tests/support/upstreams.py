@@ -66,6 +66,7 @@ class Script:
         self.stream = stream
         self.codec = connection(alpn, Role.SERVER, limits)
         self._events: deque[Received] = deque()
+        self._writing = trio.Lock()
 
     async def next(self) -> Received:
         """The next event. Raises EOFError where the client has closed."""
@@ -85,8 +86,9 @@ class Script:
     async def say(self, *events: Outgoing) -> None:
         for event in events:
             self.codec.send(event)
-        while parts := self.codec.output(1 << 20):
-            await self.stream.send_all(b"".join(parts))
+        async with self._writing:
+            while parts := self.codec.output(1 << 20):
+                await self.stream.send_all(b"".join(parts))
 
 
 @asynccontextmanager

@@ -45,12 +45,14 @@ _TURN_SECONDS: Final = 0.002
 """How long one connection may read before others have their turn."""
 _LAST_WORDS: Final = 1.0
 """A server that takes no more may have said why before: so long its answer is waited for."""
+_TOO_MUCH: Final = "the server sends more than its answer"
 
 
 class HttpClientConnection:
     """Served by `run`. `changed` is called, without arguments, when there may be room for a request, or no more.
 
-    The pool counts in `claims` the requests that it has promised the connection to.
+    The pool counts in `claims` the requests that it has promised the connection to. `assumed_streams`: how many
+    requests the server is taken to allow at once until it says so.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class HttpClientConnection:
         codec: HttpCodec,
         settings: HttpClientSettings,
         changed: Callable[[], None],
+        assumed_streams: int,
     ) -> None:
         self.upstream = upstream
         self.claims = 0
@@ -69,6 +72,7 @@ class HttpClientConnection:
         self._codec = codec
         self._settings = settings
         self._changed = changed
+        self._assumed_streams = assumed_streams
         self._streams: dict[int, HttpStream] = {}
         self._unread_limit = math.inf if codec.version == "2" else settings.receive_buffer
         self._unread = 0
@@ -76,6 +80,7 @@ class HttpClientConnection:
         self._writing = False
         self._deaf = False
         self._retired = False
+        self._over = False
         self._why = "the server closed the connection"
         self._reading = trio.CancelScope()
         self._read_on: trio.Event | None = None
@@ -87,8 +92,12 @@ class HttpClientConnection:
         """How many more requests it takes now."""
         if not self.usable:
             return 0
-        most = min(self._settings.streams_per_connection, self._codec.peer_streams)
-        return most - len(self._streams) - self.claims
+        return min(self._settings.streams_per_connection, self.peer_streams) - len(self._streams) - self.claims
+
+    @property
+    def peer_streams(self) -> int:
+        """How many requests the server takes at once: what it said first of all, or, before that, what is assumed."""
+        return self._codec.peer_streams if self._heard else self._assumed_streams
 
     @property
     def usable(self) -> bool:
@@ -103,11 +112,8 @@ class HttpClientConnection:
                 self.rest()
                 self._flush()
                 await self._read()
+                self._over = True
                 nursery.cancel_scope.cancel()
-        except trio.Cancelled:
-            self._why = "the gateway closed the connection"
-            self.used = True  # the server is not to blame
-            raise
         finally:
             self._retired = self._deaf = True
             self._fail_all()
@@ -147,7 +153,7 @@ class HttpClientConnection:
                 await trio.lowlevel.checkpoint()
                 until = perf_counter() + _TURN_SECONDS
         if event is PAUSED and self._codec.buffered:
-            self._end("the server sends more than its answer")
+            self._end(_TOO_MUCH)
         self._flush()
 
     def _deliver(self, event: Received) -> None:
@@ -162,7 +168,8 @@ class HttpClientConnection:
                 self._unread += event.credit
                 stream.feed(event.data)
         elif stream is None:
-            return
+            if isinstance(event, ResponseHead) and self._codec.version != "2":
+                self._end(_TOO_MUCH)  # else it would be taken for the answer to the next request
         elif isinstance(event, ResponseHead):
             self.used = True
             self.upstream.breaker.succeeded()
@@ -175,11 +182,11 @@ class HttpClientConnection:
 
     def _refused(self, stream: HttpStream, code: int) -> None:
         unprocessed = code == REFUSED_STREAM
-        make = unreachable if unprocessed else lost
-        why = (
-            "the server is too busy for the request" if unprocessed else f"the server broke the answer off ({code:#x})"
-        )
-        stream.fail(make(self.upstream.settings, why).failure, unprocessed)
+        if unprocessed:
+            error = unreachable(self.upstream.settings, "the server refused to begin the request")
+        else:
+            error = lost(self.upstream.settings, f"the server broke the request off with error {code:#x}")
+        stream.fail(error.failure, unprocessed)
         self._progress.unpark_all()
 
     def _go_away(self, event: GoAway) -> None:
@@ -315,9 +322,10 @@ class HttpClientConnection:
         self._reading.cancel()
 
     def _fail_all(self) -> None:
+        why = self._why if self._over else "the gateway closed the connection"
         unanswered = [stream for stream in self._streams.values() if not stream.over]
-        if unanswered and not self.used:
-            self.upstream.breaker.lost(self._why)
-        failure: Failure = lost(self.upstream.settings, self._why).failure
+        if unanswered and self._over and not self.used:
+            self.upstream.breaker.lost(why)
+        failure: Failure = lost(self.upstream.settings, why).failure
         for stream in self._streams.values():
             stream.fail(failure)

@@ -56,6 +56,7 @@ class HttpPool:
         # would dial.
         shared = settings.version is HttpVersion.H2 or (settings.version is HttpVersion.AUTO and encrypted)
         self._share = settings.streams_per_connection if shared else 1
+        self._peer_streams = settings.streams_per_connection  # as the last connection had it, for the next
 
     async def acquire(self) -> HttpClientConnection:
         """A connection with room for a request: one of its `claims`, to be given back by `release`.
@@ -128,6 +129,7 @@ class HttpPool:
         except Exception:
             _log.exception("http_client_failed", back=self._upstream.settings.name)
         finally:
+            self._peer_streams = connection.peer_streams
             self._connections.remove(connection)
             self._serve()
 
@@ -140,6 +142,11 @@ class HttpPool:
         if isinstance(stream, trio.SSLStream):
             scheme = "https"
             agreed = stream.selected_alpn_protocol() or offered[-1]
-        self._share = settings.streams_per_connection if agreed == "h2" else 1
+        if agreed == "h2":
+            assumed = min((each.peer_streams for each in self._connections), default=self._peer_streams)
+        else:
+            assumed = 1
+        self._share = min(settings.streams_per_connection, assumed)
+        wire = Wire(stream, settings.read_size)
         codec = connection(agreed, Role.CLIENT, settings.limits, scheme)
-        return HttpClientConnection(self._upstream, Wire(stream, settings.read_size), codec, settings, self._serve)
+        return HttpClientConnection(self._upstream, wire, codec, settings, self._serve, assumed)
