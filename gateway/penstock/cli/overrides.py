@@ -11,7 +11,7 @@ from penstock.config import Config, ControllerListener, S2Listener, S3PListener,
 
 __all__ = ["overridden"]
 
-L = TypeVar("L", S2Listener, S3PListener, SegmentListener, ControllerListener)
+L = TypeVar("L", bound=S2Listener | S3PListener | SegmentListener | ControllerListener)
 
 
 def overridden(

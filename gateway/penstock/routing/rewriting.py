@@ -92,7 +92,8 @@ class Rewriting:
     def compile(cls, pattern: StreamPattern, to_basin: str | None, to_stream: str | None) -> Rewriting:
         """From what a configuration says; None: the name stays. Raises ValueError, with the key's name, for unknown
         captures and for templates that cannot make a legal name."""
-        made = cls(pattern, Template.parse(to_basin or "{basin}"), Template.parse(to_stream or "{stream}"))
+        basin = Template.parse("{basin}" if to_basin is None else to_basin)
+        made = cls(pattern, basin, Template.parse("{stream}" if to_stream is None else to_stream))
         for key, template in (("to_basin", made.basin), ("to_stream", made.stream)):
             unknown = sorted(template.names - pattern.captures)
             if unknown:

@@ -12,7 +12,7 @@ from penstock.routing.route import Decision
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.http import Buffer, ResponseHead
-from penstock_codecs.model import RecordBatch, StreamPosition
+from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended, Read
 from penstock_codecs.streams import StreamConfig
 
@@ -21,16 +21,20 @@ __all__ = ["append_session", "in_clients_words", "passage", "read_session"]
 
 @contextmanager
 def in_clients_words(decision: Decision) -> Iterator[None]:
-    """Failures name the stream as the client does."""
+    """Failures name the stream as the client does, where their words are those of our own backs."""
     try:
         yield
     except OperationFailed as error:
-        there, asked = str(decision.there), str(decision.asked)
-        if there == asked or there not in error.failure.message:
+        if decision.there == decision.asked:
             raise
-        raise OperationFailed(
-            replace(error.failure, message=error.failure.message.replace(there, asked))
-        ) from error.__cause__
+        message = error.failure.message
+        for spelled in (str, _apart):
+            message = message.replace(spelled(decision.there), spelled(decision.asked))
+        raise OperationFailed(replace(error.failure, message=message)) from error.__cause__
+
+
+def _apart(stream: StreamRef) -> str:
+    return f"stream {stream.stream!r} in basin {stream.basin!r}"
 
 
 class _Appends:

@@ -1,0 +1,181 @@
+"""Which names a pattern takes, what it captures, and how names are rewritten and told again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.routing.matching import Match, StreamPattern
+from penstock.routing.rewriting import Rewriting
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import StreamRef
+
+
+def rewriting(
+    match: str, basin: str | None, stream: str | None, to_basin: str | None = None, to_stream: str | None = None
+) -> Rewriting:
+    return Rewriting.compile(StreamPattern.compile(Match(match), basin, stream), to_basin, to_stream)
+
+
+@pytest.mark.parametrize(
+    ("match", "basin", "stream", "name", "captured"),
+    [
+        ("exact", None, None, "telemetry/a/b", {}),
+        ("exact", "telemetry", "orders", "telemetry/orders", {}),
+        ("exact", "telemetry", "orders", "telemetry/orders2", None),
+        ("exact", "telemetry", "orders", "telemetry2/orders", None),
+        ("exact", "telemetry", "a*", "telemetry/ab", None),
+        ("exact", "tele*", None, "telemetry/x", {"1": "metry"}),
+        ("prefix", None, "eu/", "telemetry/eu/a/b", {"rest": "a/b"}),
+        ("prefix", None, "eu/", "telemetry/eu", None),
+        ("prefix", None, "", "telemetry/eu", {"rest": "eu"}),
+        ("glob", "team-*", "*/x-?", "team-one/a/x-1", {"1": "one", "2": "a", "3": "1"}),
+        ("glob", None, "*", "telemetry/a/b", None),
+        ("glob", None, "**", "telemetry/a/b", {"1": "a/b"}),
+        ("glob", None, "a.c", "telemetry/abc", None),
+        ("glob", None, "a\nb*", "telemetry/a\nb\n", {"1": "\n"}),
+        ("regex", None, r"(?P<area>eu|us)/(\d+)", "telemetry/eu/17", {"1": "eu", "2": "17", "area": "eu"}),
+        ("regex", None, r"eu/\d+", "telemetry/eu/17x", None),
+        ("regex", "t*", "(a)?b", "team-one/b", {"1": "eam-one", "2": ""}),
+    ],
+)
+def test_patterns(
+    match: str, basin: str | None, stream: str | None, name: str, captured: dict[str, str] | None
+) -> None:
+    asked = StreamRef(*name.split("/", 1))
+    found = StreamPattern.compile(Match(match), basin, stream).match(asked)
+    wanted = None if captured is None else {**captured, "basin": asked.basin, "stream": asked.stream}
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("given_", "name", "there"),
+    [
+        (("exact", None, None), "telemetry/orders", "telemetry/orders"),
+        (("exact", "telemetry", "orders", "prod-telemetry", "o-2024"), "telemetry/orders", "prod-telemetry/o-2024"),
+        (("prefix", "telemetry", "eu/", None, "{rest}"), "telemetry/eu/a/b", "telemetry/a/b"),
+        (("exact", "team-*", None, "all-teams", "{1}/{stream}"), "team-one/orders", "all-teams/one/orders"),
+        (("glob", None, "*/*", None, "{2}/{1}"), "telemetry/a/b", "telemetry/b/a"),
+        (("glob", None, "**/*", None, "{1}/{2}"), "telemetry/a/b/c", "telemetry/a/b/c"),
+        (("regex", None, r"(?P<area>..)-(.*)", None, "{stream}/{area}"), "telemetry/eu-1", "telemetry/eu-1/eu"),
+        (("exact", None, None, None, "{{{stream}}}"), "telemetry/orders", "telemetry/{orders}"),
+    ],
+)
+def test_names_there_and_back(given_: tuple[str, ...], name: str, there: str) -> None:
+    made = rewriting(*given_)
+    asked = StreamRef(*name.split("/", 1))
+    captures = made.pattern.match(asked)
+    assert captures is not None
+    found = made.forward(asked, captures)
+    assert str(found) == there
+    assert made.basin_forward(asked.basin) == found.basin
+    assert made.stream_back(asked.basin, found.stream) == asked.stream
+    if made.basin.names <= {"basin"}:
+        assert made.basin_back(found.basin) == (
+            asked.basin if made.basin.names or "*" not in (given_[1] or "*") else None
+        )
+
+
+@pytest.mark.parametrize(
+    ("given_", "reversible", "ordered"),
+    [
+        (("exact", None, None), True, True),
+        (("exact", "telemetry", None, "prod-telemetry", "eu/{stream}"), True, True),
+        (("prefix", "telemetry", "eu/", None, "x/{rest}"), True, True),
+        (("glob", "telemetry", "eu/*", None, "{1}"), True, True),
+        (("glob", "telemetry", "*/eu", None, "{1}"), True, False),
+        (("glob", "telemetry", "*/*", None, "{2}/{1}"), True, False),
+        (("glob", "telemetry", "*/*", None, "{1}-{2}"), False, False),
+        (("exact", "telemetry", None, None, "all"), False, False),
+        (("exact", None, None, "all-basins", "{stream}"), False, True),
+        (("exact", "team-*", None, "all-teams", "{1}/{stream}"), False, False),
+        (("exact", None, None, "{stream}-basin", None), False, True),
+        (("regex", "telemetry", "(a|b).*", None, "{1}"), False, False),
+        (("regex", "telemetry", "(a|b).*", None, "x{stream}"), True, True),
+    ],
+)
+def test_what_can_be_told_of_a_template(given_: tuple[str, ...], reversible: bool, ordered: bool) -> None:
+    made = rewriting(*given_)
+    assert (made.reversible, made.keeps_order) == (reversible, ordered)
+
+
+def test_what_is_not_certain_is_not_told() -> None:
+    made = rewriting("glob", "telemetry", "*/*", None, "{1}-{2}")
+    assert made.stream_back("telemetry", "a-b") == "a/b"
+    assert made.stream_back("telemetry", "a-b-c") is None
+    assert made.stream_back("telemetry", "ab") is None
+
+
+@pytest.mark.parametrize(
+    ("given_", "why"),
+    [
+        (("regex", None, "a(*"), "no regular expression"),
+        (("exact", None, "a", None, "{1}"), "to_stream: nothing captures {1}; there is {basin}, {stream}"),
+        (("exact", None, "a", "{x}", None), "to_basin: nothing captures {x}"),
+        (("exact", None, "a", None, "{a b}"), "a brace begins or ends a capture"),
+        (("exact", None, "a", None, "a}"), "a brace begins or ends a capture"),
+        (("exact", None, "a", "Prod-{basin}", None), "to_basin: no basin's name has 'Prod-' in it"),
+        (("exact", None, "a", "prod", None), "to_basin: basin name must be 8 to 48"),
+        (("exact", None, "a", None, ".."), "to_stream: stream name must not be"),
+        (("exact", None, "a", None, "{stream}" + "x" * 513), "to_stream: no stream's name has"),
+        (("exact", None, "a", None, ""), "to_stream: stream name must be 1 to 512"),
+    ],
+)
+def test_templates_that_make_no_names(given_: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ValueError, match=why.replace("{", r"\{").replace("(", r"\(")):
+        rewriting(*given_)
+
+
+def test_a_name_that_would_not_be_legal_is_refused() -> None:
+    made = rewriting("prefix", None, "eu/", "prod-{basin}", "{rest}")
+    for name, why in (("telemetry/eu/", "must be 1 to 512"), (f"{'b' * 48}/eu/a", "must be 8 to 48")):
+        asked = StreamRef(*name.split("/", 1))
+        captures = made.pattern.match(asked)
+        assert captures is not None
+        with pytest.raises(OperationFailed, match=why) as caught:
+            made.forward(asked, captures)
+        assert caught.value.failure.code is FailureCode.NOT_REPRESENTABLE
+
+
+names = st.text("ab/-", min_size=1, max_size=6)
+
+
+@given(
+    st.sampled_from(
+        [
+            ("prefix", "telemetry", "a", None, "x{rest}"),
+            ("glob", "telemetry", "*/**", None, "{2}-{1}"),
+            ("glob", "telemetry", "*-*", None, "{2}/{1}"),
+            ("glob", "telemetry", "?*", None, "{2}{1}"),
+            ("regex", "telemetry", "(.*)-(.*)", None, "{1}{2}"),
+            ("exact", "telemetry", None, None, "{stream}{stream}"),
+        ]
+    ),
+    names,
+)
+def test_the_way_back_never_lies(given_: tuple[str, ...], name: str) -> None:
+    """Whatever a server lists: a client's name that is shown leads there."""
+    made = rewriting(*given_)
+    shown = made.stream_back("telemetry", name)
+    if shown is not None:
+        asked = StreamRef("telemetry", shown)
+        captures = made.pattern.match(asked)
+        assert captures is not None
+        assert made.stream.fill(captures) == name
+
+
+@given(names, names, st.sampled_from([None, "x/{stream}", "x"]))
+def test_what_a_listing_asks_for_leaves_nothing_out(name: str, begin: str, to: str | None) -> None:
+    """Every name that a client should see lies in the span that the server is asked for."""
+    for given_ in (("exact", "telemetry", None, None, to), ("prefix", "telemetry", "a/", None, "y{rest}")):
+        made = rewriting(*given_)
+        captures = made.pattern.match(StreamRef("telemetry", name))
+        if captures is None:
+            continue
+        there = made.stream.fill(captures)
+        for prefix, start_after in ((begin, ""), ("", begin), (name[:1], begin)):
+            if name.startswith(prefix) and name > start_after:
+                span = made.span(prefix, start_after)
+                assert span is not None
+                assert there.startswith(span[0]) and there > span[1]
