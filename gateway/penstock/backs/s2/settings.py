@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from penstock.backs.delivery import Delivery
+from penstock.backs.http import HttpVersion
 from penstock_codecs.compression import Compression
 from penstock_codecs.limits import MIB
 
@@ -28,8 +29,8 @@ class S2BackSettings:
     Deadlines of connections and of single answers are those of `penstock.backs.upstream.UpstreamSettings`.
     """
 
-    http: str = "auto"
-    """"h1", "h2", or "auto": what the TLS handshake settles on, and HTTP/1.1 in the clear."""
+    http: HttpVersion = HttpVersion.AUTO
+    """Which version of HTTP is spoken."""
     basin_style: BasinStyle = BasinStyle.HEADER
     basin_authority: str | None = None
     """With `BasinStyle.HOST`: what follows the basin's label, as `b.s2.dev`; None: the upstream's host and port."""
@@ -55,3 +56,5 @@ class S2BackSettings:
     """How long a stream's configuration is believed: whether it exists, and how it stamps records."""
     cached_streams: int = 10_000
     """Of so many streams it is remembered which number the newest timestamps began with."""
+    sse_dialect: str = "s2"
+    """Of server-sent events: one of `penstock_codecs.sse.dialects.DIALECTS`."""

@@ -1,0 +1,195 @@
+"""Appends as a back offers them: alone, or in sessions; and who writes to which stream."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Final
+
+import trio
+
+from penstock.backs.s2.pending import Chain, Pending
+from penstock.backs.s2.shared import Shared
+from penstock.backs.s2.writer import Writer
+from penstock.clock import Clock
+from penstock_codecs.byte_operations import AppendBytes
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Append, Appended
+from penstock_codecs.s2.validation import validate_append
+from penstock_codecs.streams import StreamConfig, TimestampingMode
+
+__all__ = ["Appending", "S2AppendSession"]
+
+MAX_UNRECEIVED: Final = 4096
+"""How many acknowledgements of one session may wait to be received before `send` waits too."""
+
+_Key = tuple[StreamRef, str | None]
+
+
+class Appending:
+    """Takes appends. Those to one stream in the name of one token share a connection (`line`)."""
+
+    def __init__(self, shared: Shared, clock: Clock) -> None:
+        self._shared = shared
+        self._clock = clock
+        self._writers: dict[_Key, Writer] = {}
+
+    async def append(self, append: Append) -> Appended:
+        """Carry out one append; see `Back.perform`.
+
+        It takes its place before the first checkpoint, unless its stream must be known to exist or to take exact
+        timestamps and nobody asked for that in the last seconds.
+        """
+        await self.check(append)
+        with self.use(append.stream) as writer:
+            over = trio.Event()
+            pending = Pending(append, Chain(), writer.line, over.set)
+            writer.line.hand_over(pending)
+            try:
+                await over.wait()
+            except trio.Cancelled:
+                if not pending.settled:
+                    writer.line.withdraw(pending)
+                raise
+        if pending.failure is not None:
+            raise OperationFailed(pending.failure)
+        assert pending.result is not None
+        return pending.result
+
+    async def check(self, append: Append) -> None:
+        """Whether it can be sent at all. Raises OperationFailed."""
+        validate_append(append)
+        exact = append.exact_timestamp
+        if exact is None and append.create_if_missing:
+            return
+        config = await self._shared.configs.get(append.stream)
+        if exact is None:
+            return
+        if config.timestamping_mode is TimestampingMode.ARRIVAL:
+            why = "the server stamps its records itself (timestamping mode arrival)"
+        elif exact > self._clock() and not config.timestamping_uncapped:
+            why = "it lies in the future, where the server would cap it (timestamping is not uncapped)"
+        else:
+            return
+        raise fail(FailureCode.NOT_REPRESENTABLE, f"timestamp {exact} cannot be had in stream {append.stream}: {why}")
+
+    @asynccontextmanager
+    async def session(
+        self, stream: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
+    ) -> AsyncIterator[S2AppendSession]:
+        """Pipelined appends to one stream; see `Back.append_session`."""
+        if not create_if_missing:
+            await self._shared.configs.get(stream)
+        with self.use(stream) as writer:
+            await writer.ready(create_config)
+            session = S2AppendSession(self, writer)
+            try:
+                yield session
+            finally:
+                session.leave()
+
+    @contextmanager
+    def use(self, stream: StreamRef) -> Iterator[Writer]:
+        """The writer of a stream, for the client that the current task works for."""
+        key = stream, self._shared.calls.token()
+        writer = self._writers.get(key)
+        if writer is None:
+            writer = self._writers[key] = Writer(self._shared, stream, partial(self._writers.pop, key))
+            self._shared.nursery.start_soon(writer.run)
+        writer.users += 1
+        try:
+            yield writer
+        finally:
+            writer.users -= 1
+            writer.line.wake()
+
+
+class S2AppendSession:
+    """See `AppendSession`."""
+
+    def __init__(self, appending: Appending, writer: Writer) -> None:
+        self._appending = appending
+        self._line = writer.line
+        self._chain = Chain()
+        self._pending: deque[Pending] = deque()
+        self._settled = trio.lowlevel.ParkingLot()  # wait here for one to be settled, or for the end;
+        self._received = trio.lowlevel.ParkingLot()  # and here for acknowledgements to be received
+        self._failure: Failure | None = None
+        self._closed = False
+
+    async def send(self, append: Append | AppendBytes) -> None:
+        """Hand over the next batch; see `AppendSession.send`."""
+        if isinstance(append, AppendBytes):
+            raise fail(FailureCode.NOT_IMPLEMENTED, "an S2 server knows nothing of bytes without records")
+        while len(self._pending) >= MAX_UNRECEIVED and not self._broken:
+            await self._received.park()
+        if self._broken:
+            await trio.lowlevel.checkpoint()
+            return
+        pending = Pending(append, self._chain, self._line, self._settled.unpark_all)
+        self._pending.append(pending)
+        try:
+            await self._appending.check(append)
+        except OperationFailed as error:
+            pending.fail(error.failure)
+            return
+        except trio.Cancelled:
+            self._pending.remove(pending)
+            raise
+        self._line.hand_over(pending)
+        if pending.started:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return
+        try:
+            await pending.wait_started()
+        except trio.Cancelled:
+            if self._line.withdraw(pending) and self._failure is None:
+                self._pending.remove(pending)
+                self._settled.unpark_all()
+            raise
+
+    @property
+    def _broken(self) -> bool:
+        return self._chain.broken_at is not None
+
+    def close(self) -> None:
+        """Nothing more will be sent; see `AppendSession.close`."""
+        self._closed = True
+        self._settled.unpark_all()
+
+    def leave(self) -> None:
+        """Its client is gone: what was not sent yet need not be."""
+        self._chain.break_at(self._chain.length)
+        for pending in self._pending:
+            if not pending.settled:
+                self._line.withdraw(pending)
+
+    async def receive(self) -> list[Appended]:
+        """The acknowledgements that are ready; see `AppendSession.receive`."""
+        await trio.lowlevel.checkpoint_if_cancelled()  # not once they are taken: they would be lost
+        while True:
+            if acknowledged := self._take_acknowledged():
+                return acknowledged
+            if self._pending and (failure := self._pending[0].failure) is not None:
+                self._failure = failure
+                self._pending.clear()
+                self._received.unpark_all()
+            if self._failure is not None:
+                await trio.lowlevel.checkpoint()
+                raise OperationFailed(self._failure)
+            if self._closed and not self._pending:
+                await trio.lowlevel.checkpoint()
+                return []
+            await self._settled.park()
+
+    def _take_acknowledged(self) -> list[Appended]:
+        acknowledged = []
+        while self._pending and (appended := self._pending[0].result) is not None:
+            acknowledged.append(appended)
+            self._pending.popleft()
+        if acknowledged:
+            self._received.unpark_all()
+        return acknowledged

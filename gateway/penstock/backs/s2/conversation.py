@@ -1,0 +1,178 @@
+"""One append session with a server, over one HTTP exchange (S2 fact sheet, 2.3)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+import trio
+
+from penstock.backs.http.stream import HttpStream
+from penstock.backs.s2.line import Line, Need
+from penstock.backs.s2.pending import Pending
+from penstock.backs.s2.shared import Shared
+from penstock_codecs.codec import NEED_DATA, Pull
+from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
+from penstock_codecs.limits import KIB
+from penstock_codecs.operations import Append, Appended
+from penstock_codecs.s2s.sessions import AppendClient
+
+__all__ = ["Conversation", "Ending", "EndingKind"]
+
+_JOINED: Final = 256 * KIB
+"""Inputs are written together up to about this size."""
+
+
+class EndingKind(Enum):
+    """How a session ended."""
+
+    CLOSED = auto()
+    """Everything that was sent is acknowledged."""
+    REFUSED = auto()
+    """The server refused the oldest input that is in flight, and applied none after it."""
+    LOST = auto()
+    """Nobody knows what became of what is in flight, unless the failure has no side effects."""
+
+
+class Ending(NamedTuple):
+    """How a session ended, and why."""
+
+    kind: EndingKind
+    failure: Failure | None = None
+
+
+class Conversation:
+    """Sends what the line has, and gives it the acknowledgements."""
+
+    def __init__(self, stream: HttpStream, line: Line, shared: Shared, heeds_advice: bool) -> None:
+        self._stream = stream
+        self._line = line
+        self._shared = shared
+        self._codec = AppendClient(shared.settings.compression)
+        self._heeds_advice = heeds_advice
+        self._heard_at = -math.inf
+        self._patience: trio.CancelScope | None = None
+        self._ending: Ending | None = None
+
+    @property
+    def advised(self) -> bool:
+        """Whether the server advised to reconnect, and that is done."""
+        return self._heeds_advice and self._codec.reconnect_advised
+
+    async def run(self) -> Ending:
+        """Until the session ends. What is in flight then stays where it is."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send_all, nursery.cancel_scope)
+            await self._receive_all()
+            nursery.cancel_scope.cancel()
+        assert self._ending is not None
+        return self._ending
+
+    def _end(self, kind: EndingKind, failure: Failure | None = None) -> None:
+        self._ending = self._ending or Ending(kind, failure)
+
+    # ---- inputs --------------------------------------------------------------------------------------------------
+
+    async def _send_all(self, both: trio.CancelScope) -> None:
+        """Send until there was nothing to send for a while, or the server wants to be left."""
+        line = self._line
+        try:
+            while not self.advised:
+                taken = line.take()
+                if isinstance(taken, Pending):
+                    await self._send(taken)
+                elif taken is Need.TAIL:
+                    line.saw_tail(await self._shared.unary.tail(line.stream))
+                elif not await self._more_work():
+                    break
+            await self._stream.finish()
+        except OperationFailed as error:
+            # What the server said before it went can still be received, unless nothing was asked of it.
+            if not line.flying:
+                self._end(EndingKind.LOST, error.failure)
+                both.cancel()
+
+    async def _send(self, taken: Pending) -> None:
+        """Send this one, and with it those after it that are as ready."""
+        pieces: list[bytes] = []
+        size = 0
+        some = [taken]
+        while True:
+            try:
+                encoded = self._codec.send(_as_sent(taken))
+            except OperationFailed as error:  # it does not fit into a frame: nothing of it was sent
+                self._line.flying.pop()
+                self._line.forget_tail()
+                some.pop()
+                self._line.fail(taken, error.failure)
+            else:
+                pieces += encoded
+                size += taken.size
+            if size >= _JOINED:
+                break
+            more = self._line.take()
+            if not isinstance(more, Pending):
+                break
+            taken = more
+            some.append(taken)
+        self._mark(some)
+        if pieces:
+            await self._stream.send(pieces)
+        self._mark(some)
+
+    def _mark(self, some: list[Pending]) -> None:
+        now = trio.current_time()
+        for pending in some:
+            pending.sent_at = now
+        self._set_patience()
+
+    async def _more_work(self) -> bool:
+        """Wait for something to send; False where there was nothing for long."""
+        line = self._line
+        with trio.move_on_after(math.inf if line.flying else self._shared.settings.linger_seconds) as scope:
+            await line.news()
+        return not scope.cancelled_caught
+
+    # ---- acknowledgements ----------------------------------------------------------------------------------------
+
+    async def _receive_all(self) -> None:
+        try:
+            while True:
+                event = self._codec.next_event()
+                if isinstance(event, Appended):
+                    self._heard_at = trio.current_time()
+                    await self._line.acknowledge(event)
+                elif isinstance(event, Failure):
+                    self._end(EndingKind.REFUSED, event)
+                    return
+                elif event is NEED_DATA:
+                    self._codec.receive(await self._receive())
+                else:
+                    assert isinstance(event, Pull)
+                    self._end(EndingKind.CLOSED)
+                    return
+        except OperationFailed as error:
+            self._end(EndingKind.LOST, error.failure)
+        except RemoteProtocolError as error:
+            self._end(EndingKind.LOST, self._shared.calls.lost(error.failure.message))
+
+    async def _receive(self) -> bytes | bytearray:
+        """More of the answer. Raises OperationFailed(UPSTREAM_TIMEOUT) where an acknowledgement is overdue."""
+        with trio.CancelScope() as self._patience:
+            self._set_patience()
+            return await self._stream.receive()
+        raise OperationFailed(self._shared.calls.late("acknowledgement", self._shared.calls.request_seconds))
+
+    def _set_patience(self) -> None:
+        if self._patience is not None:
+            flying = self._line.flying
+            since = max(flying[0].sent_at, self._heard_at) if flying else math.inf
+            self._patience.deadline = since + self._shared.calls.request_seconds
+
+
+def _as_sent(pending: Pending) -> Append:
+    """The input as it is sent: with the number that the gateway found for it."""
+    append = pending.append
+    return append if pending.number == append.match_seq_num else replace(append, match_seq_num=pending.number)

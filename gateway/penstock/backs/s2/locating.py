@@ -1,0 +1,79 @@
+"""Positions of records on an S2 server in the terms of other protocols (`places` says what an identifier is)."""
+
+from __future__ import annotations
+
+from penstock.backs.s2.places import Places
+from penstock.backs.s2.unary import ServerStart, Spot, Unary
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import RecordId, StreamPosition, StreamRef
+from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located, Start
+
+__all__ = ["Locating"]
+
+
+class Locating:
+    """Asks the server, or remembers."""
+
+    def __init__(self, unary: Unary, places: Places) -> None:
+        self._unary = unary
+        self._places = places
+
+    async def record_id(self, stream: StreamRef, seq_num: int, timestamp: int) -> RecordId:
+        """The identifier of the record `seq_num`, which is stamped so, or will be."""
+        places = self._places.of(stream)
+        known = places.record_id(seq_num, timestamp)
+        if known is not None:
+            return known
+        spot = await self._unary.spot(stream, FromTimestamp(timestamp))
+        # Where all records of that ms were trimmed away the next one is the first, as far as anybody knows.
+        first = seq_num if spot.position.timestamp != timestamp else min(spot.position.seq_num, seq_num)
+        places.learn(timestamp, first)
+        return RecordId(timestamp, seq_num - first)
+
+    async def spot(self, stream: StreamRef, record_id: RecordId) -> Spot:
+        """The first record whose identifier is at or after this one, or the tail: then it lies in the future."""
+        ms, seq = record_id
+        places = self._places.of(stream)
+        first = places.first(ms)
+        if first is None:
+            spot = await self._unary.spot(stream, FromTimestamp(ms))
+            if spot.at_tail or spot.position.timestamp > ms:
+                return spot
+            first = spot.position.seq_num
+            places.learn(ms, first)
+        # Either that many records after the first of its ms, or the first of a later ms, whichever comes first.
+        wanted = await self._unary.spot(stream, FromSeqNum(first + seq))
+        if wanted.position.timestamp <= ms and not wanted.at_tail:
+            return wanted
+        later = await self._unary.spot(stream, FromTimestamp(ms + 1))
+        return wanted if wanted.position.seq_num <= later.position.seq_num else later
+
+    async def start(self, stream: StreamRef, record_id: RecordId) -> tuple[int, bool]:
+        """The number that a read from this identifier begins at, and whether records before it must be passed over:
+        those that come at the tail, while it lies in the future."""
+        known = self._places.of(stream).at_or_after(record_id)
+        if known is not None:
+            return known, False
+        spot = await self.spot(stream, record_id)
+        return spot.position.seq_num, spot.at_tail
+
+    async def locate(self, stream: StreamRef, start: Start) -> Located:
+        """See `penstock_codecs.operations.Locate`."""
+        if isinstance(start, FromByteOffset):
+            raise fail(FailureCode.NOT_IMPLEMENTED, "an S2 server knows nothing of byte offsets")
+        spot = await self._spot(stream, start)
+        seq_num, timestamp = spot.position
+        if spot.at_tail:
+            return Located(seq_num, timestamp, await self.next_id(stream, spot.position), at_tail=True)
+        return Located(seq_num, timestamp, await self.record_id(stream, seq_num, timestamp), at_tail=False)
+
+    async def _spot(self, stream: StreamRef, start: ServerStart | FromRecordId) -> Spot:
+        if isinstance(start, FromRecordId):
+            return await self.spot(stream, start.record_id)
+        return await self._unary.spot(stream, start)
+
+    async def next_id(self, stream: StreamRef, tail: StreamPosition) -> RecordId:
+        """The least identifier that the next record can have."""
+        if tail.seq_num == 0:
+            return RecordId(0, 0)
+        return await self.record_id(stream, tail.seq_num, tail.timestamp)

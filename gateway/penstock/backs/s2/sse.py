@@ -1,0 +1,99 @@
+"""A server that speaks S2, of which nothing is asked but server-sent events and tails: a source to be read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, TypeVar
+
+import trio
+
+from penstock.backs.base import AppendSession
+from penstock.backs.http.client import HttpClient
+from penstock.backs.http.settings import HttpClientSettings
+from penstock.backs.s2.calls import Calls
+from penstock.backs.s2.reading import RemoteReadSession, reading
+from penstock.backs.s2.settings import S2BackSettings
+from penstock.backs.s2.sources import SseSource
+from penstock.backs.s2.unary import Unary
+from penstock.backs.upstream import Upstream
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Capability, CheckTail, FromByteOffset, FromRecordId, Operation, Read
+from penstock_codecs.sse.dialects import DIALECTS
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["S2SseBack", "open_s2_sse"]
+
+R = TypeVar("R")
+
+_CAPABILITIES: Final = frozenset(
+    {Capability.HEADERS, Capability.EMPTY_BODIES, Capability.TIMESTAMPS, Capability.FOLLOW}
+)
+
+
+class S2SseBack:
+    """See `Back`. Made by `open_s2_sse`. It cannot be written to."""
+
+    def __init__(self, calls: Calls, settings: S2BackSettings) -> None:
+        self._calls = calls
+        self._unary = Unary(calls)
+        self._settings = settings
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Whatever a record may have can be read; the read follows."""
+        return _CAPABILITIES
+
+    async def perform(self, operation: Operation[R]) -> R:
+        """CheckTail; NOT_IMPLEMENTED for everything else."""
+        if not isinstance(operation, CheckTail):
+            raise self._cannot(type(operation).__name__)
+        result: R = await self._unary.tail(operation.stream)  # type: ignore[assignment]  # CheckTail's result
+        return result
+
+    def append_session(
+        self,
+        stream: StreamRef,
+        create_config: StreamConfig | None = None,  # noqa: ARG002 - the interface has them
+        *,
+        create_if_missing: bool = True,  # noqa: ARG002
+    ) -> AbstractAsyncContextManager[AppendSession]:
+        """Always NOT_IMPLEMENTED, on entering."""
+        return _Refused(self._cannot(f"append to {stream}"))
+
+    def read_session(self, read: Read) -> AbstractAsyncContextManager[RemoteReadSession]:
+        """See `Back.read_session`. Not from identifiers or byte offsets."""
+        return self._reading(read)
+
+    @asynccontextmanager
+    async def _reading(self, read: Read) -> AsyncIterator[RemoteReadSession]:
+        if isinstance(read.start, FromRecordId | FromByteOffset):
+            raise self._cannot(f"begin at {type(read.start).__name__}")
+        source = SseSource(DIALECTS[self._settings.sse_dialect])
+        async with reading(self._calls, self._settings, read, read.start, source) as session:
+            yield session
+
+    def _cannot(self, what: str) -> OperationFailed:
+        return fail(FailureCode.NOT_IMPLEMENTED, f"{self._calls.where}: a source of server-sent events cannot {what}")
+
+
+class _Refused(AbstractAsyncContextManager[AppendSession]):
+    """A session that cannot be entered."""
+
+    def __init__(self, error: OperationFailed) -> None:
+        self._error = error
+
+    async def __aenter__(self) -> AppendSession:
+        await trio.lowlevel.checkpoint()
+        raise self._error
+
+    async def __aexit__(self, *_: object) -> None:
+        """Never called."""
+
+
+@asynccontextmanager
+async def open_s2_sse(settings: S2BackSettings, upstream: Upstream) -> AsyncIterator[S2SseBack]:
+    """The server as a source to be read, until the block ends; no connection is made before one is needed."""
+    async with HttpClient(upstream, HttpClientSettings(version=settings.http)) as http:
+        yield S2SseBack(Calls(http, settings), settings)
