@@ -9,15 +9,17 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+import pytest
 import trio
 from support.http_client import StreamPair, memory_pair
 
-from penstock.backs.http import HttpClient, HttpClientSettings
+from penstock.backs.http import HttpClient, HttpClientSettings, HttpVersion
 from penstock.backs.upstream import Credentials, Upstream, UpstreamSettings
 from penstock.fronts.exchange import Handler
 from penstock.fronts.http_server import Drain, HttpSettings, serve_http
 from penstock_codecs.codec import Role
-from penstock_codecs.http import HttpLimits, Outgoing, Received, connection
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.http import Body, End, HttpLimits, Outgoing, Received, ResponseHead, connection
 
 Serve = Callable[[trio.abc.Stream], Awaitable[object]]
 WHERE = "back far at example:1"
@@ -111,3 +113,59 @@ async def client_of(
     """A client, and the server that it dials."""
     async with far_server(serve, pair) as far, HttpClient(far.upstream(**upstream), settings) as client:
         yield client, far
+
+
+class Scripted:
+    """Serves the connections one after the other by these parts; the last serves all that come after."""
+
+    def __init__(self, settings: HttpClientSettings, *parts: Callable[[Script], Awaitable[None]]) -> None:
+        self.alpn = "h2" if settings.version is HttpVersion.H2 else "http/1.1"
+        self.parts = list(parts)
+        self.limits: HttpLimits | None = None
+
+    async def __call__(self, stream: trio.abc.Stream) -> None:
+        part = self.parts.pop(0) if len(self.parts) > 1 else self.parts[0]
+        try:
+            await part(Script(stream, self.alpn, self.limits))
+        except* (EOFError, trio.BrokenResourceError):
+            pass
+
+
+async def answer(script: Script, stream_id: int, body: bytes = b"ok") -> None:
+    length = [("content-length", str(len(body)))]
+    await script.say(ResponseHead(stream_id, 200, length), Body(stream_id, [body], end=True))
+
+
+async def answers(script: Script) -> None:
+    """Answers each request when it is complete."""
+    while True:
+        event = await script.next()
+        if isinstance(event, End):
+            await answer(script, event.stream_id)
+
+
+async def hangs_up(script: Script) -> None:
+    """Closes when it has the first request."""
+    while not isinstance(await script.next(), End):
+        pass
+
+
+async def answers_once(script: Script) -> None:
+    """Answers the first request and closes at the second."""
+    while not isinstance(event := await script.next(), End):
+        pass
+    await answer(script, event.stream_id)
+    await hangs_up(script)
+
+
+async def ignores(script: Script) -> None:
+    """Reads and says nothing."""
+    while True:
+        await script.next()
+
+
+async def failed(awaitable: Awaitable[object]) -> tuple[FailureCode, str]:
+    """How it fails."""
+    with pytest.raises(OperationFailed) as caught:
+        await awaitable
+    return caught.value.failure.code, caught.value.failure.message

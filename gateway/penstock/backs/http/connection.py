@@ -111,11 +111,13 @@ class HttpClientConnection:
                 self._nursery = nursery
                 self.rest()
                 self._flush()
-                await self._read()
-                self._over = True
-                nursery.cancel_scope.cancel()
+                try:
+                    await self._read()
+                    self._over = True
+                finally:
+                    self._retired = self._deaf = True  # before the nursery takes no more writers
+                    nursery.cancel_scope.cancel()
         finally:
-            self._retired = self._deaf = True
             self._fail_all()
             self._wire.forget()
             self._progress.unpark_all()
