@@ -32,8 +32,8 @@ _Loss = Literal["refuse", "envelope", "drop"]
 _CommandLoss = Literal["refuse", "envelope"]
 _Recover = Annotated[float, key("How long a lost server is tried again for before what waits for it fails.", least=0)]
 _Http = Annotated[
-    Literal["auto", "1.1", "2"],
-    key('The version of HTTP; "auto": what TLS agrees on, and HTTP/1.1 in plaintext.'),
+    Literal["auto", "h1", "h2"],
+    key('"h1": HTTP/1.1; "h2": HTTP/2; "auto": what TLS agrees on, and HTTP/1.1 in plaintext.'),
 ]
 _BasinStyle = Annotated[
     Literal["header", "host"],

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from penstock.config.backs import EMBEDDED, BackTable
+from penstock.config.backs import EMBEDDED, BackTable, S2SseBack
 from penstock.config.listeners import Listeners
 from penstock.config.routes import IdentityTable, RouteTable
 
@@ -38,8 +38,18 @@ def check_references(
         _check_known(where + "mirror", [route.mirror] if route.mirror else [], [EMBEDDED, *backs])
         _check_known(where + "listeners", route.listeners, {*labels, *kinds})
         _check_known(where + "identity", route.identity, known)
+        back = backs.get(route.back)
+        if isinstance(back, S2SseBack) and "s3p" in kinds and (not route.listeners or _any_s3p(route)):
+            raise ValueError(
+                f"{where}clients of S3P cannot read from {route.back}, since a back of kind s2-sse has no identifiers; "
+                "let `listeners` name the others"
+            )
     for name, back in backs.items():
         _check_known(f"back {name}: tokens", getattr(back, "tokens", ()), known)
+
+
+def _any_s3p(route: RouteTable) -> bool:
+    return any(label.partition(".")[0] == "s3p" for label in route.listeners)
 
 
 def _check_unique(what: str, names: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 import trio
 
 from penstock.backs.base import Back
+from penstock.backs.breaker import Breaker
 from penstock.routing.segments import SegmentNames
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.operations import Capability
@@ -24,13 +25,14 @@ HELD_SECONDS: Final = 30.0
 class Target:
     """A complete back, which knows records and bytes. `name` and `kind`: as configured. `delivery`: what is promised
     about lost acknowledgements, in the words of the configuration. `names`: how a segment store's segments are named,
-    None for other kinds."""
+    None for other kinds. `breaker`: of the connections to the server, where there is one server."""
 
     name: str
     kind: str
     back: Back
     delivery: str = "exactly-once"
     names: SegmentNames | None = None
+    breaker: Breaker | None = None
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -7,12 +7,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import reduce
 from operator import or_
+from typing import Final
 
 from penstock.backs.base import Back
 from penstock.backs.bytes_on_records import BytesSettings, open_bytes_on_records
 from penstock.backs.combined import Combined
 from penstock.backs.delivery import Delivery
+from penstock.backs.http.settings import HttpVersion
 from penstock.backs.indexed import IndexedSettings, open_indexed
+from penstock.backs.s2.back import open_s2
+from penstock.backs.s2.settings import BasinStyle, S2BackSettings
+from penstock.backs.s2.sse import open_s2_sse
 from penstock.backs.s3p import S3PBackSettings, open_s3p
 from penstock.backs.segment import SegmentBackSettings, open_segment
 from penstock.backs.upstream import Upstream
@@ -22,13 +27,21 @@ from penstock.routing.names import s3p_names
 from penstock.routing.segments import INTERNAL_BASIN, SegmentNames
 from penstock.routing.target import Target
 from penstock.wiring.store import ENVELOPES
-from penstock.wiring.upstreams import secret_in, upstream_settings
+from penstock.wiring.upstreams import credentials, secret_in, upstream_settings
 from penstock_codecs.byte_layout import Layout
+from penstock_codecs.compression import Compression
 from penstock_codecs.limits import S3PLimits
 from penstock_codecs.model import StreamRef
 from penstock_codecs.segment import Dialect
 
-__all__ = ["bytes_settings", "indexed_settings", "open_target", "s3p_back_settings", "segment_back_settings"]
+__all__ = [
+    "bytes_settings",
+    "indexed_settings",
+    "open_target",
+    "s2_back_settings",
+    "s3p_back_settings",
+    "segment_back_settings",
+]
 
 
 class _Sources:
@@ -54,19 +67,41 @@ def open_target(
             return _s3p(name, table, embedded, bytes_settings(losses))
         case SegmentBack():
             return _segment(name, table, embedded)
-        case S2Back() | S2SseBack():
-            raise NotImplementedError
+        case S2Back():
+            return _s2(name, table, embedded, bytes_settings(losses))
+        case S2SseBack():
+            return _s2_sse(name, table, embedded, bytes_settings(losses))
+
+
+@asynccontextmanager
+async def _s2(name: str, table: S2Back, embedded: Back, settings: BytesSettings) -> AsyncIterator[Target]:
+    server = Upstream(upstream_settings(name, table, table.address), credentials(name, table))
+    async with (
+        open_s2(s2_back_settings(table), server) as records,
+        open_bytes_on_records(records, name, embedded, settings, _Sources(embedded)) as back,
+    ):
+        yield Target(name, "s2", back, table.delivery, breaker=server.breaker)
+
+
+@asynccontextmanager
+async def _s2_sse(name: str, table: S2SseBack, embedded: Back, settings: BytesSettings) -> AsyncIterator[Target]:
+    server = Upstream(upstream_settings(name, table, table.address), credentials(name, table))
+    async with (
+        open_s2_sse(s2_back_settings(table), server) as records,
+        open_bytes_on_records(records, name, embedded, settings, _Sources(embedded)) as back,
+    ):
+        yield Target(name, "s2-sse", back, "refuse", breaker=server.breaker)
 
 
 @asynccontextmanager
 async def _s3p(name: str, table: S3PBack, embedded: Back, settings: BytesSettings) -> AsyncIterator[Target]:
-    upstream = Upstream(upstream_settings(name, table, table.address))
+    server = Upstream(upstream_settings(name, table, table.address))
     async with (
-        open_s3p(upstream, s3p_back_settings(table)) as native,
+        open_s3p(server, s3p_back_settings(table)) as native,
         open_indexed(native, name, embedded, indexed_settings(table)) as records,
         open_bytes_on_records(records, name, embedded, settings, _Sources(embedded)) as back,
     ):
-        yield Target(name, "s3p", back, table.delivery)
+        yield Target(name, "s3p", back, table.delivery, breaker=server.breaker)
 
 
 @asynccontextmanager
@@ -85,6 +120,22 @@ def bytes_settings(losses: tuple[SegmentLoss, ...]) -> BytesSettings:
         layout for key, (_, layout) in ENVELOPES.items() if any(getattr(loss, key) == "envelope" for loss in losses)
     ]
     return BytesSettings(envelopes=reduce(or_, layouts, Layout.PLAIN))
+
+
+_COMPRESSION: Final = {"none": Compression.NONE, "zstd": Compression.ZSTD, "gzip": Compression.GZIP}
+
+
+def s2_back_settings(table: S2Back | S2SseBack) -> S2BackSettings:
+    """What the client of an S2 server is told."""
+    settings = S2BackSettings(
+        http=HttpVersion(table.http),
+        basin_style=BasinStyle(table.basin_style),
+        basin_authority=table.basin_authority,
+        recover_seconds=table.recover_seconds,
+    )
+    if isinstance(table, S2SseBack):
+        return settings
+    return replace(settings, delivery=Delivery(table.delivery), compression=_COMPRESSION[table.compression])
 
 
 def indexed_settings(table: S3PBack | SegmentBack) -> IndexedSettings:

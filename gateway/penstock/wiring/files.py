@@ -9,6 +9,7 @@ from pathlib import Path
 from penstock.config import Config, ControllerListener, S2Listener, SegmentListener
 from penstock.errors import CannotStart
 from penstock.fronts.http_server import tls_context
+from penstock.wiring.upstreams import check_back
 
 __all__ = ["Secured", "check_files", "tls_of"]
 
@@ -20,6 +21,8 @@ def check_files(config: Config) -> None:
     for label, listener in config.listeners.labelled():
         if isinstance(listener, Secured):
             tls_of(label, listener)
+    for name, back in config.backs.items():
+        check_back(name, back)
     _check_directory(Path(config.store.directory))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 from penstock.backs.base import Back
 from penstock.config import EMBEDDED, Config, RouteTable
+from penstock.errors import CannotStart
 from penstock.routing.route import Route
 from penstock.routing.router import Router
 from penstock.routing.target import Target, TargetHolder
@@ -15,16 +16,33 @@ from penstock.wiring.backs import open_target
 __all__ = ["open_router"]
 
 
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Backs have nurseries, which put what is raised within them into a group; CannotStart is for the operator."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        found, rest = group.split(CannotStart)
+        while found is not None and rest is None:
+            inner = found.exceptions[0]
+            if isinstance(inner, CannotStart):
+                raise inner from inner.__cause__
+            assert isinstance(inner, BaseExceptionGroup)
+            found = inner
+        raise
+
+
 @asynccontextmanager
 async def open_router(config: Config, embedded: Back) -> AsyncIterator[Router]:
     """All routes, until the block ends. A server that is not there is no reason not to start. Raises CannotStart for
     files of a back that cannot be used."""
-    async with AsyncExitStack() as stack:
-        targets = {EMBEDDED: Target(EMBEDDED, EMBEDDED, embedded)}
-        losses = tuple(segment.loss for segment in config.listeners.segment)
-        for name, table in config.backs.items():
-            targets[name] = await stack.enter_async_context(open_target(name, table, embedded, losses))
-        yield Router([_route(table, targets) for table in config.routes], embedded)
+    with _alone():
+        async with AsyncExitStack() as stack:
+            targets = {EMBEDDED: Target(EMBEDDED, EMBEDDED, embedded)}
+            losses = tuple(segment.loss for segment in config.listeners.segment)
+            for name, table in config.backs.items():
+                targets[name] = await stack.enter_async_context(open_target(name, table, embedded, losses))
+            yield Router([_route(table, targets) for table in config.routes], embedded)
 
 
 def _route(table: RouteTable, targets: Mapping[str, Target]) -> Route:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
-from penstock.backs.upstream import Credentials, CredentialsMode, Upstream, UpstreamSettings, client_tls
-from penstock.config import Address, BackTable, S2Back, S2SseBack
+from penstock.backs.upstream import Credentials, CredentialsMode, UpstreamSettings, client_tls
+from penstock.config import Address, BackTable, S2Back, S2SseBack, SegmentBack
 from penstock.errors import CannotStart
 
-__all__ = ["credentials", "secret_in", "upstream", "upstream_settings"]
+__all__ = ["check_back", "credentials", "secret_in", "upstream_settings"]
 
 
 def upstream_settings(name: str, table: BackTable, address: str) -> UpstreamSettings:
     """What connections to a server of this back are told. Raises CannotStart for files that cannot be used."""
     host, port = Address.parse(address)
-    try:
-        tls = client_tls(table.tls_ca, table.tls_certificate, table.tls_key) if table.tls else None
-    except CannotStart as error:
-        raise CannotStart(f"backs.{name}: {error}") from error
+    tls = _tls(name, table)
     return UpstreamSettings(
         name=name,
         host=host,
@@ -33,6 +31,13 @@ def upstream_settings(name: str, table: BackTable, address: str) -> UpstreamSett
     )
 
 
+def _tls(name: str, table: BackTable) -> ssl.SSLContext | None:
+    try:
+        return client_tls(table.tls_ca, table.tls_certificate, table.tls_key) if table.tls else None
+    except CannotStart as error:
+        raise CannotStart(f"backs.{name}: {error}") from error
+
+
 def credentials(name: str, table: S2Back | S2SseBack) -> Credentials:
     """What a server is shown. Raises CannotStart for a file that cannot be used."""
     mode = CredentialsMode(table.credentials)
@@ -41,9 +46,13 @@ def credentials(name: str, table: S2Back | S2SseBack) -> Credentials:
     return Credentials(back=name, mode=mode, secret=own, by_identity={**table.tokens, **for_nobody})
 
 
-def upstream(name: str, table: S2Back | S2SseBack) -> Upstream:
-    """The server of a back that has one address. Raises CannotStart."""
-    return Upstream(upstream_settings(name, table, table.address), credentials(name, table))
+def check_back(name: str, table: BackTable) -> None:
+    """Find out whether the files that a back names can be used. Raises CannotStart."""
+    _tls(name, table)
+    if isinstance(table, S2Back | S2SseBack):
+        credentials(name, table)
+    elif isinstance(table, SegmentBack) and table.password_file is not None:
+        secret_in(f"backs.{name}.password_file", table.password_file)
 
 
 def secret_in(key: str, path: str) -> str:
