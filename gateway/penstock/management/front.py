@@ -2,20 +2,65 @@
 
 from __future__ import annotations
 
+import hmac
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+import trio
+
 from penstock.fronts.exchange import Exchange
-from penstock.management.overview import Overview
+from penstock.management.overview import BackView, Overview, RouteView
+from penstock.management.positions import Positions, query_of
 from penstock.management.settings import ManagementSettings
+from penstock.mirror.route import MirroredRoute
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.limits import KIB
+from penstock_codecs.s2.errors import failure_to_http
 
 __all__ = ["ManagementFront"]
 
+_MOST_BODY: Final = 16 * KIB
+_MOST_STREAMS: Final = 1000
+_MOST_WAIT: Final = 600.0
+_JSON: Final = ("content-type", "application/json")
+_NO_STORE: Final = ("cache-control", "no-store")
+_Answer = tuple[int, Any]
+
+
+class _CutOverWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    force: bool = False
+    wait_seconds: float = 30.0
+
+
+class _Refusal(Exception):
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.answer = {"code": code, "message": message}
+
 
 class ManagementFront:
-    """Answers HTTP exchanges in JSON; `handle` is the handler of an HTTP server."""
+    """Answers HTTP exchanges in JSON; `handle` is the handler of an HTTP server.
+
+    Nothing is for web pages: there are no CORS headers, and what changes something wants `content-type:
+    application/json`, which a page of another origin cannot send without being asked for it first.
+    """
 
     def __init__(self, overview: Overview, settings: ManagementSettings) -> None:
         self._overview = overview
         self._settings = settings
+        self._positions = Positions(overview)
         self._draining = False
+        self._endpoints: dict[tuple[str, ...], dict[str, Callable[[Exchange, str], Awaitable[_Answer]]]] = {
+            ("health",): {"GET": self._health},
+            ("backs",): {"GET": self._backs},
+            ("routes",): {"GET": self._routes},
+            ("positions",): {"GET": self._find},
+            ("routes", "", "streams"): {"GET": self._streams},
+            ("routes", "", "cut-over"): {"POST": self._cut_over},
+        }
 
     def drain(self) -> None:
         """From now on `GET /health` says 503."""
@@ -23,4 +68,117 @@ class ManagementFront:
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one exchange. Never raises for what a client did."""
-        await exchange.respond(503 if self._draining else 200, [])
+        challenge = []
+        try:
+            status, answer = await self._answer(exchange)
+            body = msgspec.json.format(msgspec.json.encode(answer)) + b"\n"
+        except _Refusal as refusal:
+            status, body = refusal.status, msgspec.json.encode(refusal.answer)
+        except OperationFailed as error:
+            status, body = failure_to_http(error.failure)
+            challenge = [("www-authenticate", "Bearer")] if status == 401 else []
+        await exchange.respond(status, [_JSON, _NO_STORE, *challenge], body)
+
+    async def _answer(self, exchange: Exchange) -> _Answer:
+        parts = exchange.request.path.strip("/").split("/")
+        name = unquote(parts[1]) if len(parts) == 3 else ""
+        methods = self._endpoints.get((parts[0], "", parts[2]) if len(parts) == 3 else tuple(parts))
+        if methods is None:
+            there = ", ".join("/" + "/".join(part or "NAME" for part in path) for path in self._endpoints)
+            raise _Refusal(404, "not_found", f"there is no {exchange.request.path[:100]!r} here; there are {there}")
+        method = "GET" if exchange.request.method == "HEAD" else exchange.request.method
+        if method not in methods:
+            raise _Refusal(405, "method_not_allowed", f"expected {' or '.join(methods)}, got {method[:20]!r}")
+        if methods.get(method) != self._health:
+            self._admit(exchange)
+        return await methods[method](exchange, name)
+
+    def _admit(self, exchange: Exchange) -> None:
+        tokens = self._settings.bearer_tokens
+        scheme, _, token = (exchange.request.header("authorization") or "").partition(" ")
+        known = [hmac.compare_digest(token.strip().encode(), each.encode()) for each in tokens]
+        if tokens and (scheme.lower() != "bearer" or not any(known)):
+            raise fail(FailureCode.AUTHN, "a valid bearer token is required")
+
+    # ---- what is asked -------------------------------------------------------------------------------------------
+
+    async def _health(self, _exchange: Exchange, _name: str) -> _Answer:
+        return (503, {"state": "draining"}) if self._draining else (200, {"state": "running"})
+
+    async def _find(self, exchange: Exchange, _name: str) -> _Answer:
+        return 200, await self._positions.find(exchange.request.query)
+
+    async def _backs(self, _exchange: Exchange, _name: str) -> _Answer:
+        return 200, {"backs": [_back(one) for one in self._overview.backs]}
+
+    async def _routes(self, _exchange: Exchange, _name: str) -> _Answer:
+        return 200, {"routes": [self._route(one) for one in self._overview.routes.values()]}
+
+    def _route(self, route: RouteView) -> dict[str, Any]:
+        mirrored = route.mirrored
+        back = route.back if mirrored is None else mirrored.primary
+        circuit = next((one.circuit().state for one in self._overview.backs if one.name == back), None)
+        return {
+            "name": route.name,
+            "match": route.match,
+            "back": back,
+            "configured_back": route.back,
+            "circuit": circuit,
+            "mirror": None if mirrored is None else mirrored.status(),
+        }
+
+    async def _streams(self, exchange: Exchange, name: str) -> _Answer:
+        asked = query_of(exchange.request.query, ("after", "limit"))
+        limit = asked.get("limit", "100")
+        if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= _MOST_STREAMS:
+            raise fail(FailureCode.BAD_QUERY, f"limit: expected 1 to {_MOST_STREAMS}, got {limit!r:.80}")
+        mirrored = self._mirrored(name)
+        streams, more = await mirrored.streams(asked.get("after", ""), int(limit))
+        return 200, {"streams": streams, "has_more": more}
+
+    async def _cut_over(self, exchange: Exchange, name: str) -> _Answer:
+        mirrored = self._mirrored(name)
+        words = await self._body(exchange)
+        done = await mirrored.cut_over(force=words.force, wait_seconds=words.wait_seconds)
+        return (200 if done.swapped else 409), done
+
+    def _mirrored(self, name: str) -> MirroredRoute:
+        route = self._overview.routes.get(name)
+        if route is None:
+            routes = ", ".join(self._overview.routes) or "none"
+            raise _Refusal(404, "route_not_found", f"there is no route {name!r:.80}; there are: {routes}")
+        if route.mirrored is None:
+            raise _Refusal(409, "no_mirror", f"route {name} has no mirror")
+        return route.mirrored
+
+    async def _body(self, exchange: Exchange) -> _CutOverWords:
+        essence = (exchange.request.header("content-type") or "").split(";")[0].strip().lower()
+        if essence != "application/json":
+            raise fail(FailureCode.BAD_HEADER, "content-type: expected application/json")
+        held = b""
+        with trio.move_on_after(self._settings.body_seconds) as patience:
+            while piece := await exchange.receive():
+                held += piece
+                if len(held) > _MOST_BODY:
+                    raise fail(FailureCode.BAD_JSON, f"the body has more than {_MOST_BODY} bytes")
+        if patience.cancelled_caught:
+            raise fail(FailureCode.REQUEST_TIMEOUT, f"the body took more than {self._settings.body_seconds:g} seconds")
+        try:
+            words = msgspec.json.decode(held or b"{}", type=_CutOverWords)
+        except msgspec.DecodeError as error:
+            raise fail(FailureCode.BAD_JSON, str(error)) from None
+        if not 0 <= words.wait_seconds <= _MOST_WAIT:
+            raise fail(FailureCode.BAD_JSON, f"wait_seconds: expected 0 to {_MOST_WAIT:g}, got {words.wait_seconds:g}")
+        return words
+
+
+def _back(back: BackView) -> dict[str, Any]:
+    circuit = back.circuit()
+    return {
+        "name": back.name,
+        "kind": back.kind,
+        "address": back.address,
+        "circuit": circuit.state,
+        "since": circuit.since,
+        "reason": circuit.reason,
+    }

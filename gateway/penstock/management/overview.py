@@ -51,7 +51,7 @@ class RouteView:
 class ListenerView:
     """A listener as those see it who come by it. `kind`: s2, s3p, segment or controller. `back`: its router.
 
-    `s3p` and `segment`: how names are spelled there, where it is one of these.
+    `s3p` and `segment`: how names are spelled there, where it is one of these. `sse_dialect`: of an S2 listener.
     """
 
     name: str
@@ -59,6 +59,7 @@ class ListenerView:
     back: Back
     s3p: S3PNames | None = None
     segment: SegmentNames | None = None
+    sse_dialect: str = "s2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,54 +3,206 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+import structlog
+import trio
 
 from penstock.backs.base import Back
+from penstock.mirror.cut_over import CutOver, reasons_against
+from penstock.mirror.mirror import Mirror
 from penstock.mirror.settings import MirrorSettings
+from penstock.mirror.sides import Sides
+from penstock.mirror.state import StateTable, StreamState, Table
+from penstock.routing.target import Target, TargetHolder
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 
-__all__ = ["Holder", "MirroredRoute", "NamedBack"]
+__all__ = ["MirroredRoute"]
+
+log = structlog.get_logger()
+
+_MOST_HELD_SECONDS: Final = 25.0
+"""Appends wait no longer than this for a cut-over, since clients give up: `TargetHolder` does after 30 s."""
 
 
-class NamedBack(NamedTuple):
-    """A back and its configured name."""
+class _Kept(msgspec.Struct, frozen=True):
+    """What a cut-over leaves in the table `#routes`: the names of both backs."""
 
-    name: str
-    back: Back
-
-
-class Holder(Protocol):
-    """What holds a route's back, so that it can be exchanged (`penstock.routing.router.TargetHolder`)."""
-
-    async def hold(self, seconds: float) -> None:
-        """From now on appends wait, each for `seconds` at most, and then fail with HOT_SERVER. Returns once no append
-        is under way."""
-
-    def release(self) -> None:
-        """Appends go on, those that waited too."""
-
-    def swap(self, target: Back) -> None:
-        """From now on this is the route's back."""
+    primary: str
+    secondary: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MirroredRoute:
-    """`route`: its name. `backs`: the configured back and the mirror's. `store`: the embedded store, for tables.
+    """See the module. `targets`: the configured back and the mirror's. `store`: the embedded store, for tables.
 
     `belongs`: whether a stream of the backs is one of the route's; asked where streams are listed.
     """
 
-    route: str
-    backs: tuple[NamedBack, NamedBack]
-    store: Back
-    holder: Holder
-    settings: MirrorSettings = field(default_factory=MirrorSettings)
-    belongs: Callable[[StreamRef], bool] = lambda _stream: True
+    def __init__(
+        self,
+        route: str,
+        targets: tuple[Target, Target],
+        store: Back,
+        holder: TargetHolder,
+        settings: MirrorSettings | None = None,
+        belongs: Callable[[StreamRef], bool] = lambda _stream: True,
+    ) -> None:
+        self.route = route
+        self._sides = targets
+        self._holder = holder
+        self._settings = settings or MirrorSettings()
+        self._belongs = belongs
+        self._kept = Table(store, "routes")
+        self._states = StateTable(store, route)
+        self._mirror = self._new_mirror()
+        self._cutting = trio.Lock()
+        self._scope = trio.CancelScope()
+        self._idle, self._turned = trio.Event(), trio.Event()
+        self._idle.set()
 
     async def open(self) -> None:
         """Find out which back is the primary, after cut-overs of earlier runs, and put it into the holder. To be called
-        before clients are served."""
+        before clients are served. Raises OperationFailed where the store fails."""
+        kept = await self._kept.get(self.route)
+        if kept is not None:
+            words = msgspec.json.decode(kept, type=_Kept)
+            if (words.primary, words.secondary) == (self.secondary, self.primary):
+                log.info("cut_over_kept", route=self.route, primary=words.primary, secondary=words.secondary)
+                self._turn_round()
+        self._lead_clients()
+
+    def _lead_clients(self) -> None:
+        self._holder.swap(replace(self._sides[0], back=self._mirror.tap))
 
     async def run(self) -> None:
         """Copy and compare, for ever."""
+        while True:
+            self._idle, self._turned = trio.Event(), trio.Event()
+            try:
+                with trio.CancelScope() as self._scope:
+                    await self._mirror.run()
+            finally:
+                self._idle.set()
+            await self._turned.wait()
+
+    @property
+    def primary(self) -> str:
+        """The name of the back that answers clients now."""
+        return self._sides[0].name
+
+    @property
+    def secondary(self) -> str:
+        """The name of the back that is given the copy now."""
+        return self._sides[1].name
+
+    def status(self) -> dict[str, Any]:
+        """For the management listener: the sides, and the mirror's counts."""
+        return self._mirror.status()
+
+    async def streams(self, after: str, limit: int) -> tuple[list[dict[str, Any]], bool]:
+        """What is known of each stream, in the order of names, behind `after` (`basin/stream`); and whether there are
+        more."""
+        found, more = await self._states.page(after, limit)
+        return [{"stream": str(stream), **msgspec.to_builtins(state)} for stream, state in found], more
+
+    # ---- cut-over ------------------------------------------------------------------------------------------------
+
+    async def cut_over(self, *, force: bool = False, wait_seconds: float = 30.0) -> CutOver:
+        """Make the secondary the primary, once both are equal. See docs/management.md.
+
+        In all it takes `wait_seconds` at most, and clients' appends wait for part of that. Where streams are not equal
+        then, it is done only with `force`. Raises TRANSACTION_CONFLICT while another cut-over is under way.
+        """
+        try:
+            self._cutting.acquire_nowait()
+        except trio.WouldBlock:
+            raise fail(FailureCode.TRANSACTION_CONFLICT, "a cut-over of this route is under way") from None
+        try:
+            return await self._cut_over(force, trio.current_time() + wait_seconds)
+        finally:
+            self._cutting.release()
+
+    async def _cut_over(self, force: bool, deadline: float) -> CutOver:
+        reasons = await self._prepared((trio.current_time() + deadline) / 2)  # the rest is done while appends wait
+        held_at = trio.current_time()
+        try:
+            reasons += await self._settled(deadline)
+            reasons += await reasons_against(self._states)
+            swapped = force or not reasons
+            if swapped:
+                with trio.CancelScope(shield=True):  # half of it would be worse than a client that has gone
+                    reasons += await self._swap(deadline)
+        finally:
+            self._holder.release()
+        held_ms = round((trio.current_time() - held_at) * 1000)
+        log.info("cut_over", route=self.route, swapped=swapped, primary=self.primary, held_ms=held_ms, reasons=reasons)
+        return CutOver(
+            swapped=swapped,
+            forced=force,
+            primary=self.primary,
+            secondary=self.secondary,
+            held_ms=held_ms,
+            reasons=reasons,
+        )
+
+    async def _prepared(self, deadline: float) -> list[str]:
+        """Look at all streams, while clients go on; reasons against where they cannot even be listed."""
+        listed = False
+        try:
+            with trio.move_on_at(deadline):
+                await self._mirror.list_all()
+                listed = True
+                await self._mirror.settle()
+        except OperationFailed as error:
+            return [f"the streams of {self.primary} cannot be listed: {error.failure.message}"]
+        return [] if listed else [f"the streams of {self.primary} could not all be listed in time"]
+
+    async def _settled(self, deadline: float) -> list[str]:
+        """Hold appends and copy what is left; reasons against where that takes too long."""
+        seconds = max(min(deadline - trio.current_time(), _MOST_HELD_SECONDS), 0.0)
+        with trio.move_on_after(seconds):
+            try:
+                await self._holder.hold(seconds)
+            except OperationFailed as error:
+                return [error.failure.message]
+            await self._mirror.settle()
+            return []
+        failure = self._mirror.last_failure
+        return ["the mirror has not caught up in time" + (f"; the last failure: {failure}" if failure else "")]
+
+    async def _swap(self, deadline: float) -> list[str]:
+        """What was left undone, which is no reason not to go on."""
+        kept = _Kept(self.secondary, self.primary)
+        await self._kept.put(self.route, msgspec.json.encode(kept))
+        self._scope.cancel()
+        await self._idle.wait()
+        undone = await self._give_configurations(deadline)
+        self._turn_round()
+        self._lead_clients()
+        self._turned.set()
+        return undone
+
+    async def _give_configurations(self, deadline: float) -> list[str]:
+        try:
+            with trio.move_on_at(deadline):
+                await self._states.visit(self._give_configuration)
+                return []
+        except OperationFailed as error:
+            return [f"not all streams stamp records as before: {error.failure.message}"]
+        return ["not all streams stamp records as before: there was no time to configure them"]
+
+    async def _give_configuration(self, stream: StreamRef, _state: StreamState) -> None:
+        primary, secondary = self._sides
+        sides = Sides(stream, primary.name, primary.back, secondary.name, secondary.back)
+        await sides.give_configuration()
+
+    def _turn_round(self) -> None:
+        self._sides = self._sides[1], self._sides[0]
+        self._mirror = self._new_mirror()
+
+    def _new_mirror(self) -> Mirror:
+        primary, secondary = self._sides
+        return Mirror(self.route, primary, secondary, self._states, self._settings, self._belongs)

@@ -1,0 +1,230 @@
+"""The mirror of one route, one way: from its primary to its secondary.
+
+A bounded number of tasks take streams from a queue, each for a turn. Clients never wait for any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+import trio
+
+from penstock.backs.base import Back
+from penstock.mirror.listing import visit_streams
+from penstock.mirror.queue import Queue
+from penstock.mirror.settings import MirrorSettings
+from penstock.mirror.sides import Sides
+from penstock.mirror.state import StateTable, StreamState
+from penstock.mirror.tap import Tap
+from penstock.mirror.totals import Totals
+from penstock.mirror.turn import Turn
+from penstock.routing.target import Target
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Capability
+
+__all__ = ["Mirror"]
+
+log = structlog.get_logger()
+
+_DOUBLINGS: Final = 16
+
+
+class Mirror:
+    """See the module. `states` are the route's; `belongs` says of a listed stream whether it is the route's."""
+
+    def __init__(
+        self,
+        route: str,
+        primary: Target,
+        secondary: Target,
+        states: StateTable,
+        settings: MirrorSettings,
+        belongs: Callable[[StreamRef], bool],
+    ) -> None:
+        self.tap: Back = Tap(primary.back, self._touched)
+        """The primary for the route's clients."""
+        self._totals = Totals()
+        self._route = route
+        self._primary = primary
+        self._secondary = secondary
+        self._states = states
+        self._settings = settings
+        self._belongs = belongs
+        self._queue = Queue(settings.most_waiting)
+        self._turns: dict[StreamRef, Turn] = {}
+        self._hurry = False
+        self._failures = 0
+        self._resume_at = 0.0
+        self.last_failure = ""
+        """What a back said last when something failed, "" where nothing did since."""
+
+    async def run(self) -> None:
+        """Copy and compare for ever, all streams that are there at first."""
+        await self._count()
+        async with trio.open_nursery() as nursery:
+            for _ in range(self._settings.streams_at_once):
+                nursery.start_soon(self._work)
+            nursery.start_soon(self._list_when_needed)
+
+    def status(self) -> dict[str, Any]:
+        """For the management listener."""
+        lag, shown = self._queue.lag(), self._totals.shown()
+        if shown["streams_differing"]:
+            state = "differing"
+        elif self.last_failure:
+            state = "interrupted"
+        else:
+            state = "copying" if lag.seconds or self._queue.waiting else "equal"
+        return {
+            "primary": self._primary.name,
+            "secondary": self._secondary.name,
+            "state": state,
+            **shown,
+            "lag_records": lag.records,
+            "lag_ms": round(lag.seconds * 1000),
+            "streams_waiting": self._queue.waiting + self._queue.postponed,
+            "streams_followed": len(self._turns),
+            "last_failure": self.last_failure,
+        }
+
+    async def settle(self) -> None:
+        """Wait until everything that was added to the queue has been copied and compared, or has stopped. To be bounded
+        in time."""
+        self._hurry = True
+        try:
+            self._queue.hurry()
+            for turn in self._turns.values():
+                turn.make_room()
+            while not self._queue.settled:
+                await self._queue.changed()
+        finally:
+            self._hurry = False
+
+    async def list_all(self) -> None:
+        """Add all streams of the route, those that the primary lists and those that were mirrored before.
+
+        Raises OperationFailed where the primary cannot be asked. Waits while there are very many.
+        """
+
+        async def add(stream: StreamRef) -> None:
+            if self._belongs(stream):
+                while not self._queue.room:
+                    await self._queue.changed()
+                self._touched(stream, None)
+
+        await visit_streams(self._primary.back, self._states, add)
+
+    # ---- which streams -------------------------------------------------------------------------------------------
+
+    def _touched(self, stream: StreamRef, tail: int | None) -> None:
+        self._queue.add(stream, tail)
+        if self._queue.waiting and len(self._turns) >= self._settings.streams_at_once:
+            for turn in self._turns.values():
+                turn.make_room()
+
+    async def _count(self) -> None:
+        """What earlier runs found."""
+
+        async def count(_stream: StreamRef, state: StreamState) -> None:
+            self._totals.change(None, self._of_sides(state))
+
+        await self._states.visit(count)
+
+    async def _list_when_needed(self) -> None:
+        """At first, and when more streams were touched than there is room for."""
+        needed = True
+        while True:
+            if needed:
+                self._queue.overflowed = False
+                try:
+                    await self.list_all()
+                except OperationFailed as error:
+                    self._failed(error)
+                    await trio.sleep(self._pause())
+                    continue
+            await self._queue.changed()
+            needed = self._queue.overflowed and self._queue.room
+
+    # ---- turns ---------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            stream = self._queue.begin()
+            if stream is None:
+                await self._queue.changed_or_due()
+                continue
+            await trio.sleep_until(self._resume_at)
+            try:
+                turn = await self._turn(stream)
+            except OperationFailed as error:
+                self._failed(error)
+                self._queue.postpone(stream, self._pause(), stopped=False)
+            except Exception as error:
+                log.exception("mirror_failed", route=self._route, stream=str(stream))
+                self.last_failure = repr(error)
+                self._queue.postpone(stream, self._settings.most_retry_seconds, stopped=True)
+            else:
+                self._succeeded()
+                if turn.state.stopped and not turn.gone:
+                    self._queue.postpone(stream, self._settings.most_retry_seconds, stopped=True)
+                else:
+                    self._queue.done(stream, again=not (turn.gone or turn.caught_up))
+
+    async def _turn(self, stream: StreamRef) -> Turn:
+        primary, secondary = self._primary, self._secondary
+        sides = Sides(stream, primary.name, primary.back, secondary.name, secondary.back)
+        written = await self._states.load(stream)
+        counted = None if written is None else self._of_sides(written)
+
+        def compared(state: StreamState) -> None:
+            nonlocal counted
+            self._totals.change(counted, state)
+            counted = state
+            self._queue.progress(stream, state.compared)
+
+        async def save(state: StreamState) -> None:
+            compared(state)
+            await self._states.save(stream, state)
+
+        fresh = StreamState.fresh(primary.name, secondary.name, self._timestamps)
+        turn = self._turns[stream] = Turn(sides, counted or fresh, self._settings, save, compared)
+        if self._hurry or self._queue.waiting:
+            turn.make_room()
+        try:
+            await turn.run()
+        finally:
+            del self._turns[stream]
+        if turn.gone:
+            self._totals.change(counted, None)
+            await self._states.forget(stream)
+        return turn
+
+    @property
+    def _timestamps(self) -> bool:
+        return Capability.TIMESTAMPS in self._primary.back.capabilities & self._secondary.back.capabilities
+
+    def _of_sides(self, state: StreamState) -> StreamState:
+        return state.of_sides(self._primary.name, self._secondary.name, self._timestamps)
+
+    # ---- failures of a back --------------------------------------------------------------------------------------
+
+    def _failed(self, error: OperationFailed) -> None:
+        if not self._failures:
+            log.warning("mirror_interrupted", route=self._route, reason=error.failure.message)
+        self.last_failure = error.failure.message
+        if trio.current_time() >= self._resume_at:  # else another stream met the same failure
+            self._failures = min(self._failures + 1, _DOUBLINGS)
+            self._resume_at = trio.current_time() + self._pause()
+
+    def _pause(self) -> float:
+        doubled: float = self._settings.retry_seconds * 2 ** max(self._failures - 1, 0)
+        return min(doubled, self._settings.most_retry_seconds)
+
+    def _succeeded(self) -> None:
+        if self._failures:
+            log.info("mirror_resumed", route=self._route)
+        self._failures = 0
+        self.last_failure = ""

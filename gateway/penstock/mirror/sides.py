@@ -1,0 +1,190 @@
+"""The two sides of a mirrored stream: where they end, and how the secondary's stream comes to be."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.backs.base import Back, Following, ReadSession
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import NO_HEADERS, Record, RecordBatch, StreamRef, metered_size
+from penstock_codecs.operations import (
+    Append,
+    Capability,
+    CheckTail,
+    CreateBasin,
+    CreateStream,
+    FromSeqNum,
+    GetBasinConfig,
+    GetStreamConfig,
+    Read,
+    ReconfigureStream,
+)
+from penstock_codecs.streams import BasinConfig, StreamConfig, StreamConfigPatch, TimestampingMode
+
+__all__ = ["NOT_THERE", "Reader", "Sides", "reading"]
+
+NOT_THERE: Final = frozenset({FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND})
+_THERE_ALREADY: Final = FailureCode.RESOURCE_ALREADY_EXISTS
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """One stream on two backs, by their configured names."""
+
+    stream: StreamRef
+    primary_name: str
+    primary: Back
+    secondary_name: str
+    secondary: Back
+
+    def both(self, capability: Capability) -> bool:
+        """Whether both backs have it."""
+        return capability in self.primary.capabilities and capability in self.secondary.capabilities
+
+    async def primary_tail(self) -> int | None:
+        """The sequence number of the primary's next record; None where the stream is not there."""
+        return await _tail(self.primary, self.stream)
+
+    async def secondary_tail(self) -> int:
+        """The secondary's, where the stream is created if it is not there: as the primary's is configured, but that
+        it keeps the timestamps that it is given."""
+        tail = await _tail(self.secondary, self.stream)
+        if tail is None:
+            await self._create()
+            return 0
+        await self._keep_timestamps()
+        return tail
+
+    async def give_configuration(self) -> None:
+        """For a cut-over: the secondary's stream stamps records as the primary's does, and the other way round the
+        next `secondary_tail` sees to it."""
+        if not self.both(Capability.STREAM_CONFIG):
+            return
+        config = await self.primary.perform(GetStreamConfig(self.stream))
+        patch = StreamConfigPatch(
+            timestamping_mode=config.timestamping_mode, timestamping_uncapped=config.timestamping_uncapped
+        )
+        await self.secondary.perform(ReconfigureStream(self.stream, patch))
+
+    async def append(self, records: Sequence[Record], expected: int) -> int:
+        """Append these to the secondary, whose next sequence number is `expected`; the one that is next then.
+
+        Raises SEQ_NUM_MISMATCH where somebody else appended to it.
+        """
+        headers = {index: tuple(record.headers) for index, record in enumerate(records) if record.headers}
+        bodies = [record.body for record in records]
+        able = self.secondary.capabilities
+        append = Append(
+            self.stream,
+            bodies,
+            metered_size(bodies, headers),
+            headers=headers or NO_HEADERS,
+            timestamps=[record.timestamp for record in records] if Capability.TIMESTAMPS in able else None,
+            match_seq_num=expected if Capability.MATCH_SEQ_NUM in able else None,
+            create_if_missing=False,
+        )
+        done = await self.secondary.perform(append)
+        if done.start.seq_num != expected:
+            why = f"the secondary gave record {expected} number {done.start.seq_num}: something else appends there"
+            raise fail(FailureCode.SEQ_NUM_MISMATCH, why, seq_num_mismatch=done.end.seq_num)
+        return done.end.seq_num
+
+    async def _create(self) -> None:
+        config = StreamConfig()
+        if self.both(Capability.STREAM_CONFIG):
+            found = await self.primary.perform(GetStreamConfig(self.stream))
+            config = StreamConfig(
+                retention=found.retention,
+                timestamping_mode=TimestampingMode.CLIENT_PREFER,
+                timestamping_uncapped=True,
+                delete_on_empty_seconds=found.delete_on_empty_seconds,
+            )
+        try:
+            await self.secondary.perform(CreateStream(self.stream, config))
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.BASIN_NOT_FOUND and Capability.BASINS in self.secondary.capabilities:
+                await self._create_basin()
+                await self.secondary.perform(CreateStream(self.stream, config))
+            elif error.failure.code is not _THERE_ALREADY:
+                raise
+
+    async def _create_basin(self) -> None:
+        config = BasinConfig()
+        if Capability.BASINS in self.primary.capabilities:
+            config = await self.primary.perform(GetBasinConfig(self.stream.basin))
+        try:
+            await self.secondary.perform(CreateBasin(self.stream.basin, config))
+        except OperationFailed as error:
+            if error.failure.code is not _THERE_ALREADY:
+                raise
+
+    async def _keep_timestamps(self) -> None:
+        if Capability.STREAM_CONFIG not in self.secondary.capabilities:
+            return
+        config = await self.secondary.perform(GetStreamConfig(self.stream))
+        if config.timestamping_mode is TimestampingMode.ARRIVAL or not config.timestamping_uncapped:
+            patch = StreamConfigPatch(timestamping_mode=TimestampingMode.CLIENT_PREFER, timestamping_uncapped=True)
+            await self.secondary.perform(ReconfigureStream(self.stream, patch))
+
+
+async def _tail(back: Back, stream: StreamRef) -> int | None:
+    try:
+        return (await back.perform(CheckTail(stream, create_if_missing=False))).seq_num
+    except OperationFailed as error:
+        if error.failure.code in NOT_THERE:
+            return None
+        raise
+
+
+class Reader:
+    """Reads one stream by sequence number, asking anew where a read has ended. Holds at most one batch."""
+
+    def __init__(self, back: Back, stream: StreamRef, patience: float) -> None:
+        self._back = back
+        self._stream = stream
+        self._patience = patience
+        self._stack = AsyncExitStack()
+        self._session: ReadSession | None = None
+        self._batch: RecordBatch | None = None
+
+    async def take(self, seq_num: int, most: int) -> list[Record]:
+        """At least one and at most `most` records from the first one at or after `seq_num`.
+
+        Raises UPSTREAM_TIMEOUT where none comes in `patience` seconds.
+        """
+        batch = self._batch
+        while batch is None or batch.next_seq_num <= seq_num:
+            batch = self._batch = await self._next(seq_num)
+        first = max(seq_num - batch.first_seq_num, 0)
+        return list(batch.part(first, min(first + most, batch.count)).records())
+
+    async def _next(self, seq_num: int) -> RecordBatch:
+        for _ in range(2):  # a read that was begun long ago may end at once
+            if self._session is None:
+                read = Read(self._stream, FromSeqNum(seq_num), wait=self._patience, create_if_missing=False)
+                self._session = await self._stack.enter_async_context(self._back.read_session(read))
+            while (event := await self._session.next()) is not None:
+                if not isinstance(event, Following):
+                    return event
+            await self.close()
+        why = f"record {seq_num} of stream {self._stream} was acknowledged and cannot be read back"
+        raise fail(FailureCode.UPSTREAM_TIMEOUT, f"{why} after {self._patience:g} s")
+
+    async def close(self) -> None:
+        """End the read."""
+        self._session = None
+        stack, self._stack = self._stack, AsyncExitStack()
+        await stack.aclose()
+
+
+@asynccontextmanager
+async def reading(back: Back, stream: StreamRef, patience: float) -> AsyncIterator[Reader]:
+    """A `Reader` until the block ends."""
+    reader = Reader(back, stream, patience)
+    try:
+        yield reader
+    finally:
+        await reader.close()

@@ -1,0 +1,92 @@
+"""The primary as a route's back, which tells the mirror what was appended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, TypeVar
+
+from penstock.backs.base import AppendSession, Back, ReadSession
+from penstock_codecs.byte_operations import AppendBytes, Merge
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Append, Appended, Capability, CreateStream, EnsureStream, Operation, Read
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["Tap"]
+
+R = TypeVar("R")
+_APPENDS: Final = (Append, AppendBytes, CreateStream, EnsureStream)
+
+
+class Tap:
+    """See `Back`. `touched(stream, tail)` is called for every stream that may have more than before; `tail` is its next
+    sequence number, where that is known. It must not wait, and clients do not wait for what comes of it.
+
+    It passes no session through untouched (`penstock.backs.passing`): somebody must look at the acknowledgements.
+    """
+
+    def __init__(self, back: Back, touched: Callable[[StreamRef, int | None], None]) -> None:
+        self._back = back
+        self._touched = touched
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """The primary's."""
+        return self._back.capabilities
+
+    async def perform(self, operation: Operation[R]) -> R:
+        """Carry out one operation; see `Back.perform`."""
+        stream = _appended_to(operation)
+        if stream is None:
+            return await self._back.perform(operation)
+        tail: int | None = None
+        try:
+            result = await self._back.perform(operation)
+            if isinstance(result, Appended):
+                tail = result.tail.seq_num
+            return result
+        finally:  # also where it failed or was given up: something may have been appended all the same
+            self._touched(stream, tail)
+
+    @asynccontextmanager
+    async def append_session(
+        self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
+    ) -> AsyncIterator[AppendSession]:
+        """See `Back.append_session`."""
+        opened = self._back.append_session(stream, create_config, create_if_missing=create_if_missing)
+        try:
+            async with opened as session:
+                yield _TappedSession(session, stream, self._touched)
+        finally:
+            self._touched(stream, None)
+
+    def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
+        """See `Back.read_session`."""
+        return self._back.read_session(read)
+
+
+def _appended_to(operation: Operation[R]) -> StreamRef | None:
+    if isinstance(operation, _APPENDS):
+        return operation.stream
+    return operation.target if isinstance(operation, Merge) else None
+
+
+class _TappedSession:
+    def __init__(
+        self, session: AppendSession, stream: StreamRef, touched: Callable[[StreamRef, int | None], None]
+    ) -> None:
+        self._session = session
+        self._stream = stream
+        self._touched = touched
+
+    async def send(self, append: Append | AppendBytes) -> None:
+        await self._session.send(append)
+
+    def close(self) -> None:
+        self._session.close()
+
+    async def receive(self) -> list[Appended]:
+        acknowledged = await self._session.receive()
+        if acknowledged:
+            self._touched(self._stream, acknowledged[-1].tail.seq_num)
+        return acknowledged

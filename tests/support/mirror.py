@@ -1,0 +1,141 @@
+"""Two stores, one mirrored onto the other, and what can go wrong between them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trio
+from support.store import BASIN, STREAM, Wall, appending, records
+
+from penstock.backs.base import Back
+from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.mirror.mirror import Mirror
+from penstock.mirror.route import MirroredRoute
+from penstock.mirror.settings import MirrorSettings
+from penstock.mirror.state import StateTable, StreamState
+from penstock.routing.target import Target, TargetHolder
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import Record, StreamRef
+from penstock_codecs.operations import Append, CreateBasin, FromSeqNum, Operation
+from penstock_codecs.streams import BasinConfig
+
+ROUTE = "orders"
+PRIMARY, SECONDARY = "here", "there"
+
+
+class Fragile:
+    """A back that may be down, or refuse some records, or lose the acknowledgements of appends."""
+
+    def __init__(self, back: EmbeddedBack) -> None:
+        self.back = back
+        self.down = False
+        self.refuses: Callable[[bytes], bool] = lambda _body: False
+        self.acknowledgements_to_lose = 0
+        self.changes: Callable[[bytes], bytes] = lambda body: body
+        """What it stores instead of a body: a server that is broken."""
+
+    @property
+    def capabilities(self) -> Any:
+        return self.back.capabilities
+
+    def _check(self) -> None:
+        if self.down:
+            raise fail(FailureCode.HOT_SERVER, "back there: connection refused")
+
+    async def perform(self, operation: Operation[Any]) -> Any:
+        self._check()
+        if isinstance(operation, Append):
+            if any(map(self.refuses, operation.bodies)):
+                raise fail(FailureCode.NOT_REPRESENTABLE, "a record that it cannot carry")
+            operation.bodies = [self.changes(body) for body in operation.bodies]
+        result = await self.back.perform(operation)
+        if isinstance(operation, Append) and self.acknowledgements_to_lose:
+            self.acknowledgements_to_lose -= 1
+            raise fail(FailureCode.UNAVAILABLE, "back there: the connection was lost")
+        return result
+
+    def append_session(self, *arguments: Any, **options: Any) -> Any:
+        self._check()
+        return self.back.append_session(*arguments, **options)
+
+    @asynccontextmanager
+    async def read_session(self, read: Any) -> AsyncIterator[Any]:
+        self._check()
+        async with self.back.read_session(read) as session:
+            yield session
+
+
+@dataclass
+class Two:
+    """The stores, and a mirror from one to the other which is not running yet. `tables`: the third one, for tables."""
+
+    primary: EmbeddedBack
+    secondary: Fragile
+    tables: EmbeddedBack
+    settings: MirrorSettings
+
+    def mirror(self, **settings: Any) -> Mirror:
+        """A new one."""
+        targets = (Target(PRIMARY, "embedded", self.primary), Target(SECONDARY, "embedded", self.secondary))
+        return Mirror(ROUTE, *targets, self.states, MirrorSettings(**settings), lambda _stream: True)
+
+    def route(self, **settings: Any) -> tuple[MirroredRoute, TargetHolder]:
+        """A new route, and what its clients are led by."""
+        targets = (Target(PRIMARY, "embedded", self.primary), Target(SECONDARY, "embedded", self.secondary))
+        holder = TargetHolder(targets[0])
+        return MirroredRoute(ROUTE, targets, self.tables, holder, MirrorSettings(**settings)), holder
+
+    @property
+    def states(self) -> StateTable:
+        return StateTable(self.tables, ROUTE)
+
+    async def state(self, stream: StreamRef = STREAM) -> StreamState:
+        """What was written down about a stream."""
+        found = await self.states.load(stream)
+        assert found is not None
+        return found
+
+    async def both(self, stream: StreamRef = STREAM) -> tuple[list[Record], list[Record]]:
+        """The records on both sides."""
+        start = FromSeqNum(0)
+        return await records(self.primary, start, stream), await records(self.secondary.back, start, stream)
+
+
+@asynccontextmanager
+async def two_stores(directory: Path, wall: Wall | None = None) -> AsyncIterator[Two]:
+    """Primary, secondary and tables; the basin is on the primary alone."""
+    clock = wall or Wall()
+
+    def opened(name: str) -> Any:
+        return open_embedded(EmbeddedSettings(directory=directory / name), clock)
+
+    async with opened("primary") as primary, opened("secondary") as secondary, opened("tables") as tables:
+        await primary.perform(CreateBasin(BASIN, BasinConfig(create_stream_on_append=True)))
+        yield Two(primary, Fragile(secondary), tables, MirrorSettings())
+
+
+@asynccontextmanager
+async def running(mirror: Mirror | MirroredRoute) -> AsyncIterator[None]:
+    """While the block runs."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mirror.run)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def append(back: Back, *bodies: bytes, **options: Any) -> None:
+    """By way of a route."""
+    await back.perform(appending(*bodies, **options))
+
+
+async def settled(mirror: Mirror) -> None:
+    """Until nothing is left to do."""
+    with trio.fail_after(300):
+        await mirror.list_all()
+        await mirror.settle()
+
+
