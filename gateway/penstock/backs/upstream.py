@@ -71,7 +71,7 @@ class Upstream:
                 stream = await self._connect(alpn)
                 self.breaker.connected()
                 return stream
-        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        except (OSError, trio.BrokenResourceError, ValueError) as error:  # the last for what can be no host's name
             raise self._unreachable(reason_of(error)) from error
         except BaseException:
             self.breaker.given_up()

@@ -79,6 +79,12 @@ async def test_a_name_that_nobody_knows_is_told() -> None:
     assert re.search(r"cannot connect: the host name cannot be resolved \(.+\)$", await refusal(upstream))
 
 
+@pytest.mark.parametrize("host", ["x" * 70 + ".test", ".", "a..b", "\0"])
+async def test_what_can_be_no_hosts_name_is_told(host: str) -> None:
+    upstream = Upstream(UpstreamSettings(name="far", host=host, port=1))
+    assert "cannot connect: " in await refusal(upstream)
+
+
 async def test_a_server_that_does_not_answer_is_given_up_in_time(autojump_clock: trio.testing.MockClock) -> None:
     async with far_server(quiet) as far:
         far.silent = True

@@ -116,9 +116,7 @@ class HttpPool:
         try:
             connection = await self._connect()
         except OperationFailed as error:
-            for waiter in [self._waiting.popleft() for _ in range(min(self._share, len(self._waiting)))]:
-                waiter.failure = error.failure
-                waiter.served.set()
+            self._tell(error.failure)
             return
         finally:
             self._dialling -= 1
@@ -132,6 +130,12 @@ class HttpPool:
             self._peer_streams = connection.peer_streams
             self._connections.remove(connection)
             self._serve()
+
+    def _tell(self, failure: Failure) -> None:
+        """Those whom the connection would have served are told why there is none."""
+        for waiter in [self._waiting.popleft() for _ in range(min(self._share, len(self._waiting)))]:
+            waiter.failure = failure
+            waiter.served.set()
 
     async def _connect(self) -> HttpClientConnection:
         settings = self._settings
