@@ -26,11 +26,12 @@ from penstock.store.registry import unknown_stream
 from penstock.store.sequencer import sequence_bytes
 from penstock.store.settings import Clock
 from penstock.store.tail_cache import TailCaches
+from penstock_codecs.attributes import updated
 from penstock_codecs.byte_layout import Layout, Run, runs_of
-from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute, AttributeUpdate, Merge, Merged, UpdateType
+from penstock_codecs.byte_operations import Attribute, Merge, Merged
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
-__all__ = ["Merges", "updated"]
+__all__ = ["Merges"]
 
 _ALL: Final = "SELECT payload, layout FROM batches INDEXED BY batches_by_seq WHERE stream = ? ORDER BY last_seq"
 _RECORD_BYTES: Final = 64
@@ -146,26 +147,3 @@ class Merges:
 def _runs(db: sqlite3.Connection, stream: int, length: int, envelopes: Layout) -> list[Run] | None:
     data = b"".join([bytes_of(payload, Layout(layout)) for payload, layout in db.execute(_ALL, (stream,))])
     return runs_of(data, envelopes) if len(data) == length else None
-
-
-def updated(update: AttributeUpdate, before: int) -> int:
-    """An attribute's value after an update, where NO_ATTRIBUTE says that it is not there.
-
-    Raises OperationFailed(TRANSACTION_CONFLICT) where the update's condition does not hold.
-    """
-    value = update.value
-    holds = {
-        UpdateType.NONE: before == NO_ATTRIBUTE,
-        UpdateType.REPLACE: True,
-        UpdateType.REPLACE_IF_GREATER: value > before,  # NO_ATTRIBUTE is less than all others
-        UpdateType.ACCUMULATE: True,
-        UpdateType.REPLACE_IF_EQUALS: before == update.expected,
-    }
-    if not holds[update.kind]:
-        raise fail(
-            FailureCode.TRANSACTION_CONFLICT,
-            f"attribute {update.attribute.hex()} is {'not there' if before == NO_ATTRIBUTE else before}",
-        )
-    if update.kind is UpdateType.ACCUMULATE and before != NO_ATTRIBUTE:
-        value += before
-    return value

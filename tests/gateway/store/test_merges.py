@@ -21,7 +21,7 @@ from support.store import (
 
 from penstock.backs.base import Following
 from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.store.merges import updated
+from penstock_codecs.attributes import updated
 from penstock_codecs.byte_layout import MAX_BODY
 from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,

@@ -2,39 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
 from penstock.backs.base import AppendSession, Back, ReadSession
+from penstock.backs.bytes_on_records.administration import Administration, SourceBacks
+from penstock.backs.bytes_on_records.appends import Appends
+from penstock.backs.bytes_on_records.counting import Counter, Replaced
+from penstock.backs.bytes_on_records.reads import Reads
 from penstock.backs.bytes_on_records.settings import BytesSettings
-from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, Operation, Read
-from penstock_codecs.streams import StreamConfig
+from penstock.backs.bytes_on_records.streams import Streams, unknown
+from penstock.backs.bytes_on_records.windows import Windows
+from penstock.backs.passing import S2SPassage, s2s_passage
+from penstock.clock import Clock, wall_clock
+from penstock_codecs.byte_operations import (
+    AppendBytes,
+    GetAttribute,
+    GetSegmentInfo,
+    Merge,
+    ReadBytes,
+    Seal,
+    Truncate,
+    UpdateAttribute,
+)
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import StreamPosition, StreamRef
+from penstock_codecs.operations import (
+    Append,
+    Capability,
+    CreateStream,
+    DeleteStream,
+    EnsureStream,
+    Locate,
+    Operation,
+    Provisioned,
+    ProvisionResult,
+    Read,
+    Trim,
+)
+from penstock_codecs.streams import StreamConfig, StreamInfo
 
-__all__ = ["BytesOnRecords", "SourceBacks", "open_bytes_on_records"]
+__all__ = ["BytesOnRecords", "open_bytes_on_records"]
 
 R = TypeVar("R")
 
 
-class SourceBacks(Protocol):
-    """Where the sources of merges are: a router may have sent them elsewhere than their target."""
-
-    def back_of(self, stream: StreamRef) -> Back | None:
-        """The back that has this stream, with its name there in what it is asked; None: the target's."""
-
-
 class BytesOnRecords:
-    """See the module. Made by `open_bytes_on_records`."""
+    """See `Back`. Operations on records go to the back of records as they are. Made by `open_bytes_on_records`."""
 
-    def __init__(self, records: Back, name: str, state: Back, settings: BytesSettings, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        records: Back,
+        streams: Streams,
+        settings: BytesSettings,
+        nursery: trio.Nursery,
+        sources: SourceBacks | None,
+        clock: Clock,
+    ) -> None:
         self._records = records
-        self._name = name
-        self._state = state
+        self._streams = streams
         self._settings = settings
-        self._nursery = nursery
+        self._clock = clock
+        counter = Counter(records)
+        streams.count = counter.catch_up
+        self._windows = Windows(records, counter, nursery, settings.max_read_sessions, settings.read_ahead_bytes)
+        self._reads = Reads(records, streams, counter, self._windows)
+        self._appends = Appends(records, streams, counter, settings, nursery)
+        administration = Administration(self, streams, counter, self._appends, settings, sources)
+        self._handlers: dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]] = {
+            Append: self._appends.append,
+            AppendBytes: self._appends.append_bytes,
+            ReadBytes: self._reads.read,
+            GetSegmentInfo: self._reads.info,
+            GetAttribute: administration.get_attribute,
+            UpdateAttribute: administration.update_attribute,
+            Seal: lambda operation: administration.seal(operation, clock()),
+            Truncate: lambda operation: self._reads.truncate(operation, clock()),
+            Merge: administration.merge,
+            Locate: self._reads.locate,
+            Trim: self._trim,
+            CreateStream: self._provision,
+            EnsureStream: self._provision,
+            DeleteStream: self._delete,
+        }
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -43,29 +96,90 @@ class BytesOnRecords:
 
     async def perform(self, operation: Operation[R]) -> R:
         """See `Back.perform`."""
-        return await self._records.perform(operation)
+        handler = self._handlers.get(type(operation))
+        if handler is None:
+            return await self._records.perform(operation)
+        try:
+            result: R = await handler(operation)
+        except Replaced as replaced:
+            await self._forget(replaced.stream)
+            raise unknown(replaced.stream) from None
+        return result
 
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[AppendSession]:
         """See `Back.append_session`."""
-        return self._records.append_session(stream, create_config, create_if_missing=create_if_missing)
+        return self._appends.session(stream, create_config, create_if_missing)
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
         """See `Back.read_session`."""
         return self._records.read_session(read)
 
+    def s2s_passage(self, stream: StreamRef) -> S2SPassage | None:
+        """See `PassesS2S`: nothing passes by a stream that is one of bytes, since it may be sealed."""
+        return None if self._streams.is_known(stream) else s2s_passage(self._records, stream)
+
+    async def run(self) -> None:
+        """End what nobody uses any more, and make durable what was counted; for ever."""
+        while True:
+            await trio.sleep(self._settings.idle_seconds)
+            self._windows.close_idle(trio.current_time() - self._settings.idle_seconds)
+            try:
+                await self._streams.rest()
+            except OperationFailed:
+                continue  # the next time will do: what was counted can be counted again
+
+    async def _trim(self, operation: Trim) -> StreamPosition:
+        """Before records go, their bytes are counted."""
+        stream = await self._streams.known(operation.stream)
+        if stream is not None:
+            await self._reads.count(stream)
+        return await self._records.perform(operation)
+
+    async def _provision(self, operation: CreateStream | EnsureStream) -> Provisioned[StreamInfo]:
+        provisioned = await self._records.perform(operation)
+        if provisioned.result is ProvisionResult.CREATED:
+            await self._forget(operation.stream)
+        return provisioned
+
+    async def _delete(self, operation: DeleteStream) -> None:
+        try:
+            await self._records.perform(operation)
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.STREAM_NOT_FOUND:
+                await self._forget(operation.stream)
+            raise
+        await self._forget(operation.stream)
+
+    async def _forget(self, ref: StreamRef) -> None:
+        stream = self._streams.peek(ref)
+        await self._streams.forget(ref)
+        if stream is not None:
+            self._windows.close(stream)
+
 
 @asynccontextmanager
 async def open_bytes_on_records(
-    records: Back, name: str, state: Back, settings: BytesSettings | None = None, sources: SourceBacks | None = None
+    records: Back,
+    name: str,
+    state: Back,
+    settings: BytesSettings | None = None,
+    sources: SourceBacks | None = None,
+    clock: Clock = wall_clock,
 ) -> AsyncIterator[BytesOnRecords]:
     """Byte operations over `records`, until the block ends.
 
     `name`: the back's, part of the names of the tables that `state` keeps for it: what is known of streams as bytes
     is found again under the same name. `state`: the embedded store. `sources`: where the sources of merges are, None:
-    all at this back.
+    all at this back. `clock` gives the time of day in ms. Raises OperationFailed where `state` cannot be read.
     """
+    settings = settings or BytesSettings()
+    streams = Streams(records, name, state, settings)
+    await streams.load()
     async with trio.open_nursery() as nursery:
-        yield BytesOnRecords(records, name, state, settings or BytesSettings(), nursery)
+        back = BytesOnRecords(records, streams, settings, nursery, sources, clock)
+        nursery.start_soon(back.run)
+        yield back
         nursery.cancel_scope.cancel()
+    await streams.rest()

@@ -1,0 +1,31 @@
+"""How attributes of streams change (Pravega's AttributeUpdate)."""
+
+from __future__ import annotations
+
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, AttributeUpdate, UpdateType
+from penstock_codecs.failures import FailureCode, fail
+
+__all__ = ["updated"]
+
+
+def updated(update: AttributeUpdate, before: int) -> int:
+    """An attribute's value after an update, where NO_ATTRIBUTE says that it is not there.
+
+    Raises OperationFailed(TRANSACTION_CONFLICT) where the update's condition does not hold.
+    """
+    value = update.value
+    holds = {
+        UpdateType.NONE: before == NO_ATTRIBUTE,
+        UpdateType.REPLACE: True,
+        UpdateType.REPLACE_IF_GREATER: value > before,  # NO_ATTRIBUTE is less than all others
+        UpdateType.ACCUMULATE: True,
+        UpdateType.REPLACE_IF_EQUALS: before == update.expected,
+    }
+    if not holds[update.kind]:
+        raise fail(
+            FailureCode.TRANSACTION_CONFLICT,
+            f"attribute {update.attribute.hex()} is {'not there' if before == NO_ATTRIBUTE else before}",
+        )
+    if update.kind is UpdateType.ACCUMULATE and before != NO_ATTRIBUTE:
+        value += before
+    return value

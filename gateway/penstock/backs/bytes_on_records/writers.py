@@ -1,0 +1,192 @@
+"""Attributes of a stream at another server, positions of writers among them, and intents that are not confirmed.
+
+All of one stream is in one table: `a` and the attribute's name: its value; `i` and a slot: a group of intents; `c`: how
+many intents are confirmed, counted over the stream; `p` and a writer: what the back has of an append of which it does
+not have all. Confirmations are written with the next intents, or when the stream rests: until then the intents
+themselves say it, after a look at what the back has.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import trio
+
+from penstock.backs.bytes_on_records.intents import (
+    Found,
+    Group,
+    Intent,
+    pack_found,
+    pack_group,
+    unpack_found,
+    unpack_group,
+    without,
+)
+from penstock.backs.bytes_on_records.offsets import Place
+from penstock.backs.bytes_on_records.tables import Table
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute
+
+__all__ = ["Writers"]
+
+CAPACITY: Final = 1000
+"""How many values that are durable stay in memory for each stream."""
+GROUP_INTENTS: Final = 1000
+"""Most intents that are made durable together."""
+
+_VALUE: Final = struct.Struct(">q")
+_COUNT: Final = struct.Struct(">Q")
+_CONFIRMED: Final = b"c"
+
+
+class Writers:
+    """See the module."""
+
+    def __init__(self, table: Table) -> None:
+        self.unresolved: Group | None = None
+        """What nobody knows of whether the back has it; nothing else may be appended before that is known."""
+        self.partial: dict[Attribute, tuple[Found, ...]] = {}
+        """Of writers whose next append the back has the beginning of: that. It is not to be sent again."""
+        self._table = table
+        self._values: OrderedDict[Attribute, int] = OrderedDict()
+        self._confirmed_values: dict[Attribute, int] = {}  # not durable yet
+        self._next = 0  # the number of the next intent
+        self._confirmed = 0
+        self._open: deque[tuple[int, bytes]] = deque()  # groups: the number behind them, and their slot
+        self._free: list[bytes] = []
+        self._slots = 0
+        self._changed_partial: set[Attribute] = set()
+        self._saving = trio.Lock()
+
+    @classmethod
+    async def load(cls, table: Table) -> Writers:
+        """What was known before."""
+        writers = cls(table)
+        (confirmed,) = await table.get(_CONFIRMED)
+        if confirmed is not None:
+            (writers._confirmed,) = _COUNT.unpack(confirmed)
+        groups = []
+        async for key, value in table.items(b"i"):
+            groups.append(unpack_group(value))
+            writers._free.append(key)
+        writers._slots = len(groups)
+        groups = [group for group in groups if group.number + len(group.intents) > writers._confirmed]
+        groups.sort(key=lambda group: group.number)
+        writers._next = writers._confirmed
+        if groups:
+            first, last = groups[0], groups[-1]
+            writers._next = last.number + len(last.intents)
+            intents = [intent for group in groups for intent in group.intents]
+            intents = intents[max(writers._confirmed - first.number, 0) :]
+            writers.unresolved = Group(writers._confirmed, first.base, intents)
+        async for key, value in table.items(b"p"):
+            writers.partial[key[1:]] = unpack_found(value)
+        return writers
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether nothing would be lost without memory."""
+        return not (self._confirmed_values or self._open or self._changed_partial or self.unresolved)
+
+    async def value(self, attribute: Attribute) -> int:
+        """The confirmed value; NO_ATTRIBUTE where there is none."""
+        if (value := self._confirmed_values.get(attribute)) is not None:
+            return value
+        if (value := self._values.get(attribute)) is None:
+            (found,) = await self._table.get(b"a" + attribute)
+            value = NO_ATTRIBUTE if found is None else _VALUE.unpack(found)[0]
+            self._keep(attribute, value)
+        return value
+
+    async def intend(self, base: Place, intents: list[Intent]) -> None:
+        """Make intents durable, at most GROUP_INTENTS, and with them what was confirmed before."""
+        slot = self._free.pop() if self._free else self._new_slot()
+        group = Group(self._next, base, intents)
+        self._next += len(intents)
+        self._open.append((self._next, slot))
+        await self._save((slot, pack_group(group)))
+
+    def confirm(self, writer: Attribute, position: int, skipped: int = 0) -> None:
+        """The next intent was carried out; so many bytes before it were there already, in part of an append."""
+        self._confirmed += 1
+        self._close()
+        self.reach(writer, position, skipped)
+
+    def reach(self, writer: Attribute, position: int, skipped: int) -> None:
+        """A writer came to a position; so many bytes on the way were there already."""
+        self._confirmed_values[writer] = position
+        if skipped:
+            self.keep_partial(writer, without(self.partial.get(writer, ()), skipped))
+
+    def keep_partial(self, writer: Attribute, found: tuple[Found, ...]) -> None:
+        """This is what the back has of the writer's next append."""
+        if found:
+            self.partial[writer] = found
+        else:
+            self.partial.pop(writer, None)
+        self._changed_partial.add(writer)
+
+    def give_up(self) -> None:
+        """Whatever else was intended was not carried out, and never will be."""
+        self._confirmed = self._next
+        self._close()
+
+    def settle(self, found: Sequence[Sequence[Found]]) -> None:
+        """What was unresolved is known: the batches that the back has of each intent."""
+        assert self.unresolved is not None
+        for intent, some in zip(self.unresolved.intents, found, strict=True):
+            if intent.writer is None or not some:
+                continue
+            if len(some) == len(intent.prints):
+                self._confirmed_values[intent.writer] = intent.position
+                self.keep_partial(intent.writer, ())
+            else:
+                self.keep_partial(intent.writer, (*self.partial.get(intent.writer, ()), *some))
+        self.unresolved = None
+        self.give_up()
+
+    async def rest(self) -> None:
+        """Make durable what is confirmed."""
+        if not self.is_saved and self.unresolved is None:
+            await self._save()
+
+    async def change(self, values: Mapping[Attribute, int]) -> None:
+        """Set attributes, durably; NO_ATTRIBUTE removes."""
+        self._confirmed_values.update(values)
+        await self._save()
+
+    async def _save(self, *more: tuple[bytes, bytes]) -> None:
+        async with self._saving:
+            values, partial = dict(self._confirmed_values), set(self._changed_partial)
+            self._changed_partial -= partial
+            items = [(b"a" + name, _VALUE.pack(value)) for name, value in values.items() if value != NO_ATTRIBUTE]
+            items += [(b"p" + name, pack_found(self.partial[name])) for name in partial if name in self.partial]
+            removed = [b"a" + name for name, value in values.items() if value == NO_ATTRIBUTE]
+            removed += [b"p" + name for name in partial if name not in self.partial]
+            try:
+                await self._table.put(*items, (_CONFIRMED, _COUNT.pack(self._confirmed)), *more)
+                if removed:
+                    await self._table.remove(*removed)
+            except BaseException:
+                self._changed_partial |= partial
+                raise
+            for name, value in values.items():
+                self._keep(name, value)
+                if self._confirmed_values.get(name) == value:
+                    del self._confirmed_values[name]
+
+    def _close(self) -> None:
+        while self._open and self._open[0][0] <= self._confirmed:
+            self._free.append(self._open.popleft()[1])
+
+    def _new_slot(self) -> bytes:
+        self._slots += 1
+        return b"i" + self._slots.to_bytes(4, "big")
+
+    def _keep(self, attribute: Attribute, value: int) -> None:
+        self._values[attribute] = value
+        self._values.move_to_end(attribute)
+        if len(self._values) > CAPACITY:
+            self._values.popitem(last=False)

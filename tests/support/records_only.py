@@ -1,0 +1,107 @@
+"""A back that knows records and nothing else, and that loses acknowledgements when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from penstock.backs.base import Back
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.operations import Append, Appended, Capability, Read
+
+_MORE = frozenset({Capability.BYTES, Capability.TABLES})
+
+
+class RecordsOnly:
+    """Gives what another back has of records. Byte offsets are never told.
+
+    `before`: so many appends of sessions are taken, then the server is lost before it has the next. `after`: so many
+    are acknowledged, then the server is lost after it has the next. `lost`: nothing can be asked of it.
+    """
+
+    def __init__(self, back: Back, without: frozenset[Capability] = frozenset()) -> None:
+        self._back = back
+        self.capabilities = back.capabilities - _MORE - without
+        self.before: int | None = None
+        self.after: int | None = None
+        self.lost = False
+        self.sent: list[Append] = []
+        self.sessions = 0
+        self.reads: list[Read] = []
+
+    async def perform(self, operation: Any) -> Any:
+        assert type(operation).__module__ not in (
+            "penstock_codecs.byte_operations",
+            "penstock_codecs.table_operations",
+        )
+        self.check()
+        result = await self._back.perform(operation)
+        return _plain(result) if isinstance(result, Appended) else result
+
+    @asynccontextmanager
+    async def append_session(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        self.check()
+        self.sessions += 1
+        async with self._back.append_session(*args, **options) as session:
+            yield _Session(self, session)
+
+    @asynccontextmanager
+    async def read_session(self, read: Read) -> AsyncIterator[Any]:
+        self.check()
+        self.reads.append(read)
+        async with self._back.read_session(read) as session:
+            yield session
+
+    def check(self) -> None:
+        """Raise what a client of a lost server does."""
+        if self.lost:
+            raise fail(FailureCode.HOT_SERVER, "back lite: could not connect")
+
+
+class _Session:
+    def __init__(self, server: RecordsOnly, session: Any) -> None:
+        self._server = server
+        self._session = session
+        self._lost = False
+        self._ready: list[Appended] = []
+        self._to_lose: int | None = None
+        self._acknowledged = 0
+
+    async def send(self, append: Append) -> None:
+        assert isinstance(append, Append)
+        server = self._server
+        self._lost = self._lost or server.lost
+        if server.before is not None:
+            server.before -= 1
+            self._lost = self._lost or server.before < 0
+        if self._lost:
+            self._session.close()
+            return
+        server.sent.append(append)
+        await self._session.send(append)
+
+    def close(self) -> None:
+        self._session.close()
+
+    async def receive(self) -> list[Appended]:
+        if self._ready:
+            return [self._ready.pop(0)]
+        acknowledged = [_plain(appended) for appended in await self._session.receive()]
+        if not acknowledged and self._lost:
+            self._server.before = None
+            raise fail(FailureCode.UNAVAILABLE, "back lite: the connection was lost")
+        if acknowledged and self._server.after is not None:
+            kept = acknowledged[: max(self._server.after, 0)]
+            self._server.after -= len(acknowledged)
+            if not kept:
+                self._server.after = None
+                raise fail(FailureCode.UNAVAILABLE, "back lite: the connection was lost")
+            if len(kept) < len(acknowledged):
+                self._server.after = 0
+            return kept
+        return acknowledged
+
+
+def _plain(appended: Appended) -> Appended:
+    return Appended(appended.start, appended.end, appended.tail, appended.last_id)
