@@ -168,7 +168,7 @@ class HttpClientConnection:
                 self._codec.send(Credit(event.stream_id, event.credit))
             else:
                 self._unread += event.credit
-                stream.feed(event.data)
+                stream.inbox.feed(event.data)
         elif stream is None:
             if isinstance(event, ResponseHead) and self._codec.version != "2":
                 self._end(_TOO_MUCH)  # else it would be taken for the answer to the next request
@@ -288,9 +288,10 @@ class HttpClientConnection:
         """The user has done with the stream: what is not complete is broken off."""
         if self._streams.pop(stream.stream_id, None) is None:
             return
-        self._unread -= stream.unread
-        if stream.unread:
-            self._codec.send(Credit(stream.stream_id, stream.unread))
+        unread = stream.inbox.unread
+        self._unread -= unread
+        if unread:
+            self._codec.send(Credit(stream.stream_id, unread))
         if not stream.complete:
             self._codec.send(Reset(stream.stream_id, CANCEL))
         self._flush()

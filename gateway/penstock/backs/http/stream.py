@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from penstock.inbox import Inbox
 from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.http import Body, Buffer, End, Headers, ResponseHead
 
@@ -18,9 +18,6 @@ __all__ = ["HttpStream"]
 
 _SENDS_PER_CHECKPOINT: Final = 8
 """A fast server must not let its sender starve the others; a pass through the scheduler costs more than a send."""
-
-_SMALL: Final = 4096
-"""Smaller pieces of body are joined as they come: each would take 60 bytes of memory beside its own."""
 
 
 class HttpStream:
@@ -34,17 +31,14 @@ class HttpStream:
         "_connection",
         "_failure",
         "_head",
-        "_inbox",
-        "_more",
         "_said_all",
         "_sends",
         "answered",
-        "ended",
+        "inbox",
         "opened",
         "stream_id",
         "trailers",
         "unprocessed",
-        "unread",
     )
 
     def __init__(self, connection: HttpClientConnection, stream_id: int) -> None:
@@ -52,18 +46,15 @@ class HttpStream:
         self.opened = trio.current_time()
         self.answered = False
         """Whether a head has come."""
-        self.ended = False
-        """Whether the answer is complete; it may not have been received to its end yet."""
+        self.inbox = Inbox()
+        """The answer's body; it may have ended before it is received to its end."""
         self.unprocessed = False
         """Whether the server said that it did not look at the request."""
         self.trailers: Headers = ()
         """Of the answer; there once it has ended."""
-        self.unread = 0
         self._connection = connection
         self._head: ResponseHead | None = None
         self._failure: Failure | None = None
-        self._inbox: deque[bytes | bytearray] = deque()
-        self._more: trio.Event | None = None
         self._said_all = False
         self._sends = 0
 
@@ -72,47 +63,29 @@ class HttpStream:
         """The head has come."""
         self._head = head
         self.answered = True
-        self._wake()
-
-    def feed(self, data: bytes) -> None:
-        """A piece of the answer's body has come."""
-        inbox = self._inbox
-        if inbox and len(data) < _SMALL and (type(inbox[-1]) is bytearray or len(inbox[-1]) < _SMALL):
-            if type(inbox[-1]) is not bytearray:
-                inbox[-1] = bytearray(inbox[-1])
-            inbox[-1] += data
-        else:
-            inbox.append(data)
-        self.unread += len(data)
-        self._wake()
+        self.inbox.wake()
 
     def feed_end(self, trailers: Headers) -> None:
         """The answer is complete."""
         self.trailers = trailers
-        self.ended = True
-        self._wake()
+        self.inbox.end()
 
     def fail(self, failure: Failure, unprocessed: bool = False) -> None:
         """The exchange is over before its time; what came before can still be received."""
-        if self._failure is None and not self.ended:
+        if self._failure is None and not self.inbox.ended:
             self._failure = failure
             self.unprocessed = unprocessed
-            self._wake()
+            self.inbox.wake()
 
     @property
     def over(self) -> bool:
         """Whether nothing that is sent will be looked at any more."""
-        return self.ended or self._failure is not None
+        return self.inbox.ended or self._failure is not None
 
     @property
     def complete(self) -> bool:
         """Whether both messages are, so that nothing need be broken off."""
-        return self.ended and self._said_all
-
-    def _wake(self) -> None:
-        if self._more is not None:
-            self._more.set()
-            self._more = None
+        return self.inbox.ended and self._said_all
 
     # ---- the user's side -----------------------------------------------------------------------------------------
     async def send(self, pieces: Sequence[Buffer]) -> None:
@@ -165,28 +138,25 @@ class HttpStream:
         """The failure of an exchange whose answer did not come in so long: UPSTREAM_TIMEOUT."""
         return self._connection.late(self, seconds)
 
-    async def receive(self) -> bytes | bytearray:
+    async def receive(self) -> bytes:
         """The next piece of the answer's body, all that is there; b"" at its end.
 
         Not calling it is the back-pressure. There is no deadline: the caller knows how long the server may be silent.
         """
-        while not self._inbox:
-            if self.ended:
+        inbox = self.inbox
+        while not inbox.unread:
+            if inbox.ended:
                 await trio.lowlevel.checkpoint_if_cancelled()
                 return b""
             await self._wait()
         await trio.lowlevel.checkpoint_if_cancelled()
-        data = self._inbox[0] if len(self._inbox) == 1 else b"".join(self._inbox)
-        self._inbox.clear()
-        self.unread = 0
+        data = inbox.take()
         self._connection.consumed(self.stream_id, len(data))
         return data
 
     async def _wait(self) -> None:
         self._raise_failure()
-        if self._more is None:
-            self._more = trio.Event()
-        await self._more.wait()
+        await self.inbox.wait()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -160,7 +160,7 @@ class HttpServerConnection:
         elif isinstance(event, Data):
             self._deliver_data(event)
         elif isinstance(event, End) and event.stream_id in self._exchanges:
-            self._exchanges[event.stream_id].feed_end()
+            self._exchanges[event.stream_id].inbox.end()
         elif isinstance(event, Reset) and event.stream_id in self._exchanges:
             self._exchanges[event.stream_id].scope.cancel()
 
@@ -170,7 +170,7 @@ class HttpServerConnection:
             self._codec.send(Credit(event.stream_id, event.credit))
         else:
             self._unread += event.credit
-            exchange.feed(event.data)
+            exchange.inbox.feed(event.data)
 
     def consumed(self, stream_id: int, length: int) -> None:
         """A handler has taken `length` bytes of body: more may come."""
@@ -322,9 +322,10 @@ class HttpServerConnection:
     def _over(self, exchange: HttpExchange) -> None:
         del self._exchanges[exchange.stream_id]
         self._send_room.leave(exchange.stream_id)
-        self._unread -= exchange.unread
-        if exchange.unread:
-            self._codec.send(Credit(exchange.stream_id, exchange.unread))
+        unread = exchange.inbox.unread
+        self._unread -= unread
+        if unread:
+            self._codec.send(Credit(exchange.stream_id, unread))
         if not exchange.finished:
             self._fill()  # what was sent before goes out before
             self._codec.send(Reset(exchange.stream_id, CANCEL if exchange.scope.cancelled_caught else INTERNAL_ERROR))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from penstock.fronts.exchange import HeaderList, Request
+from penstock.inbox import Inbox
 from penstock_codecs.http import Body, Buffer, Continue, End, RequestHead, ResponseHead, body_forbidden
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ __all__ = ["HttpExchange"]
 
 _SENDS_PER_CHECKPOINT: Final = 8
 """A fast client must not let its handler starve the others; a pass through the scheduler costs more than a send."""
-
-_SMALL: Final = 4096
-"""Smaller pieces of body are joined as they come: each would take 60 bytes of memory beside its own."""
 
 _date: tuple[int, str] = (0, "")
 
@@ -41,17 +38,14 @@ class HttpExchange:
 
     __slots__ = (
         "_connection",
-        "_ended",
-        "_inbox",
-        "_more",
         "_sends",
         "_waits",
         "finished",
+        "inbox",
         "request",
         "scope",
         "started",
         "stream_id",
-        "unread",
     )
 
     def __init__(self, connection: HttpServerConnection, head: RequestHead) -> None:
@@ -61,52 +55,23 @@ class HttpExchange:
         self.scope = trio.CancelScope()
         self.started = False
         self.finished = False
-        self.unread = 0
+        self.inbox = Inbox()
+        """The request's body."""
         self._connection = connection
-        self._inbox: deque[bytes | bytearray] = deque()
-        self._ended = False
         self._waits = head.expects_continue
-        self._more: trio.Event | None = None
         self._sends = 0
-
-    # ---- the connection's side -----------------------------------------------------------------------------------
-    def feed(self, data: bytes) -> None:
-        """A piece of the request body has come."""
-        inbox = self._inbox
-        if inbox and len(data) < _SMALL and (type(inbox[-1]) is bytearray or len(inbox[-1]) < _SMALL):
-            if type(inbox[-1]) is not bytearray:
-                inbox[-1] = bytearray(inbox[-1])
-            inbox[-1] += data
-        else:
-            inbox.append(data)
-        self.unread += len(data)
-        self._wake()
-
-    def feed_end(self) -> None:
-        """The request body is complete."""
-        self._ended = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._more is not None:
-            self._more.set()
-            self._more = None
 
     # ---- the handler's side --------------------------------------------------------------------------------------
     async def receive(self) -> bytes:
         """The next piece of the request body; b"" at its end."""
         self._let_continue()
-        while not self._inbox:
-            if self._ended:
+        inbox = self.inbox
+        while not inbox.unread:
+            if inbox.ended:
                 return b""
-            if self._more is None:  # an event has no truth value
-                self._more = trio.Event()
-            await self._more.wait()
+            await inbox.wait()
         await trio.lowlevel.checkpoint_if_cancelled()
-        first = self._inbox[0]
-        data = first if len(self._inbox) == 1 and isinstance(first, bytes) else b"".join(self._inbox)
-        self._inbox.clear()
-        self.unread = 0
+        data = inbox.take()
         self._connection.consumed(self.stream_id, len(data))
         return data
 
@@ -162,7 +127,7 @@ class HttpExchange:
         """Ask for the body of a client that waits to be asked (RFC 9110, 10.1.1)."""
         if self._waits:
             self._waits = False
-            if not (self.started or self._inbox):
+            if not (self.started or self.inbox.unread):
                 self._connection.say(Continue(self.stream_id))
 
     def _fields(self, headers: HeaderList) -> list[tuple[str, str]]:

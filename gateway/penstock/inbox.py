@@ -1,0 +1,64 @@
+"""Body that has come in over HTTP and waits for whoever reads it, at a server or at a client."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+import trio
+
+__all__ = ["Inbox"]
+
+_SMALL: Final = 4096
+"""Smaller pieces are joined as they come: each would take 60 bytes of memory beside its own."""
+
+
+class Inbox:
+    """One task waits and takes. What is unread is bounded by the connection, which stops reading or gives no window."""
+
+    __slots__ = ("_more", "_pieces", "ended", "unread")
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes | bytearray] = deque()
+        self._more: trio.Event | None = None
+        self.ended = False
+        """Whether nothing will come any more."""
+        self.unread = 0
+        """Bytes that wait."""
+
+    def feed(self, data: bytes) -> None:
+        """A piece has come."""
+        pieces = self._pieces
+        if pieces and len(data) < _SMALL and (type(pieces[-1]) is bytearray or len(pieces[-1]) < _SMALL):
+            if type(pieces[-1]) is not bytearray:
+                pieces[-1] = bytearray(pieces[-1])
+            pieces[-1] += data
+        else:
+            pieces.append(data)
+        self.unread += len(data)
+        self.wake()
+
+    def end(self) -> None:
+        """The body is complete."""
+        self.ended = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Something has changed that whoever waits must look at."""
+        if self._more is not None:
+            self._more.set()
+            self._more = None
+
+    async def wait(self) -> None:
+        """Wait until something changes. May be cancelled and called again."""
+        if self._more is None:  # an event has no truth value
+            self._more = trio.Event()
+        await self._more.wait()
+
+    def take(self) -> bytes:
+        """All that waits."""
+        first = self._pieces[0] if len(self._pieces) == 1 else None
+        data = first if isinstance(first, bytes) else b"".join(self._pieces)
+        self._pieces.clear()
+        self.unread = 0
+        return data
