@@ -60,12 +60,14 @@ class Scanned:
 class NativeAck:
     """One append of `count` records is durable. `last`: the S3P identifier of its last record, as (ms, seq), of which
     the others are the direct predecessors. `end_offset` and `length`: where its bytes end and how many they are. Each
-    None where the protocol has no such thing."""
+    None where the protocol has no such thing. `parts`: what it was split into, where others' records may lie between;
+    then they alone say where its records are."""
 
     count: int
     last: tuple[int, int] | None = None
     end_offset: int | None = None
     length: int | None = None
+    parts: tuple[NativeAck, ...] = ()
 
 
 class NativeAppendSession(Protocol):
@@ -73,7 +75,7 @@ class NativeAppendSession(Protocol):
 
     async def send(self, append: Append) -> None:
         """Hand over the next batch. The native envelopes or drops headers as its policy says, or refuses the batch:
-        raises NOT_REPRESENTABLE, which changes nothing."""
+        raises NOT_REPRESENTABLE, which changes nothing. Cancelled, nothing was handed over."""
 
     def close(self) -> None:
         """Nothing more will be sent."""

@@ -61,8 +61,12 @@ class RecentlyUsed(Generic[K, V]):
             yield entry.value
         finally:
             entry.users -= 1
-            if not entry.users:
+            if not entry.users and self._entries.get(key) is entry:
                 self._idle(key, entry)
+
+    def forget(self, key: K) -> None:
+        """Whoever asks next has the value opened anew; those who use it now keep theirs."""
+        self._entries.pop(key, None)
 
     def _idle(self, key: K, entry: _Entry[V]) -> None:
         if entry.value is None:

@@ -61,9 +61,9 @@ class PositionIndex:
         return self._ends.end.timestamp
 
     @property
-    def last_mark(self) -> Mark:
-        """The newest mark; `first` where there is none."""
-        return self._at_least(self._newest[-1]) if self._newest else self._ends.first
+    def last_mark(self) -> Mark | None:
+        """The newest mark; None where there is none."""
+        return self._newest[-1] if self._newest else None
 
     # ---- asking --------------------------------------------------------------------------------------------------
 
@@ -75,7 +75,8 @@ class PositionIndex:
         """
         at = self._coarse.before(start)
         if at < 0:
-            return self._ends.first
+            oldest = self._coarse[0] if self._coarse else START
+            return self._at_least(oldest) if oldest.seq_num <= self._ends.first.seq_num else self._ends.first
         page = await self._page(at)
         return self._at_least(page[max(page.before(start), 0)])
 
@@ -90,6 +91,17 @@ class PositionIndex:
             found += [page[index] for index in behind]
             at += 1
         return found
+
+    async def behind(self, seq_num: int) -> Mark | None:
+        """The first mark behind a sequence number; None where there is none. Raises OperationFailed(STORAGE)."""
+        at = max(self._coarse.before(FromSeqNum(seq_num)), 0)
+        while at < len(self._coarse):
+            page = await self._page(at)
+            index = page.before(FromSeqNum(seq_num)) + 1
+            if index < len(page):
+                return page[index]
+            at += 1
+        return None
 
     def _at_least(self, mark: Mark) -> Mark:
         return max(mark, self._ends.first)
@@ -115,21 +127,27 @@ class PositionIndex:
     async def add(self, end: Mark, *marks: Mark) -> None:
         """The stream ends at `end` now, and has these marks, oldest first. Durable, and to be seen, when it returns.
 
-        What is behind the marks or the end that are known already is left out, so that adding twice changes nothing.
-        Several that are added at the same time are written together. Cancelled, it may be durable all the same. Raises
-        OperationFailed(STORAGE).
+        Marks and an end that do not lie behind what is known are left out, so that adding twice changes nothing.
+        Several that are added at the same time are written together. Cancelled, it is durable as a whole or not at all.
+        Raises OperationFailed(STORAGE).
         """
         addition = _Addition(end, marks)
         self._waiting.append(addition)
-        async with self._writing:
-            if not addition.settled:
-                await self._write_waiting()
+        try:
+            async with self._writing:
+                if not addition.settled:
+                    await self._write_waiting()
+        except trio.Cancelled:
+            if addition in self._waiting:
+                self._waiting.remove(addition)
+            raise
         if addition.failed is not None:
             raise OperationFailed(addition.failed.failure)
 
     async def _write_waiting(self) -> None:
         together, self._waiting = self._waiting, []
-        known = self.last_mark.seq_num if self._newest else -1
+        last = self.last_mark
+        known = -1 if last is None else last.seq_num
         new: list[Mark] = []
         end = self._ends.end
         for addition in together:

@@ -1,73 +1,166 @@
-"""An S3P server in its own terms."""
+"""An S3P server in its own terms (S3P 0.2.0, section 8)."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Final
+
+import trio
 
 from penstock.backs.delivery import Delivery
 from penstock.backs.native import Bounds, NativeAck, NativeAppendSession, Scanned
+from penstock.backs.retries import RetryPolicy, retrying
+from penstock.backs.s3p.appending import append_session
+from penstock.backs.s3p.bodies import from_bodies
+from penstock.backs.s3p.pool import Pool
 from penstock.backs.s3p.settings import S3PBackSettings
 from penstock.backs.upstream import Upstream
+from penstock.policy.loss import Loss
 from penstock.positions.marks import Mark
-from penstock_codecs.model import StreamRef
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import NO_HEADERS, RecordId, StreamRef
 from penstock_codecs.operations import Append, Capability, ListStreams, Page
+from penstock_codecs.s3p import Command, Create, Delete, ReadRecords, Records, Reply, TrimRecords
 from penstock_codecs.streams import StreamInfo
 
 __all__ = ["S3PNative", "open_s3p"]
 
+_FAR: Final = RecordId((1 << 63) - 1, 0)
+"""An identifier that no record has yet. The reference server falls over larger ones (S3P fact sheet, section 2)."""
+_SIZES_KEPT: Final = 1000
+_FIRST_COUNT: Final = 100
+_ENDLESS: Final = 1_000_000
+
 
 class S3PNative:
-    """See `penstock.backs.native.Native`. Made by `open_s3p`."""
+    """See `penstock.backs.native.Native`. Made by `open_s3p`.
 
-    def __init__(self, upstream: Upstream, settings: S3PBackSettings) -> None:
-        self._upstream = upstream
+    What goes wrong with one connection is tried again on another where that does no harm; appends by what `delivery`
+    promises. Records have the server's timestamps: those that clients give are not carried, but for S3P's own (ID).
+    """
+
+    def __init__(self, pool: Pool, settings: S3PBackSettings) -> None:
+        self._pool = pool
         self._settings = settings
+        self._patient = RetryPolicy(attempts=_ENDLESS, total_seconds=settings.recover_seconds)
+        self._sizes: OrderedDict[StreamRef, int] = OrderedDict()  # of the records that were read last, on the average
 
     @property
     def capabilities(self) -> frozenset[Capability]:
         """See `Native.capabilities`."""
-        raise NotImplementedError
+        loss = self._settings.loss
+        enveloped = {Capability.HEADERS: loss.headers, Capability.EMPTY_BODIES: loss.empty_body}
+        kept = {capability for capability, what in enveloped.items() if what is Loss.ENVELOPE}
+        return frozenset({Capability.RECORD_IDS, Capability.TRIM, Capability.FOLLOW, *kept})
 
     @property
     def delivery(self) -> Delivery:
         """See `Native.delivery`."""
         return self._settings.delivery
 
+    # ---- commands ------------------------------------------------------------------------------------------------
+
+    async def _call(self, command: Command, seconds: float = 0.0) -> Reply:
+        """`seconds` that the server may wait, beside those that an answer may take."""
+        async with self._pool.use() as connection:
+            return await connection.call(command, self._pool.upstream.settings.request_seconds + seconds)
+
+    def _name(self, stream: StreamRef) -> bytes:
+        return self._settings.names.from_stream(stream)
+
     async def bounds(self, stream: StreamRef) -> Bounds:
-        """See `Native.bounds`."""
-        raise NotImplementedError
+        """See `Native.bounds`. S3P tells that a stream is there, and nothing else."""
+        command = ReadRecords(self._name(stream), 1, 0, _FAR)
+        await retrying(partial(self._call, command), RetryPolicy(attempts=2), idempotent=True)
+        return Bounds()
 
     async def scan(self, stream: StreamRef, start: Mark, *, max_records: int, max_bytes: int, wait: float) -> Scanned:
-        """See `Native.scan`."""
-        raise NotImplementedError
+        """See `Native.scan`. Only the last of what there is is known to be the last: where nothing was found.
 
-    def append_session(self, stream: StreamRef) -> AbstractAsyncContextManager[NativeAppendSession]:
-        """See `Native.append_session`."""
-        raise NotImplementedError
+        A READ may give more than `max_bytes`: S3P counts records. How many to ask for is guessed by the size of those
+        before them."""
+        deadline = trio.current_time() + wait
+        while True:
+            left = max(deadline - trio.current_time(), 0.0)
+            block_ms = min(int(left * 1000), self._settings.limits.max_block_ms)
+            count = min(max_records, self._count(stream, max_bytes))
+            records = await self._read(ReadRecords(self._name(stream), count, block_ms, start.record_id))
+            if records.bodies or left * 1000 < 1:
+                break
+            await trio.sleep(0 if block_ms > 1 else 0.001)
+        if records.bodies:
+            self._sizes[stream] = 1 + sum(map(len, records.bodies)) // len(records.bodies)
+            self._sizes.move_to_end(stream)
+            while len(self._sizes) > _SIZES_KEPT:
+                self._sizes.popitem(last=False)
+        bodies, headers = from_bodies(records.bodies, self._settings.loss)
+        return Scanned(bodies, headers or NO_HEADERS, list(records.timestamps), list(records.seqs), at_tail=not bodies)
 
-    async def append_at(self, stream: StreamRef, append: Append, at: Mark) -> NativeAck:
-        """See `Native.append_at`."""
-        raise NotImplementedError
+    def _count(self, stream: StreamRef, max_bytes: int) -> int:
+        size = self._sizes.get(stream)
+        wanted = _FIRST_COUNT if size is None else max_bytes // size
+        return min(max(wanted, 1), self._settings.limits.max_count)
+
+    async def _read(self, command: ReadRecords) -> Records:
+        limits = self._settings.limits
+        try:
+            reply = await retrying(
+                partial(self._call, command, command.block_ms / 1000), self._patient, idempotent=True
+            )
+        except OperationFailed as error:
+            certain = max(self._settings.max_reply_bytes // limits.max_record_bytes, 1)
+            if error.failure.code is not FailureCode.LIMIT_EXCEEDED or (command.count or 0) <= certain:
+                raise
+            command.count = certain
+            return await self._read(command)
+        assert isinstance(reply, Records), "the codec lets nothing else pass"
+        return reply
+
+    async def append_at(self, stream: StreamRef, append: Append, at: Mark) -> NativeAck:  # noqa: ARG002
+        """See `Native.append_at`. S3P has no conditions."""
+        raise fail(FailureCode.NOT_IMPLEMENTED, f"S3P, which stream {stream} is behind, has no conditional appends")
 
     async def trim(self, stream: StreamRef, first_kept: Mark) -> None:
         """See `Native.trim`."""
-        raise NotImplementedError
+        ms, place = first_kept.record_id
+        if self._settings.trim_keeps_last and place:
+            place -= 1
+        command = TrimRecords(self._name(stream), RecordId(ms, place))
+        await retrying(partial(self._call, command), self._patient, idempotent=True)
 
     async def create(self, stream: StreamRef) -> bool:
         """See `Native.create`."""
-        raise NotImplementedError
+        try:
+            await retrying(partial(self._call, Create(self._name(stream))), self._patient)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
+                raise
+            return False
+        return True
 
     async def delete(self, stream: StreamRef) -> None:
         """See `Native.delete`."""
-        raise NotImplementedError
+        await retrying(partial(self._call, Delete(self._name(stream))), self._patient)
 
     async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
-        """See `Native.list_streams`."""
-        raise NotImplementedError
+        """See `Native.list_streams`. S3P cannot list."""
+        raise fail(FailureCode.NOT_IMPLEMENTED, f"S3P cannot list streams, as of basin {operation.basin}")
+
+    def append_session(self, stream: StreamRef) -> AbstractAsyncContextManager[NativeAppendSession]:
+        """See `Native.append_session`. On a connection of its own while something is under way."""
+        return append_session(self._pool, self._settings, self._name(stream))
 
 
 @asynccontextmanager
 async def open_s3p(upstream: Upstream, settings: S3PBackSettings | None = None) -> AsyncIterator[S3PNative]:
     """The server until the block ends, and its connections with it. Nothing is dialled before it is needed."""
-    yield S3PNative(upstream, settings or S3PBackSettings())
+    chosen = settings or S3PBackSettings()
+    pool = Pool(upstream, chosen)
+    try:
+        yield S3PNative(pool, chosen)
+    finally:
+        with trio.CancelScope(shield=True):
+            await pool.close()

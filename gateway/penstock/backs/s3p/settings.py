@@ -40,8 +40,8 @@ class S3PBackSettings:
     that forget with it which identifier was the last, as the Go reference does."""
     append_inflight_bytes: int = 4 * MIB
     """Bytes of one session's appends that are handed over and not yet acknowledged; a single append may be larger."""
-    max_reply_bytes: int = 64 * MIB
-    """Most bytes of one READ's answer; servers are free to send less than COUNT records."""
+    max_reply_bytes: int = 16 * MIB
+    """Most bytes of one READ's answer. Where a server has more for it, fewer records are asked for."""
     recover_seconds: float = 10.0
     """How long a lost server is tried again for, before what waits for it fails."""
 

@@ -1,0 +1,232 @@
+"""From a server's acknowledgements to positions: numbering what was appended, and what lies before it.
+
+Several acknowledgements that are ready at the same time, of one session or many, are numbered together, in the order
+in which the server has them, and share one write of the index.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.backs.indexed.history import cursor_at, cursor_in, read
+from penstock.backs.indexed.numbered import Draft, behind, records_before
+from penstock.backs.indexed.state import StreamState
+from penstock.backs.indexed.trimmed import truncated_at
+from penstock.backs.native import NativeAck
+from penstock.positions.marks import Mark
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.model import RecordId, StreamPosition
+from penstock_codecs.operations import Append, Appended, FromByteOffset, FromRecordId, FromSeqNum
+
+__all__ = ["Handed", "Settling"]
+
+
+class Handed(NamedTuple):
+    """An append that was handed to the server: its ticket (`UnderWay`), the timestamps that it shall have, and where
+    the stream ended then."""
+
+    append: Append
+    ticket: int
+    timestamps: Sequence[int]
+    after: Mark
+
+
+class _Settled(NamedTuple):
+    """Where its first record is, and its last one."""
+
+    first: Mark
+    last: Mark
+
+
+class _Work:
+    """One acknowledgement, until it has its numbers. `settled`: `result` or `failure` is what became of it, or, where
+    both are None, its records had been numbered before."""
+
+    __slots__ = ("ack", "failure", "handed", "result", "settled")
+
+    def __init__(self, handed: Handed, ack: NativeAck) -> None:
+        self.handed = handed
+        self.ack = ack
+        self.settled = False
+        self.result: _Settled | None = None
+        self.failure: Failure | None = None
+
+    @property
+    def begin(self) -> Mark | None:
+        """The place of its first record, without its number; None where the server did not say."""
+        ack = self.ack
+        if ack.last is not None:
+            return Mark(0, ack.last[0], ack.last[1] - ack.count + 1, 0)
+        if ack.end_offset is not None and ack.length is not None:
+            return Mark(0, 0, 0, ack.end_offset - ack.length)
+        return None
+
+    def order(self) -> tuple[int, int, int]:
+        """Acknowledgements in the order of their places; those without come last."""
+        begin = self.begin
+        return (1 << 65, 0, 0) if begin is None else (begin.timestamp, begin.place, begin.offset)
+
+
+class Settling:
+    """Of one stream."""
+
+    def __init__(self, stream: StreamState) -> None:
+        self._stream = stream
+        self._queue: list[_Work] = []
+
+    async def settle(self, pairs: Sequence[tuple[Handed, NativeAck]]) -> list[Appended]:
+        """The positions of appends that the server has acknowledged. Raises UNAVAILABLE where they could not be found
+        out: the records are there all the same."""
+        work = [_Work(handed, ack) for handed, ack in pairs]
+        self._queue += work
+        stream = self._stream
+        try:
+            async with stream.numbering:
+                if not all(one.settled for one in work):
+                    await self._settle_queue()
+            return [await self._told(one) for one in work]
+        except OperationFailed as error:
+            why = error.failure.message
+            message = f"it was appended to stream {stream.ref}, but where is not known: {why}"
+            raise fail(FailureCode.UNAVAILABLE, message) from None
+        finally:
+            for handed, _ in pairs:
+                stream.under_way.end(handed.ticket)
+
+    async def _settle_queue(self) -> None:
+        taken, self._queue = self._queue, []
+        draft = self._stream.draft()
+        try:
+            for one in sorted(taken, key=_Work.order):
+                await self._number(draft, one)
+            await self._stream.commit(draft)
+        except OperationFailed as error:
+            for one in taken:
+                one.failure = error.failure
+        except BaseException:
+            self._queue[:0] = taken  # this task was cancelled; those of the others are still to be numbered
+            for one in taken:
+                one.result = None
+            raise
+        for one in taken:
+            one.settled = True
+
+    async def _number(self, draft: Draft, one: _Work) -> None:
+        begin = one.begin
+        if begin is None or _is_before(begin, draft.end, one.ack):
+            return
+        await self._fill_gap(draft, begin, one)
+        ack, timestamps = one.ack, one.handed.timestamps
+        if ack.last is not None:
+            ms, place = ack.last
+            first = Mark(draft.end.seq_num, begin.timestamp, begin.place, 0)
+            last = Mark(first.seq_num + ack.count - 1, ms, place, 0)
+            draft.number_acknowledged(first, Mark(last.seq_num + 1, *behind(ms, place), 0), _size(one))
+        else:
+            assert ack.end_offset is not None
+            draft.stamped = True
+            stamps = draft.stamp(timestamps, 0)
+            if stamps[0] != stamps[-1]:
+                one.result = await self._number_by_scan(draft, one, ack.end_offset)
+                return
+            places = draft.place(stamps)
+            first = Mark(draft.end.seq_num, stamps[0], places[0], begin.offset)
+            last = Mark(first.seq_num + ack.count - 1, stamps[-1], places[-1], begin.offset)
+            end = Mark(last.seq_num + 1, *behind(stamps[-1], places[-1]), ack.end_offset)
+            draft.number_acknowledged(first, end, _size(one))
+        one.result = _Settled(first, last)
+
+    async def _number_by_scan(self, draft: Draft, one: _Work, end_offset: int) -> _Settled:
+        """Its records have different timestamps, so that there are marks inside, whose offsets the server knows."""
+        wanted = deque(one.handed.timestamps)
+        first: Mark | None = None
+        while draft.end.offset < end_offset:
+            scanned = await self._stream.scan(draft.end)
+            count = records_before(scanned, draft.end._replace(offset=end_offset))
+            if not count or count > len(wanted):
+                raise fail(FailureCode.OTHER, "the server gives other records than were appended")
+            numbered = draft.number(scanned, count, 0, [wanted.popleft() for _ in range(count)])
+            first = first or numbered.mark(0)
+            last = numbered.mark(count - 1)
+        assert first is not None
+        return _Settled(first, last)
+
+    async def _fill_gap(self, draft: Draft, begin: Mark, one: _Work) -> None:
+        """Number what others appended before it."""
+        by_offset = one.ack.last is None
+        if not by_offset and (self._stream.settings.exclusive or begin.record_id == draft.end.record_id):
+            return
+        limit = one.handed.timestamps[0] if one.handed.timestamps else self._stream.clock()
+        most = 1000 if by_offset else 1
+        while not by_offset or draft.end.offset < begin.offset:
+            try:
+                scanned = await self._stream.scan(draft.end, most)
+            except OperationFailed as error:
+                draft.end = draft.end._replace(offset=min(truncated_at(error), begin.offset))
+                continue
+            count = records_before(scanned, begin)
+            draft.number(scanned, count, min(self._stream.clock(), limit))
+            if count < len(scanned.bodies) or not count:
+                break
+            most = 1000
+        if by_offset:
+            draft.end = draft.end._replace(offset=begin.offset)
+
+    # ---- those that were numbered before -------------------------------------------------------------------------
+
+    async def _told(self, one: _Work) -> Appended:
+        if one.failure is not None:
+            raise OperationFailed(one.failure)
+        first, last = one.result or await self._look_up(one)
+        ms, place = last.timestamp, last.place
+        return Appended(
+            StreamPosition(first.seq_num, first.timestamp),
+            StreamPosition(last.seq_num + 1, ms),
+            self._stream.tail,
+            RecordId(ms, place),
+            one.ack.end_offset,
+        )
+
+    async def _look_up(self, one: _Work) -> _Settled:
+        stream, begin = self._stream, one.begin
+        if begin is None:
+            return await self._search(one.handed)
+        seq_num = stream.recent.seq_num_of(begin)
+        first = None if seq_num is None else stream.recent.mark_of(seq_num)
+        if first is None:
+            by_id = one.ack.last is not None
+            start = FromRecordId(begin.record_id) if by_id else FromByteOffset(begin.offset)
+            first = (await cursor_at(stream, start)).at
+            if by_id and first.record_id != begin.record_id:
+                raise fail(FailureCode.OTHER, f"record {begin.record_id} is not there")
+        number = first.seq_num + one.ack.count - 1
+        if one.ack.last is not None:
+            return _Settled(first, Mark(number, *one.ack.last, 0))
+        last = stream.recent.mark_of(number) or (await cursor_at(stream, FromSeqNum(number))).at
+        return _Settled(first, last)
+
+    async def _search(self, handed: Handed) -> _Settled:
+        """The server did not say where it is: the first records with these bodies behind what was there before."""
+        stream, wanted = self._stream, handed.append.bodies
+        await stream.catch_up()
+        cursor = await cursor_at(stream, FromSeqNum(handed.after.seq_num))
+        bodies: deque[bytes] = deque(maxlen=len(wanted))
+        marks: deque[Mark] = deque(maxlen=len(wanted))
+        while len(numbered := await read(stream, cursor)):
+            for index in range(len(numbered)):
+                bodies.append(numbered.records.bodies[index])
+                marks.append(numbered.mark(index))
+                if len(bodies) == len(wanted) and list(bodies) == wanted:
+                    return _Settled(marks[0], marks[-1])
+            cursor = cursor_in(stream, numbered, len(numbered))
+        raise fail(FailureCode.OTHER, "its records are not there")
+
+
+def _size(one: _Work) -> int:
+    return sum(map(len, one.handed.append.bodies))
+
+
+def _is_before(begin: Mark, end: Mark, ack: NativeAck) -> bool:
+    return begin.record_id < end.record_id if ack.last is not None else begin.offset < end.offset

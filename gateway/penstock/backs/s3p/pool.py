@@ -1,0 +1,70 @@
+"""Connections to one S3P server: those nobody uses just now are kept for a while."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from penstock.backs.s3p.connection import S3PConnection
+from penstock.backs.s3p.settings import S3PBackSettings
+from penstock.backs.upstream import Upstream, unreachable
+
+__all__ = ["Pool"]
+
+
+class Pool:
+    """At most `max_connections` at once."""
+
+    def __init__(self, upstream: Upstream, settings: S3PBackSettings) -> None:
+        self.upstream = upstream
+        self._settings = settings
+        self._idle: deque[S3PConnection] = deque()  # the one used last at the end
+        self._limiter = trio.Semaphore(upstream.settings.max_connections)
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[S3PConnection]:
+        """A connection that nobody else uses. Raises HOT_SERVER where there is none."""
+        await self._enter()
+        try:
+            connection = await self._connection()
+            try:
+                yield connection
+            finally:
+                await self._put_back(connection)
+        finally:
+            self._limiter.release()
+
+    async def _enter(self) -> None:
+        seconds = self.upstream.settings.connect_seconds
+        with trio.move_on_after(seconds):
+            await self._limiter.acquire()
+            return
+        raise unreachable(self.upstream.settings, f"no connection was free in {seconds:g} s")
+
+    async def _put_back(self, connection: S3PConnection) -> None:
+        if connection.broken:
+            await connection.close()
+            return
+        connection.idle_since = trio.current_time()
+        self._idle.append(connection)
+        oldest = trio.current_time() - self.upstream.settings.idle_seconds
+        while self._idle[0].idle_since < oldest:
+            await self._idle.popleft().close()
+
+    async def _connection(self) -> S3PConnection:
+        oldest = trio.current_time() - self.upstream.settings.idle_seconds
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle_since >= oldest and await connection.is_open():
+                return connection
+            await connection.close()
+        stream = await self.upstream.connect()
+        return S3PConnection(stream, self.upstream, self._settings.limits, self._settings.max_reply_bytes)
+
+    async def close(self) -> None:
+        """Close those that nobody uses."""
+        while self._idle:
+            await self._idle.pop().close()
