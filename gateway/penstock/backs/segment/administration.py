@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import trio
+
 from penstock.backs.segment.controller import ControllerClient
 from penstock.backs.segment.reader import Reader
 from penstock.backs.segment.stores import Stores
@@ -12,11 +14,13 @@ from penstock_codecs.byte_operations import SegmentInfo
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import ListStreams, Page
-from penstock_codecs.segment import released
+from penstock_codecs.segment import Dialect, released
 from penstock_codecs.streams import StreamInfo
 
 __all__ = ["Administration"]
 
+_PAUSE: Final = 0.1
+"""Seconds between attempts to create a segment that is just being deleted."""
 _INTERNAL: Final = "_"
 """What streams' and scopes' names begin with that the controller made for itself."""
 
@@ -74,16 +78,27 @@ class Administration:
         self._stores.forget_stream(stream)
         if self._stores.is_managed(stream, name):
             return await self._controller.create(name.scope, name.stream)
-        segment = str(name)
-        try:
-            await self._stores.ask(
-                segment, lambda request_id, token: released.CreateSegment(request_id, segment, 0, 0, token)
-            )
-        except OperationFailed as error:
-            if error.failure.code is FailureCode.RESOURCE_ALREADY_EXISTS:
+        return await self._create_segment(str(name))
+
+    async def _create_segment(self, segment: str) -> bool:
+        """A real store says for a moment of a segment that was deleted that it is there already."""
+        until = trio.current_time() + self.settings.recover_seconds
+        while True:
+            try:
+                await self._stores.ask(
+                    segment, lambda request_id, token: released.CreateSegment(request_id, segment, 0, 0, token)
+                )
+                return True
+            except OperationFailed as error:
+                if error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
+                    raise
+            try:
+                await self._reader.info(segment)
                 return False
-            raise
-        return True
+            except OperationFailed as error:
+                if error.failure.code is not FailureCode.STREAM_NOT_FOUND or trio.current_time() > until:
+                    raise
+            await trio.sleep(_PAUSE)
 
     async def delete(self, stream: StreamRef) -> None:
         """Delete a stream. STREAM_NOT_FOUND."""
@@ -103,6 +118,12 @@ class Administration:
     async def truncate(self, stream: StreamRef, offset: int) -> int:
         """Remove the bytes before `offset`; the first offset that is kept. Never backwards; INVALID beyond the end."""
         segment = await self._stores.segment_of(stream)
+        if self.settings.dialect is Dialect.DRAFT:  # it has no words to refuse this
+            info = await self.info(stream)
+            if offset > info.length:
+                raise self._beyond(stream, info.length, offset)
+            if offset <= info.start_offset:
+                return info.start_offset
         try:
             await self._stores.ask(
                 segment,
@@ -114,11 +135,12 @@ class Administration:
                 raise await self.explained(stream, error) from None
             info = await self.info(stream)
             if offset > info.length:
-                raise fail(
-                    FailureCode.INVALID, f"stream {stream} ends at {info.length}: it cannot be truncated at {offset}"
-                ) from None
+                raise self._beyond(stream, info.length, offset) from None
             return info.start_offset
         return offset
+
+    def _beyond(self, stream: StreamRef, length: int, offset: int) -> OperationFailed:
+        return fail(FailureCode.INVALID, f"stream {stream} ends at {length}: it cannot be truncated at {offset}")
 
     async def seal(self, stream: StreamRef) -> int:
         """Nothing can be appended any more. Gives the final length; sealing twice is no error."""
@@ -150,7 +172,7 @@ class Administration:
         return Page(items, has_more=len(fitting) > operation.limit)
 
     async def _names_in(self, basin: str) -> list[str]:
-        """The streams of a basin: a scope's, and in the back's own basin those of all scopes that are no basin's name."""
+        """The streams of a basin: a scope's, and in the back's basin those of all scopes that are no basin's name."""
         names = self.settings.names
         found: list[str] = []
         for scope in await self._controller.scopes():

@@ -38,12 +38,16 @@ async def open_segment(settings: SegmentBackSettings, dial: Dial | None = None) 
         if settings.controller is not None:
             upstream = Upstream(settings.controller) if dial is None else Upstream(settings.controller, dial=dial)
             controller = await stack.enter_async_context(open_controller(upstream, settings))
-        nursery = await stack.enter_async_context(trio.open_nursery())
+        manager = trio.open_nursery()
+        nursery = await manager.__aenter__()
         stores = Stores(settings, nursery, controller, dial)
         writers, reader = Writers(stores), Reader(stores)
         administration = Administration(stores, reader)
-        yield SegmentBack(
-            SegmentNative(stores, writers, reader, administration),
-            SegmentDirect(stores, writers, reader, administration),
-        )
-        nursery.cancel_scope.cancel()
+        try:
+            yield SegmentBack(
+                SegmentNative(stores, writers, reader, administration),
+                SegmentDirect(stores, writers, reader, administration),
+            )
+        finally:  # what the block raised goes on as it is, not in a group
+            nursery.cancel_scope.cancel()
+            await manager.__aexit__(None, None, None)

@@ -90,12 +90,7 @@ class Reader:
     async def _look(self, segment: str, offset: int, size: int) -> Found:
         """What is there now: a read at the tail would be parked, so the length is asked first."""
         info = await self.info(segment)
-        if offset < info.start_offset:
-            raise fail(
-                FailureCode.OFFSET_TRUNCATED,
-                f"segment {segment} begins at offset {info.start_offset}",
-                offset=info.start_offset,
-            )
+        self._check_start(segment, offset, info)
         if offset < info.length:
             found = await self._read_now(segment, offset, size)
             if found is not None:
@@ -104,17 +99,32 @@ class Reader:
             raise fail(FailureCode.INVALID, f"segment {segment} is sealed and ends at {info.length}, not at {offset}")
         return Found(b"", at_tail=True, end=info.sealed)
 
+    def _check_start(self, segment: str, offset: int, info: SegmentInfo) -> None:
+        start = info.start_offset
+        if offset < start:
+            raise fail(FailureCode.OFFSET_TRUNCATED, f"segment {segment} begins at offset {start}", offset=start)
+
     async def _read_now(self, segment: str, offset: int, size: int) -> Found | None:
         """Bytes that should be there; None where they are not, the segment being another of the same name."""
         try:
-            reply = await self._stores.ask(segment, _request(self._draft, segment, offset, size), idempotent=True)
+            make = _request(self._draft, segment, offset, size)
+            if self._draft:
+                reply = await self._stores.ask_once(segment, make)
+            else:
+                reply = await self._stores.ask(segment, make, idempotent=True)
         except OperationFailed as error:
             self._known.pop(segment, None)
+            await self._check_draft(segment, offset, error.failure)
             if error.failure.code is FailureCode.STREAM_SEALED or error.failure.code is FailureCode.UPSTREAM_TIMEOUT:
                 return None
             raise
         found = self._found(reply, offset)
         return found if found.data or found.end else None
+
+    async def _check_draft(self, segment: str, offset: int, failure: Failure) -> None:
+        """A read of the draft that is refused ends the connection. Raises OFFSET_TRUNCATED where that is why."""
+        if self._draft and failure.code is FailureCode.UNAVAILABLE:
+            self._check_start(segment, offset, await self.info(segment))
 
     def _found(self, reply: Any, offset: int) -> Found:
         if isinstance(reply, draft.SegmentRead):
@@ -173,7 +183,7 @@ class Reader:
 
     async def _parked_read(self, segment: str, offset: int, size: int, parked: _Parked) -> Found | None:
         make = _request(self._draft, segment, offset, size)
-        since = trio.current_time()
+        trouble: float | None = None
         while True:
             asked = trio.current_time()
             try:
@@ -181,18 +191,21 @@ class Reader:
             except OperationFailed as error:
                 if error.failure.code is FailureCode.STREAM_SEALED:  # while it waited
                     return await self._look(segment, offset, size)
-                patient = trio.current_time() - since < self._stores.settings.recover_seconds
+                await self._check_draft(segment, offset, error.failure)
+                now = trio.current_time()
+                trouble = now if trouble is None or error.failure.code is FailureCode.UNAVAILABLE else trouble
+                patient = now - trouble < self._stores.settings.recover_seconds
                 if not error.failure.retryable or not (patient and parked.waiting):
                     raise
                 await trio.sleep(_PAUSE)
                 continue
-            since = trio.current_time()
+            trouble = None
             found = self._found(reply, offset)
             if found.data or found.end:
                 return found
             if not parked.waiting:
                 return None
-            if since - asked < _SHORTEST_PARK:
+            if trio.current_time() - asked < _SHORTEST_PARK:
                 await trio.sleep(_SHORTEST_PARK)
 
 

@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from penstock.backs.delivery import Delivery
+from penstock.backs.retries import RetryPolicy, retrying
 from penstock.backs.segment.dialects import APPENDING, Appending
 from penstock.backs.segment.line import EVERYTHING, Line
 from penstock.backs.segment.lines import Kind, Lines
@@ -33,6 +34,7 @@ _log = structlog.get_logger()
 _EXPIRED: Final = 1
 """The delegation token was good once (segment fact sheet, 1.3)."""
 _FIRST_PAUSE: Final = 0.05
+_ATTEMPTS: Final = 1_000_000
 _LONGEST_PAUSE: Final = 1.0
 """Seconds between attempts to get a lost writer going again; they double."""
 
@@ -59,6 +61,7 @@ class Writer:
         self._fault: Failure | None = None
         self._running = False
         self._entrance = trio.Lock()
+        self._given_up: tuple[float, Failure] | None = None  # when it could not be set up, and why
         self._room = trio.lowlevel.ParkingLot()
         self._idle = trio.lowlevel.ParkingLot()
         self._news = trio.Event()
@@ -75,8 +78,9 @@ class Writer:
 
     async def ready(self) -> None:
         """Have the server know the writer, if it does not yet. Raises OperationFailed, STREAM_NOT_FOUND for one."""
+        came = trio.current_time()
         async with self._entrance:
-            await self._know()
+            await self._know(came)
             if not self._running:
                 self._release()
 
@@ -95,10 +99,11 @@ class Writer:
         before. Waits while too much is in flight, first come first served. Raises OperationFailed where it was not
         taken: nothing was sent. STALE_WRITER_POSITION (details: position).
         """
+        came = trio.current_time()
         async with self._entrance:
             while self._size and self._size + len(data) > self._settings.append_inflight_bytes:
                 await self._room.park()
-            await self._know()
+            await self._know(came)
             try:
                 slot = Slot(data, self._number(data, count, position, after), count, expected)
             except OperationFailed:
@@ -140,11 +145,27 @@ class Writer:
 
     # ---- the line ----------------------------------------------------------------------------------------------------
 
-    async def _know(self) -> None:
-        """Set the writer up, with nothing in flight; where something is, it is known."""
+    async def _know(self, came: float) -> None:
+        """Set the writer up, with nothing in flight; where something is, it is known.
+
+        It is tried again as appends are. Who `came` before that was given up fails with it, and does not try for as
+        long once more. Raises OperationFailed: nothing was appended.
+        """
         if self._handed is not None and (self._running or self._line is not None):
             return
-        await self._set_up()
+        if self._given_up is not None and came <= self._given_up[0]:
+            raise OperationFailed(self._given_up[1])
+        policy = RetryPolicy(
+            attempts=_ATTEMPTS, most_seconds=_LONGEST_PAUSE, total_seconds=self._settings.recover_seconds
+        )
+        try:
+            await retrying(self._set_up, policy, idempotent=True)
+        except OperationFailed as error:
+            failure = error.failure
+            if failure.retryable:
+                failure = Failure(FailureCode.HOT_SERVER, failure.message)
+            self._given_up = trio.current_time(), failure
+            raise OperationFailed(failure) from None
 
     async def _set_up(self) -> None:
         """Take a line, and hear where the writer is. Settles what is pending by that. Raises OperationFailed."""

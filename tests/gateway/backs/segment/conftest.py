@@ -1,0 +1,31 @@
+"""What the tests of the segment back share: a store, a segment front over it, and time that passes by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.segment_front import WatchedBack
+from trio.testing import MockClock
+
+from penstock.backs.embedded import EmbeddedSettings, open_embedded
+from penstock.fronts.segment import SegmentFront
+
+
+@pytest.fixture
+def clock(autojump_clock: MockClock) -> MockClock:
+    """Time passes when nothing happens, the store's threads included: a disk needs some real milliseconds."""
+    autojump_clock.autojump_threshold = 0.1
+    return autojump_clock
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[WatchedBack]:
+    async with open_embedded(EmbeddedSettings(directory=tmp_path)) as back:
+        yield WatchedBack(back)
+
+
+@pytest.fixture
+async def front(store: WatchedBack) -> SegmentFront:
+    return SegmentFront(store)

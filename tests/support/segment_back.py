@@ -1,0 +1,137 @@
+"""A back of segment stores in front of our own segment front, in this process, and what can go wrong between them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+import trio.testing
+
+from penstock.backs.segment import SegmentBack, SegmentBackSettings, open_segment
+from penstock.backs.upstream import UpstreamSettings
+from penstock.fronts.controller import ControllerFront
+from penstock.fronts.http_server import serve_http
+from penstock.fronts.segment import SegmentFront
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Append
+from penstock_codecs.segment import join_events
+
+__all__ = ["CONTROLLER", "EVENTS", "STORE", "STREAM", "Wires", "append_of", "opened"]
+
+STORE = UpstreamSettings(name="store", host="127.0.0.1", port=6000)
+CONTROLLER = UpstreamSettings(name="store", host="127.0.0.1", port=9090)
+STREAM = StreamRef("scope-of-streams", "stream")
+EVENTS = [b"one", b"two two", b"3" * 300]
+
+
+def append_of(*bodies: bytes, stream: StreamRef = STREAM, **more: Any) -> Append:
+    """A batch."""
+    return Append(stream, list(bodies), len(join_events(bodies)), **more)
+
+
+class _Cut(trio.abc.HalfCloseableStream):
+    """A connection that breaks after so many bytes in a direction: what was to come after them never arrives."""
+
+    def __init__(self, stream: trio.abc.HalfCloseableStream, wires: Wires) -> None:
+        self._stream = stream
+        self._wires = wires
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self._check()
+        room = self._wires.room("out", len(data))
+        await self._stream.send_all(bytes(data)[:room])
+        if room < len(data):
+            await self._break()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        self._check()
+        data = await self._stream.receive_some(max_bytes)
+        if self._stream in self._wires.muted:
+            await trio.sleep_forever()
+        room = self._wires.room("in", len(data))
+        if room < len(data):
+            await self._break()
+        return data
+
+    def _check(self) -> None:
+        if self._stream in self._wires.broken:
+            raise trio.BrokenResourceError
+
+    async def _break(self) -> None:
+        self._wires.broken.add(self._stream)
+        await trio.aclose_forcefully(self._stream)
+        raise trio.BrokenResourceError
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class Wires:
+    """The network: who listens at which port, and after how many bytes connections break.
+
+    `cuts`: numbers of bytes, of which each connection takes the next: it breaks after so many in the direction given;
+    when there are no more, nothing breaks.
+    """
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self.listeners: dict[int, Callable[[Any], Any]] = {}
+        self.cuts: list[tuple[str, int]] = []
+        self.dialled: list[int] = []
+        self.broken: set[Any] = set()
+        self.muted: set[Any] = set()
+        """Connections on which nothing is heard any more."""
+        self.open: list[Any] = []
+
+    async def dial(self, _: str, port: int) -> trio.abc.Stream:
+        """See `penstock.backs.upstream.Dial`."""
+        await trio.lowlevel.checkpoint()
+        self.dialled.append(port)
+        if port not in self.listeners:
+            raise ConnectionRefusedError(111, "Connection refused")
+        ours, theirs = trio.testing.memory_stream_pair()
+        self._nursery.start_soon(self.listeners[port], theirs)
+        self.open.append(ours)
+        return _Cut(ours, self)
+
+    def room(self, direction: str, size: int) -> int:
+        """How many of so many bytes get through."""
+        if not self.cuts or self.cuts[0][0] != direction:
+            return size
+        left = self.cuts[0][1]
+        if size <= left:
+            self.cuts[0] = (direction, left - size)
+            return size
+        del self.cuts[0]
+        return left
+
+    async def cut_all(self) -> None:
+        """Break all connections there are."""
+        for stream in self.open:
+            self.broken.add(stream)
+            await trio.aclose_forcefully(stream)
+        self.open.clear()
+
+
+@asynccontextmanager
+async def opened(
+    front: SegmentFront | Callable[[Any], Any] | None = None, controller: ControllerFront | None = None, **settings: Any
+) -> AsyncIterator[tuple[SegmentBack, Wires]]:
+    """A back, and the wires between it and the front at `STORE` and the controller."""
+    async with trio.open_nursery() as nursery:
+        wires = Wires(nursery)
+        if front is not None:
+            wires.listeners[STORE.port] = front.serve if isinstance(front, SegmentFront) else front
+        if controller is not None:
+            wires.listeners[CONTROLLER.port] = lambda stream: serve_http(stream, controller.handle)
+        async with open_segment(SegmentBackSettings(**{"store": STORE, **settings}), wires.dial) as back:
+            yield back, wires
+        nursery.cancel_scope.cancel()
