@@ -17,6 +17,7 @@ import trio
 from penstock.backs.http.settings import HttpClientSettings
 from penstock.backs.http.stream import HttpStream
 from penstock.backs.upstream import Upstream, lost, reason_of, too_late, unreachable
+from penstock.outflow import Outflow
 from penstock.wire import TooSlow, Wire
 from penstock_codecs.codec import PAUSED, Pull
 from penstock_codecs.failures import Failure, LocalProtocolError, OperationFailed, RemoteProtocolError
@@ -35,12 +36,9 @@ from penstock_codecs.http import (
     Reset,
     ResponseHead,
 )
-from penstock_codecs.limits import KIB
 
 __all__ = ["HttpClientConnection"]
 
-_WIRE_ROOM: Final = 512 * KIB
-"""HTTP/2 frames are made while less than this waits for the socket, so that streams take turns."""
 _TURN_SECONDS: Final = 0.002
 """How long one connection may read before others have their turn."""
 _LAST_WORDS: Final = 1.0
@@ -77,7 +75,6 @@ class HttpClientConnection:
         self._unread_limit = math.inf if codec.version == "2" else settings.receive_buffer
         self._unread = 0
         self._heard = 0.0
-        self._writing = False
         self._deaf = False
         self._retired = False
         self._over = False
@@ -85,6 +82,14 @@ class HttpClientConnection:
         self._reading = trio.CancelScope()
         self._read_on: trio.Event | None = None
         self._progress = trio.lowlevel.ParkingLot()
+        self._outflow = Outflow(
+            wire,
+            codec,
+            settings.write_seconds,
+            filled=lambda: None,
+            moved=self._progress.unpark_all,
+            lost=self._stop_writing,
+        )
         self._nursery: trio.Nursery | None = None
 
     @property
@@ -234,43 +239,14 @@ class HttpClientConnection:
         self._flush()
 
     def _flush(self) -> None:
-        """Write what there is to write, as far as that goes without waiting; a task of its own does the rest."""
-        if self._deaf or self._nursery is None:
-            return
-        self._fill()
-        if self._writing:
-            return
-        # With several exchanges under way the writer task joins what they have to say into one write.
-        if self._wire.direct and len(self._streams) <= 1:
-            try:
-                while self._wire.pending and self._wire.write_now():
-                    self._fill()
-            except trio.BrokenResourceError:
-                self._stop_writing()
-                return
-        if self._wire.pending:
-            self._writing = True
-            self._nursery.start_soon(self._write)
-        self._progress.unpark_all()
+        if not self._deaf and self._nursery is not None:
+            self._outflow.flush(self._nursery, len(self._streams) <= 1)
 
-    def _fill(self) -> None:
-        self._wire.put(self._codec.output(max(0, _WIRE_ROOM - self._wire.pending)))
-
-    async def _write(self) -> None:
-        try:
-            while self._wire.pending:
-                await self._wire.write(self._settings.write_seconds)
-                self._fill()
-                self._progress.unpark_all()
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            self._stop_writing()
-        except TooSlow:
+    def _stop_writing(self, error: Exception) -> None:
+        if isinstance(error, TooSlow):
             self._end(f"the server took nothing for {self._settings.write_seconds:g} s")
-        finally:
-            self._writing = False
-
-    def _stop_writing(self) -> None:
-        """The server takes no more; the reader finds out what it has said, and why."""
+            return
+        # The server takes no more; the reader finds out what it has said, and why.
         self._deaf = self._retired = True
         self._wire.forget()
         self._reading.deadline = trio.current_time() + _LAST_WORDS

@@ -18,6 +18,7 @@ from penstock.fronts.exchange import Handler
 from penstock.fronts.http.exchange import HttpExchange
 from penstock.fronts.http.room import SendRoom
 from penstock.fronts.http.settings import Drain, HttpSettings
+from penstock.outflow import WIRE_ROOM, Outflow
 from penstock.wire import TooSlow, Wire
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import LocalProtocolError, RemoteProtocolError
@@ -35,12 +36,8 @@ from penstock_codecs.http import (
     Reset,
     ResponseHead,
 )
-from penstock_codecs.limits import KIB
 
 __all__ = ["HttpServerConnection"]
-
-_WIRE_ROOM: Final = 512 * KIB
-"""HTTP/2 frames are made while less than this waits for the socket, so that streams take turns."""
 
 _TURN_SECONDS: Final = 0.002
 """How long one connection may read before others have their turn: 256 KiB of the smallest frames or chunks take
@@ -61,10 +58,17 @@ class HttpServerConnection:
         self._send_room = SendRoom(
             codec, self._exchanges, settings.max_unsent, settings.slow_reader, self._reset_stream
         )
+        self._outflow = Outflow(
+            wire,
+            codec,
+            settings.slow_reader,
+            filled=self._send_room.review,
+            moved=self._after_writing,
+            lost=self._stop_writing,
+        )
         # On HTTP/2 the windows bound what is unread.
         self._unread_limit = math.inf if codec.version == "2" else settings.receive_buffer
         self._unread = 0
-        self._writing = False
         self._lost = False
         self._broken = False
         self._peer_ended = False
@@ -83,7 +87,7 @@ class HttpServerConnection:
             await self._run(start, drain)
         finally:
             # These may hold much, and tasks leave cycles behind, which wait for a full garbage collection.
-            del self._codec, self._send_room
+            del self._codec, self._send_room, self._outflow
             self._wire.forget()
 
     async def _run(self, start: bytes, drain: Drain) -> None:
@@ -119,7 +123,7 @@ class HttpServerConnection:
             self._taking_turns
             or self._unread >= self._unread_limit
             or self._codec.buffered >= limit + self._settings.read_size
-            or self._wire.pending >= self._settings.send_buffer + _WIRE_ROOM
+            or self._wire.pending >= self._settings.send_buffer + WIRE_ROOM
         ):
             self._room = trio.Event()
             await self._room.wait()
@@ -213,47 +217,17 @@ class HttpServerConnection:
 
     def flush(self) -> None:
         """Write what there is to write, as far as that goes without waiting; a task of its own does the rest."""
-        if self._lost:
-            return
-        self._fill()
-        if self._writing:
-            return
-        # With several exchanges under way the writer task joins what they have to say into one write.
-        if self._wire.direct and len(self._exchanges) <= 1:
-            try:
-                while self._wire.pending and self._wire.write_now():
-                    self._fill()
-            except trio.BrokenResourceError:
-                self._lose("connection lost")
-                return
-        if self._wire.pending:
-            self._writing = True
-            self._nursery.start_soon(self._write)
-        self._after_writing()
-
-    def _fill(self) -> None:
-        self._wire.put(self._codec.output(max(0, _WIRE_ROOM - self._wire.pending)))
-        self._send_room.review()
+        if not self._lost:
+            self._outflow.flush(self._nursery, len(self._exchanges) <= 1)
 
     def _after_writing(self) -> None:
+        self._wake_reader()
         self._progress.unpark_all()
         if not self._wire.pending and not self._exchanges and self._codec.closed:
             self._reading.cancel()
 
-    async def _write(self) -> None:
-        try:
-            while self._wire.pending:
-                await self._wire.write(self._settings.slow_reader)
-                self._fill()
-                self._wake_reader()
-                self._progress.unpark_all()
-        except trio.BrokenResourceError:
-            self._lose("connection lost")
-        except TooSlow:
-            self._lose("client reads too slowly")
-        finally:
-            self._writing = False
-        self._after_writing()
+    def _stop_writing(self, error: Exception) -> None:
+        self._lose("client reads too slowly" if isinstance(error, TooSlow) else "connection lost")
 
     async def wait_sent(self, stream_id: int, finish: bool = False) -> None:
         """Wait until no more than `send_buffer` bytes of the stream are on their way; with `finish`, all written.
@@ -327,10 +301,10 @@ class HttpServerConnection:
         if unread:
             self._codec.send(Credit(exchange.stream_id, unread))
         if not exchange.finished:
-            self._fill()  # what was sent before goes out before
+            self._outflow.fill()  # what was sent before goes out before
             self._codec.send(Reset(exchange.stream_id, CANCEL if exchange.scope.cancelled_caught else INTERNAL_ERROR))
         if self._draining and not self._exchanges:
-            self._fill()
+            self._outflow.fill()
             self._codec.send(GoAway())
         self._wake_reader()
         self._pump()
