@@ -2,23 +2,66 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-from typing import TypeVar
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, Protocol, TypeVar
 
+import trio
+
+from penstock.backs.background import background
 from penstock.backs.base import AppendSession, Back, ReadSession
+from penstock_codecs import table_operations
+from penstock_codecs.byte_operations import (
+    AppendBytes,
+    GetAttribute,
+    GetSegmentInfo,
+    Merge,
+    ReadBytes,
+    Seal,
+    Truncate,
+    UpdateAttribute,
+)
+from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, Operation, Read
+from penstock_codecs.operations import Append, Appended, Capability, CreateBasin, Operation, Read
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["Combined"]
+__all__ = ["Combined", "NumberedRecords"]
 
 R = TypeVar("R")
 
+_DIRECT: Final[frozenset[type[Operation[Any]]]] = frozenset(
+    {AppendBytes, ReadBytes, GetSegmentInfo, Seal, Truncate, Merge, GetAttribute, UpdateAttribute, CreateBasin}
+) | {
+    table_operations.CreateTable,
+    table_operations.DeleteTable,
+    table_operations.UpdateTable,
+    table_operations.RemoveTableKeys,
+    table_operations.GetTableInfo,
+    table_operations.ReadTable,
+    table_operations.ListTable,
+    table_operations.ReadTableDelta,
+}
+
+
+class NumberedRecords(Back, Protocol):
+    """What `Combined` needs of the back of records: `penstock.backs.indexed.IndexedBack`."""
+
+    async def prepare(self, stream: StreamRef, create_config: StreamConfig | None, create_if_missing: bool) -> None:
+        """A session of appends is about to begin: fails as that would."""
+
+    async def truncating(self, stream: StreamRef, offset: int) -> None:
+        """A stream is about to be truncated in terms of bytes."""
+
+    async def deleted(self, stream: StreamRef) -> None:
+        """A stream is not there any more."""
+
 
 class Combined:
-    """See `Back`: byte and table operations go to `direct`, the rest to `records`."""
+    """See `Back`: operations on bytes and tables go to `direct`, the rest to `records`, which is told of what changes
+    the positions of records."""
 
-    def __init__(self, records: Back, direct: Back) -> None:
+    def __init__(self, records: NumberedRecords, direct: Back) -> None:
         self._records = records
         self._direct = direct
 
@@ -29,14 +72,82 @@ class Combined:
 
     async def perform(self, operation: Operation[R]) -> R:
         """See `Back.perform`."""
-        return await self._records.perform(operation)
-
-    def append_session(
-        self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
-    ) -> AbstractAsyncContextManager[AppendSession]:
-        """See `Back.append_session`. What is sent first decides: bytes or records."""
-        return self._records.append_session(stream, create_config, create_if_missing=create_if_missing)
+        if type(operation) not in _DIRECT:
+            return await self._records.perform(operation)
+        if isinstance(operation, Truncate):
+            await self._records.truncating(operation.stream, operation.offset)
+        result = await self._direct.perform(operation)
+        if isinstance(operation, Merge):
+            for source in operation.sources:
+                await self._records.deleted(source)
+        return result
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
         """See `Back.read_session`."""
         return self._records.read_session(read)
+
+    @asynccontextmanager
+    async def append_session(
+        self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
+    ) -> AsyncIterator[AppendSession]:
+        """See `Back.append_session`. Whether it is one of records or of bytes, its first append says."""
+        await self._records.prepare(stream, create_config, create_if_missing)
+        async with background() as nursery:
+            yield _Undecided(self._records, self._direct, stream, nursery)
+
+
+class _Undecided:
+    """An append session that is opened where its first append belongs."""
+
+    def __init__(self, records: Back, direct: Back, stream: StreamRef, nursery: trio.Nursery) -> None:
+        self._records = records
+        self._direct = direct
+        self._stream = stream
+        self._nursery = nursery
+        self._decided = False
+        self._session: AppendSession | None = None
+        self._failure: Failure | None = None
+        self._closed = False
+        self._opened = trio.Event()  # or failed to, or closed before
+
+    async def send(self, append: Append | AppendBytes) -> None:
+        """See `AppendSession.send`."""
+        if not self._decided:
+            self._decided = True
+            back = self._direct if isinstance(append, AppendBytes) else self._records
+            self._nursery.start_soon(self._open, back)
+        await self._opened.wait()
+        if self._session is not None:
+            await self._session.send(append)
+
+    async def _open(self, back: Back) -> None:
+        """In a task of its own: a session is entered and left by the same."""
+        try:
+            async with back.append_session(self._stream, create_if_missing=False) as session:
+                self._session = session
+                self._opened.set()
+                await trio.sleep_forever()
+        except OperationFailed as error:
+            self._failure = error.failure
+        finally:
+            self._opened.set()
+
+    def close(self) -> None:
+        """See `AppendSession.close`."""
+        self._closed = True
+        if self._session is not None:
+            self._session.close()
+        elif not self._decided:
+            self._opened.set()
+
+    async def receive(self) -> list[Appended]:
+        """See `AppendSession.receive`."""
+        await self._opened.wait()
+        if self._session is not None:
+            if self._closed:
+                self._session.close()
+            return await self._session.receive()
+        if self._failure is not None:
+            raise OperationFailed(self._failure)
+        await trio.lowlevel.checkpoint()
+        return []

@@ -23,7 +23,6 @@ from penstock.backs.native import Native
 from penstock.clock import Clock, wall_clock
 from penstock.positions.cache import RecentlyUsed
 from penstock.positions.index import index_name, open_index
-from penstock.positions.marks import Mark
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import (
@@ -148,10 +147,7 @@ class IndexedBack:
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AsyncIterator[IndexedAppendSession]:
         """See `Back.append_session`."""
-        creates = create_if_missing and self._settings.create_streams
-        if creates:
-            refuse_config(stream, create_config, self._config)
-            await self._create_if_missing(stream)
+        await self.prepare(stream, create_config, create_if_missing)
         async with (
             self._use(stream) as found,
             self._native.append_session(stream) as native,
@@ -161,14 +157,18 @@ class IndexedBack:
             nursery.start_soon(session.run)
             yield session
 
-    async def _create_if_missing(self, ref: StreamRef) -> None:
+    async def prepare(self, stream: StreamRef, create_config: StreamConfig | None, create_if_missing: bool) -> None:
+        """Have the stream created where that is wanted and allowed. Raises STREAM_NOT_FOUND, or NOT_IMPLEMENTED for a
+        configuration that streams here do not have."""
         try:
-            async with self._use(ref):
+            async with self._use(stream):
                 return
         except OperationFailed as error:
-            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+            creates = create_if_missing and self._settings.create_streams
+            if not creates or error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
-        await self._native.create(ref)
+        refuse_config(stream, create_config, self._config)
+        await self._native.create(stream)
 
     async def _append(self, append: Append) -> Appended:
         async with self.append_session(
@@ -258,21 +258,27 @@ class IndexedBack:
 
     # ---- what went another way -----------------------------------------------------------------------------------
 
-    async def truncated(self, ref: StreamRef, offset: int) -> None:
-        """A stream was truncated in terms of bytes, by the same gateway: what is read from now on begins there."""
-        async with self._use(ref) as found:
+    async def truncating(self, stream: StreamRef, offset: int) -> None:
+        """A stream is about to be truncated in terms of bytes, by the same gateway. Where its records were counted, the
+        first one that is kept is found while it can be: inside an event, nobody could tell it later."""
+        async with self._use(stream) as found:
             state = found.state
-            await state.catch_up(FromByteOffset(offset))
-            kept = (await cursor_to(state, FromByteOffset(offset))).at
-            await state.index.trimmed(Mark(kept.seq_num, kept.timestamp, kept.place, kept.offset))
+            if offset <= state.end.offset:
+                try:
+                    kept = (await cursor_to(state, FromByteOffset(offset))).at
+                except OperationFailed as error:
+                    if error.failure.code is not FailureCode.NOT_REPRESENTABLE:
+                        raise  # else its bytes are no records
+                else:
+                    await state.index.trimmed(kept)
 
-    async def deleted(self, ref: StreamRef) -> None:
+    async def deleted(self, stream: StreamRef) -> None:
         """A stream was deleted, by the same gateway: whatever has its name next is counted from 0."""
-        for stream in self._streams.values():
-            if stream.state.ref == ref and not stream.state.gone:
-                await stream.state.forget()
+        for found in self._streams.values():
+            if found.state.ref == stream and not found.state.gone:
+                await found.state.forget()
                 return
-        await (await open_index(self._state, index_name(self._name, ref))).forget()
+        await (await open_index(self._state, index_name(self._name, stream))).forget()
 
 
 @asynccontextmanager
