@@ -44,6 +44,6 @@ def _listeners(flag: str, text: str | None, configured: tuple[L, ...], default: 
     if text == "off":
         return ()
     try:
-        return tuple([replace(configured[0] if configured else default, bind=text), *configured[1:]])
+        return (replace(configured[0] if configured else default, bind=text), *configured[1:])
     except (ValueError, msgspec.ValidationError) as error:
         raise ValueError(f"{flag}: {error}") from error

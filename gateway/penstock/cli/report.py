@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from penstock.cli.route_report import back_lines, route_parts
 from penstock.config import (
     Basin,
     Config,
@@ -30,6 +31,8 @@ def report(config: Config, source: str) -> str:
     parts = [
         (f"{source} is valid. With it, this would run:", []),
         ("Listeners", list(_listeners(config))),
+        ("Backs", list(back_lines(config))),
+        *route_parts(config),
         ("Names", [*_each(listeners.s3p, _s3p_names), *_each(listeners.segment, _segment_names)]),
         ("What S3P cannot carry", list(_each(listeners.s3p, _s3p_losses))),
         ("What segments cannot carry", list(_each(listeners.segment, _segment_losses))),

@@ -17,6 +17,7 @@ from penstock.config.listeners import (
     SegmentLoss,
 )
 from penstock.config.loading import ConfigError, load_config, parse_config
+from penstock.config.management import Management
 from penstock.config.routes import IdentityTable, RouteTable
 from penstock.config.schema import Basin, Config, Drain, Log, Store, default_config
 
@@ -34,6 +35,7 @@ __all__ = [
     "IdentityTable",
     "Listeners",
     "Log",
+    "Management",
     "RouteTable",
     "S2Back",
     "S2Limits",

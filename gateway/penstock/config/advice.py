@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from penstock.config.address import Address
 from penstock.config.listeners import AnyListener, ControllerListener, S2Listener, S3PListener, SegmentListener
+from penstock.config.management import Management
 from penstock.config.route_advice import Advice, about_routes
 from penstock.config.schema import Config
 
@@ -23,6 +24,8 @@ def advice(config: Config) -> list[Advice]:
             found += _about_s3p(about, listener)
         else:
             found += _about_pravega(about, listener)
+    if config.management is not None:
+        found += _about_management(config.management)
     found += _about_tls(config)
     found += _about_basins(config)
     found += about_routes(config)
@@ -66,6 +69,17 @@ def _about_pravega(about: str, listener: SegmentListener | ControllerListener) -
             True,
             f"{about}: whoever reaches {listener.bind} can read, write and delete everything: clients of "
             "Pravega are not asked who they are. Bind to 127.0.0.1, or guard the port.",
+        )
+
+
+def _about_management(management: Management) -> Iterator[Advice]:
+    local = Address.parse(management.bind).is_loopback
+    if not local:
+        tokens = "bearer tokens cross the network in clear text" if management.auth_tokens else "nobody is asked"
+        yield Advice(
+            True,
+            f"management: whoever reaches {management.bind} may see positions and cut routes over, and {tokens}. "
+            "Bind to 127.0.0.1, or put a proxy with TLS in front.",
         )
 
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
-
-from penstock.config.fields import Table, check_address, key
+from penstock.config.fields import Table, Token, check_address, key
 
 __all__ = ["Management"]
-
-_Token = Annotated[str, Meta(pattern="^[!-~]+$")]
 
 
 class Management(Table, frozen=True, kw_only=True):
@@ -18,7 +14,7 @@ class Management(Table, frozen=True, kw_only=True):
 
     bind: Annotated[str, key("HOST:PORT; port 0 lets the system choose.")] = "127.0.0.1:9100"
     auth_tokens: Annotated[
-        tuple[_Token, ...],
+        tuple[Token, ...],
         key("Bearer tokens, each good for everything but GET /health, which needs none; none: no authentication."),
     ] = ()
     max_connections: Annotated[int, key("Connections at once; more wait in the system's queue.", least=1)] = 100

@@ -49,7 +49,11 @@ class RouteTable(Table, frozen=True, kw_only=True):
     ] = None
     mirror: Annotated[
         str | None,
-        key("A second back, which gets the same appends, and whose records are compared.", example="embedded"),
+        key(
+            "A second back: streams are copied there and compared record by record, and may be cut over to it "
+            "(docs/management.md).",
+            example="embedded",
+        ),
     ] = None
     create_streams: Annotated[bool, key("Whether clients may create streams on the back.")] = True
 
@@ -69,6 +73,16 @@ class RouteTable(Table, frozen=True, kw_only=True):
     def takes_all_names(self) -> bool:
         """Whether no stream's name keeps it from being taken."""
         return self.rewriting().pattern.everything
+
+    @property
+    def in_words(self) -> str:
+        """Which streams of whom it takes."""
+        whole = {"exact": "{}", "prefix": "{}...", "glob": "{} (glob)", "regex": "{} (regular expression)"}[self.match]
+        stream = "all streams" if self.stream is None else f"streams {whole.replace('{}', self.stream)}"
+        basin = "of any basin" if self.basin is None else f"of basin {self.basin}"
+        by = f", that come by {', '.join(self.listeners)}" if self.listeners else ""
+        who = f", of identity {', '.join(self.identity)}" if self.identity else ""
+        return f"{stream} {basin}{by}{who}"
 
 
 class IdentityTable(Table, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ import msgspec
 from penstock.config.backs import BackTable
 from penstock.config.fields import DEFAULT_BASIN, Table, check_basin, key
 from penstock.config.listeners import ControllerListener, Listeners, S2Listener, S3PListener, SegmentListener
+from penstock.config.management import Management
 from penstock.config.references import check_references
 from penstock.config.routes import IdentityTable, RouteTable
 from penstock_codecs.limits import MIB
@@ -93,6 +94,7 @@ class Config(Table, frozen=True, kw_only=True):
     backs: dict[str, BackTable] = msgspec.field(default_factory=dict)
     routes: tuple[RouteTable, ...] = ()
     identities: tuple[IdentityTable, ...] = ()
+    management: Management | None = None
     store: Store = Store()
     drain: Drain = Drain()
     log: Log = Log()

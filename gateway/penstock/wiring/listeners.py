@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
@@ -19,16 +19,14 @@ from penstock.config import (
     SegmentListener,
 )
 from penstock.fronts.controller import ControllerFront
-from penstock.fronts.exchange import Exchange
-from penstock.fronts.http_server import Drain as HttpDrain
-from penstock.fronts.http_server import HttpSettings, serve_http, tls_stream
+from penstock.fronts.http_server import tls_stream
 from penstock.fronts.s2 import S2Front
 from penstock.fronts.s3p import S3PFront
 from penstock.fronts.segment import SegmentFront
 from penstock.identity import Identities
 from penstock.routing.router import Router
 from penstock.routing.segments import SegmentNames
-from penstock.wiring.files import Secured, tls_of
+from penstock.wiring.files import tls_of
 from penstock.wiring.fronts import (
     controller_http_settings,
     controller_settings,
@@ -37,6 +35,7 @@ from penstock.wiring.fronts import (
     s3p_settings,
     segment_settings,
 )
+from penstock.wiring.http import HttpServer
 
 __all__ = ["open_listeners"]
 
@@ -72,7 +71,7 @@ class _Opening:
     def _s2(self, label: str, listener: S2Listener) -> Listener:
         settings = s2_settings(listener, self._config.drain, self._identities)
         front = S2Front(self._router.for_listener(label), settings)
-        server = _HttpServer(label, listener, http_settings(listener.limits), front)
+        server = HttpServer(tls_of(label, listener), http_settings(listener.limits), front)
         return self._listener(label, listener, server.serve, server.begin_drain)
 
     def _s3p(self, label: str, listener: S3PListener) -> Listener:
@@ -102,7 +101,7 @@ class _Opening:
         ports = self._ports.setdefault(segment.name, [])
         back = self._router.for_listener(label, SegmentNames(segment.basin))
         front = ControllerFront(back, controller_settings(listener, segment, lambda: ports[0]))
-        server = _HttpServer(label, listener, controller_http_settings(listener.limits), front)
+        server = HttpServer(tls_of(label, listener), controller_http_settings(listener.limits), front)
         return self._listener(label, listener, server.serve, server.begin_drain, duties=front.run)
 
     def _listener(
@@ -130,27 +129,3 @@ class _Opening:
 
 def _identities(tables: Sequence[IdentityTable]) -> Identities:
     return Identities.of((table.name, table.tokens, table.addresses) for table in tables)
-
-
-class _HttpFront(Protocol):
-    async def handle(self, exchange: Exchange) -> None: ...
-
-    def drain(self) -> None: ...
-
-
-class _HttpServer:
-    """The connections of a front that answers HTTP."""
-
-    def __init__(self, label: str, listener: Secured, settings: HttpSettings, front: _HttpFront) -> None:
-        self._tls = tls_of(label, listener)
-        self._settings = settings
-        self._front = front
-        self._drain = HttpDrain()
-
-    async def serve(self, stream: trio.abc.Stream) -> None:
-        secured = stream if self._tls is None else tls_stream(stream, self._tls)
-        await serve_http(secured, self._front.handle, self._settings, self._drain)
-
-    def begin_drain(self) -> None:
-        self._front.drain()
-        self._drain.begin()

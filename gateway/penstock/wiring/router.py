@@ -1,4 +1,4 @@
-"""The router that a configuration asks for: backs are opened, and routes lead to them."""
+"""The router that a configuration asks for: backs are opened, routes lead to them, mirrors copy beside them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,32 @@ from penstock.routing.route import Route
 from penstock.routing.router import Router
 from penstock.routing.target import Target, TargetHolder
 from penstock.wiring.backs import open_target
+from penstock.wiring.mirrors import mirrored_route, mirroring
 
 __all__ = ["open_router"]
+
+
+@asynccontextmanager
+async def open_router(config: Config, embedded: Back) -> AsyncIterator[Router]:
+    """Everything that is configured, until the block ends. A server that is not there is no reason not to start.
+
+    Raises CannotStart for files of a back that cannot be used, and where the store fails.
+    """
+    with _alone():
+        async with AsyncExitStack() as stack:
+            targets = {EMBEDDED: Target(EMBEDDED, EMBEDDED, embedded)}
+            losses = tuple(segment.loss for segment in config.listeners.segment)
+            for name, table in config.backs.items():
+                targets[name] = await stack.enter_async_context(open_target(name, table, embedded, losses))
+            routes = [_route(table, targets) for table in config.routes]
+            mirrored = {
+                table.name: mirrored_route(table, route, routes[:index], targets)
+                for index, (table, route) in enumerate(zip(config.routes, routes, strict=True))
+                if table.mirror is not None
+            }
+            if mirrored:
+                await stack.enter_async_context(mirroring(mirrored))
+            yield Router(routes, embedded, targets, mirrored)
 
 
 @contextmanager
@@ -30,19 +54,6 @@ def _alone() -> Iterator[None]:
             assert isinstance(inner, BaseExceptionGroup)
             found = inner
         raise
-
-
-@asynccontextmanager
-async def open_router(config: Config, embedded: Back) -> AsyncIterator[Router]:
-    """All routes, until the block ends. A server that is not there is no reason not to start. Raises CannotStart for
-    files of a back that cannot be used."""
-    with _alone():
-        async with AsyncExitStack() as stack:
-            targets = {EMBEDDED: Target(EMBEDDED, EMBEDDED, embedded)}
-            losses = tuple(segment.loss for segment in config.listeners.segment)
-            for name, table in config.backs.items():
-                targets[name] = await stack.enter_async_context(open_target(name, table, embedded, losses))
-            yield Router([_route(table, targets) for table in config.routes], embedded)
 
 
 def _route(table: RouteTable, targets: Mapping[str, Target]) -> Route:

@@ -1,0 +1,94 @@
+"""The management listener, and what it shows of the other parts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import trio
+
+from penstock.accepting import Listener
+from penstock.backs.breaker import Breaker
+from penstock.config import (
+    EMBEDDED,
+    Address,
+    Config,
+    Management,
+    S2Listener,
+    S3PListener,
+    SegmentBack,
+    SegmentListener,
+)
+from penstock.fronts.http_server import HttpSettings
+from penstock.management.front import ManagementFront
+from penstock.management.overview import BackView, Circuit, ListenerView, Overview, RouteView
+from penstock.management.settings import ManagementSettings
+from penstock.routing.names import s3p_names
+from penstock.routing.router import Router
+from penstock.routing.segments import SegmentNames
+from penstock.wiring.http import HttpServer
+
+__all__ = ["management_listener", "management_settings", "overview"]
+
+
+def management_listener(config: Config, table: Management, router: Router) -> Listener:
+    """The listener, not yet bound."""
+    front = ManagementFront(overview(config, router), management_settings(table))
+    server = HttpServer(None, HttpSettings(), front)
+    address = Address.parse(table.bind)
+    return Listener("management", "management", address, table.max_connections, server.serve, server.begin_drain)
+
+
+def management_settings(table: Management) -> ManagementSettings:
+    """What the front is told."""
+    return ManagementSettings(bearer_tokens=frozenset(table.auth_tokens))
+
+
+def overview(config: Config, router: Router) -> Overview:
+    """All parts, as the listener shows them."""
+    routes = {
+        table.name: RouteView(
+            name=table.name, match=table.in_words, back=table.back, mirrored=router.mirrored.get(table.name)
+        )
+        for table in config.routes
+    }
+    return Overview(listeners=list(_listeners(config, router)), routes=routes, backs=list(_backs(config, router)))
+
+
+def _listeners(config: Config, router: Router) -> Iterator[ListenerView]:
+    for label, listener in config.listeners.labelled():
+        name, kind = f"listeners.{label}", label.partition(".")[0]
+        if isinstance(listener, S2Listener):
+            back = router.for_listener(label)
+            yield ListenerView(name=name, kind=kind, back=back, sse_dialect=listener.sse_dialect)
+        elif isinstance(listener, S3PListener):
+            names = s3p_names(listener.names, listener.basin)
+            yield ListenerView(name=name, kind=kind, back=router.for_listener(label), s3p=names)
+        elif isinstance(listener, SegmentListener):
+            segments = SegmentNames(listener.basin)
+            back = router.for_listener(label, segments)
+            yield ListenerView(name=name, kind=kind, back=back, segment=segments)
+
+
+def _backs(config: Config, router: Router) -> Iterator[BackView]:
+    yield BackView(name=EMBEDDED, kind=EMBEDDED)
+    for name, table in config.backs.items():
+        address = table.named if isinstance(table, SegmentBack) else table.address
+        target = router.targets[name]
+        if target.breaker is None:
+            yield BackView(name=name, kind=target.kind, address=address)
+        else:
+            yield BackView(name=name, kind=target.kind, address=address, circuit=_Watched(target.breaker))
+
+
+class _Watched:
+    """A breaker's state, with times of day."""
+
+    def __init__(self, breaker: Breaker) -> None:
+        self._breaker = breaker
+
+    def __call__(self) -> Circuit:
+        since = None
+        if self._breaker.since:
+            since = round((time.time() - (trio.current_time() - self._breaker.since)) * 1000)
+        return Circuit(self._breaker.state.value, since, self._breaker.reason)
