@@ -21,6 +21,8 @@ __all__ = ["Administration"]
 
 _PAUSE: Final = 0.1
 """Seconds between attempts to create a segment that is just being deleted."""
+_PATIENCE: Final = 1.0
+"""Seconds before that is given up."""
 _INTERNAL: Final = "_"
 """What streams' and scopes' names begin with that the controller made for itself."""
 
@@ -81,24 +83,37 @@ class Administration:
         return await self._create_segment(str(name))
 
     async def _create_segment(self, segment: str) -> bool:
-        """A real store says for a moment of a segment that was deleted that it is there already."""
-        until = trio.current_time() + self.settings.recover_seconds
-        while True:
-            try:
-                await self._stores.ask(
-                    segment, lambda request_id, token: released.CreateSegment(request_id, segment, 0, 0, token)
-                )
-                return True
-            except OperationFailed as error:
-                if error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
-                    raise
-            try:
-                await self._reader.info(segment)
+        """A real store says for a while of a segment that was deleted that it is there already, or for ever (release
+        0.13, of one that had been appended to). Raises STREAM_DELETION_PENDING."""
+        until = trio.current_time() + _PATIENCE
+        while not await self._created(segment):
+            if await self._is_there(segment):
                 return False
-            except OperationFailed as error:
-                if error.failure.code is not FailureCode.STREAM_NOT_FOUND or trio.current_time() > until:
-                    raise
+            if trio.current_time() > until:
+                message = f"{self.settings.upstream.where} has not forgotten segment {segment}, which was deleted"
+                raise fail(FailureCode.STREAM_DELETION_PENDING, message)
             await trio.sleep(_PAUSE)
+        return True
+
+    async def _created(self, segment: str) -> bool:
+        try:
+            await self._stores.ask(
+                segment, lambda request_id, token: released.CreateSegment(request_id, segment, 0, 0, token)
+            )
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
+                raise
+            return False
+        return True
+
+    async def _is_there(self, segment: str) -> bool:
+        try:
+            await self._reader.info(segment)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+            return False
+        return True
 
     async def delete(self, stream: StreamRef) -> None:
         """Delete a stream. STREAM_NOT_FOUND."""

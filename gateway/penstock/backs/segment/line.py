@@ -17,7 +17,14 @@ from penstock.backs.segment.settings import SegmentBackSettings
 from penstock.backs.upstream import Upstream, lost, too_late, unreachable
 from penstock.wire import TooSlow, Wire
 from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
+from penstock_codecs.failures import (
+    Failure,
+    FailureCode,
+    LocalProtocolError,
+    OperationFailed,
+    RemoteProtocolError,
+    fail,
+)
 from penstock_codecs.limits import MIB, SEGMENT_VERSIONS
 from penstock_codecs.segment import BlockData, Dialect, Message, SegmentClient, released
 
@@ -135,15 +142,21 @@ class Line:
         """The reply to the request that `make` gives for a request id.
 
         Raises OperationFailed: UNAVAILABLE where the line is lost, UPSTREAM_TIMEOUT. A reply that comes later is
-        dropped; a draft line, where it could be taken for another, is given up.
+        dropped; a draft line, where it could be taken for another, is given up, and so is one that is silent. Raises
+        LIMIT_EXCEEDED for a request that does not fit into a message.
         """
         call = _Call()
         key = self.next_id()
+        asked = trio.current_time()
         self.listen(key, call)
         try:
             self.say(make(key))
             with trio.move_on_after(seconds):
                 await call.over.wait()
+        except LocalProtocolError as error:
+            raise fail(
+                FailureCode.LIMIT_EXCEEDED, f"{self._upstream.settings.where} cannot be asked: {error}"
+            ) from None
         finally:
             self.forget(key)
             if self.exclusive and not call.over.is_set():
@@ -151,6 +164,8 @@ class Line:
         if call.failure is not None:
             raise OperationFailed(call.failure)
         if call.reply is None:
+            if self._heard <= asked:
+                self.give_up(f"it said nothing for {seconds:g} s")
             raise too_late(self._upstream.settings, "answer", seconds)
         return call.reply
 

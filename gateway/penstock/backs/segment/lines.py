@@ -33,7 +33,7 @@ class _Share(NamedTuple):
     most: int
 
 
-_SHARES: Final = {Kind.CALLS: _Share(1, 4), Kind.PARKED: _Share(200, 8), Kind.APPENDS: _Share(4, 8)}
+_SHARES: Final = {Kind.CALLS: _Share(1, 4), Kind.PARKED: _Share(200, 32), Kind.APPENDS: _Share(4, 8)}
 _KINDS: Final = len(_SHARES)
 
 

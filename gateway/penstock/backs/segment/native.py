@@ -175,7 +175,9 @@ class SegmentNative:
 
     async def delete(self, stream: StreamRef) -> None:
         """See `Native.delete`."""
+        segment = await self._stores.segment_of(stream)
         await self._administration.delete(stream)
+        self._writers.forget(segment)
 
     async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
         """See `Native.list_streams`: streams by the name of their first segment; NOT_IMPLEMENTED without a controller.

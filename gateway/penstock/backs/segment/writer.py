@@ -7,8 +7,6 @@ late on the old connection is refused by the server, since each append stands on
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,7 +18,7 @@ from penstock.backs.retries import RetryPolicy, retrying
 from penstock.backs.segment.dialects import APPENDING, Appending
 from penstock.backs.segment.line import EVERYTHING, Line
 from penstock.backs.segment.lines import Kind, Lines
-from penstock.backs.segment.slots import Slot
+from penstock.backs.segment.slots import Pending, Slot, ends_from
 from penstock.backs.segment.stores import Stores
 from penstock.backs.upstream import too_late
 from penstock_codecs.byte_operations import NO_ATTRIBUTE
@@ -48,12 +46,8 @@ class Writer:
         self._dialect: Appending = APPENDING[stores.settings.dialect]
         self.segment = segment
         self.id = writer_id
-        self._pending: deque[Slot] = deque()  # in order; the first `_sent` of them are on the line
-        self._sent = 0
-        self._size = 0
+        self._pending = Pending()
         self._handed: int | None = None  # number of the last that was handed over; None: the server is to be asked
-        self._stored = NO_ATTRIBUTE  # the last number that is known to be stored
-        self._end: int | None = None  # where the bytes of that one end
         self._line: Line | None = None
         self._lines: Lines | None = None
         self._key = EVERYTHING
@@ -62,10 +56,8 @@ class Writer:
         self._running = False
         self._entrance = trio.Lock()
         self._given_up: tuple[float, Failure] | None = None  # when it could not be set up, and why
-        self._room = trio.lowlevel.ParkingLot()
         self._idle = trio.lowlevel.ParkingLot()
         self._news = trio.Event()
-        self._moved_at = 0.0  # when something was last acknowledged
         self.spoiled = False
         """Appends were given up that the server may still get: their numbers must not be used again."""
 
@@ -101,8 +93,7 @@ class Writer:
         """
         came = trio.current_time()
         async with self._entrance:
-            while self._size and self._size + len(data) > self._settings.append_inflight_bytes:
-                await self._room.park()
+            await self._pending.room(len(data), self._settings.append_inflight_bytes)
             await self._know(came)
             try:
                 slot = Slot(data, self._number(data, count, position, after), count, expected)
@@ -111,8 +102,7 @@ class Writer:
                     self._release()
                 raise
             self._handed = slot.number
-            self._pending.append(slot)
-            self._size += slot.cost
+            self._pending.add(slot)
             if not self._running:
                 self._running = True
                 self._stores.nursery.start_soon(self._run)
@@ -198,43 +188,34 @@ class Writer:
 
     async def _stand_at(self, level: int) -> None:
         """The server has stored everything up to `level`: what of that is pending is done, the rest is to be sent."""
-        self._sent = 0
-        done = [slot for slot in self._pending if slot.number <= level]
-        ends = await self._ends_of(done) if done else []
-        for slot, end in zip(done, ends, strict=True):
-            self._pop_first()
-            slot.stored(end)
-            self._stored, self._end = slot.number, end
-        if not self._pending:
-            self._end = self._end if self._stored == level else None
-            self._handed = self._stored = level
+        pending = self._pending
+        pending.sent = 0
+        done = pending.up_to(level)
+        pending.settle(done, await self._ends_of(done))
+        if not pending:
+            pending.end = pending.end if pending.stored == level else None
+            self._handed = pending.stored = level
             return
-        if not self._dialect.resume(self._stored, level, self._pending[0]):
+        if not self._dialect.resume(pending.stored, level, pending.first):
             message = f"{self._where()}: writer {self.id} is at {level}: somebody else appends in its name"
             self._fail_all(Failure(FailureCode.STALE_WRITER_POSITION, message, {"position": level}))
             return
-        for slot in [slot for slot in self._pending if slot.mismatched]:
-            self._pending.remove(slot)
-            self._over(slot)
-            slot.failed(self._mismatch(slot))
+        for slot in pending.mismatched():
+            pending.refuse(slot, self._mismatch(slot))
 
     async def _ends_of(self, done: list[Slot]) -> list[int | None]:
         """Where the bytes of appends end that turned out to be stored: known where nobody else appended meanwhile."""
-        end = self._end
+        end = self._pending.end
         if any(slot.expected is not None for slot in done):
             return [None if slot.expected is None else slot.expected + len(slot.data) for slot in done]
-        if end is not None:
+        if done and end is not None:
             reply = await self._stores.ask(
                 self.segment,
                 lambda request_id, token: released.GetStreamSegmentInfo(request_id, self.segment, token),
                 idempotent=True,
             )
             if reply.write_offset - end == sum(len(slot.data) for slot in done):
-                ends: list[int | None] = []
-                for slot in done:
-                    end += len(slot.data)
-                    ends.append(end)
-                return ends
+                return ends_from(end, done)
         return [None] * len(done)
 
     def _release(self) -> None:
@@ -276,7 +257,7 @@ class Writer:
         since: float | None = None
         pause = _FIRST_PAUSE
         while self._pending:
-            progress = self._stored
+            progress = self._pending.stored
             try:
                 await self._work()
                 continue
@@ -284,7 +265,7 @@ class Writer:
                 failure = error.failure
             self._drop_line()
             now = trio.current_time()
-            if self._stored != progress or since is None:
+            if self._pending.stored != progress or since is None:
                 since, pause = now, _FIRST_PAUSE
             if not self._is_worth_trying(failure) or now + pause - since > self._settings.recover_seconds:
                 self._fail_all(failure)
@@ -295,7 +276,7 @@ class Writer:
         self._release()
 
     def _is_worth_trying(self, failure: Failure) -> bool:
-        if self._settings.delivery is Delivery.REFUSE and any(slot.sends for slot in self._pending):
+        if self._settings.delivery is Delivery.REFUSE and self._pending.any_sent:
             return False
         return failure.retryable
 
@@ -319,27 +300,26 @@ class Writer:
     def _send_some(self) -> None:
         line = self._line
         assert line is not None, "it was set up"
-        while self._sent < len(self._pending) and self._fault is None:
-            slot = self._pending[self._sent]
+        for slot in self._pending.unsent():
+            if self._fault is not None:
+                return
             try:
                 line.say(*self._dialect.append(self.id, slot, self._key))
             except LocalProtocolError as error:
                 line.give_up("a message was not complete")
                 raise fail(FailureCode.NOT_REPRESENTABLE, f"{self._where()}: {error}") from None
-            slot.sends += 1
-            slot.sent_at = trio.current_time()
-            self._sent += 1
 
     async def _wait(self) -> None:
         """For something to do. Raises UPSTREAM_TIMEOUT where the oldest append is not acknowledged in time."""
-        if self._fault is not None or not self._pending or self._sent < len(self._pending):
+        pending = self._pending
+        if self._fault is not None or not pending or pending.sent < len(pending):
             return
         assert self._lines is not None, "it was set up"
-        oldest = self._pending[0]
+        oldest = pending.first
         settings = self._lines.upstream.settings
-        with trio.move_on_at(max(oldest.sent_at, self._moved_at) + settings.request_seconds) as patience:
+        with trio.move_on_at(max(oldest.sent_at, pending.moved_at) + settings.request_seconds) as patience:
             await self._news.wait()
-        if patience.cancelled_caught and self._pending and self._pending[0] is oldest:
+        if patience.cancelled_caught and pending and pending.first is oldest:
             failure = too_late(settings, "acknowledgement", settings.request_seconds)
             if self._line is not None:
                 self._line.give_up("an append was not acknowledged")
@@ -354,21 +334,16 @@ class Writer:
         """See `Listener`."""
         stored = self._dialect.stored(reply)
         if stored is not None:
-            self._acknowledge(*stored)
+            self._pending.acknowledge(*stored)
         elif isinstance(reply, released.ConditionalCheckFailed):
             self._check_failed(reply.event_number)
         elif isinstance(reply, released.InvalidEventNumber):
             self._fail_line(fail(FailureCode.UNAVAILABLE, f"{self._where()} has another number of the writer").failure)
         elif self._lines is not None:
             failure = self._stores.failure_of(reply, self._lines, self.segment)
-            if (
-                failure is not None
-                and isinstance(reply, released.AuthTokenCheckFailed)
-                and reply.error_code == _EXPIRED
-            ):
-                failure = Failure(FailureCode.HOT_SERVER, failure.message)  # there is a new one
             if failure is not None:
-                self._fail_line(failure)
+                expired = isinstance(reply, released.AuthTokenCheckFailed) and reply.error_code == _EXPIRED
+                self._fail_line(Failure(FailureCode.HOT_SERVER, failure.message) if expired else failure)
         self._wake()
 
     def lost(self, failure: Failure) -> None:
@@ -383,54 +358,23 @@ class Writer:
             self._drop_line()
             self._handed = None
 
-    def _acknowledge(self, number: int, end: int | None) -> None:
-        """All up to `number` is stored; `end`: where the last of it ends. Those before it end there only if nobody else
-        appended between."""
-        done = sum(1 for slot in islice(self._pending, self._sent) if slot.number <= number)
-        slots = [self._pop_first() for _ in range(done)]
-        if not slots:
-            return
-        self._moved_at = trio.current_time()
-        together = sum(len(slot.data) for slot in slots)
-        at: int | None = None
-        if end is not None and (len(slots) == 1 or self._end == end - together):
-            at = end - together
-        for slot in slots:
-            at = None if at is None else at + len(slot.data)
-            slot.stored(end if slot is slots[-1] else at)
-        self._stored, self._end = slots[-1].number, end
-
     def _check_failed(self, number: int) -> None:
         """That append alone was not applied. Had it been sent before, it may be what moved the end: ask."""
-        slot = next((slot for slot in self._pending if slot.number == number), None)
+        slot = self._pending.find(number)
         if slot is None:
             return
         if slot.sends > 1:
             slot.mismatched = True
             self._fail_line(fail(FailureCode.UNAVAILABLE, f"{self._where()}: has the append been stored?").failure)
             return
-        self._sent -= 1
-        self._pending.remove(slot)
-        self._over(slot)
-        slot.failed(self._mismatch(slot))
+        self._pending.refuse(slot, self._mismatch(slot))
 
     def _mismatch(self, slot: Slot) -> Failure:
         return Failure(FailureCode.OFFSET_MISMATCH, f"{self._where()} does not end at {slot.expected}")
 
-    def _pop_first(self) -> Slot:
-        slot = self._pending.popleft()
-        self._sent = max(0, self._sent - 1)
-        self._over(slot)
-        return slot
-
-    def _over(self, slot: Slot) -> None:
-        self._size -= slot.cost
-        self._room.unpark_all()
-
     def _fail_all(self, failure: Failure) -> None:
-        self.spoiled = self.spoiled or any(slot.sends for slot in self._pending)
-        while self._pending:
-            self._pop_first().failed(failure)
+        self.spoiled = self.spoiled or self._pending.any_sent
+        self._pending.fail_all(failure)
         self._drop_line()
         self._handed = None
 

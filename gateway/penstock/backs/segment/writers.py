@@ -46,6 +46,12 @@ class Writers:
         self._writers.move_to_end(writer_id)
         return writer
 
+    def forget(self, segment: str) -> None:
+        """The segment is gone: its writer with it."""
+        writer_id = self._own.pop(segment, None)
+        if writer_id is not None and (writer := self._writers.pop(writer_id, None)) is not None:
+            writer.forget()
+
     def known(self, segment: str, writer_id: UUID) -> Writer | None:
         """A client's writer, if it has appended to this segment."""
         writer = self._writers.get(writer_id)
