@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from penstock.backs.base import Back
-from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs import byte_operations, table_operations
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.operations import Append, Appended, Capability, Read
 
 _MORE = frozenset({Capability.BYTES, Capability.TABLES})
@@ -17,7 +18,8 @@ class RecordsOnly:
     """Gives what another back has of records. Byte offsets are never told.
 
     `before`: so many appends of sessions are taken, then the server is lost before it has the next. `after`: so many
-    are acknowledged, then the server is lost after it has the next. `lost`: nothing can be asked of it.
+    are acknowledged, then the server is lost after it has the next. `lost`: nothing can be asked of it; `dies`: so it
+    is after it was lost in one of these ways.
     """
 
     def __init__(self, back: Back, without: frozenset[Capability] = frozenset()) -> None:
@@ -26,15 +28,13 @@ class RecordsOnly:
         self.before: int | None = None
         self.after: int | None = None
         self.lost = False
+        self.dies = False
         self.sent: list[Append] = []
         self.sessions = 0
         self.reads: list[Read] = []
 
     async def perform(self, operation: Any) -> Any:
-        assert type(operation).__module__ not in (
-            "penstock_codecs.byte_operations",
-            "penstock_codecs.table_operations",
-        )
+        assert type(operation).__module__ not in (byte_operations.__name__, table_operations.__name__)
         self.check()
         result = await self._back.perform(operation)
         return _plain(result) if isinstance(result, Appended) else result
@@ -53,6 +53,12 @@ class RecordsOnly:
         async with self._back.read_session(read) as session:
             yield session
 
+    def die(self) -> OperationFailed:
+        """What those hear whose server is lost now."""
+        self.after = self.before = None
+        self.lost = self.dies
+        return fail(FailureCode.UNAVAILABLE, "back lite: the connection was lost")
+
     def check(self) -> None:
         """Raise what a client of a lost server does."""
         if self.lost:
@@ -64,9 +70,7 @@ class _Session:
         self._server = server
         self._session = session
         self._lost = False
-        self._ready: list[Appended] = []
-        self._to_lose: int | None = None
-        self._acknowledged = 0
+        self._deaf = False
 
     async def send(self, append: Append) -> None:
         assert isinstance(append, Append)
@@ -85,22 +89,42 @@ class _Session:
         self._session.close()
 
     async def receive(self) -> list[Appended]:
-        if self._ready:
-            return [self._ready.pop(0)]
-        acknowledged = [_plain(appended) for appended in await self._session.receive()]
-        if not acknowledged and self._lost:
-            self._server.before = None
-            raise fail(FailureCode.UNAVAILABLE, "back lite: the connection was lost")
-        if acknowledged and self._server.after is not None:
-            kept = acknowledged[: max(self._server.after, 0)]
-            self._server.after -= len(acknowledged)
-            if not kept:
-                self._server.after = None
-                raise fail(FailureCode.UNAVAILABLE, "back lite: the connection was lost")
-            if len(kept) < len(acknowledged):
-                self._server.after = 0
+        server = self._server
+        acknowledged = [] if self._deaf else [_plain(appended) for appended in await self._session.receive()]
+        if not acknowledged and (self._lost or self._deaf):
+            raise server.die()
+        if server.after is not None:
+            kept = acknowledged[: server.after]
+            self._deaf = len(kept) < len(acknowledged)
+            server.after -= len(kept)
+            if self._deaf:
+                self._lost = True
+                await self._settle()
+                if not kept:
+                    raise server.die()
             return kept
         return acknowledged
+
+    async def _settle(self) -> None:
+        """What it has it applies, before anybody asks."""
+        self._session.close()
+        while await self._session.receive():
+            pass
+
+
+class WithTables:
+    """One back for all but tables, and another for these: what a router makes of the two."""
+
+    def __init__(self, back: Back, tables: Back) -> None:
+        self._back = back
+        self._tables = tables
+        self.capabilities = back.capabilities | {Capability.TABLES}
+        self.append_session = back.append_session
+        self.read_session = back.read_session
+
+    async def perform(self, operation: Any) -> Any:
+        ours = type(operation).__module__ != table_operations.__name__
+        return await (self._back if ours else self._tables).perform(operation)
 
 
 def _plain(appended: Appended) -> Appended:

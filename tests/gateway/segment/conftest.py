@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from support.records_only import RecordsOnly, WithTables
 from support.segment_front import Connect, WatchedBack, serving
 from trio.testing import MockClock
 
+from penstock.backs.bytes_on_records import open_bytes_on_records
 from penstock.backs.embedded import EmbeddedSettings, open_embedded
 from penstock.fronts.segment import SegmentFront
 
@@ -20,10 +22,15 @@ def clock(autojump_clock: MockClock) -> MockClock:
     return autojump_clock
 
 
-@pytest.fixture
-async def back(tmp_path: Path) -> AsyncIterator[WatchedBack]:
+@pytest.fixture(params=["embedded", "bytes on records"])
+async def back(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[WatchedBack]:
+    """The embedded store; and the same used for its records only, as another server's are."""
     async with open_embedded(EmbeddedSettings(directory=tmp_path)) as store:
-        yield WatchedBack(store)
+        if request.param == "embedded":
+            yield WatchedBack(store)
+            return
+        async with open_bytes_on_records(RecordsOnly(store), "other", store) as opened:
+            yield WatchedBack(WithTables(opened, store))
 
 
 @pytest.fixture

@@ -134,9 +134,9 @@ class Administration:
         """What must hold before anything is done. Raises OperationFailed, as `Merge` has it."""
         if len({operation.target, *operation.sources}) <= len(operation.sources):
             raise fail(FailureCode.INVALID, "a stream cannot be merged with itself, nor twice")
+        infos = [await back.perform(GetSegmentInfo(source)) for back, source in places]
         if target.sealing:
             raise fail(FailureCode.STREAM_SEALED, f"stream {target.ref} is sealed")
-        infos = [await back.perform(GetSegmentInfo(source)) for back, source in places]
         total = sum(info.length for info in infos)
         if total > self._settings.max_merge_bytes:
             raise self._too_large(total)

@@ -234,6 +234,9 @@ class Streams:
             if not stream.gone and (stream.offsets.must_save or (stream.rests and not stream.offsets.is_saved)):
                 with stream.used():
                     await stream.offsets.save()
+            if stream.rests and not stream.gone:
+                with stream.used():
+                    await stream.writers.rest()
         excess = len(self._cached) - self._settings.cached_streams
         for ref, stream in list(self._cached.items()):
             if excess <= 0:
