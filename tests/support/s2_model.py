@@ -17,7 +17,8 @@ from support.upstreams import Far, far_server
 from penstock.backs.base import Following
 from penstock.backs.s2.back import S2Back, open_s2
 from penstock.backs.s2.settings import S2BackSettings
-from penstock.fronts.http_server import Drain, serve_http
+from penstock.fronts.exchange import Exchange, Request
+from penstock.fronts.http_server import serve_http
 from penstock.fronts.s2 import S2Front, S2Settings
 from penstock.store.heads import StreamHead
 from penstock.store.sequencer import sequence, validate
@@ -304,13 +305,31 @@ class ModelServer:
     back: ModelBack
     far: Far
     wires: Iterator[Wire] = field(default_factory=lambda: iter(()))
-    drain: Drain = field(default_factory=Drain)
-    front: S2Front | None = None
+    settings: S2Settings = field(default_factory=S2Settings)
+    requests: list[Request] = field(default_factory=list)
+    front: S2Front = field(init=False)
+    _serving: list[trio.CancelScope] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Serve by a new front, as after a restart."""
+        self.front = S2Front(self.back, self.settings)  # type: ignore[arg-type]  # it has what is asked of it
+
+    def cut(self) -> None:
+        """All connections are lost."""
+        for scope in self._serving:
+            scope.cancel()
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        front = S2Front(self.back, S2Settings())  # type: ignore[arg-type]  # it has what is asked of it
-        self.front = front
-        await serve_http(stream, front.handle)
+        with trio.CancelScope() as scope:
+            self._serving.append(scope)
+            await serve_http(stream, self._handle)
+
+    async def _handle(self, exchange: Exchange) -> None:
+        self.requests.append(exchange.request)
+        await self.front.handle(exchange)
 
     @asynccontextmanager
     async def opened(self, **settings: Any) -> AsyncIterator[S2Back]:
@@ -321,11 +340,11 @@ class ModelServer:
 
 
 @asynccontextmanager
-async def model_server() -> AsyncIterator[ModelServer]:
+async def model_server(settings: S2Settings | None = None) -> AsyncIterator[ModelServer]:
     """A server with no streams."""
     async with far_server(_unserved) as far:
         back = ModelBack(far.nursery)
-        server = ModelServer(back, far)
+        server = ModelServer(back, far, settings=settings or S2Settings())
         far.serve = server.serve
         dial = far.dial
 
