@@ -61,8 +61,12 @@ def _about(config: Config, route: RouteTable) -> Iterator[str]:
     yield f"{route.in_words}: to {to}{named if route.to_basin or route.to_stream else ''}"
     if route.mirror is not None:
         yield f"mirrored to {route.mirror}, whose records are compared; a cut-over makes that the route's back"
+    if route.read_only:
+        yield "only for reading: whatever changes something is refused"
+        return
     if not route.create_streams:
         yield "clients cannot create streams there"
+        return
     table = config.backs.get(route.back)
     if isinstance(table, S3PBack | SegmentBack) and not table.create_streams:
         yield f"an append does not create a missing stream (backs.{route.back}.create_streams)"

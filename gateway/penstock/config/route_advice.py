@@ -39,12 +39,17 @@ def about_routes(config: Config) -> Iterator[Advice]:
 def _about_listings(config: Config) -> Iterator[Advice]:
     for route in config.routes:
         rewriting = route.rewriting()
-        if rewriting.changes and not rewriting.reversible:
-            yield Advice(
-                False,
-                f"route {route.name}: clients' names cannot be told from {route.to_basin or '{basin}'}/"
-                f"{route.to_stream or '{stream}'}, so listings leave its streams out, and two of them may become one.",
-            )
+        there = f"{route.to_basin or '{basin}'}/{route.to_stream or '{stream}'}"
+        if not rewriting.changes:
+            continue
+        if not rewriting.injective:
+            yield Advice(False, f"route {route.name}: several streams of clients may become one, named {there}.")
+        if not rewriting.shows_streams:
+            why = f"clients' names cannot be told from {there}, so listings leave its streams out"
+            yield Advice(False, f"route {route.name}: {why}.")
+        elif not rewriting.shows_basins:
+            why = f"clients' basins cannot be told from {route.to_basin}, so listings of basins leave them out"
+            yield Advice(False, f"route {route.name}: {why}.")
 
 
 def _covers(earlier: RouteTable, later: RouteTable) -> bool:

@@ -55,6 +55,14 @@ class RouteTable(Table, frozen=True, kw_only=True):
             example="embedded",
         ),
     ] = None
+    mirror_on_refused: Annotated[
+        Literal["stop", "skip"],
+        key(
+            'What becomes of the copy of a stream at a record that the mirror cannot carry. "stop": it ends there; '
+            '"skip": it goes on behind it, with smaller sequence numbers.'
+        ),
+    ] = "stop"
+    read_only: Annotated[bool, key("Whether clients may only read; whatever changes something is refused.")] = False
     create_streams: Annotated[bool, key("Whether clients may create streams on the back.")] = True
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
     Capability,
     DeleteBasin,
+    GetBasinConfig,
     ListBasins,
     ListStreams,
     Page,
@@ -43,6 +44,10 @@ async def about_basin(view: View, operation: Any) -> Any:
             FailureCode.PERMISSION_DENIED,
             f"no route takes all streams of basin {operation.basin}, so it stays as it is",
         )
+    if not isinstance(operation, GetBasinConfig) and _all_read_only(view, operation.basin):
+        raise fail(
+            FailureCode.PERMISSION_DENIED, f"all routes to streams of basin {operation.basin} are only for reading"
+        )
     await holder.admitted()
     with holder.change():
         result = await holder.target.back.perform(replace(operation, basin=there))
@@ -64,6 +69,11 @@ def _basin(view: View, basin: str) -> tuple[TargetHolder, str, bool]:
         if there is not None and Capability.BASINS in route.holder.target.capabilities:
             return route.holder, there, route in whole
     return view.embedded, basin, bool(whole)
+
+
+def _all_read_only(view: View, basin: str) -> bool:
+    taking = [route for route in view.routes() if route.rewriting.pattern.basin.match(basin) is not None]
+    return bool(taking) and all(route.read_only for route in taking)
 
 
 async def list_basins(view: View, operation: ListBasins) -> Page[BasinInfo]:

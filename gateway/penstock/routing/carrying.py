@@ -67,6 +67,8 @@ async def carry_out(view: View, operation: Operation[R]) -> R:
 
 
 async def _about_stream(decision: Decision, operation: Any) -> Any:
+    if type(operation) not in _READING:
+        decision.check_change()
     changes: dict[str, Any] = {}
     if operation.stream != decision.there:
         changes["stream"] = decision.there
@@ -94,6 +96,7 @@ async def _on(holder: TargetHolder, operation: Operation[R]) -> R:
 async def _merge(view: View, operation: Merge) -> Any:
     """Sources may be in the embedded store, which has the transactions of streams that are elsewhere."""
     decision = view.decide(operation.target)
+    decision.check_change()
     sources = [view.decide(source) for source in operation.sources]
     for source in sources:
         if source.holder not in (decision.holder, view.embedded):

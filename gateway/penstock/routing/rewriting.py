@@ -189,22 +189,53 @@ class Rewriting:
             return theirs + longest[len(ours) :], theirs + start_after[len(ours) :] if start_after else ""
         return None if start_after > ours else (theirs + longest[len(ours) :], "")
 
-    @property
-    def reversible(self) -> bool:
-        """Whether the client's names can be told from the back's: tried on names that hold what the templates put
-        between captures, which is what makes them uncertain."""
+    def _tried(self) -> tuple[StreamRef, StreamRef] | None:
+        """Names here and there that hold what the templates put between captures, which is what makes them uncertain;
+        None where none can be made up: nothing is known of a regular expression's names."""
         between = [part for template in (self.basin, self.stream) for part in template.parts if isinstance(part, str)]
-        basin = _sample(self.pattern.basin, between, "basin-0")
-        stream = _sample(self.pattern.stream, between, "stream-0")
-        captures = None if stream is None or basin is None else self.pattern.match(StreamRef(basin, stream))
-        if basin is None or stream is None or captures is None:  # nothing is known of a regular expression's names
-            return self.basin.names <= {"basin"} and self.stream.names == {"stream"}
-        there = self.basin_forward(basin)
-        return (
-            there is not None
-            and self.basin_back(there) == basin
-            and self.stream_back(basin, self.stream.fill(captures)) == stream
+        basin, stream = _sample(self.pattern.basin, between, "basin-0"), _sample(self.pattern.stream, between, "x")
+        if basin is None or stream is None:
+            return None
+        asked = StreamRef(basin, stream)
+        captures = self.pattern.match(asked)
+        return None if captures is None else (asked, StreamRef(self.basin.fill(captures), self.stream.fill(captures)))
+
+    @property
+    def shows_streams(self) -> bool:
+        """Whether what the back lists in a basin can be shown to clients by their names."""
+        tried = self._tried()
+        if not self.basin.names <= {"basin", *self.pattern.basin.captures}:
+            return False
+        if tried is None:
+            return self.stream.names == {"stream"}
+        return self.stream_back(tried[0].basin, tried[1].stream) == tried[0].stream
+
+    @property
+    def shows_basins(self) -> bool:
+        """Whether the back's basins can be shown to clients by their names."""
+        basin = _sample(self.pattern.basin, [], "basin-0")
+        there = None if basin is None else self.basin_forward(basin)
+        return there is not None and self.basin_back(there) == basin
+
+    @property
+    def injective(self) -> bool:
+        """Whether two streams of clients are always two on the back, as far as that can be told."""
+        tried = self._tried()
+        if tried is None:
+            return self.basin.names == {"basin"} and self.stream.names == {"stream"}
+        asked, there = tried
+        basin, stream = (_parse(one, name, self._characters) for one, name in zip(self._templates, there, strict=True))
+        if basin is None or stream is None:
+            return False
+        known = {**basin, **stream}
+        return asked == (
+            _source(self.pattern.basin, "basin", known),
+            _source(self.pattern.stream, "stream", known),
         )
+
+    @property
+    def _templates(self) -> tuple[Template, Template]:
+        return self.basin, self.stream
 
 
 def _sample(pattern: NamePattern, between: list[str], anything: str) -> str | None:

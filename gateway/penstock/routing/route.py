@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from penstock.identity import Client
 from penstock.routing.rewriting import Rewriting
 from penstock.routing.target import TargetHolder
+from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 
 __all__ = ["Decision", "Route"]
@@ -15,7 +16,8 @@ __all__ = ["Decision", "Route"]
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
     """`listeners`: kinds (`s2`) and single ones (`s2.public`); none: all. `identities`: none: anybody.
-    `create_streams`: whether clients may create streams. `mirror`: the name of the back that gets the same, if any."""
+    `create_streams`: whether clients may create streams. `read_only`: whether they may change nothing. `mirror`: the
+    name of the back that gets the same, if any."""
 
     name: str
     rewriting: Rewriting
@@ -24,6 +26,7 @@ class Route:
     identities: frozenset[str] = frozenset()
     create_streams: bool = True
     mirror: str | None = None
+    read_only: bool = False
 
     def serves(self, listener: str) -> bool:
         """Whether clients of this listener may take it; `listener` as `s2` or `s2.public`."""
@@ -46,4 +49,10 @@ class Decision:
     @property
     def creates(self) -> bool:
         """Whether clients may create the stream."""
-        return self.route is None or self.route.create_streams
+        return self.route is None or (self.route.create_streams and not self.route.read_only)
+
+    def check_change(self) -> None:
+        """Raises PERMISSION_DENIED where clients may change nothing."""
+        if self.route is not None and self.route.read_only:
+            why = f"route {self.route.name}, which has stream {self.asked}, is only for reading"
+            raise fail(FailureCode.PERMISSION_DENIED, why)

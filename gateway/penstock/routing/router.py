@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, TypeVar
 
 from penstock.backs.base import AppendSession, Back, ReadSession
 from penstock.backs.passing import S2SPassage, s2s_passage
 from penstock.identity import CLIENT, Client
+from penstock.mirror.route import MirroredRoute
 from penstock.routing.carrying import carry_out
 from penstock.routing.internal import owner_of, renamed
 from penstock.routing.route import Decision, Route
@@ -30,11 +31,22 @@ CACHED: Final = 10_000
 
 
 class Router:
-    """All routes, in order. Without any, all streams are in the embedded store."""
+    """All routes, in order. Without any, all streams are in the embedded store.
 
-    def __init__(self, routes: Sequence[Route], embedded: Back) -> None:
+    `targets`: all backs by name, and `mirrored`: the routes that have two, for the management listener.
+    """
+
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        embedded: Back,
+        targets: Mapping[str, Target] | None = None,
+        mirrored: Mapping[str, MirroredRoute] | None = None,
+    ) -> None:
         self.routes = tuple(routes)
         self.embedded = TargetHolder(Target(EMBEDDED, EMBEDDED, embedded))
+        self.targets = targets or {EMBEDDED: self.embedded.target}
+        self.mirrored = mirrored or {}
 
     def for_listener(self, label: str, names: SegmentNames | None = None) -> Back:
         """What the front of this listener (`s2`, `s2.public`) is given. `names`: how its clients name segments."""

@@ -91,6 +91,7 @@ async def append_session(
     decision: Decision, create_config: StreamConfig | None, create_if_missing: bool
 ) -> AsyncIterator[AppendSession]:
     """See `Back.append_session`."""
+    decision.check_change()
     await decision.holder.admitted()
     back = decision.holder.target.back
     create = create_if_missing and decision.creates

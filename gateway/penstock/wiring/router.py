@@ -65,4 +65,5 @@ def _route(table: RouteTable, targets: Mapping[str, Target]) -> Route:
         frozenset(table.identity),
         table.create_streams,
         table.mirror,
+        table.read_only,
     )

@@ -83,6 +83,7 @@ def routed(here: Back, there: Back, *tables: RouteTable) -> Router:
                 frozenset(table.identity),
                 table.create_streams,
                 table.mirror,
+                table.read_only,
             )
             for table in tables
         ],
@@ -209,6 +210,29 @@ async def test_a_route_may_forbid_to_create_streams(here: EmbeddedBack, there: E
     for error in (await _refused_session(view, stream), await _refused_read(view, stream)):
         assert error.failure.code is FailureCode.STREAM_NOT_FOUND
     assert await names(there, ListStreams("telemetry")) == []
+
+
+async def test_a_route_that_is_only_for_reading(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    view = routed(here, there, RouteTable(name="window", back="far", read_only=True)).for_listener("s2")
+    await made(there, "telemetry", "orders")
+    stream = StreamRef("telemetry", "orders")
+    await there.perform(appending(b"x", stream=stream))
+    assert await bodies(view, FromSeqNum(0), stream) == [b"x"]
+    assert (await view.perform(CheckTail(stream))).seq_num == 1
+    await view.perform(GetBasinConfig("telemetry"))
+    changes: list[Operation[Any]] = [
+        appending(b"y", stream=stream),
+        AppendBytes(stream, b"y"),
+        Merge(stream, (stream,)),
+        DeleteStream(stream),
+        CreateStream(StreamRef("telemetry", "other")),
+        DeleteBasin("telemetry"),
+        CreateBasin("another-basin"),
+    ]
+    for error in [*[await refusal(view, change) for change in changes], await _refused_session(view, stream)]:
+        assert error.failure.code is FailureCode.PERMISSION_DENIED
+        assert "only for reading" in error.failure.message
+    assert (await there.perform(CheckTail(stream))).seq_num == 1
 
 
 async def test_names_in_results_are_the_clients(here: EmbeddedBack, there: EmbeddedBack) -> None:
