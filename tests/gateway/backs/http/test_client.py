@@ -216,6 +216,28 @@ async def test_who_waits_and_goes_away_leaves_the_connection_to_the_next(
 
 
 @BOTH
+async def test_who_goes_away_just_when_a_connection_is_free_gives_it_back(
+    settings: HttpClientSettings, autojump_clock: trio.testing.MockClock
+) -> None:
+    single = HttpClientSettings(version=settings.version, streams_per_connection=1)
+    async with client_of(by(hello), single, max_connections=1) as (client, far), trio.open_nursery() as nursery:
+        leaving = trio.CancelScope()
+
+        async def leave() -> None:
+            with leaving:
+                await client.request("GET", "/")
+
+        async with client.open("GET", "/", body=False) as stream:
+            while await stream.receive():
+                pass
+            nursery.start_soon(leave)
+            await trio.testing.wait_all_tasks_blocked()
+            leaving.cancel()
+        assert (await client.request("GET", "/")).status == 200
+        assert far.dials == 1
+
+
+@BOTH
 async def test_idle_connections_are_closed(
     settings: HttpClientSettings, autojump_clock: trio.testing.MockClock
 ) -> None:

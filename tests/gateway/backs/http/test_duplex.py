@@ -147,6 +147,23 @@ async def test_an_h2_answer_that_is_not_read_does_not_hold_up_the_others() -> No
         nursery.cancel_scope.cancel()
 
 
+async def test_h2_what_nobody_read_of_an_answer_gives_its_window_back() -> None:
+    source = Source()
+
+    async def handler(exchange: Exchange) -> None:
+        await (source if exchange.request.path == "/endless" else echo)(exchange)
+
+    one = HttpClientSettings(version=HttpVersion.H2, streams_per_connection=1)  # so the connection has no more window
+    async with client_of(by(handler), one, socket_pair) as (client, far):
+        for _ in range(3):
+            async with client.open("GET", "/endless", body=False) as stream:
+                await stream.receive_head()
+                await trio.testing.wait_all_tasks_blocked(0.02)
+        body = bytes(3 * MIB)
+        assert (await client.request("POST", "/", body=body)).body == body
+        assert far.dials == 1
+
+
 @BOTH
 async def test_receiving_may_be_cancelled_and_goes_on(
     settings: HttpClientSettings, autojump_clock: trio.testing.MockClock
