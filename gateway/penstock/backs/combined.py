@@ -26,7 +26,7 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended, Capability, CreateBasin, Operation, Read
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["Combined", "NumberedRecords"]
+__all__ = ["BytesAndTables", "Combined", "NumberedRecords"]
 
 R = TypeVar("R")
 
@@ -57,11 +57,27 @@ class NumberedRecords(Back, Protocol):
         """A stream is not there any more."""
 
 
+class BytesAndTables(Protocol):
+    """What `Combined` needs of the server's own operations: `penstock.backs.segment.SegmentDirect`."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """BYTES, TABLES."""
+
+    async def perform(self, operation: Operation[R]) -> R:
+        """See `Back.perform`."""
+
+    def append_session(
+        self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
+    ) -> AbstractAsyncContextManager[AppendSession]:
+        """See `Back.append_session`; of bytes."""
+
+
 class Combined:
     """See `Back`: operations on bytes and tables go to `direct`, the rest to `records`, which is told of what changes
     the positions of records."""
 
-    def __init__(self, records: NumberedRecords, direct: Back) -> None:
+    def __init__(self, records: NumberedRecords, direct: BytesAndTables) -> None:
         self._records = records
         self._direct = direct
 
@@ -99,7 +115,7 @@ class Combined:
 class _Undecided:
     """An append session that is opened where its first append belongs."""
 
-    def __init__(self, records: Back, direct: Back, stream: StreamRef, nursery: trio.Nursery) -> None:
+    def __init__(self, records: Back, direct: BytesAndTables, stream: StreamRef, nursery: trio.Nursery) -> None:
         self._records = records
         self._direct = direct
         self._stream = stream
@@ -120,7 +136,7 @@ class _Undecided:
         if self._session is not None:
             await self._session.send(append)
 
-    async def _open(self, back: Back) -> None:
+    async def _open(self, back: Back | BytesAndTables) -> None:
         """In a task of its own: a session is entered and left by the same."""
         try:
             async with back.append_session(self._stream, create_if_missing=False) as session:
