@@ -11,6 +11,7 @@ import h11
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull, Role
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock_codecs.http.chunked import ChunkedBody, ChunkError
 from penstock_codecs.http.events import (
     NO_ERROR,
     NOISE_FROM,
@@ -66,9 +67,11 @@ class Http1Connection:
         self._limits = limits or HttpLimits()
         self._role = role
         self._scheme = scheme
-        self._h11 = h11.Connection(
-            h11.SERVER if role is Role.SERVER else h11.CLIENT, max_incomplete_event_size=self._limits.max_head
-        )
+        self._h11 = self._fresh()
+        self._chunked: ChunkedBody | None = None  # client: the body of the response, which h11 does not see
+        self._told_end = False  # of that body
+        self._closes = False  # client: the request said that the connection ends with it
+        self._last = False  # client: it does end with this response
         self._exchange = 1
         self._method = ""
         self._bodiless = False  # what `Body` says of this response is dropped: HEAD, 204, 304
@@ -79,12 +82,22 @@ class Http1Connection:
         self._discarded = 0
         self._ended = False
 
+    def _fresh(self) -> h11.Connection:
+        role = h11.SERVER if self._role is Role.SERVER else h11.CLIENT
+        return h11.Connection(role, max_incomplete_event_size=self._limits.max_head)
+
     # ---- in ------------------------------------------------------------------------------------------------------
     def receive(self, data: Buffer) -> None:
         """Take bytes from the peer; b"" says that the peer has finished sending."""
         if self._error is not None or self._aborted:
             return
-        self._h11.receive_data(data)  # type: ignore[arg-type]  # it appends to a bytearray: any buffer will do
+        if self._chunked is None:
+            self._h11.receive_data(data)  # type: ignore[arg-type]  # it appends to a bytearray: any buffer will do
+        elif data:
+            self._chunked.receive(data)
+        else:
+            self._chunked.finish()
+            self._ended = self._last = True
 
     def next_event(self) -> Received | Pull:
         """The next event. Raises RemoteProtocolError."""
@@ -95,6 +108,8 @@ class Http1Connection:
                 self._next_cycle()
                 if self.closed:
                     return PAUSED
+                if self._chunked is not None:
+                    return self._next_of_chunked(self._chunked)
                 event = self._h11.next_event()
                 if event is h11.NEED_DATA:
                     return NEED_DATA
@@ -106,13 +121,36 @@ class Http1Connection:
             return Noise()
         except h11.RemoteProtocolError as error:
             raise self._refuse(str(error), error.error_status_hint) from None
+        except ChunkError as error:
+            raise self._refuse(str(error), 400) from None
 
     def _next_cycle(self) -> None:
-        if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
+        if self._h11.our_state is not h11.DONE:
+            return
+        if self._chunked is not None and self._told_end and not self._last:
+            self._h11 = self._fresh()
+            if self._chunked.surplus:  # b"" would say that the server has closed
+                self._h11.receive_data(self._chunked.surplus)
+            self._chunked = None
+            self._told_end = False
+        elif self._h11.their_state is h11.DONE:
             self._h11.start_next_cycle()
-            self._exchange += 1
-            self._method = ""
-            self._discarded = 0
+        else:
+            return
+        self._exchange += 1
+        self._method = ""
+        self._discarded = 0
+
+    def _next_of_chunked(self, body: ChunkedBody) -> Received | Pull:
+        piece = body.next()
+        if piece is not None:
+            return Data(self._exchange, piece, len(piece))
+        if not body.ended:
+            return NEED_DATA
+        if self._told_end:
+            return PAUSED
+        self._told_end = True
+        return End(self._exchange, body.trailers)
 
     def _received(self, event: Any) -> Received | None:
         if type(event) is h11.Data:
@@ -127,6 +165,7 @@ class Http1Connection:
             return self._request(event)
         if type(event) is h11.Response:
             self._head_fits(event.headers.raw_items())
+            self._take_over(event)
             return ResponseHead(self._exchange, event.status_code, _text(event.headers))
         if type(event) is h11.InformationalResponse:
             return Continue(self._exchange) if event.status_code == 100 else None
@@ -135,6 +174,21 @@ class Http1Connection:
             return None
         self._ended = True
         return Ended()
+
+    def _take_over(self, event: h11.Response) -> None:
+        """From here on a chunked body is not h11's business; nor is the connection's end."""
+        chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+        if not chunked or body_forbidden(self._method, event.status_code):
+            return
+        self._chunked = ChunkedBody(self._limits.max_head)
+        self._told_end = False
+        self._last = self._closes or event.http_version < b"1.1" or _says_close(_text(event.headers))
+        surplus, self._ended = self._h11.trailing_data
+        if surplus:
+            self._chunked.receive(surplus)
+        if self._ended:
+            self._chunked.finish()
+            self._last = True
 
     def _discard(self, length: int) -> None:
         self._discarded += length
@@ -209,6 +263,7 @@ class Http1Connection:
             self._respond(event)
         elif type(event) is RequestHead:
             self._method = event.method
+            self._closes = _says_close(event.headers)
             target = event.target.encode("latin-1")
             self._say(h11.Request(method=event.method, target=target, headers=_encoded(_with_host(event))))
         elif type(event) is Continue:
@@ -268,7 +323,7 @@ class Http1Connection:
     @property
     def buffered(self) -> int:
         """Bytes received and not yet delivered."""
-        return len(self._h11.trailing_data[0])
+        return len(self._h11.trailing_data[0]) if self._chunked is None else self._chunked.held
 
     @property
     def closed(self) -> bool:
@@ -276,10 +331,18 @@ class Http1Connection:
         if self._error is not None or self._aborted:
             return True
         ours, theirs = self._h11.our_state, self._h11.their_state
+        if self._chunked is not None and self._told_end and self._last:
+            return True
         # The response decides: when it is complete, a request that still goes on has nobody left to hear it.
         if (ours if self._role is Role.SERVER else theirs) in _OVER or ours is h11.ERROR:
             return True
         return self._going_away and ours is h11.IDLE and theirs is h11.IDLE
+
+
+def _says_close(headers: Headers) -> bool:
+    """Whether the connection is not to be used again (RFC 9112, 9.6)."""
+    values = (value for name, value in headers if name.lower() == "connection")
+    return any(token.strip().lower() == "close" for value in values for token in value.split(","))
 
 
 def _text(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
