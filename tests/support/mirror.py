@@ -137,5 +137,3 @@ async def settled(mirror: Mirror) -> None:
     with trio.fail_after(300):
         await mirror.list_all()
         await mirror.settle()
-
-

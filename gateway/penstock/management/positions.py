@@ -71,7 +71,7 @@ _STARTS: Final[Mapping[str, Callable[[str, str], Start]]] = {
     "offset": lambda name, text: FromByteOffset(_number(name, text)),
     "tail_offset": lambda name, text: FromTailOffset(_number(name, text)),
 }
-_KNOWN: Final = (*_NAMES, *_STARTS, "listener")
+_KNOWN: Final = (*_NAMES, *_STARTS, "listener", "identity")
 
 
 class Positions:
@@ -87,7 +87,8 @@ class Positions:
         start = _STARTS[start_name](start_name, start_text)
         listener = self._listener(asked)
         stream = self._stream(asked, listener)
-        token = CLIENT.set(replace(CLIENT.get(), listener=listener.name))
+        client = replace(CLIENT.get(), listener=listener.name, identity=asked.get("identity", ""))
+        token = CLIENT.set(client)
         try:
             located = await listener.back.perform(Locate(stream, start))
         finally:

@@ -90,15 +90,16 @@ class Mirror:
             "last_failure": self.last_failure,
         }
 
-    async def settle(self) -> None:
-        """Wait until everything that was added to the queue has been copied and compared, or has stopped. To be bounded
-        in time."""
+    async def settle(self, *, nearly: bool = False) -> None:
+        """Wait until everything that was added to the queue has been copied and compared, or has stopped; `nearly`: so
+        far that every stream had caught up once. To be bounded in time."""
         self._hurry = True
         try:
             self._queue.hurry()
+            self._queue.mark()
             for turn in self._turns.values():
                 turn.make_room()
-            while not self._queue.settled:
+            while not (self._queue.settled or (nearly and not self._queue.marked)):
                 await self._queue.changed()
         finally:
             self._hurry = False

@@ -46,6 +46,7 @@ class Queue:
         self._waiting: dict[StreamRef, None] = {}
         self._working: dict[StreamRef, bool] = {}  # whether it was touched again since its turn began
         self._later: dict[StreamRef, _Later] = {}
+        self._marked: set[StreamRef] = set()
         self._behind: dict[StreamRef, _Behind] = {}
         self._changed = trio.Event()
         self.overflowed = False
@@ -91,6 +92,8 @@ class Queue:
 
     def done(self, stream: StreamRef, again: bool) -> None:
         """Its turn is over; `again`: there is more to do for it."""
+        if not again:
+            self._marked.discard(stream)
         if self._working.pop(stream) or again:
             self._waiting[stream] = None
         else:
@@ -99,6 +102,8 @@ class Queue:
 
     def postpone(self, stream: StreamRef, seconds: float, *, stopped: bool) -> None:
         """Its turn is over, and the next is not before this time. `stopped`: nothing is expected of that."""
+        if stopped:
+            self._marked.discard(stream)
         self._working.pop(stream)
         self._later[stream] = _Later(trio.current_time() + seconds, stopped)
         self._signal()
@@ -106,6 +111,11 @@ class Queue:
     def hurry(self) -> None:
         """Nothing is postponed any longer."""
         self._later = {stream: _Later(-math.inf, later.stopped) for stream, later in self._later.items()}
+        self._signal()
+
+    def mark(self) -> None:
+        """From now on `marked` tells whether any of these has not caught up once."""
+        self._marked = {*self._waiting, *self._working, *self._later}
         self._signal()
 
     def _signal(self) -> None:
@@ -142,6 +152,11 @@ class Queue:
         due = trio.current_time()
         expected = any(not later.stopped or later.due <= due for later in self._later.values())
         return not self._waiting and not self._working and not expected
+
+    @property
+    def marked(self) -> bool:
+        """See `mark`."""
+        return bool(self._marked)
 
     @property
     def room(self) -> bool:

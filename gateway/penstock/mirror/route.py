@@ -24,6 +24,8 @@ __all__ = ["MirroredRoute"]
 
 log = structlog.get_logger()
 
+_HOLD_SECONDS: Final = 10.0
+"""So much of a cut-over's time, or half of it if that is less, is left for what is done while appends wait."""
 _MOST_HELD_SECONDS: Final = 25.0
 """Appends wait no longer than this for a cut-over, since clients give up: `TargetHolder` does after 30 s."""
 
@@ -126,10 +128,11 @@ class MirroredRoute:
             self._cutting.release()
 
     async def _cut_over(self, force: bool, deadline: float) -> CutOver:
-        reasons = await self._prepared((trio.current_time() + deadline) / 2)  # the rest is done while appends wait
+        reasons = await self._prepared(deadline - min(_HOLD_SECONDS, (deadline - trio.current_time()) / 2))
         held_at = trio.current_time()
         try:
-            reasons += await self._settled(deadline)
+            if not reasons:  # else nobody need wait for what will not be
+                reasons += await self._settled(deadline)
             reasons += await reasons_against(self._states)
             swapped = force or not reasons
             if swapped:
@@ -149,16 +152,15 @@ class MirroredRoute:
         )
 
     async def _prepared(self, deadline: float) -> list[str]:
-        """Look at all streams, while clients go on; reasons against where they cannot even be listed."""
-        listed = False
+        """Copy what there is, while clients go on; reasons against where that takes too long."""
         try:
             with trio.move_on_at(deadline):
                 await self._mirror.list_all()
-                listed = True
-                await self._mirror.settle()
+                await self._mirror.settle(nearly=True)
+                return []
         except OperationFailed as error:
             return [f"the streams of {self.primary} cannot be listed: {error.failure.message}"]
-        return [] if listed else [f"the streams of {self.primary} could not all be listed in time"]
+        return [self._late()]
 
     async def _settled(self, deadline: float) -> list[str]:
         """Hold appends and copy what is left; reasons against where that takes too long."""
@@ -170,8 +172,11 @@ class MirroredRoute:
                 return [error.failure.message]
             await self._mirror.settle()
             return []
+        return [self._late()]
+
+    def _late(self) -> str:
         failure = self._mirror.last_failure
-        return ["the mirror has not caught up in time" + (f"; the last failure: {failure}" if failure else "")]
+        return "the mirror has not caught up in time" + (f"; the last failure: {failure}" if failure else "")
 
     async def _swap(self, deadline: float) -> list[str]:
         """What was left undone, which is no reason not to go on."""

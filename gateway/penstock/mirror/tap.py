@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, TypeVar
 
 from penstock.backs.base import AppendSession, Back, ReadSession
+from penstock.routing.segments import INTERNAL_BASIN
 from penstock_codecs.byte_operations import AppendBytes, Merge
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended, Capability, CreateStream, EnsureStream, Operation, Read
@@ -22,6 +23,7 @@ class Tap:
     """See `Back`. `touched(stream, tail)` is called for every stream that may have more than before; `tail` is its next
     sequence number, where that is known. It must not wait, and clients do not wait for what comes of it.
 
+    What clients of segments keep for themselves, and transactions until they are committed, are not its concern.
     It passes no session through untouched (`penstock.backs.passing`): somebody must look at the acknowledgements.
     """
 
@@ -54,6 +56,10 @@ class Tap:
     ) -> AsyncIterator[AppendSession]:
         """See `Back.append_session`."""
         opened = self._back.append_session(stream, create_config, create_if_missing=create_if_missing)
+        if stream.basin == INTERNAL_BASIN:
+            async with opened as session:
+                yield session
+            return
         try:
             async with opened as session:
                 yield _TappedSession(session, stream, self._touched)
@@ -66,9 +72,12 @@ class Tap:
 
 
 def _appended_to(operation: Operation[R]) -> StreamRef | None:
+    stream = None
     if isinstance(operation, _APPENDS):
-        return operation.stream
-    return operation.target if isinstance(operation, Merge) else None
+        stream = operation.stream
+    elif isinstance(operation, Merge):
+        stream = operation.target
+    return None if stream is None or stream.basin == INTERNAL_BASIN else stream
 
 
 class _TappedSession:

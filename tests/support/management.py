@@ -1,0 +1,97 @@
+"""Asking a management listener: one in memory over a store, or that of a real gateway."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from support.http_client import Answer, HttpClient, serving
+from support.process import GatewayProcess
+
+from penstock.backs.base import Back
+from penstock.management.front import ManagementFront
+from penstock.management.overview import BackView, ListenerView, Overview, RouteView
+from penstock.management.settings import ManagementSettings
+from penstock.routing.names import BasinInName, S3PNames
+from penstock.routing.segments import SegmentNames
+
+JSON = [("content-type", "application/json")]
+
+
+def overview(back: Back, *, s3p: S3PNames | None = None, routes: dict[str, RouteView] | None = None) -> Overview:
+    """One listener of each kind over `back`."""
+    return Overview(
+        listeners=[
+            ListenerView(name="listeners.s2", kind="s2", back=back),
+            ListenerView(name="listeners.s3p", kind="s3p", back=back, s3p=s3p or BasinInName()),
+            ListenerView(name="listeners.segment", kind="segment", back=back, segment=SegmentNames()),
+        ],
+        routes=routes or {},
+        backs=[BackView(name="embedded", kind="embedded")],
+    )
+
+
+class Asker:
+    """Asks, and reads the answers' JSON."""
+
+    def __init__(self, client: HttpClient, front: ManagementFront) -> None:
+        self.client = client
+        self.front = front
+
+    async def ask(
+        self, method: str, target: str, headers: list[tuple[str, str]] | None = None, body: bytes = b""
+    ) -> Answer:
+        """One request and its answer, which is JSON and kept by no cache."""
+        answer = await self.client.ask(method, target, headers, body)
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["cache-control"] == "no-store"
+        return answer
+
+    async def get(self, target: str, status: int = 200) -> Any:
+        """The JSON of an answer that must have this status."""
+        answer = await self.ask("GET", target)
+        assert answer.status == status, answer
+        return json.loads(answer.body)
+
+    async def post(self, target: str, words: dict[str, Any], status: int = 200) -> Any:
+        """The same for a POST."""
+        answer = await self.ask("POST", target, JSON, json.dumps(words).encode())
+        assert answer.status == status, answer
+        return json.loads(answer.body)
+
+
+@asynccontextmanager
+async def asking(shown: Overview, settings: ManagementSettings | None = None) -> AsyncIterator[Asker]:
+    """A connection to a front that shows this."""
+    front = ManagementFront(shown, settings or ManagementSettings())
+    async with serving(front.handle, "http/1.1") as client:
+        yield Asker(client, front)
+
+
+def management_port(gateway: GatewayProcess) -> int:
+    """Where a real gateway's management listener is, which is the last one that it opens."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        for event in gateway.events("listening"):
+            if event["listener"] == "management":
+                return int(event["port"])
+        time.sleep(0.01)
+    raise AssertionError(f"no management listener\n{gateway.log_tail()}")
+
+
+def ask(port: int, target: str, words: object = None) -> tuple[int, Any]:
+    """Status and JSON of an answer of a real gateway; with `words` it is asked by POST."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        if words is None:
+            connection.request("GET", target)
+        else:
+            connection.request("POST", target, json.dumps(words), dict(JSON))
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
