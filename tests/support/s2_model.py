@@ -333,8 +333,8 @@ class ModelServer:
 
     @asynccontextmanager
     async def opened(self, **settings: Any) -> AsyncIterator[S2Back]:
-        """A back on it; `upstream` is a dict of settings of the upstream."""
-        upstream = self.far.upstream(**settings.pop("upstream", {}))
+        """A back on it; `upstream` is a dict of settings of the upstream, `credentials` are its."""
+        upstream = self.far.upstream(settings.pop("credentials", None), **settings.pop("upstream", {}))
         async with open_s2(S2BackSettings(**settings), upstream, self.back.clock) as back:
             yield back
 

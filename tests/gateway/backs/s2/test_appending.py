@@ -1,0 +1,408 @@
+"""Appends to an S2 server: promises about lost acknowledgements, order, room, exact timestamps, draining servers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+
+import pytest
+import trio
+import trio.testing
+from support.s2_model import ModelServer, model_server
+from support.store import NOW, STREAM, appending
+
+from penstock.backs.delivery import Delivery
+from penstock.backs.http import HttpVersion
+from penstock.backs.upstream import Credentials, CredentialsMode
+from penstock.identity import CLIENT, Client
+from penstock_codecs.byte_operations import AppendBytes
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock_codecs.model import Header, RecordId
+from penstock_codecs.operations import Appended
+from penstock_codecs.streams import StreamConfig, TimestampingMode
+
+Clock = trio.testing.MockClock
+
+
+def bodies(server: ModelServer) -> list[bytes]:
+    return [record.body for record in server.back.streams[STREAM].records]
+
+
+async def outcome(doing: Awaitable[Appended]) -> Appended | Failure:
+    try:
+        return await doing
+    except OperationFailed as error:
+        return error.failure
+
+
+def ack_lost(server: ModelServer) -> None:
+    """The next append is applied, and its connection cut before the acknowledgement."""
+
+    def cut() -> None:
+        server.back.before_append = lambda: None
+        server.cut()
+
+    server.back.before_append = cut
+
+
+@pytest.mark.parametrize(
+    ("delivery", "there", "code"),
+    [
+        (Delivery.EXACTLY_ONCE, 1, None),
+        (Delivery.AT_LEAST_ONCE, 2, None),
+        (Delivery.REFUSE, 1, FailureCode.UNAVAILABLE),
+    ],
+)
+@pytest.mark.parametrize("in_session", [False, True])
+async def test_what_is_done_after_a_lost_ack(
+    delivery: Delivery, there: int, code: FailureCode | None, in_session: bool, autojump_clock: Clock
+) -> None:
+    async with model_server() as server, server.opened(delivery=delivery) as back:
+        server.back.make(STREAM)
+        ack_lost(server)
+        if in_session:
+            async with back.append_session(STREAM) as session:
+                await session.send(appending(b"a"))
+                try:
+                    got: Appended | Failure = (await session.receive())[0]
+                except OperationFailed as error:
+                    got = error.failure
+        else:
+            got = await outcome(back.perform(appending(b"a")))
+        assert bodies(server) == [b"a"] * there
+        if code is None:
+            assert isinstance(got, Appended)
+            assert got.end.seq_num == there
+        else:
+            assert isinstance(got, Failure)
+            assert got.code is code
+        assert isinstance(await back.perform(appending(b"b")), Appended)
+
+
+@pytest.mark.parametrize("delivery", [Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE])
+async def test_a_condition_of_the_clients_own_is_not_failed_by_itself(
+    delivery: Delivery, autojump_clock: Clock
+) -> None:
+    async with model_server() as server, server.opened(delivery=delivery) as back:
+        server.back.make(STREAM)
+        await back.perform(appending(b"a"))
+        ack_lost(server)
+        assert (await back.perform(appending(b"b", match=1))).start.seq_num == 1
+        ack_lost(server)
+        fence = appending(b"mine", headers={0: (Header(b"", b"fence"),)}, token="", match=2)
+        assert (await back.perform(fence)).start.seq_num == 2
+        assert bodies(server) == [b"a", b"b", b"mine"]
+        got = await outcome(back.perform(appending(b"c", match=2)))
+        assert isinstance(got, Failure)
+        assert got.details == {"seq_num_mismatch": 3}
+
+
+async def test_records_that_were_trimmed_meanwhile_leave_a_doubt(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened() as back:
+        stream = server.back.make(STREAM)
+
+        def cut() -> None:
+            server.back.before_append = lambda: None
+            server.cut()
+            server.back.nursery.start_soon(trim)
+
+        async def trim() -> None:
+            stream.head = stream.head._replace(trim_point=1)
+
+        server.back.before_append = cut
+        got = await outcome(back.perform(appending(b"a")))
+        assert isinstance(got, Failure)
+        assert (got.code, "trimmed" in got.message) == (FailureCode.UNAVAILABLE, True)
+
+
+async def test_after_long_enough_it_gives_up(autojump_clock: Clock) -> None:
+    """What was sent may have been applied; what came later certainly was not."""
+    async with model_server() as server, server.opened(recover_seconds=10.0) as back:
+        server.back.make(STREAM)
+        server.back.delays = iter([1.0])
+        got: dict[bytes, Appended | Failure] = {}
+
+        async def append(body: bytes) -> None:
+            got[body] = await outcome(back.perform(appending(body)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(append, b"sent")
+            await trio.sleep(0.5)
+            server.far.up = False
+            server.cut()
+            await trio.sleep(1)
+            nursery.start_soon(append, b"later")
+        codes = {body: failure.code for body, failure in got.items() if isinstance(failure, Failure)}
+        assert codes == {b"sent": FailureCode.UNAVAILABLE, b"later": FailureCode.HOT_SERVER}
+        assert trio.current_time() < 20
+        server.far.up = True
+        await trio.sleep(5)
+        assert isinstance(await back.perform(appending(b"c")), Appended)
+        assert bodies(server) == [b"sent", b"c"]
+
+
+async def test_a_server_that_is_not_there_is_told_of_at_once(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened() as back:
+        server.back.make(STREAM)
+        server.far.up = False
+        got = await outcome(back.perform(appending(b"a")))
+        assert isinstance(got, Failure)
+        assert (got.code, trio.current_time()) == (FailureCode.HOT_SERVER, 0.0)
+        with pytest.raises(OperationFailed) as failed:
+            async with back.append_session(STREAM):
+                raise AssertionError("entered")
+        assert failed.value.failure.code is FailureCode.HOT_SERVER
+
+
+async def test_order_is_that_of_handing_over(autojump_clock: Clock) -> None:
+    """Over two sessions and appends alone, all of which share one connection."""
+    async with model_server() as server, server.opened() as back:
+        server.back.make(STREAM)
+        await back.perform(appending(b"first"))
+        async with back.append_session(STREAM) as one, back.append_session(STREAM) as other:
+            async with trio.open_nursery() as nursery:
+                for index in range(10):
+                    await one.send(appending(b"one %d" % index))
+                    await other.send(appending(b"other %d" % index))
+                    nursery.start_soon(back.perform, appending(b"alone %d" % index))
+                    await trio.testing.wait_all_tasks_blocked()
+            wanted = [b"%b %d" % (who, index) for index in range(10) for who in (b"one", b"other", b"alone")]
+            assert bodies(server)[1:] == wanted
+            assert [ack.start.seq_num for ack in await one.receive()] == list(range(1, 31, 3))
+        assert len([request for request in server.requests if request.method == "POST"]) == 1
+
+
+async def test_one_failure_ends_a_session_and_nobody_elses(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened() as back:
+        server.back.make(STREAM)
+        async with back.append_session(STREAM) as one, back.append_session(STREAM) as other:
+            await one.send(appending(b"a"))
+            await one.send(appending(b"b", match=7))
+            await one.send(appending(b"never"))
+            for index in range(5):
+                await other.send(appending(b"%d" % index))
+            assert len(await one.receive()) == 1
+            for _ in range(2):
+                with pytest.raises(OperationFailed) as failed:
+                    await one.receive()
+                assert failed.value.failure.details == {"seq_num_mismatch": 1}
+            await one.send(appending(b"never"))
+            other.close()
+            acks = []
+            while some := await other.receive():
+                acks += some
+            assert [ack.start.seq_num for ack in acks] == [1, 2, 3, 4, 5]
+        assert bodies(server) == [b"a", *(b"%d" % index for index in range(5))]
+
+
+async def test_what_is_not_valid_is_not_sent(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened() as back:
+        server.back.make(STREAM)
+        async with back.append_session(STREAM) as session:
+            await session.send(appending(b"a"))
+            await session.send(appending())
+            await session.send(appending(b"never"))
+            assert len(await session.receive()) == 1
+            with pytest.raises(OperationFailed) as failed:
+                await session.receive()
+            assert failed.value.failure.code is FailureCode.INVALID
+            with pytest.raises(OperationFailed) as failed:
+                await session.send(AppendBytes(STREAM, b"x"))
+            assert failed.value.failure.code is FailureCode.NOT_IMPLEMENTED
+        with pytest.raises(OperationFailed):
+            await back.perform(appending())
+        assert bodies(server) == [b"a"]
+
+
+async def test_too_much_in_flight_waits(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened(stream_inflight_bytes=1000) as back:
+        server.back.make(STREAM)
+        server.back.delays = iter([2.0] * 10)
+        async with back.append_session(STREAM) as session:
+            for index in range(3):
+                with trio.move_on_after(1) as scope:
+                    await session.send(appending(b"%d" % index + b"x" * 500))
+                assert scope.cancelled_caught is (index > 0)  # and then it never happened
+            session.close()
+            assert len(await session.receive()) == 1
+            assert await session.receive() == []
+        assert len(bodies(server)) == 1
+
+
+async def test_one_stream_does_not_take_the_room_of_others(autojump_clock: Clock) -> None:
+    other = STREAM._replace(stream="other")
+    async with model_server() as server, server.opened(stream_inflight_bytes=1000, append_inflight_bytes=2000) as back:
+        server.back.make(STREAM)
+        server.back.make(other)
+
+        def slow() -> Iterator[float]:
+            yield from (3.0, 0.0, 3.0, 3.0)
+
+        server.back.delays = slow()
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(back.perform, appending(b"x" * 900))
+            await trio.sleep(1)
+            await back.perform(appending(b"x" * 900, stream=other))
+            assert trio.current_time() == 1.0
+
+
+async def test_a_cancelled_append_that_was_not_sent_never_happens(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened(stream_inflight_bytes=1000) as back:
+        server.back.make(STREAM)
+        server.back.delays = iter([3.0, 3.0])
+
+        async def patiently(body: bytes, seconds: float) -> None:
+            with trio.move_on_after(seconds):
+                await back.perform(appending(body * 900))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(patiently, b"a", 1.0)  # sent: it happens
+            await trio.sleep(0.1)
+            nursery.start_soon(patiently, b"b", 1.0)
+            await trio.sleep(0.1)
+            nursery.start_soon(patiently, b"c", 60.0)
+        assert [body[:1] for body in bodies(server)] == [b"a", b"c"]
+
+
+async def test_exact_timestamps_are_kept_or_refused(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened() as back:
+        server.back.make(STREAM)
+        server.back.append(appending(b"foreign", timestamps=[40]))
+
+        async def exactly(ms: int, body: bytes = b"x") -> Appended | Failure:
+            return await outcome(back.perform(appending(body, exact=ms)))
+
+        assert await exactly(39) == Failure(
+            FailureCode.NON_MONOTONIC_TIMESTAMP, "timestamp 39 is before 40, that of the last record", {"last": 40}
+        )
+        done = await exactly(40)
+        assert isinstance(done, Appended)
+        assert done.last_id == RecordId(40, 1)
+        server.back.before_append = lambda: foreign(server, 60)  # after the tail was asked for
+        done = await exactly(70)
+        assert isinstance(done, Appended)
+        assert (done.start.seq_num, done.last_id) == (3, RecordId(70, 0))
+        server.back.before_append = lambda: foreign(server, 90)
+        failed = await exactly(80)
+        assert isinstance(failed, Failure)
+        assert failed.code is FailureCode.NON_MONOTONIC_TIMESTAMP
+        failed = await exactly(NOW + 1)
+        assert isinstance(failed, Failure)
+        assert failed.code is FailureCode.NOT_REPRESENTABLE
+        assert [record.timestamp for record in server.back.streams[STREAM].records] == [40, 40, 60, 70, 90]
+
+
+def foreign(server: ModelServer, timestamp: int) -> None:
+    server.back.before_append = lambda: None
+    server.back.append(appending(b"foreign", timestamps=[timestamp]))
+
+
+async def test_exact_timestamps_need_a_server_that_takes_them(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened() as back:
+        server.back.make(STREAM, StreamConfig(timestamping_mode=TimestampingMode.ARRIVAL))
+        failed = await outcome(back.perform(appending(b"a", exact=5)))
+        assert isinstance(failed, Failure)
+        assert failed.code is FailureCode.NOT_REPRESENTABLE
+        server.back.make(STREAM, StreamConfig(timestamping_uncapped=True))
+        await trio.sleep(10)  # the configuration is believed for some seconds
+        done = await back.perform(appending(b"a", exact=NOW + 1000))
+        assert done.last_id == RecordId(NOW + 1000, 0)
+
+
+async def test_exact_timestamps_are_pipelined(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened() as back:
+        server.back.make(STREAM)
+        server.back.delays = iter([1.0] * 8)
+        async with back.append_session(STREAM) as session:
+            for ms in (1, 1, 2, 3, 3, 3, 7, 6):
+                await session.send(appending(b"x", b"y", exact=ms))
+            acks: list[Appended] = []
+            with pytest.raises(OperationFailed) as failed:
+                while True:
+                    acks += await session.receive()
+            assert failed.value.failure.code is FailureCode.NON_MONOTONIC_TIMESTAMP
+        found = [ack.last_id for ack in acks]
+        assert found == [RecordId(*pair) for pair in ((1, 1), (1, 3), (2, 1), (3, 1), (3, 3), (3, 5), (7, 1))]
+        tails = [request for request in server.requests if request.path.endswith("/tail")]
+        assert len(tails) == 1
+
+
+async def test_a_draining_server_is_left_without_loss(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened() as back:
+        server.back.make(STREAM)
+        async with back.append_session(STREAM) as session:
+            for index in range(60):
+                if index == 20:
+                    server.front.drain()
+                    server.start()
+                await session.send(appending(b"%d" % index))
+                await trio.sleep(0.2)
+            session.close()
+            acks = []
+            while some := await session.receive():
+                acks += some
+        assert [ack.start.seq_num for ack in acks] == list(range(60))
+        assert bodies(server) == [b"%d" % index for index in range(60)]
+        assert len([request for request in server.requests if request.method == "POST"]) == 2
+
+
+async def test_streams_are_created_as_the_client_wants_them(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened() as back:
+        got = await outcome(back.perform(appending(b"a")))
+        assert isinstance(got, Failure)
+        assert got.code is FailureCode.STREAM_NOT_FOUND
+        server.back.create_on_append = True
+        forbidden = appending(b"a")
+        forbidden.create_if_missing = False
+        got = await outcome(back.perform(forbidden))
+        assert isinstance(got, Failure)
+        with pytest.raises(OperationFailed) as failed:
+            async with back.append_session(STREAM, create_if_missing=False):
+                raise AssertionError("entered")
+        assert failed.value.failure.code is FailureCode.STREAM_NOT_FOUND
+        assert not server.back.streams
+        config = StreamConfig(timestamping_uncapped=True)
+        async with back.append_session(STREAM, config) as session:
+            assert server.back.streams[STREAM].config.timestamping_uncapped
+            await session.send(appending(b"a"))
+            assert len(await session.receive()) == 1
+
+
+async def test_a_stream_that_was_made_anew_is_another(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened() as back:
+        server.back.make(STREAM)
+        async with back.append_session(STREAM) as session:
+            await session.send(appending(b"a"))
+            await session.receive()
+            server.back.make(STREAM)
+            await session.send(appending(b"b"))
+            with pytest.raises(OperationFailed) as failed:
+                await session.receive()
+            assert failed.value.failure.code is FailureCode.STREAM_NOT_FOUND
+        assert bodies(server) == []
+        await back.perform(appending(b"c"))
+        assert bodies(server) == [b"c"]
+
+
+async def test_each_token_has_a_connection_of_its_own(autojump_clock: Clock) -> None:
+    async with model_server() as server:
+        server.back.make(STREAM)
+        passing = Credentials(back="far", mode=CredentialsMode.PASS)
+        async with server.opened(credentials=passing) as back:
+            for token in ("one", "other", "one"):
+                CLIENT.set(Client(token=token))
+                await back.perform(appending(token.encode()))
+        tokens = [request.header("authorization") for request in server.requests if request.method == "POST"]
+        assert tokens == ["Bearer one", "Bearer other", "Bearer one"]
+        assert bodies(server) == [b"one", b"other", b"one"]
+
+
+async def test_an_idle_connection_is_closed_and_made_again(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened(http=HttpVersion.H1, linger_seconds=10.0) as back:
+        server.back.make(STREAM)
+        async with back.append_session(STREAM) as session:
+            for pause, posts in ((9, 1), (11, 1), (0, 2)):
+                await session.send(appending(b"x"))
+                assert len(await session.receive()) == 1
+                assert len([request for request in server.requests if request.method == "POST"]) == posts
+                await trio.sleep(pause)
