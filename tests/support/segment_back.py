@@ -75,14 +75,15 @@ class _Cut(trio.abc.HalfCloseableStream):
 
 
 class Wires:
-    """The network: who listens at which port, and after how many bytes connections break.
+    """The network, the `real` one or in memory: who listens at which port, and after how many bytes connections break.
 
     `cuts`: numbers of bytes, of which each connection takes the next: it breaks after so many in the direction given;
     when there are no more, nothing breaks.
     """
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, *, real: bool = False) -> None:
         self._nursery = nursery
+        self._real = real
         self.listeners: dict[int, Callable[[Any], Any]] = {}
         self.cuts: list[tuple[str, int]] = []
         self.dialled: list[int] = []
@@ -91,10 +92,14 @@ class Wires:
         """Connections on which nothing is heard any more."""
         self.open: list[Any] = []
 
-    async def dial(self, _: str, port: int) -> trio.abc.Stream:
+    async def dial(self, host: str, port: int) -> trio.abc.Stream:
         """See `penstock.backs.upstream.Dial`."""
         await trio.lowlevel.checkpoint()
         self.dialled.append(port)
+        if self._real:
+            stream = await trio.open_tcp_stream(host, port)
+            self.open.append(stream)
+            return _Cut(stream, self)
         if port not in self.listeners:
             raise ConnectionRefusedError(111, "Connection refused")
         ours, theirs = trio.testing.memory_stream_pair()
@@ -123,15 +128,15 @@ class Wires:
 
 @asynccontextmanager
 async def opened(
-    front: SegmentFront | Callable[[Any], Any] | None = None, controller: ControllerFront | None = None, **settings: Any
+    front: SegmentFront | Callable[[Any], Any] | None = None, managed_by: ControllerFront | None = None, **settings: Any
 ) -> AsyncIterator[tuple[SegmentBack, Wires]]:
-    """A back, and the wires between it and the front at `STORE` and the controller."""
+    """A back, and the wires between it and the front at `STORE` and the controller; without both, the real network."""
     async with trio.open_nursery() as nursery:
-        wires = Wires(nursery)
+        wires = Wires(nursery, real=front is None and managed_by is None)
         if front is not None:
             wires.listeners[STORE.port] = front.serve if isinstance(front, SegmentFront) else front
-        if controller is not None:
-            wires.listeners[CONTROLLER.port] = lambda stream: serve_http(stream, controller.handle)
+        if managed_by is not None:
+            wires.listeners[CONTROLLER.port] = lambda stream: serve_http(stream, managed_by.handle)
         async with open_segment(SegmentBackSettings(**{"store": STORE, **settings}), wires.dial) as back:
             yield back, wires
         nursery.cancel_scope.cancel()

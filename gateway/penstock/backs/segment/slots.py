@@ -96,6 +96,11 @@ class Pending:
         return self._slots[0]
 
     @property
+    def last_number(self) -> int:
+        """That of the newest, or of what was stored last."""
+        return self._slots[-1].number if self._slots else self.stored
+
+    @property
     def any_sent(self) -> bool:
         """Whether the server may have got any of them."""
         return any(slot.sends for slot in self._slots)

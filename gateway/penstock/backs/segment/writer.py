@@ -201,7 +201,7 @@ class Writer:
             self._fail_all(Failure(FailureCode.STALE_WRITER_POSITION, message, {"position": level}))
             return
         for slot in pending.mismatched():
-            pending.refuse(slot, self._mismatch(slot))
+            self._refuse(slot)
 
     async def _ends_of(self, done: list[Slot]) -> list[int | None]:
         """Where the bytes of appends end that turned out to be stored: known where nobody else appended meanwhile."""
@@ -367,10 +367,14 @@ class Writer:
             slot.mismatched = True
             self._fail_line(fail(FailureCode.UNAVAILABLE, f"{self._where()}: has the append been stored?").failure)
             return
-        self._pending.refuse(slot, self._mismatch(slot))
+        self._refuse(slot)
 
-    def _mismatch(self, slot: Slot) -> Failure:
-        return Failure(FailureCode.OFFSET_MISMATCH, f"{self._where()} does not end at {slot.expected}")
+    def _refuse(self, slot: Slot) -> None:
+        """The number of an append that was not applied is free again."""
+        message = f"{self._where()} does not end at {slot.expected}"
+        self._pending.refuse(slot, Failure(FailureCode.OFFSET_MISMATCH, message))
+        if self._handed == slot.number:
+            self._handed = self._pending.last_number
 
     def _fail_all(self, failure: Failure) -> None:
         self.spoiled = self.spoiled or self._pending.any_sent
