@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from penstock.backs.base import Back
 from penstock_codecs import byte_operations, table_operations
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.operations import Append, Appended, Capability, Read
+from penstock_codecs.operations import Append, Appended, Capability, Located, Read
 
 _MORE = frozenset({Capability.BYTES, Capability.TABLES})
 
@@ -19,7 +20,8 @@ class RecordsOnly:
 
     `before`: so many appends of sessions are taken, then the server is lost before it has the next. `after`: so many
     are acknowledged, then the server is lost after it has the next. `lost`: nothing can be asked of it; `dies`: so it
-    is after it was lost in one of these ways.
+    is after it was lost in one of these ways. `fails`: operations of this class do. `before_sending`: what somebody
+    else appends just before the next append of a session.
     """
 
     def __init__(self, back: Back, without: frozenset[Capability] = frozenset()) -> None:
@@ -29,6 +31,8 @@ class RecordsOnly:
         self.after: int | None = None
         self.lost = False
         self.dies = False
+        self.fails: type | None = None
+        self.before_sending: list[Append] = []
         self.sent: list[Append] = []
         self.sessions = 0
         self.reads: list[Read] = []
@@ -36,7 +40,11 @@ class RecordsOnly:
     async def perform(self, operation: Any) -> Any:
         assert type(operation).__module__ not in (byte_operations.__name__, table_operations.__name__)
         self.check()
+        if type(operation) is self.fails:
+            raise fail(FailureCode.UNAVAILABLE, "back lite: the connection was lost")
         result = await self._back.perform(operation)
+        if isinstance(result, Located):
+            return replace(result, offset=None)
         return _plain(result) if isinstance(result, Appended) else result
 
     @asynccontextmanager
@@ -83,6 +91,8 @@ class _Session:
             self._session.close()
             return
         server.sent.append(append)
+        if server.before_sending:
+            await server._back.perform(server.before_sending.pop())
         await self._session.send(append)
 
     def close(self) -> None:
