@@ -13,6 +13,10 @@ _SMALL: Final = 4096
 """Smaller pieces are joined as they come: each would take 60 bytes of memory beside its own."""
 
 
+_LARGE: Final = 64 * 1024
+"""Pieces of this size are given one by one: joining some of 256 KiB costs more than another pass."""
+
+
 class Inbox:
     """One task waits and takes. What is unread is bounded by the connection, which stops reading or gives no window."""
 
@@ -56,9 +60,11 @@ class Inbox:
         await self._more.wait()
 
     def take(self) -> bytes:
-        """All that waits."""
-        first = self._pieces[0] if len(self._pieces) == 1 else None
-        data = first if isinstance(first, bytes) else b"".join(self._pieces)
-        self._pieces.clear()
-        self.unread = 0
+        """What waits: the first piece, or all of them where that is small."""
+        first = self._pieces.popleft()
+        if len(first) < _LARGE and self._pieces:
+            first = b"".join((first, *self._pieces))
+            self._pieces.clear()
+        data = first if isinstance(first, bytes) else bytes(first)
+        self.unread -= len(data)
         return data
