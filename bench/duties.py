@@ -15,7 +15,7 @@ from typing import Any
 import wire
 from disk import fdatasync_milliseconds
 from segments import DRAFT, RELEASED, block_count
-from servers import Client, Gateway, Redis, Relay, Server, Unavailable
+from servers import Client, Gateway, Redis, Relay, Server, Source, Unavailable
 
 __all__ = [
     "ACK",
@@ -303,8 +303,9 @@ class Bench:
             self._client.do(
                 "capture", key=key, port=self.gateway.s2_port, stream=streams[0], records=records, path=str(payload)
             )
+            source = stack.enter_context(Source(payload))
             try:
-                relay = stack.enter_context(Relay(directory, payload))
+                relay = stack.enter_context(Relay(directory, source.port))
             except Unavailable as missing:
                 self._say(str(missing))
             else:

@@ -34,16 +34,16 @@ from duties import (
     S2S,
     SEGMENT_APPEND,
     SEGMENT_READ,
-    Bench,
     Row,
     Scale,
 )
+from relays import DIRECT, PENSTOCK, RELAY_ACK, RELAY_READ, RelayBench
 from report import against, number, size_name, table
 from servers import Client
 
 RESULTS = Path(__file__).parent / "results"
-SEGMENT = "segment"
-DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT)
+SEGMENT, RELAY = "segment", "relay"
+DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY)
 
 
 def arguments() -> argparse.Namespace:
@@ -63,7 +63,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def cases(bench: Bench, duties: Sequence[str], *, smallest: bool) -> list[Callable[[int, int], Iterator[Row]]]:
+def cases(bench: RelayBench, duties: Sequence[str], *, smallest: bool) -> list[Callable[[int, int], Iterator[Row]]]:
     """What to measure, in the order of DUTIES. The segment protocol is for small events: `smallest` size only."""
     known = {
         APPEND: [bench.appends],
@@ -71,6 +71,7 @@ def cases(bench: Bench, duties: Sequence[str], *, smallest: bool) -> list[Callab
         ACK: [bench.acks],
         DELIVERY: [bench.deliveries],
         SEGMENT: [bench.segment_appends, bench.segment_reads] if smallest else [],
+        RELAY: [bench.relay_reads, bench.relay_acks],
     }
     return [one for duty in DUTIES if duty in duties for one in known[duty]]
 
@@ -84,7 +85,7 @@ def measure(
         for size in scale.sizes:
             directory = scratch / str(size)
             directory.mkdir()
-            with Bench(scale, directory, client, say, gateway) as bench:
+            with RelayBench(scale, directory, client, say, gateway) as bench:
                 for duty in cases(bench, duties, smallest=size == min(scale.sizes)):
                     for connections in scale.connections:
                         rows += duty(size, connections)
@@ -129,12 +130,32 @@ def latency_table(rows: Sequence[Row], duty: str) -> str:
     return table(head, lines)
 
 
+def added_table(rows: Sequence[Row], duty: str) -> str:
+    """Percentiles, and what they have beyond those of the way without a relay."""
+    lines = []
+    for case, some in group(rows, duty):
+        direct = next(row.figures for row in some if row.candidate == DIRECT)
+        for row in some:
+            p50, p99, samples = (row.figures[key] for key in ("p50_ms", "p99_ms", "samples"))
+            added = [number(row.figures[key] - direct[key]) for key in ("p50_ms", "p99_ms")]
+            if row.figures is direct:
+                added = ["-", "-"]
+            lines.append((case, row.candidate, number(p50), number(p99), *added, f"{samples:.0f}"))
+    head = ("case", "candidate", "p50 ms", "p99 ms", "p50 - direct ms", "p99 - direct ms", "samples")
+    return table(head, lines)
+
+
 def targets(rows: Sequence[Row]) -> str:
     """The figures to work towards, with what this run shows."""
     found = {(row.duty, row.size, row.connections, row.candidate): row.figures for row in rows}
 
     def ratio(duty: str, connections: int, base: str) -> float | None:
         ours, theirs = found.get((duty, 1024, connections, "S2S h1")), found.get((duty, 1024, connections, base))
+        return ours["records_s"] / theirs["records_s"] if ours and theirs else None
+
+    def relayed(connections: int) -> float | None:
+        case = (RELAY_READ, 1024, connections)
+        ours, theirs = found.get((*case, PENSTOCK)), found.get((*case, HAPROXY))
         return ours["records_s"] / theirs["records_s"] if ours and theirs else None
 
     def beyond_fdatasync(connections: int) -> float | None:
@@ -153,6 +174,8 @@ def targets(rows: Sequence[Row]) -> str:
         ("ack p50 - fdatasync, 1 KiB, S2S h1, 8 connections, ms", beyond_fdatasync(8), "<= 2"),
         ("append -> delivery p99, 1 KiB, S2S h1, 1 pair, ms", delivery(1), "< 10"),
         ("append -> delivery p99, 1 KiB, S2S h1, 8 pairs, ms", delivery(8), "< 10"),
+        ("relay, batches of 1 MiB, 1 connection: Penstock / haproxy", relayed(1), ">= 0.5"),
+        ("relay, batches of 1 MiB, 8 connections: Penstock / haproxy", relayed(8), ">= 0.5"),
     )
     lines = []
     for name, value, wanted in asked:
@@ -183,6 +206,8 @@ def report(rows: Sequence[Row], seconds: float) -> str:
         (DELIVERY, "Append to delivery, 250 records a second", lambda: latency_table(rows, DELIVERY)),
         (SEGMENT_APPEND, "Durable appends in blocks of 1 MiB", lambda: rate_table(rows, SEGMENT_APPEND, S2S)),
         (SEGMENT_READ, "Catch-up reads of 1 MiB each", lambda: rate_table(rows, SEGMENT_READ, S2S)),
+        (RELAY_READ, "S2S relayed, batches of up to 1 MiB", lambda: rate_table(rows, RELAY_READ, HAPROXY)),
+        (RELAY_ACK, "Append to acknowledgement through a relay", lambda: added_table(rows, RELAY_ACK)),
     )
     for duty, title, text in titles:
         if any(row.duty == duty for row in rows):

@@ -24,13 +24,15 @@ class Script:
     """What a reader sends, piece by piece, each with the number of bytes that answer it.
 
     `closes`: the server ends the connection after the answer, so that every reading takes a new connection.
-    `opening`: what is said once on each connection, and the number of bytes that answer it.
+    `opening`: what is said once on each connection, and the number of bytes that answer it. `varies`: how the answer
+    is cut into chunks does, so that its end is that of the connection, and its length only nearly known.
     """
 
     steps: tuple[tuple[bytes, int], ...]
     records: int
     closes: bool
     opening: tuple[bytes, int] | None = None
+    varies: bool = False
 
     @property
     def answer_bytes(self) -> int:

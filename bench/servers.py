@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import wire
 
-__all__ = ["Client", "Gateway", "Redis", "Relay", "Server", "Unavailable", "processor_seconds"]
+__all__ = ["Bridge", "Client", "Gateway", "Redis", "Relay", "Server", "Source", "Unavailable", "processor_seconds"]
 
 START_SECONDS = 30.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -108,14 +108,16 @@ level = "info"
 format = "json"
 """
 
-    def __init__(self, directory: Path, command: tuple[str, ...]) -> None:
-        """`command`: what runs it, up to its `serve`."""
+    _LISTENERS = 3
+
+    def __init__(self, directory: Path, command: tuple[str, ...], **settings: object) -> None:
+        """`command`: what runs it, up to its `serve`; `settings`: more of what its configuration wants to know."""
         directory.mkdir()
         self._directory = directory
         self._command = command
         self._log = directory / "log"
         self._config = directory / "gateway.toml"
-        self._config.write_text(self._CONFIG.format(data=directory / "data", basin=wire.BASIN))
+        self._config.write_text(self._CONFIG.format(data=directory / "data", basin=wire.BASIN, **settings))
         self._start()
 
     def _start(self) -> None:
@@ -128,13 +130,13 @@ format = "json"
                 cwd=self._directory,
             )
         deadline = time.monotonic() + START_SECONDS
-        while len(ports := self._ports()) < 3:
+        while len(ports := self._ports()) < self._LISTENERS:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.process.kill()
                 raise RuntimeError(f"the gateway did not start\n{self._log.read_text()}")
             time.sleep(0.02)
-        self.s2_port, self.s3p_port = ports["listeners.s2"], ports["listeners.s3p"]
-        self.segment_port = ports["listeners.segment"]
+        self.s2_port = ports["listeners.s2"]
+        self.s3p_port, self.segment_port = ports.get("listeners.s3p", 0), ports.get("listeners.segment", 0)
 
     def restart(self) -> None:
         """Stop it and start it anew on the same data, so that nothing is in its memory; the ports change."""
@@ -151,6 +153,30 @@ format = "json"
             if event.get("event") == "listening":
                 found[event["listener"]] = event["port"]
         return found
+
+
+class Bridge(Gateway):
+    """`penstock serve` in front of an S2 server on `back`; S2S sessions pass through it."""
+
+    _CONFIG = """\
+[listeners.s2]
+bind = "127.0.0.1:0"
+
+[store]
+directory = "{data}"
+
+[backs.source]
+kind = "s2"
+address = "127.0.0.1:{back}"
+
+[[routes]]
+name = "all"
+back = "source"
+
+[log]
+format = "json"
+"""
+    _LISTENERS = 1
 
 
 class Redis(Server):
@@ -177,8 +203,26 @@ class Redis(Server):
         wait_for(self.port, self.process)
 
 
+class Source(Server):
+    """Answers every connection with the bytes of `payload`, whatever is asked."""
+
+    def __init__(self, payload: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(_HERE / "source.py"), str(payload)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.port = int(self.process.stdout.readline())
+
+    def stop(self) -> None:
+        """See `Server`."""
+        super().stop()
+        self.process.stdout.close()
+
+
 class Relay(Server):
-    """haproxy as a plain TCP relay in front of a source that sends the bytes of `payload`."""
+    """haproxy as a plain TCP relay in front of what listens on `back`."""
 
     _CONFIG = """\
 global
@@ -192,36 +236,19 @@ defaults
     timeout server 60s
 listen relay
     bind 127.0.0.1:{port}
-    server source 127.0.0.1:{source}
+    server back 127.0.0.1:{back}
 """
 
-    def __init__(self, directory: Path, payload: Path) -> None:
+    def __init__(self, directory: Path, back: int) -> None:
         program = shutil.which("haproxy")
         if program is None:
             raise Unavailable("haproxy is not installed (apt-get install haproxy): its rows are left out")
         directory.mkdir()
-        self.source = subprocess.Popen(
-            [sys.executable, str(_HERE / "source.py"), str(payload)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.source.stdout is not None
-        self.source_port = int(self.source.stdout.readline())
         self.port = free_port()
         config = directory / "haproxy.cfg"
-        config.write_text(self._CONFIG.format(port=self.port, source=self.source_port))
+        config.write_text(self._CONFIG.format(port=self.port, back=back))
         self.process = subprocess.Popen([program, "-q", "-db", "-f", str(config)], stdin=subprocess.DEVNULL)
         wait_for(self.port, self.process)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, traceback)
-        self.source.terminate()
-        self.source.wait()
-        assert self.source.stdout is not None
-        self.source.stdout.close()
 
 
 class Client(Server):
