@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
-from support.real_backs import S2Lite
+from support.real_backs import BackServer, S2Lite, SecondPenstock
 from support.store import appending, batches, command
 
 from penstock.backs.base import AppendSession, Following
@@ -49,14 +50,15 @@ BASIN = "lite-back-tests"
 VERSIONS = pytest.mark.parametrize("version", [HttpVersion.H1, HttpVersion.H2], ids=["h1", "h2"])
 
 
-@pytest.fixture(scope="module")
-def lite() -> Iterator[S2Lite]:
-    with S2Lite() as server:
+@pytest.fixture(scope="module", params=[S2Lite, partial(SecondPenstock, "s2")], ids=["lite", "penstock"])
+def lite(request: pytest.FixtureRequest) -> Iterator[BackServer]:
+    """The real one; and another Penstock, which must not be told from it."""
+    with request.param() as server:
         yield server
 
 
 @asynccontextmanager
-async def opened(server: S2Lite, **settings: object) -> AsyncIterator[S2Back]:
+async def opened(server: BackServer, **settings: object) -> AsyncIterator[S2Back]:
     host, port = server.address
     upstream = Upstream(UpstreamSettings(name="lite", host=host, port=port))
     async with open_s2(S2BackSettings(**settings), upstream) as back:  # type: ignore[arg-type]
@@ -75,7 +77,7 @@ async def everything(back: S2Back, stream: StreamRef) -> list[Record]:
 
 
 @VERSIONS
-async def test_the_control_plane(lite: S2Lite, version: HttpVersion) -> None:
+async def test_the_control_plane(lite: BackServer, version: HttpVersion) -> None:
     basin, name = f"lite-control-{version.value}", "a/b %ü?"
     stream = StreamRef(basin, name)
     async with opened(lite, http=version) as back:
@@ -104,7 +106,7 @@ async def test_the_control_plane(lite: S2Lite, version: HttpVersion) -> None:
 
 @VERSIONS
 @pytest.mark.parametrize("compression", list(Compression))
-async def test_records_come_back_as_they_went(lite: S2Lite, version: HttpVersion, compression: Compression) -> None:
+async def test_records_come_back_as_they_went(lite: BackServer, version: HttpVersion, compression: Compression) -> None:
     async with opened(lite, http=version, compression=compression) as back:
         stream = await fresh(back, f"records {version} {compression}")
         headers = {1: (Header(b"name", b"\xff"), Header(b"other", b""))}
@@ -119,7 +121,7 @@ async def test_records_come_back_as_they_went(lite: S2Lite, version: HttpVersion
 
 
 @VERSIONS
-async def test_pipelined_appends_are_acknowledged_in_order(lite: S2Lite, version: HttpVersion) -> None:
+async def test_pipelined_appends_are_acknowledged_in_order(lite: BackServer, version: HttpVersion) -> None:
     async with opened(lite, http=version) as back:
         stream = await fresh(back, f"pipelined {version}")
         acks = []
@@ -137,7 +139,7 @@ async def _send(session: AppendSession, appends: list) -> None:  # type: ignore[
     session.close()
 
 
-async def test_conditions_are_the_servers(lite: S2Lite) -> None:
+async def test_conditions_are_the_servers(lite: BackServer) -> None:
     async with opened(lite) as back:
         stream = await fresh(back, "conditions")
         await back.perform(appending(b"a", match=0, stream=stream))
@@ -151,7 +153,7 @@ async def test_conditions_are_the_servers(lite: S2Lite) -> None:
         assert (await back.perform(appending(b"b", token="mine", stream=stream))).end.seq_num == 3
 
 
-async def test_other_clients_of_a_session_do_not_suffer(lite: S2Lite) -> None:
+async def test_other_clients_of_a_session_do_not_suffer(lite: BackServer) -> None:
     async with opened(lite) as back:
         stream = await fresh(back, "shared")
         refused = 0
@@ -173,7 +175,7 @@ async def test_other_clients_of_a_session_do_not_suffer(lite: S2Lite) -> None:
         assert {index for index in range(50) if index % 5} <= set(found)
 
 
-async def test_foreign_clients_are_met(lite: S2Lite) -> None:
+async def test_foreign_clients_are_met(lite: BackServer) -> None:
     """Two gateways append to one stream, and neither loses or repeats anything."""
     async with opened(lite) as one, opened(lite) as other:
         stream = await fresh(one, "foreign")
@@ -191,7 +193,7 @@ async def test_foreign_clients_are_met(lite: S2Lite) -> None:
 
 
 @VERSIONS
-async def test_a_read_follows_the_tail(lite: S2Lite, version: HttpVersion) -> None:
+async def test_a_read_follows_the_tail(lite: BackServer, version: HttpVersion) -> None:
     async with opened(lite, http=version) as back:
         stream = await fresh(back, f"follow {version}")
         await back.perform(appending(b"a", stream=stream))
@@ -210,7 +212,7 @@ async def test_a_read_follows_the_tail(lite: S2Lite, version: HttpVersion) -> No
             assert session.tail().seq_num == 4
 
 
-async def test_where_reads_begin_and_end(lite: S2Lite) -> None:
+async def test_where_reads_begin_and_end(lite: BackServer) -> None:
     async with opened(lite) as back:
         stream = await fresh(back, "begin", StreamConfig(timestamping_uncapped=True))
         for stamp in (10, 10, 20, 30):
@@ -240,7 +242,7 @@ async def test_where_reads_begin_and_end(lite: S2Lite) -> None:
         assert await numbers(FromSeqNum(8), wait=0.05) == []
 
 
-async def test_positions_are_converted(lite: S2Lite) -> None:
+async def test_positions_are_converted(lite: BackServer) -> None:
     async with opened(lite) as back:
         stream = await fresh(back, "locate", StreamConfig(timestamping_uncapped=True))
         assert (await back.perform(Locate(stream, FromSeqNum(0)))).record_id == RecordId(0, 0)
@@ -252,7 +254,7 @@ async def test_positions_are_converted(lite: S2Lite) -> None:
         assert (found.seq_num, found.timestamp, found.record_id, found.at_tail) == (3, 20, RecordId(20, 1), True)
 
 
-async def test_trims(lite: S2Lite) -> None:
+async def test_trims(lite: BackServer) -> None:
     async with opened(lite) as back:
         stream = await fresh(back, "trims", StreamConfig(timestamping_uncapped=True))
         await back.perform(
@@ -267,7 +269,7 @@ async def test_trims(lite: S2Lite) -> None:
         assert (await back.perform(Trim(stream, FromSeqNum(100)))).seq_num == 8
 
 
-async def test_exact_timestamps(lite: S2Lite) -> None:
+async def test_exact_timestamps(lite: BackServer) -> None:
     async with opened(lite) as back:
         stream = await fresh(back, "exact")
         done = await back.perform(appending(b"a", b"b", exact=1000, stream=stream))
@@ -283,7 +285,7 @@ async def test_exact_timestamps(lite: S2Lite) -> None:
         assert (await back.perform(CheckTail(stream))).seq_num == 3
 
 
-async def test_server_sent_events_are_a_source(lite: S2Lite) -> None:
+async def test_server_sent_events_are_a_source(lite: BackServer) -> None:
     host, port = lite.address
     upstream = Upstream(UpstreamSettings(name="lite", host=host, port=port))
     async with opened(lite) as back, open_s2_sse(S2BackSettings(), upstream) as source:
@@ -306,11 +308,14 @@ async def test_server_sent_events_are_a_source(lite: S2Lite) -> None:
         assert failed.value.failure.code is FailureCode.NOT_IMPLEMENTED
 
 
-@pytest.mark.parametrize("version", [HttpVersion.H1, HttpVersion.H2], ids=["h1", "h2"])
-async def test_killed_in_the_middle_of_a_load(version: HttpVersion) -> None:
+@VERSIONS
+@pytest.mark.parametrize(
+    "kind", [partial(S2Lite, durable=True), partial(SecondPenstock, "s2")], ids=["lite", "penstock"]
+)
+async def test_killed_in_the_middle_of_a_load(version: HttpVersion, kind: Callable[[], BackServer]) -> None:
     """Every acknowledged record is there once and in order; the reader that follows sees each once, too."""
     total = 400
-    with S2Lite(durable=True) as server:
+    with kind() as server:
         async with opened(server, http=version, recover_seconds=60.0) as back:
             stream = await fresh(back, "load")
             seen: list[bytes] = []
