@@ -14,8 +14,10 @@ import structlog
 import trio
 
 from penstock.cli.banner import banner
+from penstock.cli.cut_over import cut_over_command
 from penstock.cli.decode import decode_command
 from penstock.cli.overrides import overridden
+from penstock.cli.positions import positions_command
 from penstock.cli.report import report
 from penstock.config import Config, ConfigError, default_config, load_config
 from penstock.config.advice import advice
@@ -47,7 +49,8 @@ def main() -> None:
     """Penstock: a multi-protocol gateway for append-only streams of records."""
 
 
-main.add_command(decode_command)
+for _command in (decode_command, positions_command, cut_over_command):
+    main.add_command(_command)
 
 
 @main.command("serve")

@@ -36,6 +36,7 @@ from penstock.wiring.fronts import (
     segment_settings,
 )
 from penstock.wiring.http import HttpServer
+from penstock.wiring.management import management_listener
 
 __all__ = ["open_listeners"]
 
@@ -67,6 +68,8 @@ class _Opening:
         }
         for label, listener in self._config.listeners.labelled():
             yield make[type(listener)](label, listener)
+        if self._config.management is not None:
+            yield management_listener(self._config, self._config.management, self._router)
 
     def _s2(self, label: str, listener: S2Listener) -> Listener:
         settings = s2_settings(listener, self._config.drain, self._identities)

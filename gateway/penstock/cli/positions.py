@@ -1,0 +1,50 @@
+"""`penstock positions`: one record's position in the terms of all protocols."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import click
+
+from penstock.cli.asking import ask, management_options, refused
+
+__all__ = ["positions_command"]
+
+
+@click.command("positions")
+@click.argument("stream", metavar="BASIN/STREAM")
+@management_options
+@click.option("--seq-num", help="From this sequence number (S2).")
+@click.option("--timestamp", help="From the first record stamped at or after this many ms.")
+@click.option("--record-id", metavar="MS-SEQ", help="From this identifier (S3P).")
+@click.option("--offset", help="From this byte (segments).")
+@click.option("--tail-offset", help="So many records before the tail.")
+@click.option("--listener", help="By the routes of this listener.")
+@click.option("--identity", help="By the routes of this identity.")
+def positions_command(stream: str, management: str, token: str | None, **asked: str | None) -> None:
+    """Where a record is, in the terms of every protocol, and how each of them reads on from there.
+
+    Give one of the ways to say where.
+    """
+    query = {"stream": stream, **{name: value for name, value in asked.items() if value is not None}}
+    status, answer = ask(management, token, f"/positions?{urlencode(query)}")
+    if status != 200:
+        raise refused(answer)
+    click.echo("\n".join(_in_words(answer)))
+
+
+def _in_words(answer: dict[str, Any]) -> list[str]:
+    position = answer["position"]
+    tail = "; this is the tail" if position["at_tail"] else ""
+    lines = [f"stream {answer['stream']}{tail}"]
+    lines += [f"  {name:<10} {_shown(position[name])}" for name in ("seq_num", "timestamp", "record_id", "offset")]
+    lines += ["read on"]
+    for protocol, hint in answer["read_on"].items():
+        words = " ".join(f"{name}={_shown(value)}" for name, value in (hint or {}).items())
+        lines.append(f"  {protocol:<10} {words or 'not there'}")
+    return lines
+
+
+def _shown(value: object) -> str:
+    return "unknown" if value is None else str(value)
