@@ -28,6 +28,8 @@ class Relay:
         self.target = target
         self.said: list[bytearray] = []
         """What clients sent, by connection, in the order in which they connected."""
+        self.answered: list[bytearray] = []
+        """What they were answered."""
         self.swallows = False
         """Whether replies get lost."""
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -40,24 +42,26 @@ class Relay:
             while True:
                 client, _ = self._listener.accept()
                 self._open.add(client)
-                said = bytearray()
+                said, answered = bytearray(), bytearray()
                 self.said.append(said)
-                threading.Thread(target=self._serve, args=(client, said), daemon=True).start()
+                self.answered.append(answered)
+                threading.Thread(target=self._serve, args=(client, said, answered), daemon=True).start()
 
-    def _serve(self, client: socket.socket, said: bytearray) -> None:
+    def _serve(self, client: socket.socket, said: bytearray, answered: bytearray) -> None:
         """One connection, until either end closes it."""
         with client, contextlib.suppress(OSError), self._connected() as server:
             self._open.add(server)
-            threading.Thread(target=self._answer, args=(server, client), daemon=True).start()
+            threading.Thread(target=self._answer, args=(server, client, answered), daemon=True).start()
             while data := client.recv(PIECE):
                 said += data
                 server.sendall(data)
             server.shutdown(socket.SHUT_RDWR)
         self._open.discard(client)
 
-    def _answer(self, server: socket.socket, client: socket.socket) -> None:
+    def _answer(self, server: socket.socket, client: socket.socket, answered: bytearray) -> None:
         with contextlib.suppress(OSError):
             while data := server.recv(PIECE):
+                answered += data
                 if not self.swallows:
                     client.sendall(data)
         with contextlib.suppress(OSError):
@@ -74,6 +78,12 @@ class Relay:
                     raise
                 time.sleep(RETRY_SECONDS)
 
+    def cut(self) -> None:
+        """Close all connections that there are, both ends at once; whoever comes next is served again."""
+        for one in list(self._open):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
@@ -83,6 +93,4 @@ class Relay:
     ) -> None:
         self._closed = True
         self._listener.close()
-        for one in list(self._open):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+        self.cut()
