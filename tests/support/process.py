@@ -187,7 +187,9 @@ class GatewayProcess:
         wanted = {f"listeners.{kind}" for kind in LISTENERS if f"[listeners.{kind}]" in self._template}
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            bound = {event["listener"]: event["port"] for event in self.events("listening")}
+            bound: dict[str, int] = {}
+            for event in self.events("listening"):  # of several listeners of a kind the first counts
+                bound.setdefault(".".join(event["listener"].split(".")[:2]), event["port"])
             if wanted <= bound.keys():
                 for kind in LISTENERS:
                     setattr(self, f"{kind}_port", bound.get(f"listeners.{kind}", 0))
@@ -198,7 +200,11 @@ class GatewayProcess:
         raise GatewayFailed(f"not listening after {START_SECONDS} s\n{self.log_tail()}")
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self._remove()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -206,6 +212,9 @@ class GatewayProcess:
         self.kill()
         if error is not None:
             print(f"---- the gateway's log ----\n{self.log_tail()}", file=sys.stderr)
+        self._remove()
+
+    def _remove(self) -> None:
         if self._temporary is not None:
             self._temporary.cleanup()
 
