@@ -162,7 +162,6 @@ class S2AppendSession:
 
     def leave(self) -> None:
         """Its client is gone: what was not sent yet need not be."""
-        self._chain.break_at(self._chain.length)
         for pending in self._pending:
             if not pending.settled:
                 self._line.withdraw(pending)

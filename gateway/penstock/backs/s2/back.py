@@ -23,11 +23,11 @@ from penstock.backs.s2.settings import S2BackSettings
 from penstock.backs.s2.shared import Shared
 from penstock.backs.s2.sources import S2SSource
 from penstock.backs.s2.trimming import Trimming
-from penstock.backs.s2.unary import ServerStart, Unary
+from penstock.backs.s2.unary import ServerStart, Unary, tail_of
 from penstock.backs.upstream import Upstream
 from penstock.clock import Clock, wall_clock
 from penstock.store.admission import Admission
-from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import (
     Append,
@@ -140,8 +140,14 @@ class S2Back:
             case _:
                 start = read.start
         source = S2SSource(shared.settings.compression)
-        async with reading(shared.calls, shared.settings, read, start, source, identifier) as session:
-            yield session
+        try:
+            async with reading(shared.calls, shared.settings, read, start, source, identifier) as session:
+                yield session
+        except OperationFailed as error:
+            tail = tail_of(error)
+            if isinstance(start, FromSeqNum) and tail is not None and tail.seq_num < start.seq_num:
+                shared.places.forget(read.stream)  # it is another stream now than it was when that was learned
+            raise
 
     async def _check_tail(self, operation: CheckTail) -> StreamPosition:
         if not operation.create_if_missing:

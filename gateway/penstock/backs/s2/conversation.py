@@ -79,7 +79,7 @@ class Conversation:
         """Send until there was nothing to send for a while, or the server wants to be left."""
         line = self._line
         try:
-            while not self.advised:
+            while self._ending is None and not self.advised:
                 taken = line.take()
                 if isinstance(taken, Pending):
                     await self._send(taken)
@@ -103,8 +103,7 @@ class Conversation:
             try:
                 encoded = self._codec.send(_as_sent(taken))
             except OperationFailed as error:  # it does not fit into a frame: nothing of it was sent
-                self._line.flying.pop()
-                self._line.forget_tail()
+                self._line.untake(taken)
                 some.pop()
                 self._line.fail(taken, error.failure)
             else:

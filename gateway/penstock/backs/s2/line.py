@@ -108,7 +108,7 @@ class Line:
         while self.waiting:
             pending = self.waiting[0]
             if pending.dropped:
-                self._leave(self.waiting.popleft())
+                self.drop()
                 continue
             if pending.append.exact_timestamp is not None and not pending.doubtful:
                 need = self._check_exact(pending)
@@ -123,6 +123,15 @@ class Line:
             self.flying.append(pending)
             return pending
         return Need.WORK
+
+    def untake(self, pending: Pending) -> None:
+        """The one taken last cannot be sent."""
+        self.flying.pop()
+        self._next, self._stamp = pending.number, None
+
+    def drop(self) -> None:
+        """The first one is not to be applied any more: one before it in its session has failed."""
+        self._leave(self.waiting.popleft())
 
     def _must_be_numbered(self, pending: Pending) -> bool:
         """Whether the number is the gateway's own to find."""

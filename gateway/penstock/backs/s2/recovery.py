@@ -47,7 +47,7 @@ class Recovery:
         while line.waiting and line.waiting[0].doubtful:
             pending = line.waiting[0]
             if pending.dropped:
-                line.take()  # which drops it
+                line.drop()
                 continue
             verdict = await self._judge(pending, tail)
             if isinstance(verdict, Appended):

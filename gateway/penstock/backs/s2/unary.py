@@ -6,14 +6,14 @@ from typing import Final, NamedTuple
 
 from penstock.backs.retries import RetryPolicy, retrying
 from penstock.backs.s2.calls import PROTOBUF, Calls
-from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError
+from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp
 from penstock_codecs.s2.json_records import decode_tail
 from penstock_codecs.s2.names import encode_path_segment
 from penstock_codecs.s2.protobuf import decode_read_batch
 
-__all__ = ["ServerStart", "Spot", "Unary", "records_path", "start_query"]
+__all__ = ["ServerStart", "Spot", "Unary", "records_path", "start_query", "tail_of"]
 
 ServerStart = FromSeqNum | FromTimestamp | FromTailOffset
 """Where a read may start in the server's own terms."""
@@ -75,8 +75,6 @@ class Unary:
             try:
                 found = decode_read_batch(answer.body)
             except OperationFailed as error:
-                raise answer.nonsense(error.failure.message) from None
-            except RemoteProtocolError as error:
                 raise answer.nonsense(error.failure.message) from None
             return found if isinstance(found, RecordBatch) else None
 

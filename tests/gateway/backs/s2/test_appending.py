@@ -114,6 +114,31 @@ async def test_records_that_were_trimmed_meanwhile_leave_a_doubt(autojump_clock:
         assert (got.code, "trimmed" in got.message) == (FailureCode.UNAVAILABLE, True)
 
 
+async def test_what_came_after_a_doubt_is_not_sent_again(autojump_clock: Clock) -> None:
+    """Three of a session are in flight; the first was applied and trimmed away, so nobody can tell: the others go."""
+    async with model_server() as server, server.opened() as back:
+        stream = server.back.make(STREAM)
+        server.back.delays = iter([0.0, 60.0])
+
+        def cut() -> None:
+            server.back.before_append = lambda: None
+            server.back.nursery.start_soon(trim)
+
+        async def trim() -> None:
+            server.cut()
+            stream.head = stream.head._replace(trim_point=1)
+
+        async with back.append_session(STREAM) as session:
+            server.back.before_append = cut
+            for body in (b"a", b"b", b"c"):
+                await session.send(appending(body))
+            with pytest.raises(OperationFailed) as failed:
+                await session.receive()
+            assert failed.value.failure.code is FailureCode.UNAVAILABLE
+            assert (await back.perform(appending(b"d"))).start.seq_num == 1
+        assert bodies(server) == [b"a", b"d"]
+
+
 async def test_after_long_enough_it_gives_up(autojump_clock: Clock) -> None:
     """What was sent may have been applied; what came later certainly was not."""
     async with model_server() as server, server.opened(recover_seconds=10.0) as back:

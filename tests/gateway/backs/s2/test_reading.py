@@ -273,3 +273,18 @@ async def test_heartbeats_do_not_begin_a_tail_offset_anew(source: str, autojump_
             server.back.append(appending(b"new"))
             server.far.up = True
             assert await bodies_of(session) == [b"new"]
+
+
+async def test_a_place_in_a_stream_that_was_made_anew_is_forgotten(autojump_clock: Clock) -> None:
+    async with model_server() as server, server.opened() as back:
+        server.back.make(STREAM)
+        server.back.append(appending(b"x", b"y", b"z"))
+        assert len(await batches(back, FromRecordId(RecordId(0, 0)))) == 1
+        server.back.make(STREAM)
+        server.back.clock.now += 1
+        server.back.append(appending(b"new"))
+        behind = FromRecordId(RecordId(NOW, 3))
+        with pytest.raises(OperationFailed) as failed:
+            await batches(back, behind)
+        assert failed.value.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
+        assert [batch.columns.bodies for batch in await batches(back, behind)] == [[b"new"]]
