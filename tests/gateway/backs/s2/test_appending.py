@@ -1,4 +1,4 @@
-"""Appends to an S2 server: promises about lost acknowledgements, order, room, exact timestamps, draining servers."""
+"""Appends to an S2 server: order, room, failures of one's own, draining servers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ import pytest
 import trio
 import trio.testing
 from support.s2_model import ModelServer, model_server
-from support.store import NOW, STREAM, appending
+from support.store import STREAM, appending
 
-from penstock.backs.delivery import Delivery
 from penstock.backs.http import HttpVersion
 from penstock.backs.upstream import Credentials, CredentialsMode
 from penstock.identity import CLIENT, Client
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import Header, RecordId
 from penstock_codecs.operations import Appended
-from penstock_codecs.streams import StreamConfig, TimestampingMode
+from penstock_codecs.streams import StreamConfig
 
 Clock = trio.testing.MockClock
 
@@ -32,150 +30,6 @@ async def outcome(doing: Awaitable[Appended]) -> Appended | Failure:
         return await doing
     except OperationFailed as error:
         return error.failure
-
-
-def ack_lost(server: ModelServer) -> None:
-    """The next append is applied, and its connection cut before the acknowledgement."""
-
-    def cut() -> None:
-        server.back.before_append = lambda: None
-        server.cut()
-
-    server.back.before_append = cut
-
-
-@pytest.mark.parametrize(
-    ("delivery", "there", "code"),
-    [
-        (Delivery.EXACTLY_ONCE, 1, None),
-        (Delivery.AT_LEAST_ONCE, 2, None),
-        (Delivery.REFUSE, 1, FailureCode.UNAVAILABLE),
-    ],
-)
-@pytest.mark.parametrize("in_session", [False, True])
-async def test_what_is_done_after_a_lost_ack(
-    delivery: Delivery, there: int, code: FailureCode | None, in_session: bool, autojump_clock: Clock
-) -> None:
-    async with model_server() as server, server.opened(delivery=delivery) as back:
-        server.back.make(STREAM)
-        ack_lost(server)
-        if in_session:
-            async with back.append_session(STREAM) as session:
-                await session.send(appending(b"a"))
-                try:
-                    got: Appended | Failure = (await session.receive())[0]
-                except OperationFailed as error:
-                    got = error.failure
-        else:
-            got = await outcome(back.perform(appending(b"a")))
-        assert bodies(server) == [b"a"] * there
-        if code is None:
-            assert isinstance(got, Appended)
-            assert got.end.seq_num == there
-        else:
-            assert isinstance(got, Failure)
-            assert got.code is code
-        assert isinstance(await back.perform(appending(b"b")), Appended)
-
-
-@pytest.mark.parametrize("delivery", [Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE])
-async def test_a_condition_of_the_clients_own_is_not_failed_by_itself(
-    delivery: Delivery, autojump_clock: Clock
-) -> None:
-    async with model_server() as server, server.opened(delivery=delivery) as back:
-        server.back.make(STREAM)
-        await back.perform(appending(b"a"))
-        ack_lost(server)
-        assert (await back.perform(appending(b"b", match=1))).start.seq_num == 1
-        ack_lost(server)
-        fence = appending(b"mine", headers={0: (Header(b"", b"fence"),)}, token="", match=2)
-        assert (await back.perform(fence)).start.seq_num == 2
-        assert bodies(server) == [b"a", b"b", b"mine"]
-        got = await outcome(back.perform(appending(b"c", match=2)))
-        assert isinstance(got, Failure)
-        assert got.details == {"seq_num_mismatch": 3}
-
-
-async def test_records_that_were_trimmed_meanwhile_leave_a_doubt(autojump_clock: Clock) -> None:
-    async with model_server() as server, server.opened() as back:
-        stream = server.back.make(STREAM)
-
-        def cut() -> None:
-            server.back.before_append = lambda: None
-            server.cut()
-            server.back.nursery.start_soon(trim)
-
-        async def trim() -> None:
-            stream.head = stream.head._replace(trim_point=1)
-
-        server.back.before_append = cut
-        got = await outcome(back.perform(appending(b"a")))
-        assert isinstance(got, Failure)
-        assert (got.code, "trimmed" in got.message) == (FailureCode.UNAVAILABLE, True)
-
-
-async def test_what_came_after_a_doubt_is_not_sent_again(autojump_clock: Clock) -> None:
-    """Three of a session are in flight; the first was applied and trimmed away, so nobody can tell: the others go."""
-    async with model_server() as server, server.opened() as back:
-        stream = server.back.make(STREAM)
-        server.back.delays = iter([0.0, 60.0])
-
-        def cut() -> None:
-            server.back.before_append = lambda: None
-            server.back.nursery.start_soon(trim)
-
-        async def trim() -> None:
-            server.cut()
-            stream.head = stream.head._replace(trim_point=1)
-
-        async with back.append_session(STREAM) as session:
-            server.back.before_append = cut
-            for body in (b"a", b"b", b"c"):
-                await session.send(appending(body))
-            with pytest.raises(OperationFailed) as failed:
-                await session.receive()
-            assert failed.value.failure.code is FailureCode.UNAVAILABLE
-            assert (await back.perform(appending(b"d"))).start.seq_num == 1
-        assert bodies(server) == [b"a", b"d"]
-
-
-async def test_after_long_enough_it_gives_up(autojump_clock: Clock) -> None:
-    """What was sent may have been applied; what came later certainly was not."""
-    async with model_server() as server, server.opened(recover_seconds=10.0) as back:
-        server.back.make(STREAM)
-        server.back.delays = iter([1.0])
-        got: dict[bytes, Appended | Failure] = {}
-
-        async def append(body: bytes) -> None:
-            got[body] = await outcome(back.perform(appending(body)))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(append, b"sent")
-            await trio.sleep(0.5)
-            server.far.up = False
-            server.cut()
-            await trio.sleep(1)
-            nursery.start_soon(append, b"later")
-        codes = {body: failure.code for body, failure in got.items() if isinstance(failure, Failure)}
-        assert codes == {b"sent": FailureCode.UNAVAILABLE, b"later": FailureCode.HOT_SERVER}
-        assert trio.current_time() < 20
-        server.far.up = True
-        await trio.sleep(5)
-        assert isinstance(await back.perform(appending(b"c")), Appended)
-        assert bodies(server) == [b"sent", b"c"]
-
-
-async def test_a_server_that_is_not_there_is_told_of_at_once(autojump_clock: Clock) -> None:
-    async with model_server() as server, server.opened() as back:
-        server.back.make(STREAM)
-        server.far.up = False
-        got = await outcome(back.perform(appending(b"a")))
-        assert isinstance(got, Failure)
-        assert (got.code, trio.current_time()) == (FailureCode.HOT_SERVER, 0.0)
-        with pytest.raises(OperationFailed) as failed:
-            async with back.append_session(STREAM):
-                raise AssertionError("entered")
-        assert failed.value.failure.code is FailureCode.HOT_SERVER
 
 
 async def test_order_is_that_of_handing_over(autojump_clock: Clock) -> None:
@@ -287,69 +141,6 @@ async def test_a_cancelled_append_that_was_not_sent_never_happens(autojump_clock
             await trio.sleep(0.1)
             nursery.start_soon(patiently, b"c", 60.0)
         assert [body[:1] for body in bodies(server)] == [b"a", b"c"]
-
-
-async def test_exact_timestamps_are_kept_or_refused(autojump_clock: Clock) -> None:
-    async with model_server() as server, server.opened() as back:
-        server.back.make(STREAM)
-        server.back.append(appending(b"foreign", timestamps=[40]))
-
-        async def exactly(ms: int, body: bytes = b"x") -> Appended | Failure:
-            return await outcome(back.perform(appending(body, exact=ms)))
-
-        assert await exactly(39) == Failure(
-            FailureCode.NON_MONOTONIC_TIMESTAMP, "timestamp 39 is before 40, that of the last record", {"last": 40}
-        )
-        done = await exactly(40)
-        assert isinstance(done, Appended)
-        assert done.last_id == RecordId(40, 1)
-        server.back.before_append = lambda: foreign(server, 60)  # after the tail was asked for
-        done = await exactly(70)
-        assert isinstance(done, Appended)
-        assert (done.start.seq_num, done.last_id) == (3, RecordId(70, 0))
-        server.back.before_append = lambda: foreign(server, 90)
-        failed = await exactly(80)
-        assert isinstance(failed, Failure)
-        assert failed.code is FailureCode.NON_MONOTONIC_TIMESTAMP
-        failed = await exactly(NOW + 1)
-        assert isinstance(failed, Failure)
-        assert failed.code is FailureCode.NOT_REPRESENTABLE
-        assert [record.timestamp for record in server.back.streams[STREAM].records] == [40, 40, 60, 70, 90]
-
-
-def foreign(server: ModelServer, timestamp: int) -> None:
-    server.back.before_append = lambda: None
-    server.back.append(appending(b"foreign", timestamps=[timestamp]))
-
-
-async def test_exact_timestamps_need_a_server_that_takes_them(autojump_clock: Clock) -> None:
-    async with model_server() as server, server.opened() as back:
-        server.back.make(STREAM, StreamConfig(timestamping_mode=TimestampingMode.ARRIVAL))
-        failed = await outcome(back.perform(appending(b"a", exact=5)))
-        assert isinstance(failed, Failure)
-        assert failed.code is FailureCode.NOT_REPRESENTABLE
-        server.back.make(STREAM, StreamConfig(timestamping_uncapped=True))
-        await trio.sleep(10)  # the configuration is believed for some seconds
-        done = await back.perform(appending(b"a", exact=NOW + 1000))
-        assert done.last_id == RecordId(NOW + 1000, 0)
-
-
-async def test_exact_timestamps_are_pipelined(autojump_clock: Clock) -> None:
-    async with model_server() as server, server.opened() as back:
-        server.back.make(STREAM)
-        server.back.delays = iter([1.0] * 8)
-        async with back.append_session(STREAM) as session:
-            for ms in (1, 1, 2, 3, 3, 3, 7, 6):
-                await session.send(appending(b"x", b"y", exact=ms))
-            acks: list[Appended] = []
-            with pytest.raises(OperationFailed) as failed:
-                while True:
-                    acks += await session.receive()
-            assert failed.value.failure.code is FailureCode.NON_MONOTONIC_TIMESTAMP
-        found = [ack.last_id for ack in acks]
-        assert found == [RecordId(*pair) for pair in ((1, 1), (1, 3), (2, 1), (3, 1), (3, 3), (3, 5), (7, 1))]
-        tails = [request for request in server.requests if request.path.endswith("/tail")]
-        assert len(tails) == 1
 
 
 async def test_a_draining_server_is_left_without_loss(autojump_clock: Clock) -> None:
