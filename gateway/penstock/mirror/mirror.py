@@ -90,6 +90,11 @@ class Mirror:
             "last_failure": self.last_failure,
         }
 
+    def state_now(self, stream: StreamRef) -> StreamState | None:
+        """What is known of a stream that has its turn, which may not be written down yet."""
+        turn = self._turns.get(stream)
+        return None if turn is None else turn.state
+
     async def settle(self, *, nearly: bool = False) -> None:
         """Wait until everything that was added to the queue has been copied and compared, or has stopped; `nearly`: so
         far that every stream had caught up once. To be bounded in time."""

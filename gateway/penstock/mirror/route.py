@@ -108,7 +108,8 @@ class MirroredRoute:
         """What is known of each stream, in the order of names, behind `after` (`basin/stream`); and whether there are
         more."""
         found, more = await self._states.page(after, limit)
-        return [{"stream": str(stream), **msgspec.to_builtins(state)} for stream, state in found], more
+        now = [(stream, self._mirror.state_now(stream) or state) for stream, state in found]
+        return [{"stream": str(stream), **msgspec.to_builtins(state)} for stream, state in now], more
 
     # ---- cut-over ------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ few batches may be between them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -67,7 +68,7 @@ class Turn:
         self._hurry = False
         self._idle: trio.CancelScope | None = None
         self._secondary_tail = 0
-        self._saved_at = trio.current_time()
+        self._saved_at = -math.inf
 
     def make_room(self) -> None:
         """Others wait: end when it has caught up, or after some batches."""

@@ -1,0 +1,191 @@
+"""Mirrors and cut-overs with real processes: a gateway, and real servers or a second Penstock as the secondary."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.management import ask, management_port
+from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
+from support.real_backs import BackServer, S2Lite, SecondPenstock
+from support.s2_http import S2Client
+from support.s3p import S3PClient
+from test_documents import blocks, command, output
+
+ROOT = Path(__file__).parents[2]
+STREAM = "mirrored"
+PATIENCE_SECONDS = 30.0
+
+SECONDARIES: dict[str, Callable[[], BackServer]] = {
+    "s2 lite": S2Lite,
+    **{f"Penstock {kind}": lambda kind=kind: SecondPenstock(kind) for kind in ("s2", "s3p", "segment")},
+}
+
+
+def configuration(server: BackServer) -> str:
+    """The usual listeners, and one route for everything, mirrored to the server."""
+    host, port = server.address
+    return (
+        CONFIG
+        + f"""
+[management]
+bind = "127.0.0.1:0"
+
+[backs.second]
+kind = "{server.kind}"
+address = "{host}:{port}"
+
+[[routes]]
+name = "everything"
+back = "embedded"
+mirror = "second"
+"""
+    )
+
+
+def s2(gateway: GatewayProcess) -> S2Client:
+    return S2Client(("127.0.0.1", gateway.s2_port), BASIN)
+
+
+def mirror_of(gateway: GatewayProcess) -> dict[str, Any]:
+    status, answer = ask(management_port(gateway), "/routes")
+    assert status == 200
+    mirror: dict[str, Any] = answer["routes"][0]["mirror"]
+    return mirror
+
+
+def until_compared(gateway: GatewayProcess, count: int) -> dict[str, Any]:
+    """The mirror's counts, once so many records are compared."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (mirror := mirror_of(gateway))["records_compared"] < count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert mirror["records_compared"] == count, mirror
+    assert not any(mirror["differences"].values()), mirror
+    return mirror
+
+
+def cut_over(gateway: GatewayProcess) -> dict[str, Any]:
+    status, answer = ask(management_port(gateway), "/routes/everything/cut-over", {"wait_seconds": 20})
+    assert (status, answer.get("swapped")) == (200, True), answer
+    done: dict[str, Any] = answer
+    return done
+
+
+@pytest.mark.parametrize("name", SECONDARIES)
+def test_the_mirror_takes_over_and_gives_back(name: str) -> None:
+    with SECONDARIES[name]() as server, running_gateway(configuration(server)) as gateway:
+        bodies = [f"record {number}" for number in range(30)]
+        client = s2(gateway)
+        for at in range(0, 20, 5):
+            client.append(STREAM, *bodies[at : at + 5])
+        until_compared(gateway, 20)
+        assert (cut_over(gateway)["primary"], mirror_of(gateway)["primary"]) == ("second", "second")
+        assert client.append(STREAM, *bodies[20:25])["start"]["seq_num"] == 20
+        assert client.bodies(STREAM, seq_num=18, count=4) == bodies[18:22]
+        until_compared(gateway, 25)
+        gateway.restart()
+        assert client.bodies(STREAM, seq_num=0) == bodies[:25]
+        assert mirror_of(gateway)["primary"] == "second"
+        assert cut_over(gateway)["primary"] == "embedded"
+        client.append(STREAM, *bodies[25:])
+        assert client.bodies(STREAM, seq_num=0) == bodies
+        until_compared(gateway, 30)
+        _, answer = ask(management_port(gateway), "/routes/everything/streams")
+        [stream] = answer["streams"]
+        assert (stream["compared"], stream["shift"], stream["hashed"]) == (30, 0, 30)
+        assert stream["primary_hash"] == stream["secondary_hash"]
+
+
+def test_what_the_secondary_has_is_what_its_own_clients_read() -> None:
+    with SecondPenstock("s3p") as server, running_gateway(configuration(server)) as gateway:
+        s2(gateway).append(STREAM, "one", "two")
+        until_compared(gateway, 2)
+        with S3PClient(server.address) as client:
+            assert [body for _identifier, body in client.read(STREAM)] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("killed", ["secondary", "gateway"])
+def test_a_kill_in_the_middle_of_a_load(killed: str) -> None:
+    """No acknowledged record is missing on either side, and none is there twice."""
+    with SecondPenstock("s2") as server, running_gateway(configuration(server)) as gateway:
+        acknowledged: list[str] = []
+        failures: list[str] = []
+        stop = threading.Event()
+
+        def write() -> None:
+            number = 0
+            while not stop.is_set():
+                body = f"record {number}"
+                try:
+                    s2(gateway).append(STREAM, body)
+                    acknowledged.append(body)
+                except (OSError, AssertionError) as error:
+                    failures.append(repr(error))
+                    time.sleep(0.01)
+                number += 1
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for _round in range(2):
+                wanted = len(acknowledged) + 20
+                deadline = time.monotonic() + PATIENCE_SECONDS
+                while len(acknowledged) < wanted and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                if killed == "gateway":
+                    gateway.restart(kill=True)
+                else:
+                    server.kill()
+                    before = len(acknowledged)
+                    while len(acknowledged) < before + 20 and time.monotonic() < deadline:
+                        time.sleep(0.01)
+                    assert len(acknowledged) >= before + 20, "clients wait for the secondary"
+                    server.start()
+        finally:
+            stop.set()
+            writer.join()
+        assert killed == "gateway" or not failures
+        stored = s2(gateway).bodies(STREAM, seq_num=0)
+        assert len(set(stored)) == len(stored)
+        assert set(acknowledged) <= set(stored)
+        assert cut_over(gateway)["primary"] == "second"
+        assert s2(gateway).bodies(STREAM, seq_num=0) == stored
+
+
+# ---- docs/management.md --------------------------------------------------------------------------------------
+
+PAGE = "docs/management.md"
+EXPECTED = {
+    '{"body":"first"}': ['"end":{"seq_num":3'],
+    "positions?stream": ['"record_id"', '"last_event_id": "0,0,0"', '"offset": 13', '"query": "seq_num=1"'],
+    "penstock positions": ["seq_num    2", "last_event_id=1,0,0"],
+    "9100/routes\n": ['"secondary": "second"', '"records_compared": 3'],
+    "/streams?limit": ['"stream": "penstock/orders"', '"hashed": 3'],
+    "penstock cut-over": ["cut over; second answers clients, embedded is given the copy"],
+    "curl -X POST": ['"swapped": true', '"primary": "embedded"'],
+}
+
+
+def test_the_pages_commands_work(tmp_path: Path) -> None:
+    """With the page's own configuration, but for ports and the directory."""
+    text = (ROOT / PAGE).read_text()
+    shown = "".join(line.removeprefix("    ") for line in re.findall(r"^    [\w\[].*\n|^\n", text, re.MULTILINE)[:40])
+    page = shown[shown.index("[management]") : shown.index('mirror = "second"')] + 'mirror = "second"\n'
+    with SecondPenstock("s2") as server:
+        template = re.sub(r"127\.0\.0\.1:(?!8090)\d+", "127.0.0.1:0", page).replace("8090", str(server.address[1]))
+        template += '[store]\ndirectory = "{data}"\n[log]\nformat = "json"\n'
+        with running_gateway(template, directory=tmp_path) as gateway:
+            port = management_port(gateway)
+            expected = dict(EXPECTED)
+            for block in blocks(PAGE):
+                key = next(key for key in expected if key in block.text)
+                if "9100/routes" in block.text:
+                    until_compared(gateway, 3)
+                run = block.text.replace(":8080", f":{gateway.s2_port}").replace(":9100", f":{port}")
+                output(command(block._replace(text=run)), expected.pop(key))
+            assert not expected, "these blocks are not there any more"
