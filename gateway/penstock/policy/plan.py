@@ -90,7 +90,7 @@ def capabilities_of(back: BackSide) -> frozenset[Capability]:
     able = _BY_KIND[back.kind] - (_DRAFT_LACKS if back.draft else frozenset())
     loss = back.loss
     if loss is not None:
-        able |= {Capability.HEADERS} if loss.headers is not Loss.REFUSE else frozenset()
+        able |= {Capability.HEADERS} if loss.headers is Loss.ENVELOPE else frozenset()
         able |= {Capability.EMPTY_BODIES} if back.keep_empty or loss.empty_body is Loss.ENVELOPE else frozenset()
     return able
 

@@ -10,6 +10,9 @@ from penstock.config import ConfigError, load_config, parse_config
 
 S2 = "[listeners.s2]\n"
 SEGMENT = "[listeners.segment]\n"
+FAR = S2 + "[backs.far]\nkind = 's2'\naddress = 'a:1'\n"
+PRAVEGA = S2 + "[backs.far]\nkind = 'segment'\n"
+ROUTE = FAR + "[[routes]]\nname = 'x'\n"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +61,83 @@ SEGMENT = "[listeners.segment]\n"
         (SEGMENT + "basin = 'x'", "at listeners.segment: basin: basin name must be"),
         (SEGMENT + "[listeners.segment.loss]\nheaders = 'keep'", "expected one of 'refuse', 'envelope', 'drop'"),
         (SEGMENT + "[listeners.segment.limits]\nread_hold_seconds = 0", "expected a number >= 1"),
+        (
+            "[[listeners.s2]]\n[[listeners.s2]]",
+            "at listeners: there are several listeners s2: give each a name of its own",
+        ),
+        ("[[listeners.s2]]\nname = 'A b'", "at listeners.s2[0].name: expected a string that matches"),
+        ("[[listeners.s2]]\n[[listeners.s2]]\nname = 'b'\nbnid = 1", "at listeners.s2[1].bnid: unknown key"),
+        (
+            SEGMENT + "[listeners.controller]\nsegment_listener = 'x'",
+            "segment_listener: there is no segment listener 'x'",
+        ),
+        (S2 + "backs = 3", "at listeners.s2.backs: unknown key"),
+        (S2 + "[backs]\nfar = 3", "at backs.far: expected a table, got a whole number"),
+        (S2 + "[backs.far]\naddress = 'a:1'", "at backs.far: missing key `kind`, one of 's2', 's2-sse', 's3p'"),
+        (
+            S2 + "[backs.far]\nkind = 's4'",
+            "at backs.far.kind: expected one of 's2', 's2-sse', 's3p', 'segment', got 's4'",
+        ),
+        (
+            FAR + "exclusive = true",
+            "at backs.far.exclusive: a back of kind 's2' has no such key; those of kind s3p, segm",
+        ),
+        (FAR + "compresion = 'zstd'", "at backs.far.compresion: unknown key; did you mean compression?"),
+        (
+            FAR + "delivery = 'twice'",
+            "at backs.far.delivery: expected one of 'exactly-once', 'at-least-once', 'refuse'",
+        ),
+        (
+            S2 + "[backs.far]\nkind = 's3p'\naddress = 'a:1'\ndelivery = 'exactly-once'",
+            "expected one of 'at-least-once'",
+        ),
+        (S2 + "[backs.far]\nkind = 's2'", "at backs.far: missing key `address`"),
+        (S2 + "[backs.far]\nkind = 's2'\naddress = 'a'", "at backs.far: address: expected HOST:PORT"),
+        (FAR + "tls_ca = 'x'", "at backs.far: tls_ca is for TLS: say tls = true, or leave it out"),
+        (FAR + "tls = true\ntls_key = 'x'", "at backs.far: tls_certificate and tls_key go together"),
+        (FAR + "credentials = 'static'", 'at backs.far: credentials = "static" needs token or token_file'),
+        (FAR + "credentials = 'swap'", 'at backs.far: credentials = "swap" needs tokens'),
+        (FAR + "token = 'x'", 'token and token_file are for credentials = "static" or "swap", not "none"'),
+        (FAR + "credentials = 'swap'\ntoken = 'x'\ntoken_file = 'y'", "token and token_file say the same"),
+        (FAR + "[backs.far.tokens]\nx = 'y'", 'tokens are for credentials = "swap", not "none"'),
+        (FAR + "credentials = 'swap'\n[backs.far.tokens]\nx = 'y'", "back far: tokens: x is unknown; there is none"),
+        (FAR + "basin_authority = 'x'", 'basin_authority is for basin_style = "host"'),
+        (PRAVEGA, "at backs.far: give address, the segment store's, or controller, or both"),
+        (PRAVEGA + "controller = 'a:1'\ndialect = 'draft'", "the draft knows no controller: leave it out"),
+        (PRAVEGA + "controller = 'a:1'\nusername = 'x'", "username and password_file go together"),
+        (PRAVEGA + "address = 'a:1'\nusername = 'x'\npassword_file = 'y'", "username is for the controller"),
+        (
+            PRAVEGA + "address = 'a:1'\n[backs.far.loss]\nempty_body = 'drop'",
+            "expected one of 'refuse', 'envelope', 'keep'",
+        ),
+        (
+            S2 + "[backs.embedded]\nkind = 's2'\naddress = 'a:1'",
+            "the name embedded belongs to the store in this process",
+        ),
+        (S2 + "[backs.'a b']\nkind = 's2'\naddress = 'a:1'", "[backs]: 'a b' is no name"),
+        (ROUTE + "back = 'fra'", "route x: back: fra is unknown; did you mean far?"),
+        (ROUTE + "mirror = 'y'", "route x: mirror: y is unknown; there is embedded, far"),
+        (ROUTE + "mirror = 'embedded'", "at routes[0]: mirror: embedded is the route's own back"),
+        (ROUTE + "listeners = ['s3p']", "route x: listeners: s3p is unknown; there is s2"),
+        (ROUTE + "identity = ['y']", "route x: identity: y is unknown; there is none"),
+        (ROUTE + "[[routes]]\nname = 'x'", "route x is there twice: give each a name of its own"),
+        (ROUTE + "[[routes]]", "at routes[1]: missing key `name`"),
+        (ROUTE + "match = 'regex'\nstream = '('", "at routes[0]: '(' is no regular expression"),
+        (ROUTE + "to_stream = '{1}'", "at routes[0]: to_stream: nothing captures {1}"),
+        (ROUTE + "to_basin = 'x'", "at routes[0]: to_basin: basin name must be"),
+        (
+            S2 + "[listeners.s3p]\n[backs.far]\nkind = 's2-sse'\naddress = 'a:1'\n[[routes]]\nname = 'x'\nback = 'far'",
+            "route x: clients of S3P cannot read from far, since a back of kind s2-sse has no identifiers",
+        ),
+        (S2 + "[[identities]]\nname = ''", "at identities[0]: name: an identity needs a name"),
+        (
+            S2 + "[[identities]]\nname = 'x'\naddresses = ['10.0.0.1/8']",
+            "at identities[0]: addresses: 10.0.0.1/8 has host",
+        ),
+        (
+            S2 + "[[identities]]\nname = 'x'\ntokens = ['a b']",
+            "at identities[0].tokens[0]: expected a string that matches",
+        ),
         ("", "there is nothing to run"),
         ("[", "is not TOML: "),
     ],
@@ -82,6 +162,17 @@ def test_values_arrive_typed() -> None:
     assert config.listeners.s2[0].auth_tokens == ("a",)
     assert config.listeners.s3p == (), "a listener that is left out is off"
     assert config.drain.deadline_seconds == 3.0
+
+
+def test_several_listeners_of_a_kind() -> None:
+    text = (
+        "[[listeners.s2]]\n[[listeners.s2]]\nname = 'outer'\n[[listeners.segment]]\nname = 'a'\n[[listeners.segment]]\n"
+    )
+    text += "name = 'b'\n[[listeners.controller]]\n[[listeners.controller]]\nname = 'of-b'\nsegment_listener = 'b'\n"
+    listeners = parse_config(text).listeners
+    labels = [label for label, _ in listeners.labelled()]
+    assert labels == ["s2", "s2.outer", "segment.a", "segment.b", "controller", "controller.of-b"]
+    assert [listeners.segment_of(one).name for one in listeners.controller] == ["a", "b"]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
