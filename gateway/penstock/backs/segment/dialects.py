@@ -42,7 +42,7 @@ class Appending(Protocol):
 
     def resume(self, known: int, level: int, first: Slot, /) -> bool:
         """Leave out what of the first append is stored already. `known`: the last number that is accounted for. False
-        where `level` shows that somebody else appended in the writer's name."""
+        where `level` shows that somebody else appended in the writer's name, or that the segment is another now."""
 
 
 def _check_size(data: bytes) -> None:
@@ -79,7 +79,7 @@ class _Released:
         return reply.event_number, end if end >= 0 else None
 
     def resume(self, known: int, level: int, _: Slot, /) -> bool:
-        return level <= known
+        return level == known
 
 
 class _Draft:

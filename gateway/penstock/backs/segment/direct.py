@@ -187,6 +187,7 @@ class SegmentDirect:
         return await self._administration.info(operation.stream)
 
     async def _seal(self, operation: Seal) -> int:
+        await self._writers.over_so_far(await self._stores.segment_of(operation.stream))
         return await self._administration.seal(operation.stream)
 
     async def _truncate(self, operation: Truncate) -> int:
@@ -203,12 +204,14 @@ class SegmentDirect:
         return Provisioned(StreamInfo(name=operation.stream.stream, created_at=0), ProvisionResult.CREATED)
 
     async def _delete(self, operation: DeleteStream) -> None:
+        await self._writers.over_so_far(await self._stores.segment_of(operation.stream))
         await self._administration.delete(operation.stream)
 
     async def _merge(self, operation: Merge) -> Merged:
         """One source by itself, which may come with updates of attributes; several as a batch."""
         target = await self._stores.segment_of(operation.target)
         sources = [await self._stores.segment_of(source) for source in operation.sources]
+        await self._writers.over_so_far(target, *sources)
         updates = tuple(
             AttributeUpdate(UUID(bytes=update.attribute), update.kind, update.value, update.expected)
             for update in operation.updates

@@ -13,7 +13,7 @@ from penstock.backs.delivery import Delivery
 from penstock.backs.native import Bounds, NativeAck, NativeAppendSession, Scanned
 from penstock.backs.segment.administration import Administration
 from penstock.backs.segment.reader import Reader
-from penstock.backs.segment.sessions import RecordSession, data_of
+from penstock.backs.segment.sessions import RecordSession, data_of, in_terms_of_records
 from penstock.backs.segment.settings import SegmentBackSettings
 from penstock.backs.segment.slots import raise_or
 from penstock.backs.segment.stores import Stores
@@ -160,7 +160,7 @@ class SegmentNative:
             await slot.over.wait()
             raise_or(slot)
         except OperationFailed as error:
-            raise await self._administration.explained(stream, error) from None
+            raise in_terms_of_records(await self._administration.explained(stream, error)) from None
         return NativeAck(slot.count, end_offset=slot.end_offset, length=len(data))
 
     # ---- streams -----------------------------------------------------------------------------------------------------
@@ -176,6 +176,7 @@ class SegmentNative:
     async def delete(self, stream: StreamRef) -> None:
         """See `Native.delete`."""
         segment = await self._stores.segment_of(stream)
+        await self._writers.over_so_far(segment)
         await self._administration.delete(stream)
         self._writers.forget(segment)
 

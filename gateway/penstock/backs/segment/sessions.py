@@ -22,7 +22,7 @@ from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.segment import join_events
 
-__all__ = ["ByteSession", "RecordSession", "appended", "data_of", "submit_bytes"]
+__all__ = ["ByteSession", "RecordSession", "appended", "data_of", "in_terms_of_records", "submit_bytes"]
 
 _NOWHERE: Final = StreamPosition(0, 0)
 
@@ -36,6 +36,15 @@ def data_of(append: Append, settings: SegmentBackSettings) -> bytes:
     if largest > MAX_BODY:
         raise fail(FailureCode.LIMIT_EXCEEDED, f"{where}: an event of {largest} bytes, a record has at most {MAX_BODY}")
     return join_events(bodies)
+
+
+def in_terms_of_records(error: OperationFailed) -> OperationFailed:
+    """Of the gateway's own writers nobody has heard: the server knows another number of one where it was set back to an
+    older state, or the segment was made anew. What was sent is not there, as far as it says."""
+    failure = error.failure
+    if failure.code is not FailureCode.STALE_WRITER_POSITION:
+        return error
+    return fail(FailureCode.UNAVAILABLE, f"{failure.message}: the server is not in the state that it was in")
 
 
 def appended(end_offset: int | None) -> Appended:
@@ -128,7 +137,10 @@ class RecordSession(_Session):
 
     async def receive(self) -> list[NativeAck]:
         """See `NativeAppendSession.receive`."""
-        done = await self._done()
+        try:
+            done = await self._done()
+        except OperationFailed as error:
+            raise in_terms_of_records(error) from None
         return [NativeAck(slot.count, end_offset=slot.end_offset, length=len(slot.data)) for slot in done]
 
 

@@ -96,6 +96,11 @@ class Pending:
         return self._slots[0]
 
     @property
+    def last(self) -> Slot:
+        """The newest; there must be one."""
+        return self._slots[-1]
+
+    @property
     def last_number(self) -> int:
         """That of the newest, or of what was stored last."""
         return self._slots[-1].number if self._slots else self.stored

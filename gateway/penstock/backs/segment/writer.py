@@ -122,6 +122,11 @@ class Writer:
         self._dialect.check(handed, number, data)
         return number
 
+    async def over_so_far(self) -> None:
+        """Wait until what was handed over before is over."""
+        if self._pending:
+            await self._pending.last.over.wait()
+
     async def settled(self) -> None:
         """Wait until all that was handed over is over."""
         while self._pending or self._running:
@@ -197,7 +202,7 @@ class Writer:
             self._handed = pending.stored = level
             return
         if not self._dialect.resume(pending.stored, level, pending.first):
-            message = f"{self._where()}: writer {self.id} is at {level}: somebody else appends in its name"
+            message = f"{self._where()}: writer {self.id} is at {level}, not at {pending.stored}"
             self._fail_all(Failure(FailureCode.STALE_WRITER_POSITION, message, {"position": level}))
             return
         for slot in pending.mismatched():

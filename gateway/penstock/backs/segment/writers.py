@@ -46,6 +46,11 @@ class Writers:
         self._writers.move_to_end(writer_id)
         return writer
 
+    async def over_so_far(self, *segments: str) -> None:
+        """Wait until what was handed over for these segments before is over."""
+        for writer in [writer for writer in self._writers.values() if writer.busy and writer.segment in segments]:
+            await writer.over_so_far()
+
     def forget(self, segment: str) -> None:
         """The segment is gone: its writer with it."""
         writer_id = self._own.pop(segment, None)
