@@ -1,0 +1,73 @@
+"""What Pravega's clients keep for themselves is where it belongs."""
+
+from __future__ import annotations
+
+from support.routing import Without, made, refusal, routed
+from support.store import bodies
+
+from penstock.backs.embedded import EmbeddedBack
+from penstock.config import RouteTable
+from penstock.routing.segments import INTERNAL_BASIN, SegmentNames
+from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge
+from penstock_codecs.failures import FailureCode
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import (
+    Capability,
+    CreateStream,
+    FromSeqNum,
+)
+from penstock_codecs.segment.events import join_events
+from penstock_codecs.table_operations import CreateTable, GetTableInfo
+
+TRANSACTION = "#transaction." + "0" * 31 + "1"
+
+
+async def test_transactions_are_where_their_stream_is_if_that_is_a_segment_store(
+    here: EmbeddedBack, there: EmbeddedBack
+) -> None:
+    table = RouteTable(name="all", basin="telemetry", back="far", to_basin="prod-telemetry")
+    view = routed(here, there, table).for_listener("segment", SegmentNames("penstock"))
+    await made(there, "prod-telemetry", "orders")
+    source = StreamRef(INTERNAL_BASIN, f"telemetry/orders/0.#epoch.0{TRANSACTION}")
+    target = StreamRef("telemetry", "orders")
+    await view.perform(CreateStream(source))
+    renamed = StreamRef(INTERNAL_BASIN, f"prod-telemetry/orders/0.#epoch.0{TRANSACTION}")
+    assert (await there.perform(GetSegmentInfo(renamed))).length == 0
+    await view.perform(AppendBytes(source, join_events([b"one"])))
+    await view.perform(Merge(target, (source,)))
+    assert await bodies(view, FromSeqNum(0), target) == [b"one"]
+    group = StreamRef(INTERNAL_BASIN, "telemetry/_RGreaders/0.#epoch.0")
+    await view.perform(CreateStream(group))
+    await there.perform(GetSegmentInfo(StreamRef(INTERNAL_BASIN, "prod-telemetry/_RGreaders/0.#epoch.0")))
+
+
+async def test_transactions_of_other_streams_are_kept_here(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    far = Without(there, Capability.TABLES)
+    view = routed(here, far, RouteTable(name="all", back="far")).for_listener("segment")
+    await made(there, "telemetry", "orders")
+    source = StreamRef(INTERNAL_BASIN, f"telemetry/orders/0.#epoch.0{TRANSACTION}")
+    await view.perform(CreateStream(source))
+    assert (await here.perform(GetSegmentInfo(source))).length == 0
+    for internal in ("not a segment's name", "Shop/_x/0.#epoch.0"):
+        await view.perform(CreateStream(StreamRef(INTERNAL_BASIN, internal)))
+        await here.perform(GetSegmentInfo(StreamRef(INTERNAL_BASIN, internal)))
+
+
+async def test_streams_of_different_servers_are_not_merged(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    router = routed(here, there, RouteTable(name="far", basin="for-far", back="far"), RouteTable(name="near"))
+    view = router.for_listener("segment")
+    await made(there, "for-far", "a")
+    await made(here, "for-near", "b")
+    error = await refusal(view, Merge(StreamRef("for-near", "b"), (StreamRef("for-far", "a"),)))
+    assert error.failure.code is FailureCode.NOT_IMPLEMENTED
+    assert "for-far/a is on back far" in error.failure.message
+
+
+async def test_where_tables_are(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    table = RouteTable(name="all", basin="telemetry", back="far", to_basin="prod-telemetry")
+    view = routed(here, there, table).for_listener("segment")
+    for name in ("#controller", "telemetry/_kv/0.#epoch.0", "elsewhere/_kv/0.#epoch.0", "any text"):
+        await view.perform(CreateTable(name))
+    await there.perform(GetTableInfo("prod-telemetry/_kv/0.#epoch.0"))
+    for name in ("#controller", "elsewhere/_kv/0.#epoch.0", "any text"):
+        await here.perform(GetTableInfo(name))
