@@ -32,6 +32,9 @@ class Relay:
         """What they were answered."""
         self.swallows = False
         """Whether replies get lost."""
+        self.flows = threading.Event()
+        """While it is cleared, nothing more is taken from clients: a server that is slow without end."""
+        self.flows.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
@@ -53,6 +56,7 @@ class Relay:
             self._open.add(server)
             threading.Thread(target=self._answer, args=(server, client, answered), daemon=True).start()
             while data := client.recv(PIECE):
+                self.flows.wait()
                 said += data
                 server.sendall(data)
             server.shutdown(socket.SHUT_RDWR)
@@ -92,5 +96,6 @@ class Relay:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._closed = True
+        self.flows.set()
         self._listener.close()
         self.cut()
