@@ -78,10 +78,10 @@ class Two:
     tables: EmbeddedBack
     settings: MirrorSettings
 
-    def mirror(self, **settings: Any) -> Mirror:
+    def mirror(self, belongs: Callable[[StreamRef], bool] = lambda _stream: True, **settings: Any) -> Mirror:
         """A new one."""
         targets = (Target(PRIMARY, "embedded", self.primary), Target(SECONDARY, "embedded", self.secondary))
-        return Mirror(ROUTE, *targets, self.states, MirrorSettings(**settings), lambda _stream: True)
+        return Mirror(ROUTE, *targets, self.states, MirrorSettings(**settings), belongs)
 
     def route(self, **settings: Any) -> tuple[MirroredRoute, TargetHolder]:
         """A new route, and what its clients are led by."""

@@ -59,6 +59,10 @@ def _listeners(config: Config) -> Iterator[str]:
     yield from _each(listeners.s3p, _s3p) if listeners.s3p else ["S3P: off"]
     yield from _each(listeners.segment, _segment) if listeners.segment else ["Segments: off"]
     yield from _each(listeners.controller, _controller) if listeners.controller else ["Pravega's controller: off"]
+    if config.management is not None:
+        tokens = len(config.management.auth_tokens)
+        who = f"those with one of {tokens} bearer tokens" if tokens else "anybody, without a token"
+        yield f"Management (health, routes, positions, cut-overs; HTTP) on {config.management.bind}, for {who}"
 
 
 def _part(title: str, lines: list[str]) -> str:

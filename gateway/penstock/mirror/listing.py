@@ -15,8 +15,9 @@ __all__ = ["visit_streams"]
 Visit = Callable[[StreamRef], Awaitable[None]]
 
 
-async def visit_streams(primary: Back, states: StateTable, visit: Visit) -> None:
-    """Those that the primary lists, where it can, and those that were mirrored before; some of them twice.
+async def visit_streams(primary: Back, states: StateTable, belongs: Callable[[StreamRef], bool], visit: Visit) -> None:
+    """Those that were mirrored before, and those that belong to the route of what the primary lists, if it can; some
+    of them twice.
 
     Raises OperationFailed where the primary cannot be asked just now.
     """
@@ -24,9 +25,13 @@ async def visit_streams(primary: Back, states: StateTable, visit: Visit) -> None
     async def visit_known(stream: StreamRef, _state: StreamState) -> None:
         await visit(stream)
 
+    async def visit_listed(stream: StreamRef) -> None:
+        if belongs(stream):
+            await visit(stream)
+
     await states.visit(visit_known)
     try:
-        await _visit_basins(primary, visit)
+        await _visit_basins(primary, visit_listed)
     except OperationFailed as error:
         if error.failure.code is not FailureCode.NOT_IMPLEMENTED:
             raise

@@ -5,6 +5,7 @@ A bounded number of tasks take streams from a queue, each for a turn. Clients ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -57,7 +58,8 @@ class Mirror:
         self._turns: dict[StreamRef, Turn] = {}
         self._hurry = False
         self._failures = 0
-        self._resume_at = 0.0
+        self._resume_at = -math.inf
+        self._resumed = trio.Event()
         self.last_failure = ""
         """What a back said last when something failed, "" where nothing did since."""
 
@@ -100,6 +102,7 @@ class Mirror:
         far that every stream had caught up once. To be bounded in time."""
         self._hurry = True
         try:
+            self._resume()
             self._queue.hurry()
             self._queue.mark()
             for turn in self._turns.values():
@@ -116,12 +119,11 @@ class Mirror:
         """
 
         async def add(stream: StreamRef) -> None:
-            if self._belongs(stream):
-                while not self._queue.room:
-                    await self._queue.changed()
-                self._touched(stream, None)
+            while not self._queue.room:
+                await self._queue.changed()
+            self._touched(stream, None)
 
-        await visit_streams(self._primary.back, self._states, add)
+        await visit_streams(self._primary.back, self._states, self._belongs, add)
 
     # ---- which streams -------------------------------------------------------------------------------------------
 
@@ -162,7 +164,7 @@ class Mirror:
             if stream is None:
                 await self._queue.changed_or_due()
                 continue
-            await trio.sleep_until(self._resume_at)
+            await self._pause_is_over()
             try:
                 turn = await self._turn(stream)
             except OperationFailed as error:
@@ -224,6 +226,17 @@ class Mirror:
         if trio.current_time() >= self._resume_at:  # else another stream met the same failure
             self._failures = min(self._failures + 1, _DOUBLINGS)
             self._resume_at = trio.current_time() + self._pause()
+
+    def _resume(self) -> None:
+        """Somebody waits: try again now, and often."""
+        self._failures = min(self._failures, 1)
+        self._resume_at = -math.inf
+        self._resumed.set()
+        self._resumed = trio.Event()
+
+    async def _pause_is_over(self) -> None:
+        with trio.move_on_at(self._resume_at):
+            await self._resumed.wait()
 
     def _pause(self) -> float:
         doubled: float = self._settings.retry_seconds * 2 ** max(self._failures - 1, 0)

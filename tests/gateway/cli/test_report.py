@@ -32,6 +32,10 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
         (CONTROLLER + "advertise = 'gateway.example:1'", "sends its clients to gateway.example:1"),
         (CONTROLLER, "several segments: each segment is a stream of its own"),
         (CONTROLLER + "segments = 'single'", "several segments: it gets one segment all the same"),
+        (SEGMENT + "[management]", "HTTP) on 127.0.0.1:9100, for anybody, without a token"),
+        (SEGMENT + "[management]\nauth_tokens = ['a', 'b']", "for those with one of 2 bearer tokens"),
+        (SEGMENT + "[management]\nbind = '0.0.0.0:9100'", "INSECURE: management: whoever reaches 0.0.0.0:9100"),
+        (SEGMENT + "[management]\nbind = '0.0.0.0:9100'", "cut routes over, and nobody is asked"),
         (CONTROLLER + "segments = 'refuse'", "several segments: it is not created"),
     ],
 )

@@ -7,11 +7,14 @@ import hashlib
 import trio
 import trio.testing
 from support.mirror import Two, append, running, settled
-from support.store import BASIN, STREAM, appending, fence
+from support.store import BASIN, STREAM, appending, fence, sending, stored_bytes
 
 from penstock.mirror.hashing import NO_RECORDS, chain
+from penstock.routing.segments import INTERNAL_BASIN
+from penstock_codecs.byte_operations import AppendBytes, Merge
 from penstock_codecs.model import Header, Record, StreamRef
-from penstock_codecs.operations import CreateStream, DeleteStream, FromSeqNum, GetStreamConfig, Trim
+from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream, FromSeqNum, GetStreamConfig, Trim
+from penstock_codecs.segment.events import join_events
 from penstock_codecs.streams import Retention, StreamConfig, TimestampingMode
 
 HEADERS = {0: (Header(b"name", b"value"), Header(b"name", b""))}
@@ -92,6 +95,41 @@ async def test_what_was_there_before_is_copied_too(two: Two) -> None:
     ours, theirs = await two.both()
     assert theirs == ours and len(ours) == 1000
     assert (await two.state(StreamRef(BASIN, "empty"))).equal
+
+
+async def test_streams_of_other_routes_are_left_alone(two: Two) -> None:
+    """But those that were mirrored before are not forgotten, whatever the listing makes of their names."""
+    other = StreamRef(BASIN, "other")
+    await append(two.primary, b"one")
+    await append(two.primary, b"one", stream=other)
+    for count in (1, 2):
+        mirror = two.mirror(lambda stream: stream == STREAM)
+        async with running(mirror):
+            await settled(mirror)
+            assert mirror.status()["streams"] == count
+            await append(mirror.tap, b"two", stream=other)
+            await settled(mirror)
+            assert (await two.state(other)).compared == count + 1
+
+
+async def test_what_segment_clients_append(two: Two) -> None:
+    """Events, pieces of larger ones, and merged transactions; their clients read the same bytes on both sides."""
+    await append(two.primary, b"first")
+    transaction = StreamRef(INTERNAL_BASIN, "transaction")
+    await two.primary.perform(CreateBasin(INTERNAL_BASIN))
+    mirror = two.mirror()
+    async with running(mirror):
+        await mirror.tap.perform(sending(b"event", b"another"))
+        await mirror.tap.perform(AppendBytes(STREAM, b"no event at all"))
+        await mirror.tap.perform(AppendBytes(STREAM, join_events([bytes(3_000_000)])))
+        await mirror.tap.perform(CreateStream(transaction))
+        await mirror.tap.perform(sending(b"in a transaction", stream=transaction))
+        await mirror.tap.perform(Merge(STREAM, (transaction,)))
+        await settled(mirror)
+        assert mirror.status()["streams"] == 1
+    ours, theirs = await two.both()
+    assert theirs == ours and theirs[-1].body == b"in a transaction"
+    assert stored_bytes(two.secondary.back) == stored_bytes(two.primary)
 
 
 async def test_many_streams_take_turns(two: Two) -> None:
