@@ -53,19 +53,11 @@ def test_the_table_of_names_was_found() -> None:
     assert len(ROWS) == 7
 
 
-DEFAULTS = {
-    "s2": "address = 'a:1'",
-    "s2-sse": "address = 'a:1'",
-    "s3p": "address = 'a:1'",
-    "segment": "address = 'a:1'",
-}
-
-
 @pytest.mark.parametrize("row", rows("| kind | numbers of records |"), ids=lambda row: row[0])
 def test_deliveries(row: list[str]) -> None:
     kind, said = row[0], row[4]
     for word in re.findall(r"[a-z]+-[a-z-]+|refuse\b", said) if kind != "s2-sse" else []:
-        text = f"[listeners.s2]\n[backs.x]\nkind = '{kind}'\n{ADDRESS}\n"
+        text = f"[listeners.s2]\n[backs.x]\nkind = '{kind}'\naddress = 'a:1'\n"
         back = parse_config(text + f"delivery = '{word}'").backs["x"]
         assert getattr(back, "delivery", None) == word
         is_default = getattr(parse_config(text).backs["x"], "delivery", None) == word
