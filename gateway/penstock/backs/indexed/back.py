@@ -127,6 +127,8 @@ class IndexedBack:
         if bounds.end_offset is not None and bounds.end_offset < index.end.offset:
             await index.forget()  # it is shorter than it was, so it is another one with the same name
         state = StreamState(ref, self._native, index, self._settings, self._clock)
+        if self._settings.exclusive:
+            await state.catch_up()  # from then on what is acknowledged is all that comes
         return _Stream(state, Settling(state), Follower(state, self._nursery))
 
     @asynccontextmanager

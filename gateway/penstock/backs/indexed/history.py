@@ -77,7 +77,7 @@ async def read(stream: StreamState, cursor: Cursor, max_records: int = S2_MAX_BA
         stream.check()
         at, begin = cursor
         first = stream.index.first
-        if at.seq_num < first.seq_num:
+        if at.seq_num <= first.seq_num:
             at = begin = first
         if at.seq_num >= stream.end.seq_num:
             return Numbered(stream.end.seq_num, Scanned([]), [], [])
