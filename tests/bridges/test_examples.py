@@ -15,7 +15,7 @@ from support.bridge_fronts import LOOPBACK, Front, JsonFront, Record, S2SFront, 
 from support.bridge_fronts_plain import ReleasedFront, S3PFront
 from support.certificates import needs_openssl, self_signed
 from support.process import BASIN, CONFIG, LISTENERS, GatewayProcess, running_gateway
-from support.real_backs import SecondPenstock
+from support.real_backs import SecondPenstock, free_ports
 from support.s2_http import S2Client
 
 from penstock.cli.report import report
@@ -164,6 +164,16 @@ def test_records_go_through_and_come_back(pair: Pair) -> None:
         direct = S2Client((LOOPBACK, server.process.s2_port), pair.basin)
         answer = direct.request("GET", "/v1/streams/orders/records", headers={"s2-format": "base64"}, seq_num=0)
         assert len(answer.json()["records"]) == len(RECORDS)
+
+
+def test_a_gateway_starts_without_its_server() -> None:
+    """Its clients are told that nothing was sent, until the server is there."""
+    (port,) = free_ports(1)
+    with running("bridge-s2-to-s3p.toml", s3p=f"{LOOPBACK}:{port}") as gateway:
+        client = S2Client((LOOPBACK, gateway.s2_port), BASIN)
+        body = b'{"records":[{"body":"x"}]}'
+        said = client.request("POST", "/v1/streams/orders/records", body, JSON).fails(502, "hot_server")
+        assert f"back legacy at {LOOPBACK}:{port}: cannot connect" in said
 
 
 def test_browsers_follow_and_cannot_write() -> None:
