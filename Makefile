@@ -51,7 +51,7 @@ node-peers:  ## the clients from npm that the tests drive
 	  echo 'node-peers: npm could not install the clients, so their tests are skipped' >&2; \
 	fi
 
-peers:  ## real servers for behind the gateway, into ~/.cache/penstock/peers; never fails, says what is missing
+peers:  ## real servers for behind the gateway, and a browser, into ~/.cache/penstock/peers; says what is missing
 	@PYTHONPATH=tests $(PYTHON) tests/peers/real/install.py
 
 proto: $(VENV)/.dev  ## generate the modules from the .proto files

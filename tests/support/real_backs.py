@@ -24,13 +24,14 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from support import real_peers
-from support.process import CONFIG, GatewayProcess
+from support.process import BASIN, CONFIG, GatewayProcess
+from support.s2_http import S2Client
 
 from penstock_proto import pravega_controller_pb2 as controller
 
 __all__ = [
-    "BackServer",
     "REAL_SERVERS",
+    "BackServer",
     "PravegaStandalone",
     "S2Lite",
     "S3PReference",
@@ -43,6 +44,7 @@ LOOPBACK = "127.0.0.1"
 READY_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 _STOP_SECONDS = 15.0
+SERVICE = controller.DESCRIPTOR.services_by_name["ControllerService"]
 REAL = Path(__file__).parents[1] / "peers" / "real"
 
 
@@ -73,6 +75,9 @@ class BackServer:
         """Start it and wait until it answers. Skips the test where it is not installed."""
         raise NotImplementedError
 
+    def prepare(self) -> None:
+        """Make the basin that tests use, where the server does not have it."""
+
     def kill(self) -> None:
         """SIGKILL; does nothing where it has ended."""
         raise NotImplementedError
@@ -92,10 +97,12 @@ class BackServer:
 
     def __enter__(self) -> Self:
         try:
-            return self.start()
+            self.start()
+            self.prepare()
         except BaseException:
             self.stop()
             raise
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -203,6 +210,9 @@ class S2Lite(RealServer):
         finally:
             connection.close()
 
+    def prepare(self) -> None:
+        S2Client(self.address).ensure_basin(BASIN)
+
 
 class PravegaStandalone(RealServer):
     """Pravega's emulator: a ZooKeeper, a controller and a segment store in one process, in memory."""
@@ -248,24 +258,25 @@ class PravegaStandalone(RealServer):
 
     def ready(self) -> bool:
         """Once it has made a stream, its segment containers are there too."""
-        assert self.controller is not None
         stream = controller.StreamInfo(scope="ready", stream="ready")
         scaling = controller.ScalingPolicy(minNumSegments=1)
-        with grpc.insecure_channel(f"{LOOPBACK}:{self.controller[1]}") as channel:
-            _call(channel, "createScope", controller.ScopeInfo(scope="ready"))
-            made = _call(channel, "createStream", controller.StreamConfig(streamInfo=stream, scalingPolicy=scaling))
+        self._call("createScope", controller.ScopeInfo(scope="ready"))
+        made = self._call("createStream", controller.StreamConfig(streamInfo=stream, scalingPolicy=scaling))
         status = controller.CreateStreamStatus
         return made.status in (status.SUCCESS, status.STREAM_EXISTS)
 
+    def prepare(self) -> None:
+        made = self._call("createScope", controller.ScopeInfo(scope=BASIN))
+        assert made.status == controller.CreateScopeStatus.SUCCESS, made
 
-SERVICE = controller.DESCRIPTOR.services_by_name["ControllerService"]
-
-
-def _call(channel: grpc.Channel, name: str, request: Message) -> Any:
-    """A call of the controller, by somebody else's gRPC. Raises grpc.RpcError."""
-    answer = GetMessageClass(SERVICE.methods_by_name[name].output_type)
-    method = channel.unary_unary(f"/{SERVICE.full_name}/{name}", type(request).SerializeToString, answer.FromString)
-    return method(request, timeout=10)
+    def _call(self, name: str, request: Message) -> Any:
+        """A call of the controller, by somebody else's gRPC. Raises grpc.RpcError."""
+        assert self.controller is not None
+        method = SERVICE.methods_by_name[name]
+        path, answer = f"/{SERVICE.full_name}/{name}", GetMessageClass(method.output_type)
+        with grpc.insecure_channel(f"{LOOPBACK}:{self.controller[1]}") as channel:
+            call = channel.unary_unary(path, type(request).SerializeToString, answer.FromString)
+            return call(request, timeout=10)
 
 
 class S3PReference(RealServer):

@@ -1,4 +1,4 @@
-"""Where `make peers` puts the servers that stand behind the gateway in tests, and which versions those are.
+"""Where `make peers` puts the programs that tests drive, and which versions those are.
 
 Standard library only: the installer imports it before anything is set up.
 """
@@ -6,14 +6,18 @@ Standard library only: the installer imports it before anything is set up.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 __all__ = [
+    "CHROMIUM_PACKAGE",
+    "CHROMIUM_VERSION",
     "PRAVEGA_VERSION",
     "S2_VERSION",
     "S3P_ADDRESS_VARIABLE",
     "S3P_COMMIT",
     "S3P_MODULE",
+    "chromium_program",
     "home",
     "pravega_library",
     "s2_program",
@@ -29,6 +33,13 @@ S3P_MODULE = "github.com/hastyy/murakami"
 S3P_COMMIT = "f52a89be0a7cbdebcb473422029f9db9e892e344"
 S3P_ADDRESS_VARIABLE = "S3P_LISTEN"
 """Where the server that was built here listens: an environment variable with HOST:PORT."""
+
+
+CHROMIUM_PACKAGE = "@sparticuz/chromium"
+"""An npm package that has a whole browser in it, without windows."""
+CHROMIUM_VERSION = "153.0.0"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+"""What a browser that is installed already may be called."""
 
 
 def home() -> Path:
@@ -50,3 +61,9 @@ def pravega_library() -> Path:
 def s3p_program() -> Path:
     """The reference server of S3P."""
     return home() / f"s3p-{S3P_COMMIT[:12]}" / "server"
+
+
+def chromium_program() -> Path:
+    """A browser: the system's where it has one, else the one from npm, which need not be there."""
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    return Path(found) if found else home() / f"chromium-{CHROMIUM_VERSION}" / "chromium"

@@ -1,4 +1,4 @@
-"""Installs the real servers that tests put behind the gateway (`make peers`).
+"""Installs the real servers that tests put behind the gateway, and a browser (`make peers`).
 
 Each comes from its own package registry by its ordinary client and goes into the folder that `support.real_peers`
 says. What is there at its pinned version is left alone. Nothing here fails the build: a table at the end says what
@@ -18,6 +18,7 @@ from pathlib import Path
 from support import real_peers as peers
 
 POM = Path(__file__).with_name("pom.xml")
+MOST_SECONDS = 3600
 QUICK_BUILD = {
     "CARGO_PROFILE_RELEASE_OPT_LEVEL": "1",
     "CARGO_PROFILE_RELEASE_LTO": "off",
@@ -53,6 +54,7 @@ def run(name: str, command: Sequence[str], environment: Mapping[str, str] = {}, 
         text=True,
         errors="replace",
         check=False,
+        timeout=MOST_SECONDS,
     )
     log.write_text(done.stdout)
     if done.returncode:
@@ -124,25 +126,46 @@ def install_s3p() -> str:
     return "installed"
 
 
-SERVERS: dict[str, tuple[str, Callable[[], str]]] = {
+def install_chromium() -> str:
+    """A browser, from npm."""
+    program = peers.chromium_program()
+    if program.exists():
+        return "there already"
+    npm, node = need("npm", "install Node.js 20 or newer"), need("node", "install Node.js 20 or newer")
+    with tempfile.TemporaryDirectory(dir=peers.home()) as folder:
+        package = f"{peers.CHROMIUM_PACKAGE}@{peers.CHROMIUM_VERSION}"
+        quietly = ["--no-audit", "--no-fund", "--loglevel=error", "--ignore-scripts"]
+        run("chromium", [npm, "install", "--prefix", folder, package, *quietly])
+        unpack = Path(folder, "unpack.mjs")
+        unpack.write_text(f'import chromium from "{peers.CHROMIUM_PACKAGE}"; await chromium.executablePath();')
+        run("chromium", [node, str(unpack)], {"TMPDIR": folder})  # it unpacks into the folder for temporary files
+        unpacked = Path(folder, "chromium")
+        run("chromium", [str(unpacked), "--version"])
+        program.parent.mkdir(exist_ok=True)
+        unpacked.rename(program)
+    return "installed"
+
+
+PROGRAMS: dict[str, tuple[str, Callable[[], str]]] = {
     "s2 lite": (peers.S2_VERSION, install_s2),
     "Pravega standalone": (peers.PRAVEGA_VERSION, install_pravega),
     "S3P reference server": (peers.S3P_COMMIT[:12], install_s3p),
+    "Chromium": (peers.CHROMIUM_VERSION, install_chromium),
 }
 
 
 def main() -> None:
     """Install all; print the table."""
     peers.home().mkdir(parents=True, exist_ok=True)
-    rows = [("server", "version", "")]
-    for name, (version, install) in SERVERS.items():
+    rows = [("program", "version", "")]
+    for name, (version, install) in PROGRAMS.items():
         try:
             outcome = install()
         except Missing as error:
             outcome = f"MISSING: {error}"
         rows.append((name, version, outcome))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    print(f"\nServers behind the gateway, in {peers.home()}:")
+    print(f"\nReal servers behind the gateway, and a browser before it, in {peers.home()}:")
     for name, version, outcome in rows:
         print(f"  {name:{widths[0]}}  {version:{widths[1]}}  {outcome}".rstrip())
     print("Tests that need what is missing are skipped and say so; a second Penstock takes its part in the matrix.")

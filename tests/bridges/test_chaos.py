@@ -1,0 +1,136 @@
+"""The server behind the gateway is killed and started again in the middle of a load (docs/guarantees.md).
+
+Servers that keep nothing over a restart (Pravega in memory, the reference server of S3P) are not killed: the
+connections to them are cut, by a relay between the gateway and them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from support.bridge_fronts import LOOPBACK
+from support.bridge_fronts_plain import FRONTS
+from support.bridge_load import FOLLOWERS, WRITERS, Load
+from support.bridges import DIRECT, SECOND, Bridge
+from support.pravega_relay import Relay
+from support.process import GatewayProcess
+from support.real_backs import BackServer, PravegaStandalone, S2Lite, S3PReference, SecondPenstock
+
+
+@dataclass(frozen=True)
+class Case:
+    """A bridge whose server is lost, by a kill or (`cut`) with its connections; `doubles`: S3P's guarantee."""
+
+    bridge: Bridge
+    start: Callable[[], BackServer]
+    more: str = ""
+    cut: bool = False
+    doubles: bool = False
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[tuple[GatewayProcess, Callable[[], object]]]:
+        """The gateway, and what makes it lose its server for a moment."""
+        with self.start() as server, contextlib.ExitStack() as stack:
+            address, controller = server.address, server.controller
+            lose: Callable[[], object] = server.restart
+            if self.cut:
+                relay = stack.enter_context(Relay(server.address[1]))
+                address, controller, lose = (LOOPBACK, relay.port), None, relay.cut
+            text = self.bridge.configuration(address, controller).replace(
+                "[backs.far]\n", f"[backs.far]\n{self.more}\n"
+            )
+            with GatewayProcess(text) as gateway:
+                yield gateway, lambda: (lose(), None)[1]
+
+
+AT_LEAST_ONCE, REFUSE = 'delivery = "at-least-once"', 'delivery = "refuse"'
+SECOND_CASES = {
+    "s2 Penstock": Case(SECOND["s2"], lambda: SecondPenstock("s2")),
+    "s3p Penstock, at least once": Case(SECOND["s3p"], lambda: SecondPenstock("s3p"), AT_LEAST_ONCE, doubles=True),
+    "s3p Penstock, refuse": Case(SECOND["s3p"], lambda: SecondPenstock("s3p"), REFUSE),
+    "segment Penstock": Case(SECOND["segment"], lambda: SecondPenstock("segment")),
+}
+REAL_CASES = {
+    "s2 lite on files": Case(SECOND["s2"], lambda: S2Lite(durable=True)),
+    "s3p reference server": Case(SECOND["s3p"], S3PReference, REFUSE, cut=True),
+    "Pravega": Case(DIRECT, PravegaStandalone, cut=True),
+}
+
+
+def run(case: Case, rounds: int) -> None:
+    """Every front at once, each with a stream of its own, through so many losses."""
+    dice = random.Random(str(case.bridge))
+    with case.running() as (gateway, lose):
+        loads = [Load(gateway, name, f"chaos-{name}") for name in WRITERS]
+        threads = [thread for load in loads for thread in started(load)]
+        try:
+            for _ in range(rounds):
+                for load in loads:
+                    load.wait_for_more(dice.randint(1, 20))
+                lose()
+            for load in loads:
+                load.wait_for_more(10)
+        finally:
+            for load in loads:
+                load.stopping.set()
+            for thread in threads:
+                thread.join(90)
+        assert not any(thread.is_alive() for thread in threads)
+        for load in loads:
+            check(case, gateway, load)
+
+
+def started(load: Load) -> list[threading.Thread]:
+    """Its stream, its writer, and those who follow."""
+    front = FRONTS[load.name.replace("-", " ")](load.gateway, load.stream)
+    front.create()
+    front.close()
+    threads = [load.run(WRITERS[load.name])]
+    for name, follow in FOLLOWERS.items():
+        load.followers[name] = follower = Load(load.gateway, name, load.stream, stopping=load.stopping)
+        threads.append(follower.run(follow))
+    return threads
+
+
+def check(case: Case, gateway: GatewayProcess, load: Load) -> None:
+    """What is there, through every front; where acknowledgements said; and what followers saw.
+
+    A segment writer that was told nothing says its batch again: S3P cannot tell whether it was there.
+    """
+    assert load.failure is None, load.failure
+    views = {}
+    for name, front_class in FRONTS.items():
+        front = front_class(gateway, load.stream)
+        views[name] = front.read(front.start())
+        front.close()
+    numbered = views["S2S"]
+    bodies = [one.record.body for one in numbered]
+    load.check(bodies, doubles=case.doubles or (case.bridge.kind == "s3p" and load.name.startswith("segment")))
+    assert [one.at for one in numbered] == list(range(len(numbered)))
+    for name, seen in views.items():
+        assert [one.record.body for one in seen] == bodies, name
+    places = {one.at: one.record.body for one in views["S2S"]} | {one.at: one.record.body for one in views["S3P"]}
+    for number, place in load.acked.items():
+        if place is not None:
+            assert places[place].startswith(f"{load.name} {number} ".encode()), (number, place)
+    for name, follower in load.followers.items():
+        assert follower.failure is None, (name, follower.failure)
+        assert follower.followed == [(one.at, one.record.body) for one in numbered][: len(follower.followed)], name
+        assert len(follower.followed) > len(numbered) // 2, name
+
+
+@pytest.mark.parametrize("name", SECOND_CASES)
+def test_a_server_is_killed_in_the_middle_of_a_load(name: str) -> None:
+    run(SECOND_CASES[name], 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", [*SECOND_CASES, *REAL_CASES])
+def test_ten_rounds(name: str) -> None:
+    run((SECOND_CASES | REAL_CASES)[name], 10)

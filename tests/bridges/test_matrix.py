@@ -1,0 +1,79 @@
+"""Every front over every back: one workload, compared byte for byte, and the table of it in docs/matrix.md.
+
+A pair is a front (how clients come) and a server behind the gateway. Each kind of server is a second Penstock always,
+and a real server where `make peers` put one. What a pair does not carry must be refused, and the table says so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from support.bridge_fronts import Front
+from support.bridge_fronts_plain import FRONTS
+from support.bridge_workload import Plan, Workload, plans
+from support.bridges import BRIDGES, Bridge
+from support.matrix_page import PAGE, Found, render
+from support.process import GatewayProcess
+
+FOUND = Found()
+QUICKLY = (Phase.explicit, Phase.generate)
+"""A plan is not made smaller where it fails: each try costs a second, and the plan is small."""
+
+
+@pytest.fixture(scope="module", params=BRIDGES, ids=str)
+def bridge(request: pytest.FixtureRequest) -> Iterator[tuple[Bridge, GatewayProcess]]:
+    """A gateway with one server behind it, which all fronts share."""
+    with request.param.running() as gateway:
+        yield request.param, gateway
+
+
+def run(pair: tuple[Bridge, GatewayProcess], front: type[Front], plan: Plan) -> None:
+    bridge, gateway = pair
+    outcome = Workload(gateway, front, plan).run()
+    FOUND.add(bridge, front.name, outcome)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@settings(
+    max_examples=4,
+    derandomize=True,
+    database=None,
+    phases=QUICKLY,
+    suppress_health_check=list(HealthCheck),
+)
+@given(plan=plans())
+def test_a_pair(bridge: tuple[Bridge, GatewayProcess], front: str, plan: Plan) -> None:
+    run(bridge, FRONTS[front], plan)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_large_records(bridge: tuple[Bridge, GatewayProcess], front: str) -> None:
+    """Of 1 MiB, as far as all protocols can say it, between small ones."""
+    large = random.Random(front).randbytes((1 << 20) - 8)
+    Workload(bridge[1], FRONTS[front], Plan.of([[b"small"], [large], [b"small", b"again"]])).run()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("front", FRONTS)
+@settings(max_examples=40, phases=QUICKLY, suppress_health_check=list(HealthCheck))
+@given(plan=plans(larger=True))
+def test_a_pair_at_length(bridge: tuple[Bridge, GatewayProcess], front: str, plan: Plan) -> None:
+    run(bridge, FRONTS[front], plan)
+
+
+def test_the_page_says_what_was_found() -> None:
+    """docs/matrix.md is written by this test where it is not what the run found; whoever runs it looks at the change.
+
+    What is said of real servers that are not installed here stays.
+    """
+    if not FOUND.complete:
+        pytest.skip("only some of the pairs were run, so the page cannot be judged")
+    committed = PAGE.read_text() if PAGE.exists() else ""
+    page = render(FOUND, committed)
+    if page != committed:
+        PAGE.write_text(page)
+        pytest.fail("docs/matrix.md was out of date and has been written anew: look at the change, and commit it")

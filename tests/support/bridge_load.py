@@ -1,0 +1,269 @@
+"""Writers and followers that go on while the server behind their gateway is killed, and what must be true afterwards.
+
+Each writer has a stream of its own and appends numbered batches. No writer says a batch again that may have been
+taken, save those of segments, which ask first where they are, as their protocol has it. So whatever is there twice
+was doubled by the gateway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from support.bridge_fronts import LOOPBACK, seen_of_json
+from support.process import BASIN, GatewayProcess
+from support.s2_http import BASE64, S2Client, stream_path
+from support.s2s import append_input
+from support.s3p import S3PClient, S3PError, parse_id
+from support.segment_client import DraftSocket, ReleasedSocket
+
+from penstock_codecs.segment import join_events
+from penstock_proto import s2_pb2 as pb
+
+__all__ = ["FOLLOWERS", "WRITERS", "Load", "Lost"]
+
+PAUSE_SECONDS = 0.02
+"""After an error, as a client would wait."""
+S2_ERRORS = {(502, "hot_server"), (503, "unavailable"), (504, "upstream_timeout")}
+S3P_ERRORS = {"ERR_UNAVAILABLE", "ERR_UPSTREAM_TIMEOUT"}
+"""What docs/guarantees.md lets clients see."""
+
+
+class Lost(Exception):
+    """The front's client was told, in its protocol's words, that the server behind the gateway is not there."""
+
+
+def s2_error(status: int, value: Any) -> Lost:
+    """An S2 error, which must be one of those."""
+    assert (status, value.get("code")) in S2_ERRORS, (status, value)
+    return Lost(f"{status} {value['code']}")
+
+
+@dataclass
+class Load:
+    """One stream of one front: what was sent, acknowledged, and seen."""
+
+    gateway: GatewayProcess
+    name: str
+    stream: str
+    sizes: dict[int, int] = field(default_factory=dict)
+    """Records of each batch that was ever sent, by its number."""
+    acked: dict[int, Any] = field(default_factory=dict)
+    """Where the last record of an acknowledged batch is, in the front's words (None: it does not say)."""
+    errors: Counter[str] = field(default_factory=Counter)
+    followed: list[tuple[Any, bytes]] = field(default_factory=list)
+    followers: dict[str, Load] = field(default_factory=dict)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.name)
+        self.failure: BaseException | None = None
+
+    @property
+    def s2(self) -> S2Client:
+        return S2Client((LOOPBACK, self.gateway.s2_port), BASIN)
+
+    def batch(self) -> tuple[int, list[bytes]]:
+        """The next number, and bodies that say whose they are."""
+        number = len(self.sizes)
+        size = self.dice.randint(1, 5)
+        self.sizes[number] = size
+        filling = b"." * self.dice.choice([0, 10, 1000, 10_000])
+        return number, [f"{self.name} {number} {index} ".encode() + filling for index in range(size)]
+
+    def run(self, task: Callable[[Load], None]) -> threading.Thread:
+        """Do it in a thread again and again until told to stop; what goes wrong is kept for `check`."""
+
+        def go() -> None:
+            try:
+                while not self.stopping.is_set():
+                    try:
+                        task(self)
+                    except Lost as lost:
+                        self.errors[str(lost)] += 1
+                        time.sleep(PAUSE_SECONDS)
+            except BaseException as error:
+                self.failure = error
+                self.stopping.set()
+
+        thread = threading.Thread(target=go, daemon=True)
+        thread.start()
+        return thread
+
+    def wait_for_more(self, count: int, seconds: float = 60) -> None:
+        """Until so many more batches are acknowledged. Raises AssertionError where that does not happen."""
+        goal, deadline = len(self.acked) + count, time.monotonic() + seconds
+        while len(self.acked) < goal:
+            if self.failure is not None:
+                raise AssertionError(f"{self.name}: {self.failure!r}") from self.failure
+            assert time.monotonic() < deadline, f"{self.name} does not recover: {dict(self.errors)}"
+            time.sleep(0.005)
+
+    def check(self, found: list[bytes], *, doubles: bool) -> None:
+        """What is on the server: every acknowledged batch, whole and in order; twice only where `doubles` lets it."""
+        batches = [int(body.split(b" ")[1]) for body in found if body.split(b" ")[2] == b"0"]
+        place = 0
+        for number in batches:
+            for index in range(self.sizes[number]):
+                assert found[place].startswith(f"{self.name} {number} {index} ".encode()), f"batch {number} is torn"
+                place += 1
+        assert place == len(found)
+        times = Counter(batches)
+        lost = self.acked.keys() - times.keys()
+        assert not lost, f"{self.name}: acknowledged, and not there: {sorted(lost)}"
+        if not doubles:
+            twice = {number for number, count in times.items() if count > 1}
+            assert not twice, f"{self.name}: there more than once: {sorted(twice)}"
+            assert batches == sorted(batches), f"{self.name}: out of order"
+
+
+# ---- writers: each runs until it is told to stop or raises Lost ------------------------------------------------------
+
+
+def by_s2s(load: Load) -> None:
+    """A session with up to eight batches on their way."""
+    waiting: deque[int] = deque()
+    with load.s2.append_session(load.stream, "h2") as session:
+        while True:
+            if load.stopping.is_set() and not waiting:
+                return
+            while len(waiting) < 8 and not load.stopping.is_set():
+                number, bodies = load.batch()
+                session.send(append_input(*bodies))
+                waiting.append(number)
+            frame = session.next(60)
+            if frame is None:
+                raise Lost("the session ended")
+            if frame.terminal:
+                raise s2_error(*frame.failure)
+            number = waiting.popleft()
+            ack = pb.AppendAck.FromString(frame.message)
+            assert ack.end.seq_num - ack.start.seq_num == load.sizes[number]
+            load.acked[number] = ack.end.seq_num - 1
+
+
+def by_protobuf(load: Load) -> None:
+    number, bodies = load.batch()
+    answer = load.s2.request(
+        "POST",
+        stream_path(load.stream) + "/records",
+        append_input(*bodies),
+        {"content-type": "application/protobuf", "accept": "application/protobuf"},
+        timeout=60,
+    )
+    if answer.status != 200:
+        raise s2_error(answer.status, json.loads(answer.body))
+    load.acked[number] = pb.AppendAck.FromString(answer.body).end.seq_num - 1
+
+
+def by_s3p(load: Load) -> None:
+    """One connection, which outlives the server behind the gateway."""
+    with S3PClient((LOOPBACK, load.gateway.s3p_port), timeout=60) as client:
+        while not load.stopping.is_set():
+            number, bodies = load.batch()
+            reply = client.append(load.stream, *bodies)
+            if isinstance(reply, S3PError):
+                assert reply.code in S3P_ERRORS, reply
+                load.errors[reply.code] += 1
+                time.sleep(PAUSE_SECONDS)
+            else:
+                load.acked[number] = parse_id(reply)
+
+
+def by_released(load: Load) -> None:
+    """A writer that comes again, asks for its last event, and goes on behind it."""
+    segment = f"{BASIN}/{load.stream}/0.#epoch.0"
+    writer, last = uuid4(), 0
+    batch: tuple[int, list[bytes]] | None = None
+    while not load.stopping.is_set() or batch:
+        try:
+            with ReleasedSocket((LOOPBACK, load.gateway.segment_port), timeout=60) as client:
+                stored = client.setup(segment, writer)
+                while not load.stopping.is_set() or batch:
+                    number, bodies = batch = batch or load.batch()
+                    if stored < last + len(bodies):
+                        client.append(writer, bodies, last + len(bodies))
+                    last = stored = last + len(bodies)
+                    load.acked[number] = None
+                    batch = None
+        except (EOFError, ConnectionError):
+            load.errors["closed"] += 1
+            time.sleep(PAUSE_SECONDS)
+
+
+def by_draft(load: Load) -> None:
+    """The same, by offsets of the connection."""
+    segment = f"{BASIN}/{load.stream}/0.#epoch.0"
+    connection, offset = uuid4(), 0
+    batch: tuple[int, list[bytes]] | None = None
+    while not load.stopping.is_set() or batch:
+        try:
+            with DraftSocket((LOOPBACK, load.gateway.segment_port), timeout=60) as client:
+                level = client.setup(segment, connection)
+                while not load.stopping.is_set() or batch:
+                    number, bodies = batch = batch or load.batch()
+                    end = offset + len(join_events(bodies))
+                    assert level in (offset, end), "part of a batch is there"
+                    if level == offset:
+                        level = client.append(connection, offset, bodies)
+                    offset = end
+                    load.acked[number] = None
+                    batch = None
+        except (EOFError, ConnectionError):
+            load.errors["closed"] += 1
+            time.sleep(PAUSE_SECONDS)
+
+
+WRITERS: dict[str, Callable[[Load], None]] = {
+    "S2S": by_s2s,
+    "protobuf": by_protobuf,
+    "S3P": by_s3p,
+    "segment-draft": by_draft,
+    "segment-released": by_released,
+}
+
+# ---- followers -------------------------------------------------------------------------------------------------------
+
+
+def follow_s2s(load: Load) -> None:
+    """Goes on behind what it has, each time it is told that the server is not there."""
+    place = load.followed[-1][0] + 1 if load.followed else 0
+    with load.s2.read_session(load.stream, "h2", seq_num=place) as session:
+        while not load.stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                frame = session.next(0.5)
+                if frame is None:
+                    raise Lost("the session ended")
+                if frame.terminal:
+                    raise s2_error(*frame.failure)
+                records = pb.ReadBatch.FromString(frame.message).records
+                load.followed += [(record.seq_num, record.body) for record in records]
+
+
+def follow_events(load: Load) -> None:
+    """As EventSource does: with the last id that it saw."""
+    place = load.followed[-1][0] + 1 if load.followed else 0
+    with load.s2.events(load.stream, "h1", BASE64, seq_num=place) as events:
+        if events.stream.status != 200:
+            raise s2_error(events.stream.status, json.loads(events.stream.receive()))
+        while not load.stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                event = events.next(0.5)
+                if event is None:
+                    raise Lost("the stream ended")
+                if event.name == "error":
+                    raise Lost(f"error event {event.json().get('code')}")
+                if event.name == "batch":
+                    seen = map(seen_of_json, event.json()["records"])
+                    load.followed += [(one.at, one.record.body) for one in seen]
+
+
+FOLLOWERS: dict[str, Callable[[Load], None]] = {"S2S": follow_s2s, "SSE": follow_events}

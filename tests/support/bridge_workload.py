@@ -1,0 +1,231 @@
+"""What the matrix does with each pair of front and back, and what must come of it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+from support.bridge_fronts import (
+    NO_SUCH_THING,
+    TRIM,
+    Front,
+    JsonFront,
+    NotCarried,
+    ProtobufFront,
+    Record,
+    S2SFront,
+    Seen,
+    SseFront,
+)
+from support.bridge_fronts_plain import DraftFront, ReleasedFront, S3PFront
+from support.process import GatewayProcess
+from support.s2_http import eventually
+
+__all__ = ["ASPECTS", "CARRIED", "Plan", "Workload", "plans"]
+
+CARRIED = "yes"
+ASPECTS = ("records", "headers", "positions", "following", "trim", "condition", "fence")
+"""What is found of each pair: CARRIED, or why not."""
+OTHERS: Sequence[type[Front]] = (S2SFront, SseFront, JsonFront, ProtobufFront, S3PFront, DraftFront, ReleasedFront)
+BEGINNINGS = (b"", b"\r\n", b"$3\r\nabc\r\n", b"data: x\n\n", b"\xf5PEN\x01", b"\x00\xff", b"\xe2\x98")
+"""Of bodies, which some protocol might take for something else."""
+TRIM_SECONDS = 20
+"""A server may take its time to trim."""
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Batches to append, in order, and the dice for the rest: where to read from, and to trim.
+
+    Bodies of fronts without headers are never empty: what such a front cannot say is left out of its batches.
+    """
+
+    batches: list[list[Record]]
+    seed: int = 0
+
+    @classmethod
+    def of(cls, bodies: list[list[bytes]]) -> Plan:
+        return cls([[Record(body) for body in batch] for batch in bodies])
+
+    def for_front(self, front: Front) -> list[list[Record]]:
+        """What this front can say of it."""
+        if not front.plain:
+            return self.batches
+        return [[Record(record.body or b"-") for record in batch] for batch in self.batches]
+
+
+def plans(*, larger: bool = False) -> st.SearchStrategy[Plan]:
+    """Plans of random sizes, contents and headers."""
+    small = st.sampled_from([1, 2, 7, 100, 1000, 4096]) | st.integers(1, 5000)
+    sizes = small | st.sampled_from([0, 65_528, 65_536]) if not larger else small | st.integers(0, 300_000)
+    contents = st.sampled_from(
+        [b"", b"\r\n", b"$3\r\nabc\r\n", b"data: x\n\n", b"\xf5PEN\x01", b"\x00\xff", b"\xe2\x98"]
+    )
+    bodies = st.builds(_body, st.integers(0, 1 << 30), sizes, contents)
+    pairs = st.tuples(st.binary(min_size=1, max_size=20), st.binary(max_size=20))
+    records = st.builds(Record, bodies, st.just(()) | st.lists(pairs, max_size=3).map(tuple))
+    batches = st.lists(st.lists(records, min_size=1, max_size=6), min_size=3, max_size=12 if larger else 5)
+    return st.builds(Plan, batches, st.integers(0, 1 << 30))
+
+
+def _body(seed: int, size: int, beginning: bytes) -> bytes:
+    return (beginning + random.Random(seed).randbytes(size))[:size]
+
+
+@dataclass
+class Workload:
+    """One run of a plan through one front, on a stream of its own."""
+
+    gateway: GatewayProcess
+    front_class: type[Front]
+    plan: Plan
+    model: list[Record] = field(default_factory=list)
+    """Every record, by sequence number."""
+    first: int = 0
+    """Of those that are kept."""
+
+    def run(self) -> dict[str, str]:
+        """What is carried, by aspect; raises AssertionError where something is wrong."""
+        self.stream = f"matrix-{next(_numbers)}"
+        self.dice = random.Random(self.plan.seed)
+        self.front = self.front_class(self.gateway, self.stream)
+        try:
+            self.front.create()
+            self.append_all()
+            found = {"records": CARRIED, "headers": NO_SUCH_THING if self.front.plain else CARRIED}
+            self.read_from_anywhere()
+            self.compare_positions()
+            found["positions"] = CARRIED
+            self.follow()
+            found["following"] = CARRIED
+            for aspect, check in (("condition", self.condition), ("trim", self.trim), ("fence", self.fence)):
+                found[aspect] = self.try_(check)
+            return {aspect: found[aspect] for aspect in ASPECTS}
+        finally:
+            self.front.close()
+
+    def try_(self, check: Callable[[], None]) -> str:
+        """Whether it is carried, and if not why; the records are the same after it."""
+        try:
+            check()
+            found = CARRIED
+        except NotCarried as reason:
+            found = str(reason)
+        self.expect(self.front, self.front.read(self.front.start()), self.first)
+        return found
+
+    # ---- what is expected ----
+
+    def expect(self, front: Front, seen: list[Seen], index: int) -> None:
+        """These are the records from that number on, at rising positions."""
+        wanted = [record for record in self.model[index:] if not (front.plain and record.is_command)]
+        assert [one.record for one in seen] == wanted, f"{front.name} read something else"
+        places = [one.at for one in seen]
+        assert all(one < other for one, other in itertools.pairwise(places)), places
+        if not front.plain:
+            assert places == list(range(index, len(self.model)))
+
+    def positions(self, front_class: type[Front]) -> list[Seen]:
+        """All records through a front."""
+        front = front_class(self.gateway, self.stream)
+        try:
+            seen = front.read(front.start())
+            self.expect(front, seen, self.first)
+            return seen
+        finally:
+            front.close()
+
+    # ---- steps ----
+
+    def append_all(self) -> None:
+        for batch in self.plan.for_front(self.front):
+            self.front.append(batch)
+            self.model += batch
+
+    def read_from_anywhere(self) -> None:
+        """From the beginning, and from random records, by positions of this front's own."""
+        seen = self.front.read(self.front.start())
+        self.expect(self.front, seen, 0)
+        for index in self.dice.sample(range(len(seen)), min(4, len(seen))):
+            assert self.front.read(seen[index].at) == seen[index:]
+        assert self.front.read(self.front.tail()) == []
+
+    def compare_positions(self) -> None:
+        """Every front finds the same records, and each record's positions are those of one place."""
+        views = {front: self.positions(front) for front in OTHERS}
+        numbered, named = views[ProtobufFront], views[S3PFront]
+        assert [one.timestamp for one in numbered] == [one.timestamp for one in named]
+        assert [one.at for one in named] == identifiers(one.timestamp for one in numbered)
+        for front in (S2SFront, SseFront, JsonFront):
+            assert views[front] == numbered, front.name
+        assert views[DraftFront] == views[ReleasedFront]
+        for front_class, seen in views.items():
+            index = self.dice.randrange(len(seen))
+            front = front_class(self.gateway, self.stream)
+            try:
+                assert front.read(seen[index].at) == seen[index:], f"{front.name} from record {index}"
+            finally:
+                front.close()
+        stamp = self.dice.choice(numbered).timestamp
+        assert stamp is not None
+        client = ProtobufFront(self.gateway, self.stream).client
+        page = client.read_proto(self.stream, timestamp=stamp).records
+        assert page[0].seq_num == next(one.at for one in numbered if (one.timestamp or 0) >= stamp)
+
+    def follow(self) -> None:
+        """What is appended while a reader waits at the tail comes to it."""
+        start = len(self.model)
+        with self.front.follow(self.front.tail()) as take:
+            for batch in self.plan.for_front(self.front)[:2]:
+                self.front.append(batch)
+                self.model += batch
+            seen = take(len(self.model) - start)
+        self.expect(self.front, seen, start)
+
+    def condition(self) -> None:
+        """An append on a condition that does not hold appends nothing; on one that holds, it appends."""
+        assert not self.front.append_if(False, Record(b"must not be there"))
+        record = Record(b"on a condition")
+        assert self.front.append_if(True, record)
+        self.model.append(record)
+
+    def trim(self) -> None:
+        """What is before a place goes; what is behind it keeps its positions."""
+        seen = self.front.read(self.front.start())
+        index = self.dice.randrange(1, len(seen))
+        at = seen[index].at
+        self.front.trim(at)
+        self.first += index
+        if not self.front.plain:
+            self.model.append(Record(at.to_bytes(8, "big"), ((b"", TRIM),)))
+        count = len(self.model) - self.first
+        for _ in eventually(TRIM_SECONDS):
+            kept = self.front.read(self.front.start())
+            if len(kept) <= count:
+                break
+        self.expect(self.front, kept, self.first)
+        assert kept[: len(seen) - index] == seen[index:], "a trim moved what it kept"
+        more = [Record(b"after the trim")]
+        self.front.append(more)
+        self.model += more
+        for other in OTHERS:
+            self.positions(other)
+
+    def fence(self) -> None:
+        """Who has the token can append, others cannot."""
+        self.front.fence()
+        self.model += [Record(b"token", ((b"", b"fence"),)), Record(b"yes")]
+
+
+def identifiers(stamps: Any) -> list[tuple[int, int]]:
+    """S3P's, from the timestamps: the second number counts the records of one ms."""
+    found: list[tuple[int, int]] = []
+    for stamp in stamps:
+        found.append((stamp, found[-1][1] + 1 if found and found[-1][0] == stamp else 0))
+    return found

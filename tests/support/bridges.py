@@ -1,0 +1,94 @@
+"""A gateway with one server behind it: the pairs of the matrix, and what else runs over bridges."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
+from support.real_backs import Address, BackServer, PravegaStandalone, S2Lite, S3PReference, SecondPenstock
+
+__all__ = ["BRIDGES", "DIRECT", "DRAFT", "EMBEDDED", "REAL", "SECOND", "Bridge"]
+
+ENVELOPES = """
+[listeners.s3p.loss]
+headers = "envelope"
+empty_body = "envelope"
+
+[listeners.segment.loss]
+headers = "envelope"
+empty_body = "envelope"
+"""
+"""Whoever reads bodies alone is given the rest in envelopes."""
+
+BACK = """
+[backs.far]
+kind = "{kind}"
+{addresses}
+
+[[routes]]
+name = "all"
+basin = "{basin}"
+back = "far"
+"""
+BACK_LOSS = """
+[backs.far.loss]
+headers = "envelope"
+empty_body = "envelope"
+command_records = "envelope"
+"""
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """`kind` of back, what is behind the gateway, and how to start it (None: the embedded store).
+
+    `real`: somebody else's server, which need not be installed. `more`: further keys of the back's table.
+    """
+
+    kind: str
+    server: str
+    start: Callable[[], BackServer] | None = None
+    real: bool = False
+    controller: bool = False
+    more: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.server}".replace(" ", "-")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[GatewayProcess]:
+        """The gateway; skips the test where the server is not installed."""
+        with contextlib.ExitStack() as stack:
+            if self.start is None:
+                text = CONFIG + ENVELOPES
+            else:
+                server = stack.enter_context(self.start())
+                text = self.configuration(server.address, server.controller)
+            yield stack.enter_context(running_gateway(text))
+
+    def configuration(self, address: Address, controller: Address | None = None) -> str:
+        """TOML of a gateway with the usual basin at a server there."""
+        host, port = controller if controller is not None and self.controller else address
+        key = "controller" if self.controller else "address"
+        addresses = "\n".join([f'{key} = "{host}:{port}"', *([self.more] if self.more else [])])
+        back = BACK.format(kind=self.kind, addresses=addresses, basin=BASIN)
+        return CONFIG + ENVELOPES + back + (BACK_LOSS if self.kind in ("s3p", "segment") else "")
+
+
+EMBEDDED = Bridge("embedded", "store")
+SECOND = {
+    "s2": Bridge("s2", "Penstock", lambda: SecondPenstock("s2")),
+    "s3p": Bridge("s3p", "Penstock", lambda: SecondPenstock("s3p")),
+    "segment": Bridge("segment", "Penstock", lambda: SecondPenstock("segment"), controller=True),
+}
+REAL = {
+    "s2": Bridge("s2", "s2 lite", S2Lite, real=True),
+    "s3p": Bridge("s3p", "reference server", S3PReference, real=True),
+    "segment": Bridge("segment", "Pravega", PravegaStandalone, real=True, controller=True),
+}
+DIRECT = Bridge("segment", "Penstock without controller", lambda: SecondPenstock("segment"))
+DRAFT = Bridge("segment", "Penstock in the draft", lambda: SecondPenstock("segment"), more='dialect = "draft"')
+BRIDGES = [EMBEDDED, *SECOND.values(), DIRECT, DRAFT, *REAL.values()]
+"""All that the matrix has a column for."""

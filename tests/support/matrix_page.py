@@ -1,0 +1,99 @@
+"""docs/matrix.md: what the matrix of bridges found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from support.bridge_fronts_plain import FRONTS
+from support.bridge_workload import ASPECTS, CARRIED
+from support.bridges import BRIDGES, EMBEDDED, SECOND, Bridge
+
+__all__ = ["PAGE", "Found", "render"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "matrix.md"
+HEAD = """\
+# The matrix: every front over every back
+
+Written by `tests/bridges/test_matrix.py` from what it found; do not edit it. A front is the way in which clients come,
+a back is the server behind the gateway. Each pair ran one workload of random batches: bodies of 0 bytes to 64 KiB and
+of 1 MiB, with and without headers. What was appended through one front was read through all of them, and compared
+byte for byte.
+
+{tried}
+Where a server has no such thing, the gateway must say so and change nothing; the tables have its words. A dash: the
+front's own protocol has no such thing.
+
+## Fronts and backs
+
+Behind the gateway is the embedded store, or a second Penstock through the listener of that kind.
+
+{summary}
+## Each back
+
+"""
+TRIED = {
+    "records": "appends; reads from the beginning and from random records; every front reads the same, in one order",
+    "headers": "as they were appended; S3P and segments give and keep them in envelopes ([loss.md](loss.md))",
+    "positions": "sequence numbers without gaps, timestamps, identifiers and offsets of one record mean one place, "
+    "and reads from any of them begin there",
+    "following": "a reader that waits at the tail is given what is appended",
+    "trim": "what is before a place goes, the rest keeps its positions; through S2's fronts it is a command record, "
+    "through S3P TRIM, through segments a truncation",
+    "condition": "`match_seq_num`, S3P's `ID`, a conditional append: where it holds it is appended, else it is not",
+    "fence": "fencing tokens",
+}
+ABSENT = "These servers were not installed when this page was written (`make peers`).\n"
+NOTHING = "-"
+
+
+class Found:
+    """Outcomes by bridge and front."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[tuple[Bridge, str], dict[str, str]] = {}
+
+    def add(self, bridge: Bridge, front: str, outcome: dict[str, str]) -> None:
+        """What one run found, which must be what the runs before it found."""
+        known = self.outcomes.setdefault((bridge, front), outcome)
+        assert known == outcome, f"{bridge} through {front}: {outcome}, before it {known}"
+
+    def has(self, bridge: Bridge) -> bool:
+        """Whether every front was run over it."""
+        return all((bridge, front) in self.outcomes for front in FRONTS)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was run that needs nothing installed."""
+        return all(self.has(bridge) for bridge in BRIDGES if not bridge.real)
+
+
+def render(found: Found, committed: str) -> str:
+    """The page. What was not run is taken from the committed one."""
+    kept = dict(re.findall(r"^### (.*)\n\n((?:(?!##).*\n)+)", committed, re.MULTILINE))
+    backs = [EMBEDDED, *SECOND.values()]
+    rows = [[front, *(_summary(found.outcomes[back, front]) for back in backs)] for front in FRONTS]
+    tried = table(["", "what was tried through each front"], [[aspect, TRIED[aspect]] for aspect in ASPECTS])
+    text = HEAD.format(tried=tried, summary=table(["", *(back.kind for back in backs)], rows))
+    for bridge in BRIDGES:
+        title = bridge.kind if bridge is EMBEDDED else f"{bridge.kind}: {bridge.server}"
+        text += f"### {title}\n\n"
+        if found.has(bridge):
+            rows = [[front, *(found.outcomes[bridge, front][aspect] for aspect in ASPECTS)] for front in FRONTS]
+            text += table(["", *ASPECTS], rows) + "\n"
+        else:
+            text += kept.get(title, ABSENT).rstrip("\n") + "\n\n"
+    return text.rstrip("\n") + "\n"
+
+
+def _summary(outcome: dict[str, str]) -> str:
+    """All that is carried, in a word, and what is not."""
+    lacking = [aspect for aspect, words in outcome.items() if words not in (CARRIED, NOTHING)]
+    return "ok" if not lacking else f"ok, without {', '.join(lacking)}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines).replace("|  |", "| |")
