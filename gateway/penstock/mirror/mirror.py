@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import structlog
 import trio
+from msgspec.structs import replace
 
 from penstock.backs.base import Back
 from penstock.mirror.listing import visit_streams
@@ -56,6 +57,7 @@ class Mirror:
         self._belongs = belongs
         self._queue = Queue(settings.most_waiting)
         self._turns: dict[StreamRef, Turn] = {}
+        self._by_bytes: set[StreamRef] = set()  # appended to by segment clients since their last turn
         self._hurry = False
         self._failures = 0
         self._resume_at = -math.inf
@@ -121,14 +123,16 @@ class Mirror:
         async def add(stream: StreamRef) -> None:
             while not self._queue.room:
                 await self._queue.changed()
-            self._touched(stream, None)
+            self._touched(stream, None, False)
 
         await visit_streams(self._primary.back, self._states, self._belongs, add)
 
     # ---- which streams -------------------------------------------------------------------------------------------
 
-    def _touched(self, stream: StreamRef, tail: int | None) -> None:
+    def _touched(self, stream: StreamRef, tail: int | None, by_bytes: bool) -> None:
         self._queue.add(stream, tail)
+        if by_bytes and len(self._by_bytes) < self._settings.most_waiting:
+            self._by_bytes.add(stream)
         if self._queue.waiting and len(self._turns) >= self._settings.streams_at_once:
             for turn in self._turns.values():
                 turn.make_room()
@@ -198,7 +202,11 @@ class Mirror:
             await self._states.save(stream, state)
 
         fresh = StreamState.fresh(primary.name, secondary.name, self._timestamps)
-        turn = self._turns[stream] = Turn(sides, counted or fresh, self._settings, save, compared)
+        state = counted or fresh
+        if stream in self._by_bytes:
+            self._by_bytes.discard(stream)
+            state = replace(state, by_bytes=True)
+        turn = self._turns[stream] = Turn(sides, state, self._settings, save, compared)
         if self._hurry or self._queue.waiting:
             turn.make_room()
         try:

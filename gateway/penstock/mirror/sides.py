@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.backs.base import Back, Following, ReadSession
+from penstock_codecs.byte_operations import GetSegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import NO_HEADERS, Record, RecordBatch, StreamRef, metered_size
 from penstock_codecs.operations import (
@@ -57,6 +58,13 @@ class Sides:
             return 0
         await self._keep_timestamps()
         return tail
+
+    async def byte_shift(self) -> int:
+        """By how many bytes the secondary's stream is shorter, where both know."""
+        if not self.both(Capability.BYTES):
+            return 0
+        length = (await self.primary.perform(GetSegmentInfo(self.stream))).length
+        return length - (await self.secondary.perform(GetSegmentInfo(self.stream))).length
 
     async def give_configuration(self) -> None:
         """For a cut-over: the secondary's stream stamps records as the primary's does, and the other way round the

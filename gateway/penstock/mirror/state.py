@@ -53,7 +53,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     the hashes, and how many are. `uncompared`: records that were gone from one side before they could be compared.
     `restarts`: how often the comparison began anew, because either side's stream did. `extra_until`: the secondary's
     end up to which extra records are counted; `refused_until`: the primary's, for refused ones. `stopped`: why the copy
-    ends here, "" where it goes on. `equal`: both sides ended at `compared` when it was last looked at.
+    ends here, "" where it goes on. `equal`: both sides ended at `compared` when it was last looked at. `by_bytes`:
+    segment clients append to it; `byte_shift`: how many bytes more the primary then had.
     """
 
     primary: str
@@ -73,6 +74,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     first_difference: Difference | None = None
     stopped: str = ""
     equal: bool = False
+    by_bytes: bool = False
+    byte_shift: int = 0
 
     @classmethod
     def fresh(cls, primary: str, secondary: str, timestamps: bool) -> StreamState:
@@ -109,6 +112,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         found = [f"{count} records differ: {cause}" for cause, count in self.differences.items()]
         if self.shift:
             found.append(f"its sequence numbers are smaller by {self.shift}")
+        if self.byte_shift:
+            found.append(f"segment clients append to it, and its length in bytes differs by {abs(self.byte_shift)}")
         if self.stopped:
             found.append(f"the copy has stopped: {self.stopped}")
         return found

@@ -16,18 +16,21 @@ from penstock_codecs.streams import StreamConfig
 __all__ = ["Tap"]
 
 R = TypeVar("R")
+Touched = Callable[[StreamRef, int | None, bool], None]
+"""The stream; its next sequence number, where that is known; whether it was appended to by bytes."""
+_BY_BYTES: Final = (AppendBytes, Merge)
 _APPENDS: Final = (Append, AppendBytes, CreateStream, EnsureStream)
 
 
 class Tap:
-    """See `Back`. `touched(stream, tail)` is called for every stream that may have more than before; `tail` is its next
-    sequence number, where that is known. It must not wait, and clients do not wait for what comes of it.
+    """See `Back`. `touched` is called for every stream that may have more than before. It must not wait, and clients do
+    not wait for what comes of it.
 
     What clients of segments keep for themselves, and transactions until they are committed, are not its concern.
     It passes no session through untouched (`penstock.backs.passing`): somebody must look at the acknowledgements.
     """
 
-    def __init__(self, back: Back, touched: Callable[[StreamRef, int | None], None]) -> None:
+    def __init__(self, back: Back, touched: Touched) -> None:
         self._back = back
         self._touched = touched
 
@@ -48,7 +51,7 @@ class Tap:
                 tail = result.tail.seq_num
             return result
         finally:  # also where it failed or was given up: something may have been appended all the same
-            self._touched(stream, tail)
+            self._touched(stream, tail, isinstance(operation, _BY_BYTES))
 
     @asynccontextmanager
     async def append_session(
@@ -64,7 +67,7 @@ class Tap:
             async with opened as session:
                 yield _TappedSession(session, stream, self._touched)
         finally:
-            self._touched(stream, None)
+            self._touched(stream, None, False)
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
         """See `Back.read_session`."""
@@ -81,14 +84,14 @@ def _appended_to(operation: Operation[R]) -> StreamRef | None:
 
 
 class _TappedSession:
-    def __init__(
-        self, session: AppendSession, stream: StreamRef, touched: Callable[[StreamRef, int | None], None]
-    ) -> None:
+    def __init__(self, session: AppendSession, stream: StreamRef, touched: Touched) -> None:
         self._session = session
         self._stream = stream
         self._touched = touched
+        self._by_bytes = False
 
     async def send(self, append: Append | AppendBytes) -> None:
+        self._by_bytes = self._by_bytes or isinstance(append, AppendBytes)
         await self._session.send(append)
 
     def close(self) -> None:
@@ -97,5 +100,5 @@ class _TappedSession:
     async def receive(self) -> list[Appended]:
         acknowledged = await self._session.receive()
         if acknowledged:
-            self._touched(self._stream, acknowledged[-1].tail.seq_num)
+            self._touched(self._stream, acknowledged[-1].tail.seq_num, self._by_bytes)
         return acknowledged

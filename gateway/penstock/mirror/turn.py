@@ -112,7 +112,8 @@ class Turn:
         if began_anew or primary_tail < state.compared:
             differences = {} if began_anew else state.differences
             state = replace(
-                StreamState(primary=state.primary, secondary=state.secondary, timestamps=state.timestamps),
+                StreamState.fresh(state.primary, state.secondary, state.timestamps),
+                by_bytes=state.by_bytes,
                 restarts=state.restarts + 1,
                 differences=differences,
                 first_difference=state.first_difference if differences else None,
@@ -133,6 +134,8 @@ class Turn:
         self.state = _with_extra(self.state, primary_tail, secondary_tail)
         state = self.state
         equal = primary_tail == state.compared == secondary_tail + state.shift
+        if equal and state.by_bytes:
+            state = replace(state, byte_shift=await self._sides.byte_shift())
         self.state = replace(state, equal=equal)
         self.caught_up = self.caught_up and primary_tail == state.compared
 

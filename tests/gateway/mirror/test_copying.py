@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+import pytest
 import trio
 import trio.testing
 from support.mirror import Two, append, running, settled
@@ -113,15 +114,13 @@ async def test_streams_of_other_routes_are_left_alone(two: Two) -> None:
 
 
 async def test_what_segment_clients_append(two: Two) -> None:
-    """Events, pieces of larger ones, and merged transactions; their clients read the same bytes on both sides."""
+    """Events and merged transactions: their clients read the same bytes on both sides."""
     await append(two.primary, b"first")
     transaction = StreamRef(INTERNAL_BASIN, "transaction")
     await two.primary.perform(CreateBasin(INTERNAL_BASIN))
     mirror = two.mirror()
     async with running(mirror):
         await mirror.tap.perform(sending(b"event", b"another"))
-        await mirror.tap.perform(AppendBytes(STREAM, b"no event at all"))
-        await mirror.tap.perform(AppendBytes(STREAM, join_events([bytes(3_000_000)])))
         await mirror.tap.perform(CreateStream(transaction))
         await mirror.tap.perform(sending(b"in a transaction", stream=transaction))
         await mirror.tap.perform(Merge(STREAM, (transaction,)))
@@ -130,6 +129,25 @@ async def test_what_segment_clients_append(two: Two) -> None:
     ours, theirs = await two.both()
     assert theirs == ours and theirs[-1].body == b"in a transaction"
     assert stored_bytes(two.secondary.back) == stored_bytes(two.primary)
+    state = await two.state()
+    assert (state.by_bytes, state.byte_shift, state.faults) == (True, 0, [])
+
+
+@pytest.mark.parametrize("data", [b"no event at all", join_events([bytes(3_000_000)]), join_events([b"a", b"", b"b"])])
+async def test_bytes_that_are_others_on_the_secondary_are_told(two: Two, data: bytes) -> None:
+    await append(two.primary, b"first")
+    mirror = two.mirror()
+    async with running(mirror):
+        async with mirror.tap.append_session(STREAM) as session:
+            await session.send(AppendBytes(STREAM, data))
+            await session.receive()
+        await settled(mirror)
+    ours, theirs = await two.both()
+    assert theirs == ours
+    shift = len(stored_bytes(two.primary)) - len(stored_bytes(two.secondary.back))
+    state = await two.state()
+    assert (state.equal, state.byte_shift) == (True, shift)
+    assert shift and state.faults == [f"segment clients append to it, and its length in bytes differs by {abs(shift)}"]
 
 
 async def test_many_streams_take_turns(two: Two) -> None:
