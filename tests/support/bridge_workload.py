@@ -85,6 +85,8 @@ class Workload:
     gateway: GatewayProcess
     front_class: type[Front]
     plan: Plan
+    trims_by_record: bool = False
+    """Whether the server behind is told of a trim by a command record, whatever the client said: an S2 server is."""
     model: list[Record] = field(default_factory=list)
     """Every record, by sequence number."""
     first: int = 0
@@ -202,9 +204,9 @@ class Workload:
         at = seen[index].at
         self.front.trim(at)
         self.first += index
-        if not self.front.plain:
-            self.model.append(Record(at.to_bytes(8, "big"), ((b"", TRIM),)))
-        count = len(self.model) - self.first
+        if self.trims_by_record or not self.front.plain:
+            self.model.append(Record(self.first.to_bytes(8, "big"), ((b"", TRIM),)))
+        count = len([record for record in self.model[self.first :] if not (self.front.plain and record.is_command)])
         for _ in eventually(TRIM_SECONDS):
             kept = self.front.read(self.front.start())
             if len(kept) <= count:
