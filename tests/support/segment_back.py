@@ -9,16 +9,19 @@ from typing import Any
 import trio
 import trio.testing
 
+from penstock.backs.base import Back
 from penstock.backs.segment import SegmentBack, SegmentBackSettings, open_segment
+from penstock.backs.segment.direct import SegmentDirect
 from penstock.backs.upstream import UpstreamSettings
 from penstock.fronts.controller import ControllerFront
 from penstock.fronts.http_server import serve_http
 from penstock.fronts.segment import SegmentFront
+from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append
+from penstock_codecs.operations import Append, Read
 from penstock_codecs.segment import join_events
 
-__all__ = ["CONTROLLER", "EVENTS", "STORE", "STREAM", "Wires", "append_of", "opened"]
+__all__ = ["CONTROLLER", "EVENTS", "STORE", "STREAM", "BytesElsewhere", "Wires", "append_of", "opened"]
 
 STORE = UpstreamSettings(name="store", host="127.0.0.1", port=6000)
 CONTROLLER = UpstreamSettings(name="store", host="127.0.0.1", port=9090)
@@ -124,6 +127,33 @@ class Wires:
             self.broken.add(stream)
             await trio.aclose_forcefully(stream)
         self.open.clear()
+
+
+class BytesElsewhere:
+    """A segment store's own operations are asked of that, the others of the store that it has them in, too."""
+
+    def __init__(self, back: Back, direct: SegmentDirect) -> None:
+        self._back = back
+        self._direct = direct
+        self.capabilities = back.capabilities
+
+    async def perform(self, operation: Any) -> Any:
+        try:
+            return await self._direct.perform(operation)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.NOT_IMPLEMENTED:
+                raise
+        return await self._back.perform(operation)
+
+    @asynccontextmanager
+    async def append_session(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        async with self._direct.append_session(*args, **options) as session:
+            yield session
+
+    @asynccontextmanager
+    async def read_session(self, read: Read) -> AsyncIterator[Any]:
+        async with self._back.read_session(read) as session:
+            yield session
 
 
 @asynccontextmanager

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from support.records_only import RecordsOnly, WithTables
+from support.segment_back import BytesElsewhere
+from support.segment_back import opened as opened_back
 from support.segment_front import Connect, WatchedBack, serving
 from trio.testing import MockClock
 
@@ -22,12 +24,27 @@ def clock(autojump_clock: MockClock) -> MockClock:
     return autojump_clock
 
 
-@pytest.fixture(params=["embedded", "bytes on records"])
+OTHERS_DECIDE = {
+    "test_what_is_left_out_is_counted_and_logged_once",
+    "test_a_refusal_is_logged_once",
+    "test_what_is_refused_can_be_configured",
+    "test_a_reply_that_does_not_fit_into_a_message",
+}
+"""What a segment store behind this one does with records and with large replies, it does by its own settings."""
+
+
+@pytest.fixture(params=["embedded", "bytes on records", pytest.param("segment store", marks=pytest.mark.slow)])
 async def back(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[WatchedBack]:
-    """The embedded store; and the same used for its records only, as another server's are."""
+    """The embedded store; the same used for its records only, as another server's are; and behind a segment front."""
     async with open_embedded(EmbeddedSettings(directory=tmp_path)) as store:
         if request.param == "embedded":
             yield WatchedBack(store)
+            return
+        if request.param == "segment store":
+            if request.node.originalname in OTHERS_DECIDE:
+                pytest.skip("the store behind decides")
+            async with opened_back(SegmentFront(store)) as (behind, _):
+                yield WatchedBack(BytesElsewhere(store, behind.direct))
             return
         async with open_bytes_on_records(RecordsOnly(store), "other", store) as opened:
             yield WatchedBack(WithTables(opened, store))

@@ -16,7 +16,7 @@ from penstock.backs.segment.reader import Reader
 from penstock.backs.segment.settings import SegmentBackSettings
 from penstock.backs.segment.stores import Stores
 from penstock.backs.segment.writers import Writers
-from penstock.backs.upstream import Dial, Upstream
+from penstock.backs.upstream import Breaker, Dial, Upstream
 
 __all__ = ["SegmentBack", "open_segment"]
 
@@ -27,6 +27,8 @@ class SegmentBack:
 
     native: SegmentNative
     direct: SegmentDirect
+    breaker: Breaker
+    """Of the connections to the controller where there is one, else to the store."""
 
 
 @asynccontextmanager
@@ -35,18 +37,22 @@ async def open_segment(settings: SegmentBackSettings, dial: Dial | None = None) 
     the connections below TLS, to stores and controller (None: over TCP)."""
     async with AsyncExitStack() as stack:
         controller = None
+        known = settings.controller or settings.upstream
+        upstream = Upstream(known) if dial is None else Upstream(known, dial=dial)
         if settings.controller is not None:
-            upstream = Upstream(settings.controller) if dial is None else Upstream(settings.controller, dial=dial)
             controller = await stack.enter_async_context(open_controller(upstream, settings))
         manager = trio.open_nursery()
         nursery = await manager.__aenter__()
         stores = Stores(settings, nursery, controller, dial)
+        if settings.controller is None:
+            stores.add(upstream)
         writers, reader = Writers(stores), Reader(stores)
         administration = Administration(stores, reader)
         try:
             yield SegmentBack(
                 SegmentNative(stores, writers, reader, administration),
                 SegmentDirect(stores, writers, reader, administration),
+                upstream.breaker,
             )
         finally:  # what the block raised goes on as it is, not in a group
             nursery.cancel_scope.cancel()

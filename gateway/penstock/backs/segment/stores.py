@@ -110,12 +110,17 @@ class Stores:
             place = self._places.keep(segment, await self.controller.where(name))
         return self._lines_to(place)
 
+    def add(self, upstream: Upstream) -> Lines:
+        """A store that segments may live in."""
+        settings = upstream.settings
+        lines = self._lines[Address(settings.host, settings.port)] = Lines(upstream, self.settings, self.nursery)
+        return lines
+
     def _lines_to(self, place: Address) -> Lines:
         lines = self._lines.get(place)
         if lines is None:
             settings = replace(self.settings.upstream, host=place.host, port=place.port)
-            upstream = Upstream(settings) if self._dial is None else Upstream(settings, dial=self._dial)
-            lines = self._lines[place] = Lines(upstream, self.settings, self.nursery)
+            lines = self.add(Upstream(settings) if self._dial is None else Upstream(settings, dial=self._dial))
         return lines
 
     def moved(self, segment: str) -> None:

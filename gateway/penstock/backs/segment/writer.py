@@ -128,9 +128,13 @@ class Writer:
             await self._pending.last.over.wait()
 
     async def settled(self) -> None:
-        """Wait until all that was handed over is over."""
-        while self._pending or self._running:
-            await self._idle.park()
+        """Wait until all that was handed over is over, and what waits to be."""
+        while self.busy:
+            if self._pending or self._running:
+                await self._idle.park()
+            else:
+                async with self._entrance:
+                    pass
 
     def forget(self) -> None:
         """The next append asks the server again where this writer is, unless appends are under way."""
