@@ -40,7 +40,7 @@ class Decisions:
         """
         stream, append = self._stream, request.append
         stream.check()
-        if stream.sealing:
+        if stream.row.sealed_at is not None:
             raise fail(FailureCode.STREAM_SEALED, f"stream {stream.ref} is sealed")
         if not append.data:
             raise fail(FailureCode.INVALID, "an append of bytes has at least one")

@@ -61,7 +61,10 @@ class Lane:
             await self._room.park()
 
     def submit(self, request: Request) -> None:
-        """Hand over an append: it has its place now."""
+        """Hand over an append: it has its place now. What comes before a seal is appended before that."""
+        if self._stream.sealing:
+            request.fail(Failure(FailureCode.STREAM_SEALED, f"stream {self._stream.ref} is sealed"))
+            return
         self._size += request.size
         self._queue.append(request)
         self._work.unpark_all()
