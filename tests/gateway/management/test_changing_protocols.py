@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner, Result
 from support.management import ask, management_port
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
 from support.s2_http import S2Client
 from support.s3p import S3PClient
 from support.segment_client import ReleasedSocket
 
+from penstock.cli import main
 from penstock_codecs.segment.events import split_events
 from penstock_proto import s2_pb2 as pb
 
@@ -76,32 +76,30 @@ def test_each_record_exactly_once(gateway: GatewayProcess, port: int) -> None:
     assert got == BODIES
 
 
-def penstock(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "penstock", *arguments], capture_output=True, text=True, check=False, timeout=60
-    )
+def penstock(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
 
 
 def test_the_command_line_says_it_too(gateway: GatewayProcess, port: int) -> None:
     done = penstock("positions", f"{BASIN}/{NAME}", "--seq-num", "2", "--management", f"127.0.0.1:{port}")
-    assert done.returncode == 0, done.stderr
-    assert f"offset     {sum(8 + len(body) for body in BODIES[:2])}" in done.stdout
-    assert "last_event_id=1,0,0" in done.stdout
+    assert done.exit_code == 0, done.output
+    assert f"offset     {sum(8 + len(body) for body in BODIES[:2])}" in done.output
+    assert "last_event_id=1,0,0" in done.output
     done = penstock("positions", f"{BASIN}/none", "--seq-num", "2", "--management", f"127.0.0.1:{port}")
-    assert (done.returncode, "none" in done.stderr) == (1, True), done.stderr
+    assert (done.exit_code, "none" in done.output) == (1, True), done.output
     done = penstock("positions", f"{BASIN}/{NAME}", "--management", f"127.0.0.1:{port}")
-    assert (done.returncode, "give exactly one of seq_num" in done.stderr) == (1, True), done.stderr
+    assert (done.exit_code, "give exactly one of seq_num" in done.output) == (1, True), done.output
     done = penstock("cut-over", "orders", "--management", f"127.0.0.1:{port}")
-    assert (done.returncode, "there is no route 'orders'" in done.stderr) == (1, True), done.stderr
+    assert (done.exit_code, "there is no route 'orders'" in done.output) == (1, True), done.output
 
 
 def test_who_is_not_there(gateway: GatewayProcess) -> None:
     done = penstock("cut-over", "orders", "--management", "127.0.0.1:1")
-    assert (done.returncode, "no answer from 127.0.0.1:1" in done.stderr) == (1, True), done.stderr
+    assert (done.exit_code, "no answer from 127.0.0.1:1" in done.output) == (1, True), done.output
     done = penstock("cut-over", "orders", "--management", "nowhere")
-    assert (done.returncode, "--management" in done.stderr) == (2, True), done.stderr
+    assert (done.exit_code, "--management" in done.output) == (2, True), done.output
     done = penstock("positions", "a/b", "--seq-num", "1", "--management", f"127.0.0.1:{gateway.s2_port}")
-    assert (done.returncode, "no management listener" in done.stderr) == (1, True), done.stderr
+    assert (done.exit_code, "no management listener" in done.output) == (1, True), done.output
 
 
 def test_what_a_gateway_without_routes_shows(gateway: GatewayProcess, port: int) -> None:
