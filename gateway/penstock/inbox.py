@@ -20,11 +20,12 @@ _LARGE: Final = 64 * 1024
 class Inbox:
     """One task waits and takes. What is unread is bounded by the connection, which stops reading or gives no window."""
 
-    __slots__ = ("_more", "_pieces", "ended", "unread")
+    __slots__ = ("_least", "_more", "_pieces", "ended", "unread")
 
     def __init__(self) -> None:
         self._pieces: deque[bytes | bytearray] = deque()
         self._more: trio.Event | None = None
+        self._least = 1
         self.ended = False
         """Whether nothing will come any more."""
         self.unread = 0
@@ -40,7 +41,8 @@ class Inbox:
         else:
             pieces.append(data)
         self.unread += len(data)
-        self.wake()
+        if self.unread >= self._least:
+            self.wake()
 
     def end(self) -> None:
         """The body is complete."""
@@ -53,11 +55,19 @@ class Inbox:
             self._more.set()
             self._more = None
 
-    async def wait(self) -> None:
-        """Wait until something changes. May be cancelled and called again."""
+    async def wait(self, least: int = 1) -> None:
+        """Wait until something changes, or `least` bytes wait. May be cancelled and called again."""
         if self._more is None:  # an event has no truth value
             self._more = trio.Event()
+        self._least = least
         await self._more.wait()
+
+    def take_all(self) -> list[bytes | bytearray]:
+        """All pieces that wait."""
+        pieces = list(self._pieces)
+        self._pieces.clear()
+        self.unread = 0
+        return pieces
 
     def take(self) -> bytes:
         """What waits: the first piece, or all of them where that is small."""

@@ -34,6 +34,11 @@ class WholeFrames:
         """Bytes of a frame that is not complete."""
         return self._held_size
 
+    @property
+    def missing(self) -> int:
+        """How many bytes complete the frame at hand; where its length is not known yet, 1: it may be any."""
+        return self._left or 1
+
     def feed(self, piece: Buffer) -> list[Buffer]:
         """All frames that are complete now, in pieces. A piece that is kept is not copied: it must not change.
 

@@ -35,8 +35,9 @@ class RawSession(Protocol):
     async def receive_head(self) -> ResponseHead:
         """The head of the answer."""
 
-    async def receive(self) -> Buffer:
-        """The next piece of the answer's body; empty at its end. Not calling it is the back-pressure."""
+    async def receive_pieces(self, least: int) -> Sequence[Buffer]:
+        """More of the answer's body, at least so many bytes (up to 512 KiB can be asked for), fewer at its end or where
+        the server is lost; none behind it. Not calling it is the back-pressure."""
 
 
 class S2SPassage(Protocol):

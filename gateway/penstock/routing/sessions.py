@@ -184,7 +184,7 @@ class _Raw:
     async def receive_head(self) -> ResponseHead:
         return await self._inner.receive_head()
 
-    async def receive(self) -> Buffer:
+    async def receive_pieces(self, least: int) -> Sequence[Buffer]:
         with self._holder.interrupted(self._generation):
-            return await self._inner.receive()
+            return await self._inner.receive_pieces(least)
         raise AssertionError("the block returns or raises")

@@ -154,9 +154,22 @@ class HttpStream:
         self._connection.consumed(self.stream_id, len(data))
         return data
 
-    async def _wait(self) -> None:
+    async def receive_pieces(self, least: int) -> Sequence[Buffer]:
+        """The answer's body as it comes, `least` bytes at least, and all that is there; fewer at its end and where the
+        server is lost; none behind it. `least` must be below the settings' `receive_buffer` and `stream_window`."""
+        inbox = self.inbox
+        while inbox.unread < least and not inbox.ended:
+            if self._failure is not None and inbox.unread:
+                break
+            await self._wait(least)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        size, pieces = inbox.unread, inbox.take_all()
+        self._connection.consumed(self.stream_id, size)
+        return pieces
+
+    async def _wait(self, least: int = 1) -> None:
         self._raise_failure()
-        await self.inbox.wait()
+        await self.inbox.wait(least)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -6,6 +6,7 @@ terminal frame, the server by the end of the body. Everything else is between th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import trio
@@ -15,8 +16,8 @@ from penstock.fronts.draining import SHUTTING_DOWN, Draining
 from penstock.fronts.exchange import Exchange
 from penstock.fronts.s2.call import JSON, Call
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.http import ResponseHead
-from penstock_codecs.limits import S2_MAX_UNARY_BODY
+from penstock_codecs.http import Buffer, ResponseHead
+from penstock_codecs.limits import KIB, S2_MAX_UNARY_BODY
 from penstock_codecs.s2.errors import failure_to_http
 from penstock_codecs.s2s.frames import FrameError, encode_terminal
 from penstock_codecs.s2s.whole_frames import WholeFrames
@@ -24,6 +25,9 @@ from penstock_codecs.s2s.whole_frames import WholeFrames
 __all__ = ["pass_append", "pass_read"]
 
 _MEDIA_TYPE: Final = "s2s/proto"
+_MOST_AWAITED: Final = 512 * KIB
+"""A frame that is not complete cannot go out, so its pieces are not looked at one by one; but memory is not held for
+more than one half of the largest frame before."""
 _PASSED: Final = frozenset({"accept-encoding", "s2-encryption-key", "s2-stream-config"})
 """The client's headers that the server is told (S2 fact sheet, 1.5 and 2.1)."""
 
@@ -60,8 +64,8 @@ async def _begin(call: Call, raw: RawSession) -> bool:
     if head.status == 200:
         return await call.start(_MEDIA_TYPE)
     body = bytearray()
-    while len(body) < S2_MAX_UNARY_BODY and (piece := await raw.receive()):
-        body += piece
+    while len(body) < S2_MAX_UNARY_BODY and (pieces := await raw.receive_pieces(1)):
+        body += b"".join(pieces)
     await call.respond(head.status, bytes(body), _content_type(head))
     return False
 
@@ -76,29 +80,40 @@ async def _frames_back(exchange: Exchange, raw: RawSession, draining: Draining |
     try:
         while True:
             await exchange.room(False)
-            piece = await _receive(raw, draining)
-            if piece is None:
+            pieces = await _receive(raw, min(frames.missing, _MOST_AWAITED), draining)
+            if pieces is None:
                 return SHUTTING_DOWN
-            if not piece:
-                frames.finish()
-                return None
-            if whole := frames.feed(piece):
+            whole, failure = _whole(frames, pieces)
+            if whole:
                 await exchange.room(True)
                 await exchange.send(whole)
+            if failure is not None or not pieces:
+                break
     except OperationFailed as error:
         failure = error.failure
-    except FrameError as error:
-        failure = Failure(FailureCode.UNAVAILABLE, f"the server behind the gateway broke off: {error}")
     return None if frames.terminal else failure
 
 
-async def _receive(raw: RawSession, draining: Draining | None) -> bytes | bytearray | memoryview | None:
-    """The next piece; None where the gateway has drained for long enough."""
+def _whole(frames: WholeFrames, pieces: Sequence[Buffer]) -> tuple[list[Buffer], Failure | None]:
+    """What of these pieces, none at the end, goes out; and what is wrong with what comes behind it."""
+    whole: list[Buffer] = []
+    try:
+        for piece in pieces:
+            whole += frames.feed(piece)
+        if not pieces:
+            frames.finish()
+    except FrameError as error:
+        return whole, Failure(FailureCode.UNAVAILABLE, f"the server behind the gateway broke off: {error}")
+    return whole, None
+
+
+async def _receive(raw: RawSession, least: int, draining: Draining | None) -> Sequence[Buffer] | None:
+    """More of the server's frames; None where the gateway has drained for long enough."""
     if draining is None:
-        return await raw.receive()
+        return await raw.receive_pieces(least)
     while not draining.over:
         with draining.interrupts():
-            return await raw.receive()
+            return await raw.receive_pieces(least)
     return None
 
 

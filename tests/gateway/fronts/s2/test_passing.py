@@ -83,7 +83,11 @@ class Server:
     async def receive_head(self) -> ResponseHead:
         return self.head
 
-    async def receive(self) -> Buffer:
+    async def receive_pieces(self, least: int) -> Sequence[Buffer]:
+        piece = await self._next()
+        return [piece] if piece else []
+
+    async def _next(self) -> Buffer:
         await trio.lowlevel.checkpoint()
         if self.says:
             said = self.says.pop(0)
