@@ -74,6 +74,8 @@ class _Cut(trio.abc.HalfCloseableStream):
         await self._stream.send_eof()
 
     async def aclose(self) -> None:
+        if self._stream in self._wires.open:
+            self._wires.open.remove(self._stream)
         await self._stream.aclose()
 
 
@@ -94,6 +96,7 @@ class Wires:
         self.muted: set[Any] = set()
         """Connections on which nothing is heard any more."""
         self.open: list[Any] = []
+        """Connections that were not closed by this end."""
 
     async def dial(self, host: str, port: int) -> trio.abc.Stream:
         """See `penstock.backs.upstream.Dial`."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.segment_back import STREAM, append_of, opened
+from support.segment_back import STREAM, Wires, append_of, opened
 from trio.testing import MockClock
 
 from penstock.backs.delivery import Delivery
@@ -33,6 +36,22 @@ async def receive_all(session: NativeAppendSession) -> list[NativeAck]:
     while some := await session.receive():
         acks += some
     return acks
+
+
+@asynccontextmanager
+async def over_a_new_store(**more: Any) -> AsyncIterator[tuple[SegmentBack, Wires]]:
+    """For each example one of its own; patient, since its disk takes real time."""
+    with tempfile.TemporaryDirectory() as directory:
+        async with (
+            open_embedded(EmbeddedSettings(directory=Path(directory))) as store,
+            opened(SegmentFront(store), recover_seconds=1000, **more) as (back, wires),
+        ):
+            await back.native.create(STREAM)
+            yield back, wires
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    trio.run(main, clock=MockClock(autojump_threshold=0.02))
 
 
 async def append_all(back: SegmentBack, batches: list[list[bytes]]) -> list[NativeAck]:
@@ -59,20 +78,17 @@ async def scan_all(back: SegmentBack, offset: int = 0) -> list[bytes]:
 @given(CUTS, BATCHES)
 def test_cut_anywhere(dialect: Dialect, cuts: list[tuple[str, int]], batches: list[list[bytes]]) -> None:
     async def main() -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            async with open_embedded(EmbeddedSettings(directory=Path(directory))) as store:
-                async with opened(SegmentFront(store), dialect=dialect, recover_seconds=1000) as (back, wires):
-                    await back.native.create(STREAM)
-                    wires.cuts = list(cuts)
-                    acks = await append_all(back, batches)
-                    assert [ack.count for ack in acks] == [len(batch) for batch in batches]
-                    ends = list(accumulate(len(join_events(batch)) for batch in batches))
-                    known = [(ack.end_offset, end) for ack, end in zip(acks, ends, strict=True)]
-                    assert all(said in (None, end) for said, end in known)
-                    wires.cuts.clear()
-                    assert await scan_all(back) == [body for batch in batches for body in batch]
+        async with over_a_new_store(dialect=dialect) as (back, wires):
+            wires.cuts = list(cuts)
+            acks = await append_all(back, batches)
+            assert [ack.count for ack in acks] == [len(batch) for batch in batches]
+            ends = list(accumulate(len(join_events(batch)) for batch in batches))
+            known = [(ack.end_offset, end) for ack, end in zip(acks, ends, strict=True)]
+            assert all(said in (None, end) for said, end in known)
+            wires.cuts.clear()
+            assert await scan_all(back) == [body for batch in batches for body in batch]
 
-    trio.run(main, clock=MockClock(autojump_threshold=0.1))
+    run(main)
 
 
 @settings(max_examples=15, deadline=None)
@@ -82,20 +98,17 @@ def test_conditions_hold_however_often_they_are_asked(cuts: list[tuple[str, int]
     bodies = [b"x" + body for body in bodies]
 
     async def main() -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            async with open_embedded(EmbeddedSettings(directory=Path(directory))) as store:
-                async with opened(SegmentFront(store), recover_seconds=1000) as (back, wires):
-                    await back.native.create(STREAM)
-                    wires.cuts = list(cuts)
-                    end = 0
-                    for body in bodies:
-                        ack = await back.native.append_at(STREAM, append_of(body), Mark(0, 0, 0, end))
-                        end += 8 + len(body)
-                        assert ack.end_offset == end
-                    wires.cuts.clear()
-                    assert await scan_all(back) == bodies
+        async with over_a_new_store() as (back, wires):
+            wires.cuts = list(cuts)
+            end = 0
+            for body in bodies:
+                ack = await back.native.append_at(STREAM, append_of(body), Mark(0, 0, 0, end))
+                end += 8 + len(body)
+                assert ack.end_offset == end
+            wires.cuts.clear()
+            assert await scan_all(back) == bodies
 
-    trio.run(main, clock=MockClock(autojump_threshold=0.1))
+    run(main)
 
 
 async def test_a_store_that_is_not_there(front: SegmentFront, clock: MockClock) -> None:
@@ -191,29 +204,26 @@ def test_a_clients_own_writer(cuts: list[tuple[str, int]], pieces: list[bytes]) 
     """Bytes in the name of a client's writer, each standing on the one before."""
 
     async def main() -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            async with open_embedded(EmbeddedSettings(directory=Path(directory))) as store:
-                async with opened(SegmentFront(store), recover_seconds=1000) as (back, wires):
-                    await back.native.create(STREAM)
-                    wires.cuts = list(cuts)
-                    async with back.direct.append_session(STREAM) as session:
-                        before: int | None = None
-                        for number, piece in enumerate(pieces):
-                            position = WriterPosition(WRITER, 10 * number, before)
-                            await session.send(AppendBytes(STREAM, piece, position))
-                            before = 10 * number
-                        session.close()
-                        acks = []
-                        while some := await session.receive():
-                            acks += some
-                    ends = list(accumulate(map(len, pieces)))
-                    assert all(ack.offset in (None, end) for ack, end in zip(acks, ends, strict=True))
-                    with pytest.raises(OperationFailed) as caught:
-                        await back.direct.perform(AppendBytes(STREAM, b"late", WriterPosition(WRITER, before or 0)))
-                    assert caught.value.failure.code is FailureCode.STALE_WRITER_POSITION
-                    wires.cuts.clear()
-                    segment = "scope-of-streams/stream/0.#epoch.0"
-                    reader = back.native._reader
-                    assert (await reader.read(segment, 0, 1000, 0)).data == b"".join(pieces)
+        async with over_a_new_store() as (back, wires):
+            wires.cuts = list(cuts)
+            async with back.direct.append_session(STREAM) as session:
+                before: int | None = None
+                for number, piece in enumerate(pieces):
+                    position = WriterPosition(WRITER, 10 * number, before)
+                    await session.send(AppendBytes(STREAM, piece, position))
+                    before = 10 * number
+                session.close()
+                acks = []
+                while some := await session.receive():
+                    acks += some
+            ends = list(accumulate(map(len, pieces)))
+            assert all(ack.offset in (None, end) for ack, end in zip(acks, ends, strict=True))
+            with pytest.raises(OperationFailed) as caught:
+                await back.direct.perform(AppendBytes(STREAM, b"late", WriterPosition(WRITER, before or 0)))
+            assert caught.value.failure.code is FailureCode.STALE_WRITER_POSITION
+            wires.cuts.clear()
+            segment = "scope-of-streams/stream/0.#epoch.0"
+            reader = back.native._reader
+            assert (await reader.read(segment, 0, 1000, 0)).data == b"".join(pieces)
 
-    trio.run(main, clock=MockClock(autojump_threshold=0.1))
+    run(main)
