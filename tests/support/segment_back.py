@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import trio
@@ -23,8 +24,9 @@ from penstock_codecs.segment import join_events
 
 __all__ = ["CONTROLLER", "EVENTS", "STORE", "STREAM", "BytesElsewhere", "Wires", "append_of", "opened"]
 
-STORE = UpstreamSettings(name="store", host="127.0.0.1", port=6000)
-CONTROLLER = UpstreamSettings(name="store", host="127.0.0.1", port=9090)
+STORE = UpstreamSettings(name="store", host="127.0.0.1", port=6000, request_seconds=60)
+"""Patient, since tests' time passes when nothing happens, and disks take real time."""
+CONTROLLER = replace(STORE, port=9090)
 STREAM = StreamRef("scope-of-streams", "stream")
 EVENTS = [b"one", b"two two", b"3" * 300]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.segment_back import STREAM, Wires, append_of, opened
+from support.segment_back import STORE, STREAM, Wires, append_of, opened
 from trio.testing import MockClock
 
 from penstock.backs.delivery import Delivery
@@ -27,6 +28,7 @@ from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.segment import Dialect, join_events
 
+PATIENT = replace(STORE, request_seconds=600)
 CUTS = st.lists(st.tuples(st.sampled_from(["out", "in"]), st.integers(0, 600)), max_size=6)
 BATCHES = st.lists(st.lists(st.binary(max_size=100).map(lambda body: b"x" + body), min_size=1, max_size=4), max_size=8)
 
@@ -44,7 +46,7 @@ async def over_a_new_store(**more: Any) -> AsyncIterator[tuple[SegmentBack, Wire
     with tempfile.TemporaryDirectory() as directory:
         async with (
             open_embedded(EmbeddedSettings(directory=Path(directory))) as store,
-            opened(SegmentFront(store), recover_seconds=1000, **more) as (back, wires),
+            opened(SegmentFront(store), store=PATIENT, recover_seconds=1000, **more) as (back, wires),
         ):
             await back.native.create(STREAM)
             yield back, wires
@@ -149,7 +151,7 @@ async def test_what_may_have_been_stored_is_not_sent_again_where_that_is_wanted(
 
 async def test_a_store_that_says_nothing_any_more(front: SegmentFront, clock: MockClock) -> None:
     """The connection stands, and no acknowledgement comes: another one tells."""
-    async with opened(front, recover_seconds=60) as (back, wires):
+    async with opened(front, recover_seconds=300) as (back, wires):
         await back.native.create(STREAM)
         await append_all(back, [[b"one"]])
         async with back.native.append_session(STREAM) as session:
@@ -191,7 +193,7 @@ async def test_a_silent_server_is_found_out(front: SegmentFront, clock: MockCloc
             await trio.sleep(5)
             wires.muted.update(wires.open)
             await append_all(back, [[b"one"]])
-            await trio.sleep(100)
+            await trio.sleep(400)
             assert found == [b"one"]
 
 
