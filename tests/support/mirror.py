@@ -20,7 +20,7 @@ from penstock.mirror.state import StateTable, StreamState
 from penstock.routing.target import Target, TargetHolder
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import Record, StreamRef
-from penstock_codecs.operations import Append, CreateBasin, FromSeqNum, Operation
+from penstock_codecs.operations import Append, CreateBasin, CreateStream, FromSeqNum, Operation
 from penstock_codecs.streams import BasinConfig
 
 ROUTE = "orders"
@@ -35,6 +35,7 @@ class Fragile:
         self.down = False
         self.refuses: Callable[[bytes], bool] = lambda _body: False
         self.acknowledgements_to_lose = 0
+        self.refused_streams: set[StreamRef] = set()
         self.changes: Callable[[bytes], bytes] = lambda body: body
         """What it stores instead of a body: a server that is broken."""
 
@@ -52,6 +53,8 @@ class Fragile:
             if any(map(self.refuses, operation.bodies)):
                 raise fail(FailureCode.NOT_REPRESENTABLE, "a record that it cannot carry")
             operation.bodies = [self.changes(body) for body in operation.bodies]
+        if isinstance(operation, CreateStream) and operation.stream in self.refused_streams:
+            raise fail(FailureCode.NOT_REPRESENTABLE, f"no name for stream {operation.stream}")
         result = await self.back.perform(operation)
         if isinstance(operation, Append) and self.acknowledgements_to_lose:
             self.acknowledgements_to_lose -= 1

@@ -21,7 +21,7 @@ from penstock.mirror.sides import Sides
 from penstock.mirror.state import StateTable, StreamState
 from penstock.mirror.tap import Tap
 from penstock.mirror.totals import Totals
-from penstock.mirror.turn import Turn
+from penstock.mirror.turn import MOVED, Turn
 from penstock.routing.target import Target
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
@@ -172,7 +172,8 @@ class Mirror:
             try:
                 turn = await self._turn(stream)
             except OperationFailed as error:
-                self._failed(error)
+                if error.failure.code not in MOVED:
+                    self._failed(error)
                 self._queue.postpone(stream, self._pause(), stopped=False)
             except Exception as error:
                 log.exception("mirror_failed", route=self._route, stream=str(stream))

@@ -24,7 +24,7 @@ from penstock_codecs.limits import MIB
 from penstock_codecs.model import Record, RecordBatch, metered_size
 from penstock_codecs.operations import FromSeqNum, Read
 
-__all__ = ["Turn"]
+__all__ = ["MOVED", "Turn"]
 
 _MOST_RECORDS: Final = 1000
 _MOST_BYTES: Final = 1 * MIB
@@ -34,6 +34,8 @@ _BATCHES_OF_A_TURN: Final = 64
 """So many batches of a stream are copied while others wait; then it is their turn."""
 _SAVE_SECONDS: Final = 1.0
 """How often the state is written down while a turn goes on; what was compared since is compared again after a crash."""
+MOVED: Final = NOT_THERE | {FailureCode.SEQ_NUM_MISMATCH}
+"""Failures of a turn that found the secondary's stream other than it was when it began: the next one begins there."""
 _REFUSALS: Final = frozenset({FailureCode.NOT_REPRESENTABLE, FailureCode.INVALID, FailureCode.LIMIT_EXCEEDED})
 
 
@@ -77,7 +79,10 @@ class Turn:
             self._idle.cancel()
 
     async def run(self) -> None:
-        """Raises OperationFailed where a back fails; `state` is what is known all the same, and written down."""
+        """Raises OperationFailed where a back fails; `state` is what is known all the same, and written down.
+
+        What no further attempt would mend is no failure of the back: it is why the stream has `stopped`.
+        """
         try:
             if not await self._begin():
                 return
@@ -93,7 +98,9 @@ class Turn:
             if error.failure.code in NOT_THERE and await self._sides.primary_tail() is None:
                 self.gone = True
                 return
-            raise
+            if error.failure.retryable or error.failure.code in MOVED:
+                raise
+            self.state = replace(self.state, stopped=error.failure.message)
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _SAVE_SECONDS):
                 await self._save(self.state)

@@ -179,6 +179,24 @@ async def test_the_copy_goes_past_refused_records(two: Two) -> None:
     assert [record.body for record in theirs] == [b"0", b"2", b"5"]
 
 
+async def test_a_stream_that_cannot_be_there_stops_no_other(two: Two, clock: Clock) -> None:
+    bad = StreamRef(BASIN, "bad")
+    two.secondary.refused_streams.add(bad)
+    mirror = two.mirror()
+    async with running(mirror):
+        await append(mirror.tap, b"one", stream=bad)
+        await trio.sleep(1)
+        await append(mirror.tap, b"one")
+        await trio.sleep(1)
+        assert (await two.state()).compared == 1
+        assert (await two.state(bad)).stopped == "no name for stream basin-one/bad"
+        assert (mirror.status()["streams_stopped"], mirror.status()["last_failure"]) == (1, "")
+        two.secondary.refused_streams.clear()
+        await trio.sleep(40)
+        assert (await two.state(bad)).compared == 1
+        assert mirror.status()["state"] == "equal"
+
+
 async def test_a_secondary_that_is_down_keeps_nobody_waiting(two: Two, clock: Clock) -> None:
     two.secondary.down = True
     mirror = two.mirror()
