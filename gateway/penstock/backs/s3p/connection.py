@@ -19,6 +19,8 @@ __all__ = ["S3PConnection", "failed"]
 LEAST_READ: Final = 64 * KIB
 MOST_READ: Final = 1 * MIB
 """Reads grow up to this while they come back full."""
+_PASSES: Final = 6
+"""So many passes of the scheduler it takes until what a server did long ago has been noticed."""
 _LOST: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 _OURS: Final = {
     FailureCode.BAD_FORMAT: FailureCode.OTHER,  # not what our client sent
@@ -111,11 +113,18 @@ class S3PConnection:
         """Whether the server has not closed it while nobody used it, as far as can be seen."""
         if self.broken:
             return False
-        with trio.move_on_after(0):
-            with suppress(*_LOST):
-                await self._stream.receive_some(1)
-            return False  # it ended, or said something that nobody asked for
-        return True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._hear)
+            for _ in range(_PASSES):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        return not self.broken
+
+    async def _hear(self) -> None:
+        """Nobody asked for anything: that it ends is all that can come."""
+        with suppress(*_LOST):
+            await self._stream.receive_some(1)
+        self.broken = True
 
     async def close(self) -> None:
         """Close it at once."""

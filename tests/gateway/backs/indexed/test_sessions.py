@@ -10,6 +10,7 @@ import trio
 import trio.testing
 from support.native import FakeNative, MemoryTables
 from support.store import NOW, STREAM, Fails, Wall, acknowledged, appending, bodies, records
+from trio.testing import MockClock
 
 from penstock.backs.base import Following
 from penstock.backs.indexed import IndexedBack, IndexedSettings, open_indexed
@@ -52,7 +53,7 @@ def opened(native: FakeNative, wall: Wall, state: Any = None, **settings: Any) -
 
 
 @pytest.fixture
-async def back(native: FakeNative, wall: Wall, autojump_clock: trio.testing.MockClock) -> AsyncIterator[IndexedBack]:
+async def back(native: FakeNative, wall: Wall) -> AsyncIterator[IndexedBack]:
     async with opened(native, wall) as found:
         yield found
 
@@ -102,7 +103,7 @@ async def test_nobody_follows_when_all_have_gone(back: IndexedBack, native: Fake
     assert len(native.changed) == 0
 
 
-async def test_a_wait_ends_in_time(back: IndexedBack, native: FakeNative) -> None:
+async def test_a_wait_ends_in_time(autojump_clock: MockClock, back: IndexedBack, native: FakeNative) -> None:
     started = trio.current_time()
     async with back.read_session(Read(STREAM, FromTailOffset(0), wait=25)) as session:
         assert isinstance(await session.next(), Following)
@@ -110,7 +111,9 @@ async def test_a_wait_ends_in_time(back: IndexedBack, native: FakeNative) -> Non
     assert 25 <= trio.current_time() - started < 26
 
 
-async def test_a_follower_is_told_that_the_server_was_lost(back: IndexedBack, native: FakeNative) -> None:
+async def test_a_follower_is_told_that_the_server_was_lost(
+    autojump_clock: MockClock, back: IndexedBack, native: FakeNative
+) -> None:
     async with back.read_session(Read(STREAM, FromTailOffset(0))) as session:
         await session.next()
         native.broken = True
@@ -122,7 +125,9 @@ async def test_a_follower_is_told_that_the_server_was_lost(back: IndexedBack, na
     assert await bodies(back, FromSeqNum(0)) == [b"later"]
 
 
-async def test_a_read_from_an_identifier_in_the_future_waits_for_it(back: IndexedBack, wall: Wall) -> None:
+async def test_a_read_from_an_identifier_in_the_future_waits_for_it(
+    autojump_clock: MockClock, back: IndexedBack, wall: Wall
+) -> None:
     async with back.read_session(Read(STREAM, FromRecordId(RecordId(NOW + 10, 0)))) as session:
         assert isinstance(await session.next(), Following)
         await back.perform(appending(b"before"))
@@ -133,7 +138,7 @@ async def test_a_read_from_an_identifier_in_the_future_waits_for_it(back: Indexe
 
 
 async def test_an_acknowledgement_after_the_record_was_read_says_what_its_reader_was_told(
-    back: IndexedBack, native: FakeNative
+    autojump_clock: MockClock, back: IndexedBack, native: FakeNative
 ) -> None:
     native.held = True
     async with back.append_session(STREAM) as session:
@@ -171,7 +176,7 @@ async def test_what_the_index_cannot_keep_is_not_acknowledged(native: FakeNative
 
 
 async def test_clients_timestamps_are_kept_where_the_server_has_none(
-    segment: FakeNative, wall: Wall, autojump_clock: trio.testing.MockClock
+    autojump_clock: MockClock, segment: FakeNative, wall: Wall
 ) -> None:
     tables = MemoryTables()
     async with opened(segment, wall, tables) as back:
