@@ -111,7 +111,8 @@ async def _segment(name: str, table: SegmentBack, embedded: Back) -> AsyncIterat
         open_segment(settings) as back,
         open_indexed(back.native, name, embedded, indexed_settings(table)) as records,
     ):
-        yield Target(name, "segment", Combined(records, back.direct), table.delivery, settings.names)
+        combined = Combined(records, back.direct)
+        yield Target(name, "segment", combined, table.delivery, settings.names, back.breaker)
 
 
 def bytes_settings(losses: tuple[SegmentLoss, ...]) -> BytesSettings:
