@@ -8,6 +8,7 @@ from penstock.backs.base import Back
 from penstock.backs.bytes_on_records.counting import Counter
 from penstock.backs.bytes_on_records.labels import batches_of
 from penstock.backs.bytes_on_records.requests import Request, appended
+from penstock.backs.bytes_on_records.resolving import look_again
 from penstock.backs.bytes_on_records.streams import Stream
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, Attribute, WriterPosition
 from penstock_codecs.failures import FailureCode, fail
@@ -31,7 +32,12 @@ class Decisions:
         """Whether it must wait for all before it, and all behind it must wait for it."""
         append = request.append
         partial = append.writer is not None and append.writer.writer in self._stream.writers.partial
-        return partial or append.match_offset is not None
+        return partial or append.match_offset is not None or self._must_be_first()
+
+    def _must_be_first(self) -> bool:
+        """Whether something that was sent before a crash may still come. What is appended then must be where the stream
+        ended when the back was asked: either it is, and the other is too late for good, or the back is asked again."""
+        return self._stream.writers.late is not None and Capability.MATCH_SEQ_NUM in self._capabilities
 
     async def decide(self, request: Request) -> Appended | None:
         """Check an append and make its batches; its result where the back has all of it already.
@@ -44,6 +50,10 @@ class Decisions:
             raise fail(FailureCode.STREAM_SEALED, f"stream {stream.ref} is sealed")
         if not append.data:
             raise fail(FailureCode.INVALID, "an append of bytes has at least one")
+        request.match_seq_num = None
+        if self._must_be_first():
+            await look_again(stream, self._counter)
+            request.match_seq_num = None if stream.writers.late is None else stream.writers.late.base.seq_num
         writer = append.writer
         if writer is not None:
             await self._check_position(writer)

@@ -191,6 +191,8 @@ class Lane:
         if self._stream.offsets.end.seq_num == start:
             self._stream.offsets.advance(end)
         self._at = end
+        if request.match_seq_num is not None:
+            self._stream.writers.late = None  # it cannot come any more
         request.found.append(Found(ack.start, ack.end, begin.offset, end.offset))
         if len(request.found) == len(request.batches):
             self._accepted.popleft()

@@ -47,6 +47,8 @@ class Writers:
     def __init__(self, table: Table) -> None:
         self.unresolved: Group | None = None
         """What nobody knows of whether the back has it; nothing else may be appended before that is known."""
+        self.late: Group | None = None
+        """What the back did not have when it was asked, and may have since: it was on its way to it then."""
         self.partial: dict[Attribute, tuple[Found, ...]] = {}
         """Of writers whose next append the back has the beginning of: that. It is not to be sent again."""
         self._table = table

@@ -204,3 +204,23 @@ class TestTheGatewayCrashes:
         with Fails(FailureCode.UNAVAILABLE):
             await back.perform(append)
         records.dies = records.lost = False
+
+
+class TestWhatComesLate:
+    """The server was still reading what a gateway had sent when the next one asked where the writer is."""
+
+    @pytest.mark.parametrize("applied", [0, 1, 2, 3])
+    async def test_it_is_not_sent_again(self, gateway: Reopen, records: RecordsOnly, applied: int) -> None:
+        crashed = TestTheGatewayCrashes()
+        async with gateway() as back:
+            await back.perform(sending(b"before", position=1))
+            await crashed.crash(back, records, sending(*EVENTS, position=7), has_it=False)
+        async with gateway() as back:
+            assert await position(back) == 1
+            late = [EVENTS[at : at + 1000] for at in range(0, 2500, 1000)]
+            records.before_sending = [appending(*some) for some in reversed(late[:applied])]
+            await back.perform(sending(*EVENTS[:1700], position=5))
+            await back.perform(sending(*EVENTS[1700:], position=7))
+            await back.perform(sending(b"after", position=8))
+            assert not records.before_sending
+            assert await content(back) == join_events([b"before", *EVENTS, b"after"])
