@@ -91,8 +91,15 @@ async def _create(desk: Desk, request: released.CreateSegment) -> Message:
 
 
 async def _create_transient(desk: Desk, request: released.CreateTransientSegment) -> Message:
+    """Where streams cannot be told how long they last, lost property stays."""
     name = f"{request.parent_segment}#transient.{uuid4().hex}"
-    await desk.create(desk.names.to_stream(name), _TRANSIENT)
+    stream = desk.names.to_stream(name)
+    try:
+        await desk.create(stream, _TRANSIENT)
+    except OperationFailed as error:
+        if error.failure.code is not FailureCode.NOT_IMPLEMENTED:
+            raise
+        await desk.create(stream, KEPT)
     return released.SegmentCreated(request.request_id, name)
 
 
