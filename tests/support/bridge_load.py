@@ -132,6 +132,8 @@ def by_s2s(load: Load) -> None:
     """A session with up to eight batches on their way."""
     waiting: deque[int] = deque()
     with load.s2.append_session(load.stream, "h2") as session:
+        if session.stream.status != 200:  # refused before it began
+            raise s2_error(session.stream.status, json.loads(session.stream.receive()))
         while True:
             if load.stopping.is_set() and not waiting:
                 return
@@ -237,6 +239,8 @@ def follow_s2s(load: Load) -> None:
     """Goes on behind what it has, each time it is told that the server is not there."""
     place = load.followed[-1][0] + 1 if load.followed else 0
     with load.s2.read_session(load.stream, "h2", seq_num=place) as session:
+        if session.stream.status != 200:
+            raise s2_error(session.stream.status, json.loads(session.stream.receive()))
         while not load.stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 frame = session.next(0.5)
