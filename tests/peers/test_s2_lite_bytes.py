@@ -72,7 +72,7 @@ async def content(back: Back) -> bytes:
     length = (await back.perform(GetSegmentInfo(STREAM))).length
     data = bytearray()
     while len(data) < length:
-        data += (await back.perform(ReadBytes(STREAM, len(data), 1 << 20))).data
+        data += (await back.perform(ReadBytes(STREAM, len(data), min(1 << 20, length - len(data))))).data
     return bytes(data)
 
 
