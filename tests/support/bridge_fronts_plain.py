@@ -23,7 +23,7 @@ from support.process import BASIN, GatewayProcess
 from support.s3p import S3PClient, S3PError, following, parse_id
 from support.segment_client import UNKNOWN_WRITER, DraftSocket, ReleasedSocket, SegmentSocket
 
-from penstock_codecs.envelope import is_marked, unwrap, wrap
+from penstock_codecs.envelope import unwrap
 from penstock_codecs.segment import draft, join_events, released
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 
@@ -40,10 +40,7 @@ def opened(body: bytes) -> Record:
 
 
 class S3PFront(Front):
-    """S3P: positions are identifiers, as pairs of numbers.
-
-    Where its listener makes envelopes, a body that begins like one is said in one (docs/loss.md).
-    """
+    """S3P: positions are identifiers, as pairs of numbers."""
 
     name = "S3P"
     plain = True
@@ -57,8 +54,7 @@ class S3PFront(Front):
         assert self.client.create(self.stream) == "OK"
 
     def append(self, records: Sequence[Record]) -> None:
-        bodies = [wrap((), record.body) if is_marked(record.body) else record.body for record in records]
-        reply = self.client.append(self.stream, *bodies)
+        reply = self.client.append(self.stream, *(record.body for record in records))
         assert isinstance(reply, bytes), reply
         ms, seq = parse_id(reply)
         assert (ms, seq - len(records) + 1) > self._last, reply
