@@ -58,9 +58,14 @@ class Pool:
         oldest = trio.current_time() - self.upstream.settings.idle_seconds
         while self._idle:
             connection = self._idle.pop()
-            if connection.idle_since >= oldest and await connection.is_open():
+            good = False
+            try:
+                good = connection.idle_since >= oldest and await connection.is_open()
+            finally:
+                if not good:
+                    await connection.close()
+            if good:
                 return connection
-            await connection.close()
         stream = await self.upstream.connect()
         return S3PConnection(stream, self.upstream, self._settings.limits, self._settings.max_reply_bytes)
 

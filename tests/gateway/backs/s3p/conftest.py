@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ class Cut(trio.abc.Stream):
         self._stream = stream
         self.out = out
         self.back = back
+        self.closed: Callable[[], object] = bool
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         if self.out is not None:
@@ -57,6 +59,7 @@ class Cut(trio.abc.Stream):
         await self._stream.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
+        self.closed()
         await self._stream.aclose()
 
 
@@ -69,6 +72,7 @@ class Server:
         self.cuts: list[tuple[int | None, int | None]] = []
         self.down = False
         self.dialled = 0
+        self.open: set[Cut] = set()
         self._nursery = nursery
 
     async def dial(self, host: str, port: int) -> trio.abc.Stream:
@@ -78,7 +82,10 @@ class Server:
             raise OSError("connection refused")
         ours, theirs = trio.testing.memory_stream_pair()
         self._nursery.start_soon(self.front.serve, theirs)
-        return Cut(ours, *self.cuts.pop(0)) if self.cuts else ours
+        cut = Cut(ours, *(self.cuts.pop(0) if self.cuts else (None, None)))
+        cut.closed = partial(self.open.discard, cut)
+        self.open.add(cut)
+        return cut
 
     def upstream(self, **options: Any) -> Upstream:
         settings = UpstreamSettings(name="s3p", host="127.0.0.1", port=7500, breaker_failures=1000, **options)

@@ -87,3 +87,16 @@ async def test_a_connection_that_was_closed_while_idle_is_not_used(server: Any) 
             await session.send(appending(b"a", stream=STREAM))
             assert len(await session.receive()) == 1
         assert server.dialled == 2
+
+
+async def test_a_connection_is_closed_also_where_who_took_it_gave_up(server: Any) -> None:
+    async with server.native() as native:
+        await native.bounds(STREAM)
+        for passes in range(12):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(native.bounds, STREAM)
+                for _ in range(passes):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+            await native.bounds(STREAM)
+    assert not server.open
