@@ -11,6 +11,8 @@ from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 __all__ = ["NoEvent", "Records", "take_records"]
 
 _HEADER: Final = Struct(">iI")
+_TYPE_AND_LENGTH: Final = Struct(">Q")
+"""Read as one number, any type but 0 makes it larger than every event, as in `split_events`."""
 
 
 class NoEvent(Exception):
@@ -43,28 +45,33 @@ def take_records(
     them come together. Raises NoEvent where there is none before it; else what comes before it is given.
     """
     found = Records()
-    at, end = 0, len(data)
-    while len(found.bodies) < count and (not found.bodies or at < size):
-        if end - at < EVENT_HEADER_BYTES:
-            found.missing = EVENT_HEADER_BYTES - (end - at)
+    block = bytes(data)
+    at, end = 0, len(block)
+    bodies, offsets, header = found.bodies, found.offsets, _TYPE_AND_LENGTH.unpack_from
+    while len(bodies) < count and (not bodies or at < size):
+        start = at + EVENT_HEADER_BYTES
+        if start > end:
+            found.missing = start - end
             break
-        kind, length = _HEADER.unpack_from(data, at)
-        problem = _problem(kind, length, max_event)
-        if problem is not None:
-            if found.bodies:
+        (length,) = header(block, at)
+        if length > max_body:
+            kind, length = _HEADER.unpack_from(block, at)
+            problem = _problem(kind, length, max_event)
+            if problem is not None and not bodies:
+                raise NoEvent(problem, offset + at)
+            if problem is not None:
                 break
-            raise NoEvent(problem, offset + at)
-        after = at + EVENT_HEADER_BYTES + length
+        after = start + length
         if after > end:
             found.missing = after - end
             break
         if length <= max_body:
-            found.offsets.append(offset + at)
-            found.bodies.append(bytes(data[at + EVENT_HEADER_BYTES : after]))
+            offsets.append(offset + at)
+            bodies.append(block[start:after])
         else:
-            _add_pieces(found, data, (at, after), offset, max_body)
+            _add_pieces(found, block, (at, after), offset, max_body)
         at = after
-    found.offsets.append(offset + at)
+    offsets.append(offset + at)
     return found
 
 
@@ -76,10 +83,10 @@ def _problem(kind: int, length: int, max_event: int) -> str | None:
     return None
 
 
-def _add_pieces(found: Records, data: bytes | bytearray, span: tuple[int, int], offset: int, max_body: int) -> None:
+def _add_pieces(found: Records, block: bytes, span: tuple[int, int], offset: int, max_body: int) -> None:
     start, after = span
     for piece in range(start, after, max_body):
         if piece > start:
             found.inner.add(len(found.bodies))
         found.offsets.append(offset + piece)
-        found.bodies.append(bytes(data[piece : min(piece + max_body, after)]))
+        found.bodies.append(block[piece : min(piece + max_body, after)])

@@ -153,6 +153,7 @@ class Reader:
         finally:
             parked.waiting -= 1
             if self._draft and not parked.waiting:
+                self._parked.pop((segment, offset), None)
                 parked.scope.cancel()
         if parked.failure is not None:
             raise OperationFailed(parked.failure)
@@ -165,7 +166,10 @@ class Reader:
 
     def _park(self, segment: str, offset: int, size: int) -> _Parked:
         if len(self._parked) >= _MOST_PARKED:
-            raise fail(FailureCode.HOT_SERVER, f"{_MOST_PARKED} reads wait at the tails of segments already")
+            left = next((key for key, parked in self._parked.items() if not parked.waiting), None)
+            if left is None:
+                raise fail(FailureCode.HOT_SERVER, f"{_MOST_PARKED} reads wait at the tails of segments already")
+            self._parked.pop(left).scope.cancel()
         parked = self._parked[segment, offset] = _Parked()
         self._stores.nursery.start_soon(self._run, segment, offset, size, parked)
         return parked
@@ -178,7 +182,8 @@ class Reader:
         except OperationFailed as error:
             parked.failure = error.failure
         finally:
-            del self._parked[segment, offset]
+            if self._parked.get((segment, offset)) is parked:
+                del self._parked[segment, offset]
             parked.over.set()
 
     async def _parked_read(self, segment: str, offset: int, size: int, parked: _Parked) -> Found | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from support.store import Wall
 from trio.testing import MockClock
 
 from penstock.backs.embedded import EmbeddedBack
-from penstock.backs.segment import SegmentBackSettings
+from penstock.backs.segment import SegmentBackSettings, reader
 from penstock.controller import Advertised, ControllerSettings
 from penstock.controller.controller import Controller
 from penstock.controller.topology import KeyRange
@@ -112,6 +113,27 @@ async def test_lines_are_shared(kept: EmbeddedBack, clock: MockClock) -> None:
         assert before == 2  # one for what is asked, one for what waits
         await trio.sleep(200)
         assert wires.open == []
+
+
+async def test_reads_that_nobody_waits_for_make_room(
+    kept: EmbeddedBack, clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store cannot be told to forget a read; those who come later do not have to wait for that."""
+    monkeypatch.setattr(reader, "_MOST_PARKED", 2)
+    async with opened(SegmentFront(kept)) as (back, _):
+        native = back.native
+        await native.create(STREAM)
+        for offset in range(4):
+            mark = START._replace(offset=offset)
+            assert (await native.scan(STREAM, mark, max_records=9, max_bytes=999, wait=0.5)).bodies == []
+        async with trio.open_nursery() as nursery:
+            for offset in range(2):
+                mark = START._replace(offset=offset)
+                nursery.start_soon(partial(native.scan, STREAM, mark, max_records=9, max_bytes=999, wait=30))
+            await trio.sleep(1)
+            with pytest.raises(OperationFailed) as caught:
+                await native.scan(STREAM, START._replace(offset=2), max_records=9, max_bytes=999, wait=1)
+            assert caught.value.failure.code is FailureCode.HOT_SERVER
 
 
 async def test_the_drafts_lines_have_one_user_each(kept: EmbeddedBack, clock: MockClock) -> None:

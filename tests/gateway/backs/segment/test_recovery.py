@@ -76,7 +76,7 @@ async def scan_all(back: SegmentBack, offset: int = 0) -> list[bytes]:
 
 
 @pytest.mark.parametrize("dialect", list(Dialect))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(CUTS, BATCHES)
 def test_cut_anywhere(dialect: Dialect, cuts: list[tuple[str, int]], batches: list[list[bytes]]) -> None:
     async def main() -> None:
@@ -93,7 +93,7 @@ def test_cut_anywhere(dialect: Dialect, cuts: list[tuple[str, int]], batches: li
     run(main)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(CUTS, st.lists(st.binary(max_size=50), min_size=1, max_size=6))
 def test_conditions_hold_however_often_they_are_asked(cuts: list[tuple[str, int]], bodies: list[bytes]) -> None:
     """A conditional append whose acknowledgement got lost is not refused for having been applied."""
@@ -200,7 +200,7 @@ async def test_a_silent_server_is_found_out(front: SegmentFront, clock: MockCloc
 WRITER = bytes(range(16))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(CUTS, st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=6))
 def test_a_clients_own_writer(cuts: list[tuple[str, int]], pieces: list[bytes]) -> None:
     """Bytes in the name of a client's writer, each standing on the one before."""
