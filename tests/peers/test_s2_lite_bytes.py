@@ -27,7 +27,7 @@ pytestmark = pytest.mark.peer
 
 STREAM = StreamRef("lite-bytes-tests", "stream")
 WRITERS = [bytes([number]) * 16 for number in range(3)]
-ROUNDS = 6
+ROUNDS = 3
 LAST = 2000
 """Events of the last append of each: more than any before."""
 

@@ -34,6 +34,7 @@ from penstock_codecs.operations import (
     Append,
     Capability,
     CreateStream,
+    DeleteBasin,
     DeleteStream,
     EnsureStream,
     Locate,
@@ -87,6 +88,7 @@ class BytesOnRecords:
             CreateStream: self._provision,
             EnsureStream: self._provision,
             DeleteStream: self._delete,
+            DeleteBasin: self._delete_basin,
         }
 
     @property
@@ -151,6 +153,11 @@ class BytesOnRecords:
                 await self._forget(operation.stream)
             raise
         await self._forget(operation.stream)
+
+    async def _delete_basin(self, operation: DeleteBasin) -> None:
+        await self._records.perform(operation)
+        for ref in self._streams.of_basin(operation.basin):
+            await self._forget(ref)
 
     async def _forget(self, ref: StreamRef) -> None:
         stream = self._streams.peek(ref)

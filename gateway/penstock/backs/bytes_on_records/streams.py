@@ -172,6 +172,10 @@ class Streams:
         async for key, _ in self._rows.items():
             self._touched.add(StreamRef(*key.decode().split("/", 1)))
 
+    def of_basin(self, basin: str) -> list[StreamRef]:
+        """The streams of a basin on which byte operations were done."""
+        return [ref for ref in self._touched if ref.basin == basin]
+
     def is_known(self, ref: StreamRef) -> bool:
         """Whether a byte operation was ever done on this stream."""
         return ref in self._touched
