@@ -141,6 +141,11 @@ _REFUSALS: Final[Mapping[FailureCode, Callable[[Failure, Asked], Message]]] = {
 }
 
 
+_LOST: Final = frozenset({FailureCode.HOT_SERVER, FailureCode.UNAVAILABLE, FailureCode.UPSTREAM_TIMEOUT})
+"""The server behind the gateway cannot be reached, or was lost. There is no reply for that, so the connection ends, as
+if it were the server's own: real clients then connect again and go on, which none does after an ErrorMessage."""
+
+
 class _Released:
     """See `Replies`."""
 
@@ -156,15 +161,18 @@ class _Released:
             asked.segment, asked.offset, found.at_tail, found.end_of_segment, found.data, asked.request_id
         )
 
-    def refused(self, failure: Failure, asked: Asked) -> Message:
+    def refused(self, failure: Failure, asked: Asked) -> Message | None:
+        if failure.code in _LOST:
+            return None
         return _REFUSALS.get(failure.code, _unspecified)(failure, asked)
 
-    def appends_refused(self, failure: Failure, what: Unapplied) -> list[Message]:
+    def appends_refused(self, failure: Failure, what: Unapplied) -> list[Message] | None:
         """Each has its own reply. After InvalidEventNumber the connection is closed, so that one is the last."""
         if failure.code is FailureCode.STALE_WRITER_POSITION:
             asked = what.appends[0]
             return [released.InvalidEventNumber(what.writer, asked.request_id, "", asked.offset)]
-        return [self.refused(failure, asked) for asked in what.appends]
+        replies = [self.refused(failure, asked) for asked in what.appends]
+        return None if None in replies else [reply for reply in replies if reply is not None]
 
 
 # ---- draft ---------------------------------------------------------------------------------------------------------
