@@ -27,7 +27,7 @@ class UpstreamSettings:
     """For an answer's head, and for an acknowledgement; a following read has deadlines of its own."""
     idle_seconds: float = 60.0
     """A pooled connection that nobody used for so long is closed."""
-    max_connections: int = 100
+    max_connections: int = 1000
     """Connections at once; whoever needs one more waits for `connect_seconds`."""
     breaker_failures: int = 5
     """So many failures in a row open the circuit."""

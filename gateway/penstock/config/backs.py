@@ -82,7 +82,14 @@ class Upstream(Table, frozen=True, kw_only=True):
         float, key("For an answer, and for an acknowledgement; reads that follow a stream may wait longer.", least=0.01)
     ] = 5.0
     idle_seconds: Annotated[float, key("A connection that nobody used for so long is closed.", least=1)] = 60.0
-    max_connections: Annotated[int, key("Connections at once; who needs one more waits its turn.", least=1)] = 100
+    max_connections: Annotated[
+        int,
+        key(
+            "Connections at once; who needs one more waits its turn. Over HTTP/1.1, S3P and for appends to segments each "
+            "session has one of its own.",
+            least=1,
+        ),
+    ] = 1000
     recover_seconds: _Recover = 10.0
     breaker_failures: Annotated[
         int, key("So many failures to connect in a row open the circuit: requests then fail at once.", least=1)
