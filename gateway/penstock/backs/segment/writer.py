@@ -30,20 +30,22 @@ __all__ = ["Writer"]
 _log = structlog.get_logger()
 
 _EXPIRED: Final = 1
-"""The delegation token was good once (segment fact sheet, 1.3)."""
-_FIRST_PAUSE: Final = 0.05
+"""The delegation token was good once (1.3)."""
 _ATTEMPTS: Final = 1_000_000
+_FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 """Seconds between attempts to get a lost writer going again; they double."""
 
 
 class Writer:
-    """See the module. `segment` by its full name; `writer_id` the server's name for this writer."""
+    """See the module. `writer_id` is the server's name for this writer. `knows_ends`: where the segment ends is asked
+    before the first append, so that one acknowledgement for several tells where each of them is."""
 
-    def __init__(self, stores: Stores, segment: str, writer_id: UUID) -> None:
+    def __init__(self, stores: Stores, segment: str, writer_id: UUID, *, knows_ends: bool = False) -> None:
         self._stores = stores
         self._settings = stores.settings
         self._dialect: Appending = APPENDING[stores.settings.dialect]
+        self._knows_ends = knows_ends
         self.segment = segment
         self.id = writer_id
         self._pending = Pending()
@@ -154,17 +156,21 @@ class Writer:
             return
         if self._given_up is not None and came <= self._given_up[0]:
             raise OperationFailed(self._given_up[1])
-        policy = RetryPolicy(
-            attempts=_ATTEMPTS, most_seconds=_LONGEST_PAUSE, total_seconds=self._settings.recover_seconds
-        )
+        most = self._settings.recover_seconds
+        policy = RetryPolicy(attempts=_ATTEMPTS, most_seconds=_LONGEST_PAUSE, total_seconds=most)
         try:
-            await retrying(self._set_up, policy, idempotent=True)
+            await retrying(self._begin, policy, idempotent=True)
         except OperationFailed as error:
             failure = error.failure
             if failure.retryable:
                 failure = Failure(FailureCode.HOT_SERVER, failure.message)
             self._given_up = trio.current_time(), failure
             raise OperationFailed(failure) from None
+
+    async def _begin(self) -> None:
+        await self._set_up()
+        if self._knows_ends and self._pending.end is None:
+            self._pending.end = await self._length()
 
     async def _set_up(self) -> None:
         """Take a line, and hear where the writer is. Settles what is pending by that. Raises OperationFailed."""
@@ -217,15 +223,17 @@ class Writer:
         end = self._pending.end
         if any(slot.expected is not None for slot in done):
             return [None if slot.expected is None else slot.expected + len(slot.data) for slot in done]
-        if done and end is not None:
-            reply = await self._stores.ask(
-                self.segment,
-                lambda request_id, token: released.GetStreamSegmentInfo(request_id, self.segment, token),
-                idempotent=True,
-            )
-            if reply.write_offset - end == sum(len(slot.data) for slot in done):
-                return ends_from(end, done)
+        if done and end is not None and await self._length() - end == sum(len(slot.data) for slot in done):
+            return ends_from(end, done)
         return [None] * len(done)
+
+    async def _length(self) -> int:
+        reply = await self._stores.ask(
+            self.segment,
+            lambda request_id, token: released.GetStreamSegmentInfo(request_id, self.segment, token),
+            idempotent=True,
+        )
+        return int(reply.write_offset)
 
     def _release(self) -> None:
         """Nothing is in flight: others may use the line. A released writer stays set up on it."""

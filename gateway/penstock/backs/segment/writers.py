@@ -30,7 +30,7 @@ class Writers:
         writer = None if known is None else self._writers.get(known)
         if writer is None or writer.spoiled:
             writer_id = self._own[segment] = uuid4()
-            writer = self._keep(Writer(self._stores, segment, writer_id))
+            writer = self._keep(Writer(self._stores, segment, writer_id, knows_ends=True))
         self._writers.move_to_end(writer.id)
         return writer
 

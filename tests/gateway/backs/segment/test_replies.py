@@ -92,13 +92,16 @@ async def test_a_request_with_an_effect_is_not_asked_again(clock: MockClock) -> 
         assert len(asked) > 2
 
 
-async def test_one_acknowledgement_for_several_appends(clock: MockClock) -> None:
+@pytest.mark.parametrize(("start", "first"), [(7, [None, None]), (273, [282, 291])])
+async def test_one_acknowledgement_for_several_appends(clock: MockClock, start: int, first: list[int | None]) -> None:
     """Where they end is known as far as nobody else can have appended between."""
     places = {3: 300, 4: 309, 6: 327, 8: 1000}
 
     def answer(request: Any) -> list[Message]:
         if isinstance(request, released.SetupAppend):
             return [released.AppendSetup(request.request_id, request.segment, request.writer_id, -(1 << 63))]
+        if isinstance(request, released.GetStreamSegmentInfo):
+            return [released.StreamSegmentInfo(request.request_id, request.segment, True, False, False, 0, start)]
         number = request.last_event_number
         if number not in places:
             return []
@@ -114,7 +117,7 @@ async def test_one_acknowledgement_for_several_appends(clock: MockClock) -> None
                 sent += batch
                 while len(ends) < sent:
                     ends += [ack.end_offset for ack in await session.receive()]
-        assert ends == [None, None, 300, 309, 318, 327, None, 1000]
+        assert ends == [*first, 300, 309, 318, 327, None, 1000]
 
 
 async def test_a_lost_acknowledgement_of_somebody_else(clock: MockClock) -> None:
