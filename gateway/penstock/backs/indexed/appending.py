@@ -10,6 +10,7 @@ import trio
 
 from penstock.backs.indexed.settling import Handed, Settling
 from penstock.backs.indexed.state import StreamState
+from penstock.backs.indexed.trimming import carry_out_commands, check_commands
 from penstock.backs.native import NativeAppendSession
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
@@ -44,9 +45,12 @@ class IndexedAppendSession:
             while acks := await self._native.receive():
                 pairs = [(self._handed[index], part) for index, ack in enumerate(acks) for part in ack.parts or (ack,)]
                 told = iter(await self._settling.settle(pairs))
-                for ack in acks:
+                results = [_joined([next(told) for _ in ack.parts or (ack,)]) for ack in acks]
+                for appended in results:
+                    if self._handed[0].append.headers:
+                        await carry_out_commands(self._stream, self._handed[0].append, appended)
                     self._handed.popleft()
-                    self._results.append(_joined([next(told) for _ in ack.parts or (ack,)]))
+                    self._results.append(appended)
                 self._changed.unpark_all()
         except OperationFailed as error:
             self._break(error.failure)
@@ -83,6 +87,9 @@ class IndexedAppendSession:
                 self._native.close()
 
     def _check(self, append: Append) -> None:
+        if not append.bodies:
+            raise fail(FailureCode.INVALID, "record batch must not be empty")
+        check_commands(append)
         if append.fencing_token is not None:
             raise fail(FailureCode.NOT_IMPLEMENTED, f"the server of stream {append.stream} has no fencing tokens")
         if append.match_seq_num is not None and Capability.MATCH_SEQ_NUM not in self._stream.native.capabilities:
@@ -137,7 +144,9 @@ class IndexedAppendSession:
             handed = self._begin(append)
             try:
                 ack = await stream.native.append_at(stream.ref, append, end)
-                self._results += await self._settling.settle([(handed, ack)])
+                results = await self._settling.settle([(handed, ack)])
+                await carry_out_commands(stream, append, results[0])
+                self._results += results
                 self._changed.unpark_all()
                 return
             except OperationFailed as error:

@@ -19,6 +19,7 @@ from penstock.backs.indexed.reading import IndexedReadSession, read_session
 from penstock.backs.indexed.settings import IndexedSettings
 from penstock.backs.indexed.settling import Settling
 from penstock.backs.indexed.state import StreamState
+from penstock.backs.indexed.trimming import trim
 from penstock.backs.native import Native
 from penstock.clock import Clock, wall_clock
 from penstock.positions.cache import RecentlyUsed
@@ -208,20 +209,17 @@ class IndexedBack:
                 await state.catch_up()
             if isinstance(start, FromTailOffset):
                 start = FromSeqNum(max(state.end.seq_num - start.offset, 0))
-            if isinstance(start, FromByteOffset) and not state.has_offsets:
+            has_offsets = await state.knows_offsets()
+            if isinstance(start, FromByteOffset) and not has_offsets:
                 raise fail(FailureCode.NOT_IMPLEMENTED, f"back {self._name} has no byte offsets")
             at = (await cursor_to(state, start)).at
             at_tail = at.seq_num >= state.end.seq_num
             timestamp = state.end.timestamp if at_tail else at.timestamp
-            return Located(at.seq_num, timestamp, at.record_id, at_tail, at.offset if state.has_offsets else None)
+            return Located(at.seq_num, timestamp, at.record_id, at_tail, at.offset if has_offsets else None)
 
     async def _trim(self, operation: Trim) -> StreamPosition:
         async with self._use(operation.stream) as found:
-            state = found.state
-            kept = max((await cursor_to(state, operation.start)).at, state.index.first)
-            # First the index: nobody is given what may be gone, and where the stream begins is known with its number.
-            await state.index.trimmed(kept)
-            await self._native.trim(operation.stream, kept)
+            kept = await trim(found.state, operation.start)
             return StreamPosition(kept.seq_num, kept.timestamp)
 
     # ---- streams -------------------------------------------------------------------------------------------------

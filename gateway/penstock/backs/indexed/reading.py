@@ -49,16 +49,14 @@ async def _start(stream: StreamState, asked: Read) -> tuple[Cursor, RecordId | N
     if isinstance(start, FromTailOffset):
         await stream.catch_up()
         start = FromSeqNum(max(stream.end.seq_num - start.offset, 0))
-    if isinstance(start, FromByteOffset) and not stream.has_offsets:
-        await stream.catch_up()
-        if not stream.has_offsets:
-            raise fail(FailureCode.NOT_IMPLEMENTED, f"the server of stream {stream.ref} has no byte offsets")
+    if isinstance(start, FromByteOffset) and not await stream.knows_offsets():
+        raise fail(FailureCode.NOT_IMPLEMENTED, f"the server of stream {stream.ref} has no byte offsets")
     cursor = await cursor_to(stream, start)
     end = stream.end
     if isinstance(start, FromRecordId):
         beyond = cursor.at.seq_num >= end.seq_num and start.record_id > end.record_id
         return cursor, start.record_id if beyond else None
-    if cursor.at.seq_num < end.seq_num:
+    if cursor.at.seq_num < end.seq_num or (isinstance(start, FromSeqNum) and start.seq_num < end.seq_num):
         return cursor, None
     match start:
         case FromSeqNum(seq_num):

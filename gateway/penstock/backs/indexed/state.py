@@ -53,7 +53,7 @@ class StreamState:
         self.under_way = UnderWay()
         self.recent = Recent(settings.recent_bytes)
         self.gone = False
-        self.has_offsets = False  # as far as scans told
+        self.has_offsets: bool | None = None  # None: no scan has told yet
         self._end = index.end
         self._size = 0  # bytes of bodies since the last mark
         self._catching_up = trio.Lock()
@@ -114,6 +114,12 @@ class StreamState:
             if error.failure.code is FailureCode.STREAM_NOT_FOUND:
                 await self.forget()
             raise
+
+    async def knows_offsets(self) -> bool:
+        """Whether the server tells where bytes are; asks it where no scan has told yet. Raises OperationFailed."""
+        if self.has_offsets is None:
+            await self.catch_up()
+        return bool(self.has_offsets)
 
     async def forget(self) -> None:
         """The stream is not there any more."""

@@ -9,12 +9,23 @@ import pytest
 import trio
 import trio.testing
 from support.native import FakeNative, MemoryTables
-from support.store import NOW, STREAM, Fails, Wall, acknowledged, appending, bodies, records
+from support.store import (
+    NOW,
+    STREAM,
+    Fails,
+    Wall,
+    acknowledged,
+    appending,
+    bodies,
+    command,
+    records,
+    trim_record,
+)
 from trio.testing import MockClock
 
 from penstock.backs.base import Following
 from penstock.backs.indexed import IndexedBack, IndexedSettings, open_indexed
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import RecordBatch, RecordId
 from penstock_codecs.operations import (
     CheckTail,
@@ -293,8 +304,23 @@ async def test_trimming_all_leaves_the_numbers(native: FakeNative, wall: Wall) -
         assert (await back.perform(Trim(STREAM, FromSeqNum(99)))).seq_num == 2
     async with opened(native, wall, tables) as back:
         assert (await back.perform(CheckTail(STREAM))).seq_num == 2
-        with pytest.raises(OperationFailed):
-            await bodies(back, FromSeqNum(0), count=1)
+        assert await bodies(back, FromSeqNum(0), count=1) == []
         wall.now += 1
         assert (await back.perform(appending(b"c"))).start.seq_num == 2
         assert [record.seq_num for record in await records(back, FromSeqNum(0))] == [2]
+
+
+async def test_a_trim_command_is_carried_out(back: IndexedBack, native: FakeNative) -> None:
+    await back.perform(appending(b"a", b"b"))
+    await back.perform(trim_record(1))
+    assert native.first == 1
+    await back.perform(trim_record(99))
+    assert await records(back, FromSeqNum(0), count=1) == []
+    assert native.first == 4 and (await back.perform(CheckTail(STREAM))).seq_num == 4
+
+
+async def test_a_broken_batch_is_refused(back: IndexedBack, native: FakeNative) -> None:
+    for broken in (appending(), command(b"nonsense", b""), command(b"trim", b"short")):
+        with Fails(FailureCode.INVALID):
+            await back.perform(broken)
+    assert native.bodies == []
