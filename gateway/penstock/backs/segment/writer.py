@@ -108,7 +108,7 @@ class Writer:
             if not self._running:
                 self._running = True
                 self._stores.nursery.start_soon(self._run)
-            self._wake()
+            self._news.set()
             return slot
 
     def _number(self, data: bytes, count: int, position: int | None, after: int | None) -> int:
@@ -237,15 +237,14 @@ class Writer:
 
     def _release(self) -> None:
         """Nothing is in flight: others may use the line. A released writer stays set up on it."""
-        if self._line is None or self._lines is None or not self._using:
+        line = self._line
+        if line is None or self._lines is None or not self._using:
             return
         self._using = False
-        if self._line.exclusive:
-            self._line.forget(self._key)
-            line, self._line = self._line, None
-            self._lines.leave(line)
-        else:
-            self._lines.leave(self._line)
+        if line.exclusive:
+            line.forget(self._key)
+            self._line = None
+        self._lines.leave(line)
 
     def _drop_line(self) -> None:
         """The line is of no use to this writer any more."""
@@ -342,9 +341,6 @@ class Writer:
                 self._line.give_up("an append was not acknowledged")
             raise failure
 
-    def _wake(self) -> None:
-        self._news.set()
-
     # ---- replies -----------------------------------------------------------------------------------------------------
 
     def take(self, reply: Any) -> None:
@@ -361,12 +357,12 @@ class Writer:
             if failure is not None:
                 expired = isinstance(reply, released.AuthTokenCheckFailed) and reply.error_code == _EXPIRED
                 self._fail_line(Failure(FailureCode.HOT_SERVER, failure.message) if expired else failure)
-        self._wake()
+        self._news.set()
 
     def lost(self, failure: Failure) -> None:
         """See `Listener`."""
         self._fail_line(failure)
-        self._wake()
+        self._news.set()
 
     def _fail_line(self, failure: Failure) -> None:
         if self._running:

@@ -180,7 +180,7 @@ async def test_reads_that_wait_outlive_their_connection(front: SegmentFront, clo
 
 async def test_a_silent_server_is_found_out(front: SegmentFront, clock: MockClock) -> None:
     """A read may wait for as long as it likes, but the server has to show signs of life."""
-    async with opened(front) as (back, wires):
+    async with opened(front, recover_seconds=300) as (back, wires):
         await back.native.create(STREAM)
         async with trio.open_nursery() as nursery:
             found = []
