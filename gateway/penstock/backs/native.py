@@ -42,8 +42,8 @@ class Scanned:
     than there are records); None where the protocol has no offsets. Bodies and headers are unwrapped from envelopes
     where the back's policy says so.
     `at_tail`: there was nothing more just now. `end`: there will never be more (sealed). `inner`: records that no scan
-    can begin at, by index: pieces of something larger (a segment's event), after its first; an index marks none of them.
-    All pieces are in one `Scanned`, whatever its bounds.
+    can begin at, by index: pieces of something larger (a segment's event), after its first; an index marks none of
+    them. All pieces are in one `Scanned`, whatever its bounds.
     """
 
     bodies: list[bytes]
