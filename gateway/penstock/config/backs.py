@@ -85,8 +85,8 @@ class Upstream(Table, frozen=True, kw_only=True):
     max_connections: Annotated[
         int,
         key(
-            "Connections at once; who needs one more waits its turn. Over HTTP/1.1 and S3P, and for appends to segments, "
-            "each session has one of its own.",
+            "Connections at once; who needs one more waits its turn. Over HTTP/1.1 and S3P, and for appends to "
+            "segments, each session has one of its own.",
             least=1,
         ),
     ] = 1000
