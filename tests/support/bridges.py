@@ -36,8 +36,8 @@ BACK_LOSS = """
 [backs.far.loss]
 headers = "envelope"
 empty_body = "envelope"
-command_records = "envelope"
 """
+"""Commands are refused, as by default: in an envelope they would be kept, and not carried out."""
 
 
 @dataclass(frozen=True)
