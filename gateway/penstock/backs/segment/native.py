@@ -90,7 +90,11 @@ class SegmentNative:
     async def _scan(
         self, segment: str, stream: StreamRef, offset: int, bounds: tuple[int, int], wait: float
     ) -> Scanned:
-        """Reads until there is a whole record, or no time left to wait for one."""
+        """Reads until there is a whole record, or no time left to wait for one.
+
+        What a store says of the tail beside bytes is not relied on: Pravega may give less than there is and say that
+        this was all. Only a read that found nothing tells.
+        """
         until = trio.current_time() + wait
         size = min(self._settings.read_bytes, max(bounds[1], _LEAST_READ))
         held = bytearray()
@@ -102,7 +106,7 @@ class SegmentNative:
             scanned, missing = self._records(stream, held, offset, bounds)
             assert scanned.offsets is not None, "segments have them"
             whole = scanned.offsets[-1] == offset + len(held)
-            scanned = replace(scanned, at_tail=found.at_tail and missing > 0, end=found.end and whole)
+            scanned = replace(scanned, at_tail=found.at_tail and not found.data, end=found.end and whole)
             if scanned.bodies:
                 return scanned
             if found.end and not whole:
