@@ -203,6 +203,7 @@ class Workload:
 
     def trim(self) -> None:
         """What is before a place goes; what is behind it keeps its positions."""
+        self.positions(ProtobufFront)  # what is trimmed before anybody counted it never gets a number
         seen = self.front.read(self.front.start())
         index = self.dice.randrange(1, len(seen))
         at = seen[index].at
