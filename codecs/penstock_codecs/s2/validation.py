@@ -18,7 +18,7 @@ from penstock_codecs.limits import (
 from penstock_codecs.model import Headers, is_command
 from penstock_codecs.operations import Append
 
-__all__ = ["FENCE", "TRIM", "Fence", "TrimTo", "parse_command", "validate_append"]
+__all__ = ["FENCE", "TRIM", "Fence", "TrimTo", "parse_command", "trims", "validate_append"]
 
 FENCE: Final = b"fence"
 TRIM: Final = b"trim"
@@ -50,6 +50,12 @@ def parse_command(headers: Headers, body: bytes) -> Fence | TrimTo | None:
     if operation == TRIM:
         return _parse_trim(body)
     raise _invalid("unknown command")
+
+
+def trims(append: Append) -> list[int]:
+    """Where the commands `trim` of an append trim to; it is one that `validate_append` takes."""
+    found = (parse_command(headers, append.bodies[index]) for index, headers in append.headers.items())
+    return [command.seq_num for command in found if isinstance(command, TrimTo)]
 
 
 def validate_append(append: Append) -> None:

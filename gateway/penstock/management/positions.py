@@ -9,8 +9,11 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from penstock.backs.base import Back
 from penstock.identity import CLIENT
 from penstock.management.overview import ListenerView, Overview
+from penstock.routing.segments import SegmentNames
+from penstock_codecs.byte_operations import GetSegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import U64_MAX, RecordId, StreamRef
 from penstock_codecs.operations import (
@@ -91,9 +94,25 @@ class Positions:
         token = CLIENT.set(client)
         try:
             located = await listener.back.perform(Locate(stream, start))
+            if located.offset is None and await self._counted(listener.back, stream):
+                located = await listener.back.perform(Locate(stream, start))
         finally:
             CLIENT.reset(token)
         return {"stream": str(stream), "position": _position(located), "read_on": self._read_on(stream, located)}
+
+    async def _counted(self, back: Back, stream: StreamRef) -> bool:
+        """Have the bytes of a stream counted on which nobody ever did a byte operation, so that its records have
+        offsets that stay; whether they have them then. Not where no client could use them."""
+        names = [one.segment for one in self._listeners if one.segment is not None]
+        if not any(_named(segment, stream) for segment in names):
+            return False
+        try:
+            await back.perform(GetSegmentInfo(stream))
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.NOT_IMPLEMENTED:
+                return False
+            raise
+        return True
 
     def _listener(self, asked: Mapping[str, str]) -> ListenerView:
         wanted = asked.get("listener")
@@ -182,13 +201,16 @@ def _s3p_hint(listener: ListenerView, stream: StreamRef, located: Located) -> di
 
 
 def _segment_hint(listener: ListenerView, stream: StreamRef, located: Located) -> dict[str, Any] | None:
-    if listener.segment is None or located.offset is None:
-        return None
+    name = None if listener.segment is None else _named(listener.segment, stream)
+    return None if name is None or located.offset is None else {"segment": name, "offset": located.offset}
+
+
+def _named(names: SegmentNames, stream: StreamRef) -> str | None:
+    """What segment clients call the stream; None where they have no name for it."""
     try:
-        name = listener.segment.from_stream(stream)
+        return str(names.from_stream(stream))
     except OperationFailed:
-        return None  # its clients have no name for the stream
-    return {"segment": str(name), "offset": located.offset}
+        return None
 
 
 _HINTS: Final = {"s2": _s2_hint, "sse": _sse_hint, "s3p": _s3p_hint, "segment": _segment_hint}

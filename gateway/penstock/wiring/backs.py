@@ -16,6 +16,7 @@ from penstock.backs.delivery import Delivery
 from penstock.backs.http.settings import HttpVersion
 from penstock.backs.indexed import IndexedSettings, open_indexed
 from penstock.backs.s2.back import open_s2
+from penstock.backs.s2.cuts import Cuts
 from penstock.backs.s2.settings import BasinStyle, S2BackSettings
 from penstock.backs.s2.sse import open_s2_sse
 from penstock.backs.s3p import S3PBackSettings, open_s3p
@@ -77,7 +78,7 @@ def open_target(
 async def _s2(name: str, table: S2Back, embedded: Back, settings: BytesSettings) -> AsyncIterator[Target]:
     server = Upstream(upstream_settings(name, table, table.address), credentials(name, table))
     async with (
-        open_s2(s2_back_settings(table), server) as records,
+        open_s2(s2_back_settings(table), server, cuts=Cuts(embedded, name)) as records,
         open_bytes_on_records(records, name, embedded, settings, _Sources(embedded)) as back,
     ):
         yield Target(name, "s2", back, table.delivery, breaker=server.breaker)

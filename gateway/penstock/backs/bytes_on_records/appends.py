@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import trio
 
 from penstock.backs.base import AppendSession, Back
-from penstock.backs.bytes_on_records.counting import Counter
+from penstock.backs.bytes_on_records.counting import Counter, Replaced
 from penstock.backs.bytes_on_records.lanes import Lane
 from penstock.backs.bytes_on_records.requests import Request
 from penstock.backs.bytes_on_records.resolving import resolve
@@ -19,6 +19,7 @@ from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended
+from penstock_codecs.s2.validation import trims
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["Appends"]
@@ -86,15 +87,19 @@ class Appends:
         """One append of records: not to a sealed stream, and not into the middle of a large append of bytes."""
         ref = append.stream
         if self._streams.is_known(ref):
-            await self.admit(ref)
+            await self.admit(append)
         self.begin(ref)
         try:
             return await self._records.perform(append)
         finally:
             self.done(ref, 1)
 
-    async def admit(self, ref: StreamRef) -> None:
-        """Wait until records may be appended. Raises STREAM_SEALED."""
+    async def admit(self, append: Append) -> None:
+        """Wait until records may be appended. Raises STREAM_SEALED. Before records go, their bytes are counted."""
+        ref = append.stream
+        if trims(append) and (stream := await self._streams.known(ref)) is not None:
+            with suppress(Replaced):  # whoever asks for its bytes next learns of it
+                await self._counter.count_durably(stream)
         while (stream := await self._streams.known(ref)) is not None:
             if stream.sealing:
                 raise fail(FailureCode.STREAM_SEALED, f"stream {ref} is sealed")

@@ -67,7 +67,7 @@ class BytesOnRecords:
         self._streams = streams
         self._settings = settings
         self._clock = clock
-        counter = Counter(records)
+        self._counter = counter = Counter(records)
         streams.count = counter.catch_up
         self._windows = Windows(records, counter, nursery, settings.max_read_sessions, settings.read_ahead_bytes)
         self._reads = Reads(records, streams, counter, self._windows)
@@ -136,7 +136,7 @@ class BytesOnRecords:
         """Before records go, their bytes are counted."""
         stream = await self._streams.known(operation.stream)
         if stream is not None:
-            await self._reads.count(stream)
+            await self._counter.count_durably(stream)
         return await self._records.perform(operation)
 
     async def _provision(self, operation: CreateStream | EnsureStream) -> Provisioned[StreamInfo]:

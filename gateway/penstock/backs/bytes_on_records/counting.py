@@ -63,6 +63,13 @@ class Counter:
                 await self._count(stream, stop)
         return tail
 
+    async def count_durably(self, stream: Stream) -> None:
+        """Count all that there is, durably: some of it is about to go. Raises Replaced, and OperationFailed."""
+        with stream.used():
+            await self.catch_up(stream)
+            await stream.offsets.save()
+            await stream.writers.rest()
+
     async def _count(self, stream: Stream, stop: int) -> None:
         while (start := stream.offsets.end).seq_num < stop:
             async with self.batches(stream, start.seq_num, stop) as batches:
@@ -114,13 +121,14 @@ class Counter:
 
     async def first_at(self, stream: Stream, seq_num: int) -> Place:
         """Where the bytes of a record begin that is the first one kept: what is before it cannot be counted any more,
-        so what is behind it is counted, up to the next mark."""
+        so what is behind it is counted, up to the next mark. If it went meanwhile, the first one that is kept now."""
         behind = stream.offsets.after_seq_num(seq_num)
-        offset = behind.offset
+        first, offset = behind
         async with self.batches(stream, seq_num, behind.seq_num) as batches:
             while (batch := await batches.next()) is not None:
+                first = min(first, batch.first_seq_num)
                 offset -= stream.length_of(batch)
-        return Place(seq_num, max(offset, 0))
+        return Place(first, max(offset, 0))
 
     async def place_of(self, stream: Stream, seq_num: int, known: Place) -> Place:
         """Where a record begins that is there, or will be next. `known`: some place before it."""
@@ -129,7 +137,11 @@ class Counter:
         at = max(known, stream.offsets.before_seq_num(seq_num))
         async with self.batches(stream, at.seq_num, seq_num) as batches:
             while (batch := await batches.next()) is not None:
+                if batch.first_seq_num > at.seq_num:  # what is before it was trimmed
+                    at = await self.first_at(stream, batch.first_seq_num)
                 at = Place(batch.next_seq_num, at.offset + stream.length_of(batch))
+        if at.seq_num < seq_num:
+            at = await self.first_at(stream, seq_num)
         return Place(seq_num, at.offset)
 
     async def bytes_of(self, stream: Stream, found: Found) -> bytes:

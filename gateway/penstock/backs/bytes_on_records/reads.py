@@ -78,13 +78,6 @@ class Reads:
             modified = max(row.last_modified, tail.timestamp if row.sealed_at is None else 0)
             return SegmentInfo(stream.start_offset, _end(stream), row.sealed_at is not None, modified)
 
-    async def count(self, stream: Stream) -> None:
-        """Count all that there is, durably: some of it is about to go."""
-        with stream.used():
-            await self._counter.catch_up(stream)
-            await stream.offsets.save()
-            await stream.writers.rest()
-
     async def truncate(self, operation: Truncate, now: int) -> int:
         """See `Truncate`; `now` in ms."""
         offset = operation.offset
@@ -121,6 +114,7 @@ class Reads:
             return located
         with known.used():
             place = await self._counter.place_of(known, located.seq_num, Place(0, 0))
+            await known.offsets.save()  # somebody goes by it later, when what is before it may be gone
         return Located(located.seq_num, located.timestamp, located.record_id, located.at_tail, place.offset)
 
     async def _locate_offset(self, stream: Stream, offset: int) -> Located:

@@ -31,7 +31,7 @@ class Ways(Protocol):
     async def hand_over(self, stream: Stream, request: Request) -> object:
         """Give an append its place in the lane."""
 
-    async def admit(self, ref: StreamRef) -> None:
+    async def admit(self, append: Append) -> None:
         """Wait until records may be appended."""
 
     def begin(self, ref: StreamRef) -> None:
@@ -97,7 +97,7 @@ class Session:
             if isinstance(opened, Failure):
                 raise OperationFailed(opened)
             self._inner = opened
-        await self._ways.admit(self._ref)
+        await self._ways.admit(append)
         if self._chain.failure is not None or self._inner is None:
             return
         self._under_way += 1

@@ -18,7 +18,7 @@ from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended
-from penstock_codecs.s2.validation import validate_append
+from penstock_codecs.s2.validation import trims, validate_append
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
 __all__ = ["Appending", "S2AppendSession"]
@@ -41,7 +41,7 @@ class Appending:
         """Carry out one append; see `Back.perform`.
 
         It takes its place before the first checkpoint, unless its stream must be known to exist or to take exact
-        timestamps and nobody asked for that in the last seconds.
+        timestamps and nobody asked for that in the last seconds, or it trims.
         """
         await self.check(append)
         with self.use(append.stream) as writer:
@@ -62,6 +62,8 @@ class Appending:
     async def check(self, append: Append) -> None:
         """Whether it can be sent at all. Raises OperationFailed."""
         validate_append(append)
+        for seq_num in trims(append):
+            await self._shared.locating.trimming(append.stream, seq_num)
         exact = append.exact_timestamp
         if exact is None and append.create_if_missing:
             return

@@ -14,6 +14,7 @@ from penstock.backs.s2.appending import Appending, S2AppendSession
 from penstock.backs.s2.calls import Calls
 from penstock.backs.s2.configs import Configs
 from penstock.backs.s2.control import Control
+from penstock.backs.s2.cuts import Cuts
 from penstock.backs.s2.identifying import Identifier
 from penstock.backs.s2.locating import Locating
 from penstock.backs.s2.passage import Passage
@@ -160,15 +161,20 @@ class S2Back:
 
     async def _delete_stream(self, operation: DeleteStream) -> None:
         await self._control.delete_stream(operation)
+        await self._shared.cuts.forget(operation.stream)
         self._shared.places.forget(operation.stream)
 
 
 @asynccontextmanager
-async def open_s2(settings: S2BackSettings, upstream: Upstream, clock: Clock = wall_clock) -> AsyncIterator[S2Back]:
+async def open_s2(
+    settings: S2BackSettings, upstream: Upstream, clock: Clock = wall_clock, cuts: Cuts | None = None
+) -> AsyncIterator[S2Back]:
     """The server as a back, until the block ends; no connection is made before one is needed.
 
-    `clock` gives the time of day in ms. Sessions must have ended when the block does.
+    `clock` gives the time of day in ms. `cuts`: what is kept of trims; None: nothing is. Sessions must have ended when
+    the block does.
     """
+    cuts = cuts or Cuts()
     async with HttpClient(upstream, HttpClientSettings(version=settings.http)) as http, trio.open_nursery() as nursery:
         calls = Calls(http, settings)
         unary = Unary(calls)
@@ -178,7 +184,8 @@ async def open_s2(settings: S2BackSettings, upstream: Upstream, clock: Clock = w
             unary=unary,
             configs=Configs(calls, settings.config_cache_seconds),
             places=places,
-            locating=Locating(unary, places),
+            cuts=cuts,
+            locating=Locating(unary, places, cuts),
             settings=settings,
             admission=Admission(settings.append_inflight_bytes),
             nursery=nursery,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.backs.s2.cuts import Cut, Cuts
 from penstock.backs.s2.places import Places
 from penstock.backs.s2.unary import ServerStart, Spot, Unary
-from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import RecordId, StreamPosition, StreamRef
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located, Start
 
@@ -14,9 +15,10 @@ __all__ = ["Locating"]
 class Locating:
     """Asks the server, or remembers."""
 
-    def __init__(self, unary: Unary, places: Places) -> None:
+    def __init__(self, unary: Unary, places: Places, cuts: Cuts) -> None:
         self._unary = unary
         self._places = places
+        self._cuts = cuts
 
     async def record_id(self, stream: StreamRef, seq_num: int, timestamp: int) -> RecordId:
         """The identifier of the record `seq_num`, which is stamped so, or will be."""
@@ -27,6 +29,7 @@ class Locating:
         spot = await self._unary.spot(stream, FromTimestamp(timestamp))
         # Where all records of that ms were trimmed away the next one is the first, as far as anybody knows.
         first = seq_num if spot.position.timestamp != timestamp else min(spot.position.seq_num, seq_num)
+        first = await self._cuts.first(stream, timestamp, first)
         places.learn(timestamp, first)
         return RecordId(timestamp, seq_num - first)
 
@@ -39,7 +42,7 @@ class Locating:
             spot = await self._unary.spot(stream, FromTimestamp(ms))
             if spot.at_tail or spot.position.timestamp > ms:
                 return spot
-            first = spot.position.seq_num
+            first = await self._cuts.first(stream, ms, spot.position.seq_num)
             places.learn(ms, first)
         # Either that many records after the first of its ms, or the first of a later ms, whichever comes first.
         wanted = await self._unary.spot(stream, FromSeqNum(first + seq))
@@ -56,6 +59,25 @@ class Locating:
             return known, False
         spot = await self.spot(stream, record_id)
         return spot.position.seq_num, spot.at_tail
+
+    async def trimming(self, stream: StreamRef, seq_num: int) -> None:
+        """The records before this number are about to go: those that are left keep their identifiers.
+
+        Raises OperationFailed where the server cannot be asked just now; where it never answers (there is no such
+        stream, or the client may not read) there is nothing to be kept.
+        """
+        try:
+            spot = await self._unary.spot(stream, FromSeqNum(seq_num))
+            if spot.at_tail:
+                return
+            kept, timestamp = spot.position
+            place = (await self.record_id(stream, kept, timestamp)).seq
+        except OperationFailed as error:
+            if error.failure.retryable:
+                raise
+            return
+        if place:
+            await self._cuts.keep(stream, Cut(timestamp, kept - place, kept))
 
     async def locate(self, stream: StreamRef, start: Start) -> Located:
         """See `penstock_codecs.operations.Locate`."""

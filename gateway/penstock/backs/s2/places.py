@@ -2,8 +2,7 @@
 
 The identifier of a record is its timestamp and its place among the records of that timestamp: its sequence number less
 that of the first one. Which one that is, the server can be asked (a read from that timestamp on); of the newest ones
-it is remembered here. Where a trim cut through the records of one ms, and nobody remembers, the first that is left has
-place 0.
+it is remembered here. Where a trim cut through the records of one ms, `cuts` knows.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import trio
 
 from penstock.backs.s2.calls import Calls
 from penstock.backs.s2.configs import Configs
+from penstock.backs.s2.cuts import Cuts
 from penstock.backs.s2.locating import Locating
 from penstock.backs.s2.places import Places
 from penstock.backs.s2.settings import S2BackSettings
@@ -25,6 +26,7 @@ class Shared:
     unary: Unary
     configs: Configs
     places: Places
+    cuts: Cuts
     locating: Locating
     settings: S2BackSettings
     admission: Admission
