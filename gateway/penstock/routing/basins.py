@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from penstock.backs.base import Back
 from penstock.routing.listing import Part, merged
 from penstock.routing.route import Route
 from penstock.routing.segments import INTERNAL_BASIN
@@ -17,6 +19,7 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
     Capability,
     DeleteBasin,
+    EnsureBasin,
     GetBasinConfig,
     ListBasins,
     ListStreams,
@@ -37,43 +40,92 @@ _FOR_ALL_STREAMS: Final = (DeleteBasin, ReconfigureBasin)
 
 async def about_basin(view: View, operation: Any) -> Any:
     """To the first route that takes the whole basin, else the first that takes some of its streams, on a back that has
-    basins. Where none of those backs has any, a basin is a name and a configuration, which the embedded store keeps."""
-    holder, there, whole = _basin(view, operation.basin)
-    if not whole and isinstance(operation, _FOR_ALL_STREAMS):
-        raise fail(
-            FailureCode.PERMISSION_DENIED,
-            f"no route takes all streams of basin {operation.basin}, so it stays as it is",
-        )
-    if not isinstance(operation, GetBasinConfig) and _all_read_only(view, operation.basin):
-        raise fail(
-            FailureCode.PERMISSION_DENIED, f"all routes to streams of basin {operation.basin} are only for reading"
-        )
-    await holder.admitted()
-    with holder.change():
-        result = await holder.target.back.perform(replace(operation, basin=there))
+    basins. Where none of those backs has any, a basin is a name and a configuration, which the embedded store keeps.
+
+    Changes are not for routes that are only for reading, and what concerns all streams needs them all."""
+    changes = not isinstance(operation, GetBasinConfig)
+    place = _basin(view, operation.basin, changes)
+    if isinstance(operation, _FOR_ALL_STREAMS):
+        place.check_all_streams(view, operation.basin)
+    await place.holder.admitted()
+    with place.holder.change() if changes else nullcontext():
+        back = place.holder.target.back
+        if isinstance(operation, EnsureBasin) and await _differs(back, replace(operation, basin=place.there)):
+            place.check_all_streams(view, operation.basin)
+        result = await back.perform(replace(operation, basin=place.there))
     if isinstance(result, Provisioned) and isinstance(result.info, BasinInfo):
         return replace(result, info=msgspec.structs.replace(result.info, name=operation.basin))
     return result
 
 
-def _basin(view: View, basin: str) -> tuple[TargetHolder, str, bool]:
-    """Where it is, by what name, and whether all its streams are. Raises BASIN_NOT_FOUND where no route takes any."""
+async def _differs(back: Back, operation: EnsureBasin) -> bool:
+    """Whether the basin is there, and the operation would change it."""
+    try:
+        return await back.perform(GetBasinConfig(operation.basin)) != operation.config
+    except OperationFailed as error:
+        if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
+            raise
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a basin is, by what name, by which route (None: the embedded store has it because no back of a route has
+    basins), and whether all its streams are there by that route."""
+
+    holder: TargetHolder
+    there: str
+    route: Route | None
+    whole: bool
+
+    def check_all_streams(self, view: View, basin: str) -> None:
+        """Raises PERMISSION_DENIED where the client may not do what concerns all streams of the basin."""
+        if not self.whole:
+            raise fail(
+                FailureCode.PERMISSION_DENIED,
+                f"no route takes all streams of basin {basin}, so it stays as it is",
+            )
+        other = self._barred(view)
+        if other is not None:
+            why = f"route {other.name} has streams of it that are not this client's to change"
+            raise fail(FailureCode.PERMISSION_DENIED, f"basin {basin} stays as it is: {why}")
+
+    def _barred(self, view: View) -> Route | None:
+        """A route that has streams in the same basin of the same back, which the client cannot change one by one."""
+        admitted = view.routes()
+        own = self.route is not None and self.route.rewriting.stream.parts == (("stream",),)
+        for route in view.all_routes:
+            if route is self.route or route.holder.target.name != self.holder.target.name:
+                continue
+            if not route.rewriting.reaches_basin(self.there):
+                continue
+            after = route not in admitted or (
+                self.route is not None and admitted.index(route) > admitted.index(self.route)
+            )
+            if (route.read_only or route not in admitted) and not (own and after):
+                return route
+        return None
+
+
+def _basin(view: View, basin: str, changes: bool = False) -> _Place:
+    """Where it is. Raises BASIN_NOT_FOUND where no route takes any of its streams, PERMISSION_DENIED for changes where
+    all that do are only for reading."""
     if basin == INTERNAL_BASIN:
-        return view.embedded, basin, True
+        return _Place(view.embedded, basin, None, whole=True)
     taking = [route for route in view.routes() if route.rewriting.pattern.basin.match(basin) is not None]
     if not taking:
         raise fail(FailureCode.BASIN_NOT_FOUND, f"no route of listener {view.label} takes streams of basin {basin}")
+    if changes:
+        taking = [route for route in taking if not route.read_only]
+        if not taking:
+            why = f"all routes to streams of basin {basin} are only for reading"
+            raise fail(FailureCode.PERMISSION_DENIED, why)
     whole = [route for route in taking if route.rewriting.pattern.stream.everything]
     for route in (*whole, *taking):
         there = route.rewriting.basin_forward(basin)
         if there is not None and Capability.BASINS in route.holder.target.capabilities:
-            return route.holder, there, route in whole
-    return view.embedded, basin, bool(whole)
-
-
-def _all_read_only(view: View, basin: str) -> bool:
-    taking = [route for route in view.routes() if route.rewriting.pattern.basin.match(basin) is not None]
-    return bool(taking) and all(route.read_only for route in taking)
+            return _Place(route.holder, there, route, route in whole)
+    return _Place(view.embedded, basin, None, bool(whole))
 
 
 async def list_basins(view: View, operation: ListBasins) -> Page[BasinInfo]:
@@ -98,10 +150,10 @@ def _basins_of(view: View, operation: ListBasins, holder: TargetHolder, route: R
         if asked is None:
             return None
         try:
-            found, there, _ = _basin(view, asked)
+            found = _basin(view, asked)
         except OperationFailed:
             return None
-        return asked if (found.target.back, there) == (holder.target.back, name) else None
+        return asked if (found.holder.target.back, found.there) == (holder.target.back, name) else None
 
     return Part(fetch, operation.start_after if same else "", shown, ordered=same)
 

@@ -62,7 +62,7 @@ async def carry_out(view: View, operation: Operation[R]) -> R:
     table = getattr(operation, "table", None)
     if table is None:
         raise fail(FailureCode.NOT_IMPLEMENTED, f"no route is for {type(operation).__name__}")
-    holder, name = view.table(table)
+    holder, name = view.table(table, type(operation) not in _READING)
     return await _on(holder, operation if name == table else replace(cast(Any, operation), table=name))
 
 

@@ -131,6 +131,13 @@ class Rewriting:
         name = _source(self.pattern.basin, "basin", _parse(self.basin, basin, self._characters))
         return name if name is not None and self.basin_forward(name) == basin else None
 
+    def reaches_basin(self, basin: str) -> bool:
+        """Whether any stream may be in this basin of the back. Where that is not certain: yes."""
+        if self.basin.parts == (("basin",),):
+            return self.pattern.basin.match(basin) is not None
+        made = (re.escape(part) if isinstance(part, str) else "[a-z0-9-]*" for part in self.basin.parts)
+        return re.fullmatch("".join(made), basin) is not None
+
     def stream_back(self, basin: str, name: str) -> str | None:
         """The client's name of stream `name` on the back, in the client's basin `basin`; None where it has none, or it
         is not certain."""

@@ -112,6 +112,11 @@ class View:
 
     # ---- decisions -----------------------------------------------------------------------------------------------
 
+    @property
+    def all_routes(self) -> Sequence[Route]:
+        """Those of the listener, in order, whoever may take them."""
+        return self._routes
+
     def routes(self) -> list[Route]:
         """Those that the current client may take, in order."""
         client = CLIENT.get()
@@ -124,7 +129,9 @@ class View:
         key = (client.identity, stream)
         known = self._cache.get(key)
         if known is None:
-            known = self._internal(stream) if stream.basin == INTERNAL_BASIN else self._public(stream, client)
+            if stream.basin == INTERNAL_BASIN:
+                return self._internal(stream)  # where that is depends on the target, which a cut-over changes
+            known = self._public(stream, client)
             if len(self._cache) >= CACHED:
                 del self._cache[next(iter(self._cache))]
             self._cache[key] = known
@@ -153,10 +160,15 @@ class View:
         decision, name = there
         return Decision(decision.route, decision.holder, stream, StreamRef(INTERNAL_BASIN, name))
 
-    def table(self, name: str) -> tuple[TargetHolder, str]:
-        """Where a table is, and by what name."""
+    def table(self, name: str, changes: bool) -> tuple[TargetHolder, str]:
+        """Where a table is, and by what name. Raises PERMISSION_DENIED for changes where there may be none."""
         there = None if name.startswith(INTERNAL_TABLES) else self._with_owner(name)
-        return (self.embedded, name) if there is None else (there[0].holder, there[1])
+        if there is None:
+            return self.embedded, name
+        decision, called = there
+        if changes:
+            decision.check_change()
+        return decision.holder, called
 
     def _with_owner(self, name: str) -> tuple[Decision, str] | None:
         """Where the stream is that something of this name belongs to, and the name there; None where the embedded

@@ -56,13 +56,13 @@ class _Appends:
             self._inner.close()
             return
         self._holder.begin()
+        self._unacknowledged += 1  # it may be acknowledged before `send` is back
         try:
             with in_clients_words(self._decision):
                 await self._inner.send(self._renamed(append))
         except BaseException:
-            self._holder.end()
+            self.settle(1)
             raise
-        self._unacknowledged += 1
 
     def _renamed(self, append: Append | AppendBytes) -> Append | AppendBytes:
         there = self._decision.there

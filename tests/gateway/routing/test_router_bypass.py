@@ -1,0 +1,202 @@
+"""Ways around a route that is only for reading, or for others: there are none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from support.routing import Without, made, names, refusal, routed
+from support.store import appending
+
+from penstock.backs.base import AppendSession, Back
+from penstock.backs.embedded import EmbeddedBack
+from penstock.config import RouteTable
+from penstock.identity import CLIENT, Client
+from penstock.routing.segments import INTERNAL_BASIN
+from penstock.routing.target import Target
+from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.failures import FailureCode
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import (
+    Append,
+    Appended,
+    Capability,
+    CreateBasin,
+    CreateStream,
+    DeleteBasin,
+    EnsureBasin,
+    GetBasinConfig,
+    ListBasins,
+    ListStreams,
+    ProvisionResult,
+    ReconfigureBasin,
+)
+from penstock_codecs.streams import BasinConfig, BasinConfigPatch
+from penstock_codecs.table_operations import CreateTable, DeleteTable, ReadTable, TableItem, UpdateTable
+
+DENIED = FailureCode.PERMISSION_DENIED
+OPEN = RouteTable(name="open", basin="telemetry", back="far")
+
+
+async def test_tables_of_a_route_that_is_only_for_reading(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    view = routed(here, there, RouteTable(name="history", back="far", read_only=True)).for_listener("segment")
+    table = "telemetry/_kv/0.#epoch.0"
+    await there.perform(CreateTable(table))
+    await there.perform(UpdateTable(table, (TableItem(b"key", b"value"),)))
+    for change in (DeleteTable(table), CreateTable("telemetry/_more/0.#epoch.0"), UpdateTable(table, ())):
+        assert (await refusal(view, change)).failure.code is DENIED
+    (found,) = await view.perform(ReadTable(table, (b"key",)))
+    assert found is not None and found.value == b"value"
+
+
+MINE = RouteTable(name="mine", basin="telemetry", back="far", to_stream="mine/{stream}")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        DeleteBasin("telemetry"),
+        ReconfigureBasin("telemetry", BasinConfigPatch()),
+        EnsureBasin("telemetry", BasinConfig(create_stream_on_read=True)),
+    ],
+    ids=["delete", "reconfigure", "ensure"],
+)
+@pytest.mark.parametrize(
+    ("theirs", "own"),
+    [
+        (RouteTable(name="kept", basin="telemetry", stream="kept", back="far", read_only=True), OPEN),
+        (RouteTable(name="kept", basin="old-*", back="far", to_basin="telemetry", read_only=True), OPEN),
+        (RouteTable(name="kept", back="far", to_stream="theirs/{stream}", identity=("admin",)), MINE),
+    ],
+    ids=["only for reading", "by another name", "others"],
+)
+async def test_a_basin_stays_where_others_have_streams_of_it(
+    theirs: RouteTable, own: RouteTable, change: Any, here: EmbeddedBack, there: EmbeddedBack
+) -> None:
+    await made(there, "telemetry", "kept", "mine")
+    view = routed(here, there, theirs, own).for_listener("s2")
+    error = await refusal(view, change)
+    assert error.failure.code is DENIED and "route kept has streams of it" in error.failure.message
+    assert await names(there, ListStreams("telemetry")) == ["kept", "mine"]
+    assert not (await there.perform(GetBasinConfig("telemetry"))).create_stream_on_read
+    ensured = await view.perform(EnsureBasin("telemetry"))
+    assert ensured.result is ProvisionResult.NOOP
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        RouteTable(name="readers", basin="telemetry", back="far", read_only=True),
+        RouteTable(name="others", basin="telemetry", back="far", identity=("somebody",)),
+    ],
+    ids=["readers", "others"],
+)
+async def test_who_may_delete_all_streams_may_delete_the_basin(
+    theirs: RouteTable, here: EmbeddedBack, there: EmbeddedBack
+) -> None:
+    view = routed(here, there, OPEN, theirs).for_listener("s2")
+    await made(there, "telemetry", "orders")
+    await view.perform(DeleteBasin("telemetry"))
+    assert await names(there, ListBasins()) == []
+
+
+async def test_a_basin_of_the_same_name_elsewhere_is_no_reason(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    """Each tenant has a server: what one does with a basin is no business of the others."""
+    router = routed(
+        here,
+        there,
+        RouteTable(name="a", identity=("a",), back="far"),
+        RouteTable(name="b", identity=("b",)),
+    )
+    view = router.for_listener("s2")
+    await made(here, "telemetry")
+    await made(there, "telemetry")
+    CLIENT.set(Client("a"))
+    await view.perform(DeleteBasin("telemetry"))
+    assert await names(there, ListBasins()) == [] and await names(here, ListBasins()) == ["telemetry"]
+
+
+async def test_a_basin_is_not_made_by_a_route_that_is_only_for_reading(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    """Another takes some of its streams, and may make it on its own back."""
+    view = routed(
+        here,
+        there,
+        RouteTable(name="history", back="far", match="prefix", stream="old/", read_only=True),
+        RouteTable(name="new", match="prefix", stream="new/"),
+    ).for_listener("s2")
+    await view.perform(CreateBasin("telemetry"))
+    assert await names(there, ListBasins()) == [] and await names(here, ListBasins()) == ["telemetry"]
+
+
+async def test_a_transaction_is_looked_for_anew_after_a_cut_over(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    router = routed(here, there, RouteTable(name="all", back="far"))
+    view = router.for_listener("segment")
+    await made(there, "telemetry", "orders")
+    source = StreamRef(INTERNAL_BASIN, "telemetry/orders/0.#epoch.0#transaction." + "0" * 32)
+    await view.perform(CreateStream(source))
+    router.routes[0].holder.swap(Target("other", "s2", Without(there, Capability.TABLES)))
+    assert (await refusal(view, GetSegmentInfo(source))).failure.code is FailureCode.STREAM_NOT_FOUND
+    await view.perform(CreateStream(source))
+    assert (await here.perform(GetSegmentInfo(source))).length == 0
+
+
+class Eager:
+    """A back whose acknowledgements come before `send` is back."""
+
+    def __init__(self, back: Back) -> None:
+        self._back = back
+        self.capabilities = back.capabilities
+        self.let_go = trio.Event()
+
+    @asynccontextmanager
+    async def append_session(self, *_args: Any, **_options: Any) -> AsyncIterator[AppendSession]:
+        sent: list[Append] = []
+        let_go = self.let_go
+
+        class Session:
+            async def send(self, append: Append) -> None:
+                sent.append(append)
+                await let_go.wait()
+
+            def close(self) -> None: ...
+
+            async def receive(self) -> list[Appended]:
+                acknowledged, sent[:] = list(sent), []
+                return acknowledged  # type: ignore[return-value]  # only their number matters
+
+        yield Session()  # type: ignore[misc]
+
+
+async def test_what_is_acknowledged_while_it_is_sent_is_not_under_way(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    eager = Eager(here)
+    router = routed(eager, there, RouteTable(name="all"))  # type: ignore[arg-type]
+    holder, stream = router.routes[0].holder, StreamRef("telemetry", "orders")
+    async with router.for_listener("s2").append_session(stream) as session:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.send, appending(b"x", stream=stream))
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(await session.receive()) == 1
+            assert holder.under_way == 0
+            eager.let_go.set()
+        assert holder.under_way == 0
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await session.send(appending(b"y", stream=stream))
+        eager.let_go = trio.Event()
+    assert holder.under_way == 0
+
+
+async def test_who_gives_up_amid_a_send_leaves_nothing_under_way(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    eager = Eager(here)
+    router = routed(eager, there, RouteTable(name="all"))  # type: ignore[arg-type]
+    holder, stream = router.routes[0].holder, StreamRef("telemetry", "orders")
+    async with router.for_listener("s2").append_session(stream) as session, trio.open_nursery() as nursery:
+        nursery.start_soon(session.send, appending(b"x", stream=stream))
+        await trio.testing.wait_all_tasks_blocked()
+        await session.receive()
+        nursery.cancel_scope.cancel()
+    assert holder.under_way == 0
