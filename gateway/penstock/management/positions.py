@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from penstock.backs.base import Back
 from penstock.identity import CLIENT
 from penstock.management.overview import ListenerView, Overview
+from penstock.routing.router import View
 from penstock.routing.segments import SegmentNames
 from penstock_codecs.byte_operations import GetSegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -94,25 +95,12 @@ class Positions:
         token = CLIENT.set(client)
         try:
             located = await listener.back.perform(Locate(stream, start))
-            if located.offset is None and await self._counted(listener.back, stream):
+            there = [one for one in self._listeners if _place(one.back, stream) == _place(listener.back, stream)]
+            if located.offset is None and await _counted(there, listener.back, stream):
                 located = await listener.back.perform(Locate(stream, start))
         finally:
             CLIENT.reset(token)
-        return {"stream": str(stream), "position": _position(located), "read_on": self._read_on(stream, located)}
-
-    async def _counted(self, back: Back, stream: StreamRef) -> bool:
-        """Have the bytes of a stream counted on which nobody ever did a byte operation, so that its records have
-        offsets that stay; whether they have them then. Not where no client could use them."""
-        names = [one.segment for one in self._listeners if one.segment is not None]
-        if not any(_named(segment, stream) for segment in names):
-            return False
-        try:
-            await back.perform(GetSegmentInfo(stream))
-        except OperationFailed as error:
-            if error.failure.code is FailureCode.NOT_IMPLEMENTED:
-                return False
-            raise
-        return True
+        return {"stream": str(stream), "position": _position(located), "read_on": _read_on(there, stream, located)}
 
     def _listener(self, asked: Mapping[str, str]) -> ListenerView:
         wanted = asked.get("listener")
@@ -141,15 +129,44 @@ class Positions:
         except OperationFailed as error:
             raise fail(_BAD, f"{name}: {error.failure.message}") from None
 
-    def _read_on(self, stream: StreamRef, located: Located) -> dict[str, Any]:
-        return {kind: next(self._hints(kind, stream, located), None) for kind in _HINTS}
 
-    def _hints(self, kind: str, stream: StreamRef, located: Located) -> Iterator[dict[str, Any]]:
-        """What the listeners of the protocol say, the first one first."""
-        for listener in self._listeners:
-            hint = _HINTS[kind](listener, stream, located)
-            if hint is not None:
-                yield {"listener": listener.name, **hint}
+def _place(back: Back, stream: StreamRef) -> tuple[object, StreamRef] | None:
+    """Where the stream of this name is for the clients of a listener; None where none of its routes takes it."""
+    if not isinstance(back, View):
+        return back, stream
+    try:
+        decision = back.decide(stream)
+    except OperationFailed:
+        return None
+    return decision.holder.target.name, decision.there
+
+
+async def _counted(listeners: Sequence[ListenerView], back: Back, stream: StreamRef) -> bool:
+    """Have the bytes of a stream counted on which nobody ever did a byte operation, so that its records have offsets
+    that stay; whether they have them then. Not where no client could use them."""
+    if not any(one.segment is not None and _named(one.segment, stream) for one in listeners):
+        return False
+    try:
+        await back.perform(GetSegmentInfo(stream))
+    except OperationFailed as error:
+        if error.failure.code is FailureCode.NOT_IMPLEMENTED:
+            return False
+        raise
+    return True
+
+
+def _read_on(listeners: Sequence[ListenerView], stream: StreamRef, located: Located) -> dict[str, Any]:
+    """What the listeners of each protocol say, the first one first; all of them have the same stream."""
+    return {kind: next(_hints(kind, listeners, stream, located), None) for kind in _HINTS}
+
+
+def _hints(
+    kind: str, listeners: Sequence[ListenerView], stream: StreamRef, located: Located
+) -> Iterator[dict[str, Any]]:
+    for listener in listeners:
+        hint = _HINTS[kind](listener, stream, located)
+        if hint is not None:
+            yield {"listener": listener.name, **hint}
 
 
 def _one_of(asked: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from support.management import Asker, asking, overview
+from support.routing import routed
 from support.store import BASIN, STREAM, appending
 
 from penstock.backs.base import Back
-from penstock.backs.embedded import EmbeddedBack
+from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.config import RouteTable
 from penstock.identity import CLIENT, Client
+from penstock.management.overview import Overview
 from penstock.routing.names import FixedBasin
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream, FromSeqNum, Locate, Trim
@@ -159,3 +163,18 @@ async def test_a_record_without_bytes_has_a_place_among_them(tmp_path: Path, bac
         for number, record_id in ((10, "600-0"), (11, "600-1")):
             position = (await asker.get(f"/positions?stream={STREAM}&seq_num={number}"))["position"]
             assert (position["record_id"], position["offset"]) == (record_id, 135)
+
+
+async def test_listeners_that_lead_elsewhere_say_nothing(back: EmbeddedBack, tmp_path: Path) -> None:
+    """There the name is another stream's, or nobody's."""
+    async with open_embedded(EmbeddedSettings(directory=tmp_path / "far")) as far:
+        tables = [
+            RouteTable(name="elsewhere", back="far", listeners=("s3p",)),
+            RouteTable(name="renamed", to_stream="other", listeners=("segment",), stream="stream"),
+            RouteTable(name="rest", listeners=("s2",)),
+        ]
+        router = routed(back, far, *tables)
+        listeners = [replace(one, back=router.for_listener(one.kind, one.segment)) for one in overview(back).listeners]
+        async with asking(Overview(listeners=listeners)) as asker:
+            answer = await asker.get(f"/positions?stream={STREAM}&seq_num=6")
+    assert {kind for kind, hint in answer["read_on"].items() if hint is not None} == {"s2", "sse"}
