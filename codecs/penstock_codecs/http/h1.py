@@ -323,7 +323,8 @@ class Http1Connection:
     @property
     def buffered(self) -> int:
         """Bytes received and not yet delivered."""
-        return len(self._h11.trailing_data[0]) if self._chunked is None else self._chunked.held
+        body = self._chunked
+        return len(self._h11.trailing_data[0]) if body is None else body.held + len(body.surplus)
 
     @property
     def closed(self) -> bool:

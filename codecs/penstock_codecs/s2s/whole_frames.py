@@ -1,7 +1,7 @@
 """S2S frames on their way through, untouched: only where one ends is looked at (S2 fact sheet, 2.1).
 
 Who passes a session on must never end amid a frame: what goes out is always whole. The payload is neither decompressed
-nor parsed, nor copied except where two frames share a piece.
+nor parsed, nor copied except where pieces are small.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ __all__ = ["WholeFrames"]
 
 _LENGTH_BYTES: Final = 3
 _TERMINAL: Final = 0x80
+_SMALL: Final = 4096
+"""Smaller pieces that are held are joined: each would take 40 bytes of memory beside its own, or keep a larger one."""
 
 
 class WholeFrames:
@@ -23,6 +25,7 @@ class WholeFrames:
 
     def __init__(self) -> None:
         self._held: list[Buffer] = []
+        self._joint: bytearray | None = None  # the last of them, where it is made of several
         self._held_size = 0
         self._head = b""  # of a frame whose length is not known yet
         self._left = 0  # bytes of the frame at hand that have not come, once its head is known
@@ -79,18 +82,30 @@ class WholeFrames:
 
     def _give(self, piece: Buffer, end: int) -> list[Buffer]:
         if end == 0:
-            self._held.append(piece)
+            self._keep(piece)
             self._held_size += len(piece)
             return []
-        whole, self._held = self._held, []
+        whole, self._held, self._joint = self._held, [], None
         self._held_size = len(piece) - end
         if not self._held_size:
             whole.append(piece)
             return whole
         view = memoryview(piece)
         whole.append(view[:end])
-        self._held.append(view[end:])
+        rest = view[end:]
+        self._held.append(bytes(rest) if len(rest) < _SMALL else rest)
         return whole
+
+    def _keep(self, piece: Buffer) -> None:
+        if self._joint is not None and len(piece) < _SMALL:
+            self._joint += piece
+        elif self._held and len(piece) < _SMALL and len(self._held[-1]) < _SMALL:
+            self._joint = bytearray(self._held[-1])
+            self._joint += piece
+            self._held[-1] = self._joint
+        else:
+            self._joint = None
+            self._held.append(piece)
 
     def finish(self) -> None:
         """There is no more. Raises FrameError where that cuts a frame short."""

@@ -181,3 +181,15 @@ def test_an_answer_that_is_over_before_its_request() -> None:
     assert client.next_event() is Pull.PAUSED
     client.send(End(1))
     assert client.new_stream() == 2
+
+
+def test_what_comes_behind_an_answer_counts_as_long_as_its_request_goes_on() -> None:
+    """Else a server could send without an end what nobody takes."""
+    codec = Http1Connection(Role.CLIENT)
+    codec.send(RequestHead(codec.new_stream(), "POST", "/", [("transfer-encoding", "chunked")], "x"))
+    codec.receive(HEAD + b"0\r\n\r\n")
+    while isinstance(codec.next_event(), ResponseHead | End):
+        assert codec.buffered == 0
+    codec.receive(bytes(1000))
+    assert codec.next_event() is Pull.PAUSED
+    assert codec.buffered == 1000

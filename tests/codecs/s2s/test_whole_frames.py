@@ -1,5 +1,6 @@
 """Frames that are passed on: whatever the cuts, the same bytes, and never an unfinished frame."""
 
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -75,3 +76,31 @@ def test_an_end_inside_a_frame(cut: int) -> None:
     assert cutter.held == cut
     with pytest.raises(FrameError, match="bytes remaining on stream"):
         cutter.finish()
+
+
+def test_a_frame_in_tiny_pieces_takes_no_more_memory_than_it_is_long() -> None:
+    cutter = WholeFrames()
+    frame = b"".join(encode_frame([bytes(100_000)]))
+    tracemalloc.start()
+    try:
+        for at in range(0, len(frame) - 2, 2):
+            assert cutter.feed(frame[at : at + 2]) == []
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * len(frame)
+    assert b"".join(cutter.feed(frame[cutter.held :])) == frame
+
+
+def test_the_rest_of_a_large_piece_does_not_keep_the_whole() -> None:
+    cutter = WholeFrames()
+    tracemalloc.start()
+    try:
+        piece = b"".join(encode_frame([bytes(100_000)])) + FRAMES[0][:2]
+        cutter.feed(piece)
+        del piece
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 10_000
+    assert b"".join(cutter.feed(FRAMES[0][2:])) == FRAMES[0]
