@@ -76,7 +76,8 @@ class MemoryTables:
 class FakeNative:
     """One stream. `offsets`: a server of segments, else one of S3P, which stamps records by `clock`.
 
-    At most `most` records are given by one scan. `held`: acknowledgements are kept back. `broken`: scans fail.
+    At most `most` records are given by one scan. `held`: acknowledgements are kept back. `silent`: they do not say
+    where the records are. `broken`: scans fail.
     """
 
     clock: Callable[[], int]
@@ -85,6 +86,7 @@ class FakeNative:
     delivery: Delivery = Delivery.REFUSE
     exists: bool = True
     held: bool = False
+    silent: bool = False
     broken: bool = False
     bodies: list[bytes] = field(default_factory=list)
     ids: list[RecordId] = field(default_factory=list)
@@ -111,6 +113,8 @@ class FakeNative:
             self.bodies.append(body)
             self.begins.append(self.begins[-1] + 8 + len(body))
         self.changed.unpark_all()
+        if self.silent:
+            return NativeAck(len(bodies))
         if self.offsets:
             return NativeAck(len(bodies), None, self.begins[-1], self.begins[-1] - self.begins[-1 - len(bodies)])
         return NativeAck(len(bodies), tuple(self.ids[-1]))

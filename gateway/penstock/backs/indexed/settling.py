@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.backs.indexed.history import cursor_at, cursor_in, read
-from penstock.backs.indexed.numbered import Draft, behind, records_before
+from penstock.backs.indexed.numbered import Draft, behind, records_before, without
 from penstock.backs.indexed.state import StreamState
 from penstock.backs.indexed.trimmed import truncated_at
 from penstock.backs.native import NativeAck
@@ -86,14 +86,18 @@ class Settling:
             async with stream.numbering:
                 if not all(one.settled for one in work):
                     await self._settle_queue()
+            self._end(work)  # whoever looks for one below must not wait for it
             return [await self._told(one) for one in work]
         except OperationFailed as error:
             why = error.failure.message
             message = f"it was appended to stream {stream.ref}, but where is not known: {why}"
             raise fail(FailureCode.UNAVAILABLE, message) from None
         finally:
-            for handed, _ in pairs:
-                stream.under_way.end(handed.ticket)
+            self._end(work)
+
+    def _end(self, work: Sequence[_Work]) -> None:
+        for one in work:
+            self._stream.under_way.end(one.handed.ticket)
 
     async def _settle_queue(self) -> None:
         taken, self._queue = self._queue, []
@@ -115,7 +119,10 @@ class Settling:
 
     async def _number(self, draft: Draft, one: _Work) -> None:
         begin = one.begin
-        if begin is None or _is_before(begin, draft.end, one.ack):
+        if begin is None:
+            await self._number_by_bodies(draft, one)
+            return
+        if _is_before(begin, draft.end, one.ack):
             return
         await self._fill_gap(draft, begin, one)
         ack, timestamps = one.ack, one.handed.timestamps
@@ -152,6 +159,18 @@ class Settling:
             last = numbered.mark(count - 1)
         assert first is not None
         return _Settled(first, last)
+
+    async def _number_by_bodies(self, draft: Draft, one: _Work) -> None:
+        """The server did not say where it is. Nearly always it is what comes next; else it is looked for afterwards."""
+        wanted, timestamps = one.handed.append.bodies, one.handed.timestamps
+        scanned = await self._stream.scan(draft.end, max(1000, len(wanted)))
+        at = _index_of(wanted, scanned.bodies)
+        if at is None:
+            return
+        limit = timestamps[0] if timestamps else self._stream.clock()
+        draft.number(scanned, at, min(self._stream.clock(), limit))
+        numbered = draft.number(without(scanned, at), len(wanted), 0, timestamps or None)
+        one.result = _Settled(numbered.mark(0), numbered.mark(len(wanted) - 1))
 
     async def _fill_gap(self, draft: Draft, begin: Mark, one: _Work) -> None:
         """Number what others appended before it."""
@@ -222,6 +241,14 @@ class Settling:
                     return _Settled(marks[0], marks[-1])
             cursor = cursor_in(stream, numbered, len(numbered))
         raise fail(FailureCode.OTHER, "its records are not there")
+
+
+def _index_of(wanted: list[bytes], bodies: list[bytes]) -> int | None:
+    """Where these bodies stand among others, next to each other; None: nowhere."""
+    for at in range(len(bodies) - len(wanted) + 1):
+        if bodies[at] == wanted[0] and bodies[at : at + len(wanted)] == wanted:
+            return at
+    return None
 
 
 def _size(one: _Work) -> int:

@@ -324,3 +324,25 @@ async def test_a_broken_batch_is_refused(back: IndexedBack, native: FakeNative) 
         with Fails(FailureCode.INVALID):
             await back.perform(broken)
     assert native.bodies == []
+
+
+async def test_a_server_that_does_not_say_where_it_put_an_append(
+    segment: FakeNative, wall: Wall, autojump_clock: MockClock
+) -> None:
+    segment.silent = True
+    started = trio.current_time()
+    async with opened(segment, wall) as back:
+        await back.perform(appending(b"a", b"b", timestamps=[NOW - 7, NOW - 5]))
+        segment.store([b"b", b"other", b"a"])
+        appended = await back.perform(appending(b"b", b"c", timestamps=[NOW - 3, None]))
+        assert (appended.start, appended.end) == ((5, NOW - 3), (7, NOW))
+        async with back.append_session(STREAM) as session:
+            segment.held = True
+            await session.send(appending(b"d"))
+            assert len(await records(back, FromSeqNum(0))) == 8  # found before it is acknowledged
+            segment.held = False
+            segment.changed.unpark_all()
+            assert (await acknowledged(session, 1))[0].start.seq_num == 7
+        found = await records(back, FromSeqNum(0))
+    assert [record.timestamp - NOW for record in found] == [-7, -5, -3, -3, -3, -3, 0, 0]
+    assert trio.current_time() - started < 6
