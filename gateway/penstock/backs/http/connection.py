@@ -20,7 +20,14 @@ from penstock.backs.upstream import Upstream, lost, reason_of, too_late, unreach
 from penstock.outflow import Outflow
 from penstock.wire import TooSlow, Wire
 from penstock_codecs.codec import PAUSED, Pull
-from penstock_codecs.failures import Failure, LocalProtocolError, OperationFailed, RemoteProtocolError
+from penstock_codecs.failures import (
+    Failure,
+    FailureCode,
+    LocalProtocolError,
+    OperationFailed,
+    RemoteProtocolError,
+    fail,
+)
 from penstock_codecs.http import (
     CANCEL,
     NO_ERROR,
@@ -107,7 +114,8 @@ class HttpClientConnection:
     @property
     def usable(self) -> bool:
         """Whether a request to which it was promised may still begin."""
-        return not (self._retired or self._reading.cancel_called)  # the second looks at the deadline too
+        ended = self._retired or self._reading.cancel_called  # the second looks at the deadline too
+        return not ended and len(self._streams) < self.peer_streams  # which the server may have lowered
 
     async def run(self) -> None:
         """Serve until the connection ends, and close it."""
@@ -220,14 +228,20 @@ class HttpClientConnection:
     def begin(self, head: RequestHead) -> HttpStream:
         """Send the head of a request; its number is filled in. To be called while `usable`.
 
-        Raises LocalProtocolError where it cannot be said.
+        Raises LocalProtocolError where the connection takes no more, and OperationFailed(INVALID) where it cannot be
+        said on any. What is wrong is not told: it may be a secret.
         """
         try:
             head.stream_id = self._codec.new_stream()
-            self._codec.send(head)
         except LocalProtocolError:
             self.retire()
             raise
+        try:
+            self._codec.send(head)
+        except LocalProtocolError:
+            self.rest()
+            why = f"{self.upstream.settings.where}: the request has a target or headers that HTTP cannot carry"
+            raise fail(FailureCode.INVALID, why) from None
         stream = self._streams[head.stream_id] = HttpStream(self, head.stream_id)
         self._reading.deadline = math.inf
         return stream

@@ -127,12 +127,17 @@ class HttpStream:
 
         Raises OperationFailed(UPSTREAM_TIMEOUT) where it did not come.
         """
-        limit = self._connection.upstream.settings.request_seconds if seconds is None else seconds
+        limit = self.request_seconds if seconds is None else seconds
         with trio.move_on_after(limit):
             while self._head is None:
                 await self._wait()
             return self._head
         raise self.late(limit)
+
+    @property
+    def request_seconds(self) -> float:
+        """How long the upstream's settings let an answer take."""
+        return self._connection.upstream.settings.request_seconds
 
     def late(self, seconds: float) -> OperationFailed:
         """The failure of an exchange whose answer did not come in so long: UPSTREAM_TIMEOUT."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
+import trio
+
 from penstock.backs.http.client import HttpClient, Response
 from penstock.backs.http.stream import HttpStream
 from penstock.backs.s2.settings import BasinStyle, S2BackSettings
@@ -141,10 +143,12 @@ class Calls:
 
 
 async def refusal(stream: HttpStream, status: int, retry_after_ms: str | None) -> Failure:
-    """The failure that an answer to a session means, whose body is still to come."""
+    """The failure that an answer to a session means, whose body is still to come. What does not come in time is not
+    waited for: the status says enough."""
     body = bytearray()
-    while len(body) < _MAX_ERROR and (piece := await stream.receive()):
-        body += piece
+    with trio.move_on_after(stream.request_seconds):
+        while len(body) < _MAX_ERROR and (piece := await stream.receive()):
+            body += piece
     return failure_of(status, bytes(body), retry_after_ms)
 
 

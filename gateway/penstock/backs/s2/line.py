@@ -194,10 +194,13 @@ class Line:
             message = f"{self._shared.calls.where}: records for timestamp {exact} were stamped {appended.end.timestamp}"
             self.fail(pending, Failure(FailureCode.OTHER, message))
             return
-        last_id = await self._last_id(pending, appended)
-        self._leave(pending)
-        pending.succeed(Appended(appended.start, appended.end, appended.tail, last_id))
-        self.wake()
+        last_id = None
+        try:
+            last_id = await self._last_id(pending, appended)
+        finally:  # it was applied, also where the connection is given up meanwhile
+            self._leave(pending)
+            pending.succeed(Appended(appended.start, appended.end, appended.tail, last_id))
+            self.wake()
 
     async def _last_id(self, pending: Pending, appended: Appended) -> RecordId | None:
         """The identifier of its last record, where that is known or somebody wants it."""

@@ -211,7 +211,9 @@ class RemoteReadSession:
             if isinstance(event, Failure):
                 await self._lost(event)
                 continue
-            self._losses, self._give_up_at = 0, None
+            self._give_up_at = None
+            if isinstance(event, RecordBatch):
+                self._losses = 0  # a server that only beats, and ends, is not asked again without a pause
             assert isinstance(event, RecordBatch | StreamPosition) or event in (Mark.END, Mark.BEAT)
             return event
 

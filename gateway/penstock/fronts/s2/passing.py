@@ -28,6 +28,8 @@ _MEDIA_TYPE: Final = "s2s/proto"
 _MOST_AWAITED: Final = 512 * KIB
 """A frame that is not complete cannot go out, so its pieces are not looked at one by one; but memory is not held for
 more than one half of the largest frame before."""
+_REFUSAL_SECONDS: Final = 5.0
+"""For the rest of an answer whose head has come, and which is no session."""
 _PASSED: Final = frozenset({"accept-encoding", "s2-encryption-key", "s2-stream-config"})
 """The client's headers that the server is told (S2 fact sheet, 1.5 and 2.1)."""
 
@@ -64,8 +66,9 @@ async def _begin(call: Call, raw: RawSession) -> bool:
     if head.status == 200:
         return await call.start(_MEDIA_TYPE)
     body = bytearray()
-    while len(body) < S2_MAX_UNARY_BODY and (pieces := await raw.receive_pieces(1)):
-        body += b"".join(pieces)
+    with trio.move_on_after(_REFUSAL_SECONDS):  # the status says enough
+        while len(body) < S2_MAX_UNARY_BODY and (pieces := await raw.receive_pieces(1)):
+            body += b"".join(pieces)
     await call.respond(head.status, bytes(body), _content_type(head))
     return False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -211,3 +211,13 @@ async def test_a_drain_ends_sessions_after_its_grace_time(autojump_clock: trio.t
     for client in (reader, writer):
         assert b"server_draining" in client.sent
         assert client.finished
+
+
+@pytest.mark.parametrize("way", [read, append])
+async def test_a_refusal_that_never_ends_is_passed_on_as_far_as_it_came(
+    way: Callable[[Client, Server], Awaitable[None]], autojump_clock: object
+) -> None:
+    client = Client("POST")
+    server = Server([b'{"code":'], head=ResponseHead(1, 403, (("content-type", "application/json"),)))
+    await way(client, server)
+    assert (client.status, client.sent, client.finished) == (403, b'{"code":', True)
