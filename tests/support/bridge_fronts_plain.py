@@ -24,7 +24,7 @@ from support.s3p import S3PClient, S3PError, following, parse_id
 from support.segment_client import UNKNOWN_WRITER, DraftSocket, ReleasedSocket, SegmentSocket
 
 from penstock_codecs.envelope import unwrap
-from penstock_codecs.segment import draft, join_events, released
+from penstock_codecs.segment import append_messages, draft, join_events, released
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 
 __all__ = ["FRONTS", "DraftFront", "ReleasedFront", "S3PFront", "SegmentFront"]
@@ -238,7 +238,11 @@ class ReleasedFront(SegmentFront):
         self._number += len(records)
         bodies = [record.body for record in records]
         before = self.tail()
-        reply = self.client.append(self._writer, bodies, self._number)
+        self.client.send(*append_messages(self._writer, bodies, self._number, self.client.next_id()))
+        reply = self.client.reply()
+        if isinstance(reply, released.OperationUnsupported):
+            raise NotCarried("OperationUnsupported")
+        assert isinstance(reply, released.DataAppended), reply
         assert reply.event_number == self._number
         assert reply.current_segment_write_offset == before + len(join_events(bodies))
 
