@@ -38,13 +38,14 @@ def _apart(stream: StreamRef) -> str:
 
 
 class _Appends:
-    """See `AppendSession`. What was sent and is not acknowledged counts as under way."""
+    """See `AppendSession`. What was sent and is not acknowledged counts as under way. `generation`: the target's when
+    `inner` was asked for."""
 
-    def __init__(self, inner: AppendSession, decision: Decision) -> None:
+    def __init__(self, inner: AppendSession, decision: Decision, generation: int) -> None:
         self._inner = inner
         self._decision = decision
         self._holder = decision.holder
-        self._generation = decision.holder.generation
+        self._generation = generation
         self._unacknowledged = 0
         self._moved = False
 
@@ -93,24 +94,26 @@ async def append_session(
     """See `Back.append_session`."""
     decision.check_change()
     await decision.holder.admitted()
-    back = decision.holder.target.back
+    back, generation = decision.holder.target.back, decision.holder.generation
     create = create_if_missing and decision.creates
-    with in_clients_words(decision):
-        async with back.append_session(decision.there, create_config, create_if_missing=create) as inner:
-            session = _Appends(inner, decision)
-            try:
+    session = None
+    try:
+        with in_clients_words(decision):
+            async with back.append_session(decision.there, create_config, create_if_missing=create) as inner:
+                session = _Appends(inner, decision, generation)
                 yield session
-            finally:
-                session.settle()
+    finally:
+        if session is not None:
+            session.settle()  # not before it has ended: until then what was sent may be applied
 
 
 class _Reads:
     """See `ReadSession`."""
 
-    def __init__(self, inner: ReadSession, decision: Decision) -> None:
+    def __init__(self, inner: ReadSession, decision: Decision, generation: int) -> None:
         self._inner = inner
         self._decision = decision
-        self._generation = decision.holder.generation
+        self._generation = generation
 
     async def next(self) -> RecordBatch | Following | None:
         with in_clients_words(self._decision), self._decision.holder.interrupted(self._generation):
@@ -130,9 +133,10 @@ async def read_session(decision: Decision, read: Read) -> AsyncIterator[ReadSess
     create = read.create_if_missing and decision.creates
     if read.stream != decision.there or create != read.create_if_missing:
         read = replace(read, stream=decision.there, create_if_missing=create)
+    generation = decision.holder.generation
     with in_clients_words(decision):
         async with decision.holder.target.back.read_session(read) as inner:
-            yield _Reads(inner, decision)
+            yield _Reads(inner, decision, generation)
 
 
 # ---- sessions that are passed through ------------------------------------------------------------------------

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from support.routing import made, refusal, routed
+from support.routing import Without, made, refusal, routed
 from support.store import appending, bodies
 
 from penstock.backs.base import Back
 from penstock.backs.embedded import EmbeddedBack
 from penstock.config import RouteTable
+from penstock.routing.segments import INTERNAL_BASIN
 from penstock.routing.target import Target
+from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
     Append,
+    Capability,
     CheckTail,
+    CreateStream,
     FromSeqNum,
     Read,
 )
+from penstock_codecs.segment.events import join_events
 
 
 async def test_a_cut_over_holds_changes_and_moves_sessions(here: EmbeddedBack, there: EmbeddedBack) -> None:
@@ -105,3 +112,96 @@ async def test_a_hold_that_takes_too_long_is_given_up(
     holder.release()
     await view.perform(appending(b"z", stream=stream))
     assert await bodies(view, FromSeqNum(0), stream) == [b"x", b"z"]
+
+
+class SlowToOpen:
+    """A back whose sessions are opened when they are told to."""
+
+    def __init__(self, back: Back) -> None:
+        self._back = back
+        self.capabilities = back.capabilities
+        self.go = trio.Event()
+
+    @asynccontextmanager
+    async def append_session(self, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        await self.go.wait()
+        async with self._back.append_session(*arguments, **options) as session:
+            yield session
+
+    @asynccontextmanager
+    async def read_session(self, read: Read) -> AsyncIterator[Any]:
+        await self.go.wait()
+        async with self._back.read_session(read) as session:
+            yield session
+
+
+async def test_sessions_that_are_being_opened_while_it_is_swapped(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    """They are sessions of the old target: what is appended there would be lost."""
+    slow = SlowToOpen(here)
+    router = routed(slow, there, RouteTable(name="all"))  # type: ignore[arg-type]
+    view, holder = router.for_listener("s2"), router.routes[0].holder
+    stream = StreamRef("telemetry", "orders")
+    for back in (here, there):
+        await made(back, "telemetry", "orders")
+    over = []
+
+    async def write() -> None:
+        async with view.append_session(stream) as session:
+            await session.send(appending(b"lost", stream=stream))
+            with pytest.raises(OperationFailed, match="on another server now"):
+                await session.receive()
+            over.append("write")
+
+    async def read() -> None:
+        async with view.read_session(Read(stream, FromSeqNum(0))) as session:
+            with pytest.raises(OperationFailed, match="on another server now"):
+                await session.next()
+            over.append("read")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        await holder.hold(1.0)
+        holder.swap(Target("far", "s2", there))
+        holder.release()
+        slow.go.set()
+    assert sorted(over) == ["read", "write"]
+    assert await bodies(here, FromSeqNum(0), stream) == []
+
+
+async def test_changes_of_who_has_gone_are_over_when_their_session_is(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    """What was sent may still be applied until then, so a hold waits for it."""
+    under_way = []
+
+    class Watched:
+        capabilities = here.capabilities
+
+        @asynccontextmanager
+        async def append_session(self, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
+            async with here.append_session(*arguments, **options) as session:
+                yield session
+            under_way.append(holder.under_way)
+
+    router = routed(Watched(), there, RouteTable(name="all"))  # type: ignore[arg-type]
+    view, holder = router.for_listener("s2"), router.routes[0].holder
+    stream = StreamRef("telemetry", "orders")
+    await made(here, "telemetry", "orders")
+    async with view.append_session(stream) as session:
+        await session.send(appending(b"sent", stream=stream))
+    assert (under_way, holder.under_way) == ([1], 0)
+
+
+async def test_what_pravega_keeps_for_itself_goes_along(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    """Where the new target cannot have it, the embedded store has it from then on, and the other way round."""
+    router = routed(here, there, RouteTable(name="all", back="far", mirror="embedded"))
+    view, holder = router.for_listener("segment"), router.routes[0].holder
+    group = StreamRef(INTERNAL_BASIN, "telemetry/_RGreaders/0.#epoch.0")
+    await view.perform(CreateStream(group))
+    await there.perform(GetSegmentInfo(group))
+    holder.swap(Target("plain", "s2", Without(there, Capability.TABLES)))  # type: ignore[arg-type]
+    await view.perform(CreateStream(group))
+    await here.perform(GetSegmentInfo(group))
+    holder.swap(Target("far", "segment", there))
+    await view.perform(AppendBytes(group, join_events([b"one"])))
+    assert (await there.perform(GetSegmentInfo(group))).length > 0
