@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
 
 __all__ = ["Address"]
+
+_HOST: Final = re.compile(r"[^\s/@?#\[\]]+")
+"""What a name resolver may be asked for; it knows best which of them are names."""
 
 
 class Address(NamedTuple):
@@ -24,6 +28,8 @@ class Address(NamedTuple):
             host = host[1:-1]
         elif ":" in host:
             raise ValueError(f"an IPv6 address goes in brackets, such as [::1]:8080, got {text!r}")
+        if not _HOST.fullmatch(host):
+            raise ValueError(f"{host!r} is no host's name or number, in {text!r}")
         if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
             raise ValueError(f"expected a port from 0 to 65535 after the last colon, got {text!r}")
         return cls(host, int(port))

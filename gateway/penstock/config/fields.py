@@ -11,15 +11,25 @@ from penstock.config.address import Address
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.s2.names import validate_basin_name
 
-__all__ = ["DEFAULT_BASIN", "ONE_OR_MORE", "Table", "Token", "check_address", "check_basin", "check_tls", "key"]
+__all__ = [
+    "DEFAULT_BASIN",
+    "ONE_OR_MORE",
+    "Table",
+    "Token",
+    "check_address",
+    "check_basin",
+    "check_server",
+    "check_tls",
+    "key",
+]
 
 DEFAULT_BASIN = "penstock"
 
 ONE_OR_MORE = Meta(extra={"one_or_more": True})
 """Of an array of tables: one table may stand there instead, `[listeners.s2]` for `[[listeners.s2]]`."""
 
-Token = Annotated[str, Meta(pattern="^[!-~]+$")]
-"""Visible ASCII without spaces, which is what every client can put into a header."""
+Token = Annotated[str, Meta(pattern=r"^[!-~]+\Z")]
+"""Visible ASCII without spaces, which is what every client can put into a header. (`$` would let a line feed pass.)"""
 
 
 def key(
@@ -42,6 +52,13 @@ def check_address(name: str, text: str) -> None:
         Address.parse(text)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
+
+
+def check_server(name: str, text: str) -> None:
+    """Raises ValueError, with the key's name, for what is not HOST:PORT of a server that can be connected to."""
+    check_address(name, text)
+    if Address.parse(text).port == 0:
+        raise ValueError(f"{name}: nobody listens on port 0, got {text!r}")
 
 
 def check_basin(name: str, basin: str) -> None:
