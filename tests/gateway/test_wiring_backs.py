@@ -102,6 +102,8 @@ def test_an_s2_server_is_told_what_the_file_says() -> None:
         recover_seconds=7,
         delivery=Delivery.REFUSE,
     )
+    source = S2SseBack(address="a:1", sse_dialect="seed")
+    assert s2_back_settings(source) == S2BackSettings(sse_dialect="seed")
 
 
 def test_an_s3p_server_is_told_what_the_file_says() -> None:

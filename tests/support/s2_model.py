@@ -69,6 +69,7 @@ class ModelBack:
         self.clock = Wall()
         self.streams: dict[StreamRef, ModelStream] = {}
         self.create_on_append = False
+        self.create_on_read = False
         self.delays: Iterator[float] = iter(())
         self.before_append: Callable[[], None] = lambda: None
         """Called before each append in a session is applied."""
@@ -77,8 +78,10 @@ class ModelBack:
         made = self.streams[stream] = ModelStream(config)
         return made
 
-    def find(self, stream: StreamRef) -> ModelStream:
+    def find(self, stream: StreamRef, *, reads: bool = False) -> ModelStream:
         found = self.streams.get(stream)
+        if found is None and reads and self.create_on_read:
+            return self.make(stream)
         if found is None:
             raise fail(FailureCode.STREAM_NOT_FOUND, f"no stream {stream}")
         return found
@@ -102,7 +105,7 @@ class ModelBack:
             case Append():
                 return self.append(operation)
             case CheckTail(stream):
-                return self.find(stream).tail
+                return self.find(stream, reads=True).tail
             case GetStreamConfig(stream):
                 return self.find(stream).config
         raise fail(FailureCode.NOT_IMPLEMENTED, f"the model cannot {type(operation).__name__}")
@@ -121,7 +124,7 @@ class ModelBack:
     @asynccontextmanager
     async def read_session(self, read: Read) -> AsyncIterator[ModelRead]:
         await trio.lowlevel.checkpoint()
-        stream = self.find(read.stream)
+        stream = self.find(read.stream, reads=True)
         tail = stream.tail
         match read.start:
             case FromSeqNum(seq_num):

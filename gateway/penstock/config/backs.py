@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import msgspec
 
 from penstock.config.address import Address
-from penstock.config.fields import DEFAULT_BASIN, Table, Token, check_address, check_basin, check_tls, key
+from penstock.config.fields import DEFAULT_BASIN, Table, Token, check_basin, check_server, check_tls, key
 from penstock_codecs.limits import MIB
 
 __all__ = [
@@ -53,6 +54,7 @@ _Exclusive = Annotated[
 _CreateStreams = Annotated[
     bool, key("Whether an append to a stream that is missing creates it, where its client allows that.")
 ]
+_AUTHORITY = re.compile(r"[A-Za-z0-9._-]+(:[0-9]+)?")
 _LOST_ACK = "What is done with an append whose acknowledgement got lost (docs/guarantees.md)."
 
 
@@ -128,9 +130,12 @@ class _WithCredentials(Upstream, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raises ValueError for keys that do not go together."""
         super().check()
-        check_address("address", self.address)
-        if getattr(self, "basin_authority", None) is not None and getattr(self, "basin_style", None) != "host":
+        check_server("address", self.address)
+        authority = getattr(self, "basin_authority", None)
+        if authority is not None and getattr(self, "basin_style", None) != "host":
             raise ValueError('basin_authority is for basin_style = "host"')
+        if authority is not None and not _AUTHORITY.fullmatch(authority):
+            raise ValueError(f"basin_authority: expected HOST or HOST:PORT, got {authority!r}")
         if self.token is not None and self.token_file is not None:
             raise ValueError("token and token_file say the same: give one of them")
         own = self.token is not None or self.token_file is not None
@@ -166,6 +171,9 @@ class S2SseBack(_WithCredentials, frozen=True, kw_only=True, tag_field="kind", t
     http: _Http = "auto"
     basin_style: _BasinStyle = "header"
     basin_authority: _BasinAuthority = None
+    sse_dialect: Annotated[
+        Literal["s2", "seed"], key('How the server spells events; "seed": as a listener with sse_dialect = "seed".')
+    ] = "s2"
     recover_seconds: _Recover = 30.0
 
     def __post_init__(self) -> None:
@@ -224,7 +232,7 @@ class S3PBack(Upstream, frozen=True, kw_only=True, tag_field="kind", tag="s3p"):
 
     def __post_init__(self) -> None:
         self.check()
-        check_address("address", self.address)
+        check_server("address", self.address)
         check_basin("basin", self.basin)
 
 
@@ -283,7 +291,7 @@ class SegmentBack(Upstream, frozen=True, kw_only=True, tag_field="kind", tag="se
             raise ValueError("the draft knows no controller: leave it out")
         for name, text in (("address", self.address), ("controller", self.controller)):
             if text is not None:
-                check_address(name, text)
+                check_server(name, text)
 
     @property
     def named(self) -> str:

@@ -136,7 +136,7 @@ def s2_back_settings(table: S2Back | S2SseBack) -> S2BackSettings:
         recover_seconds=table.recover_seconds,
     )
     if isinstance(table, S2SseBack):
-        return settings
+        return replace(settings, sse_dialect=table.sse_dialect)
     return replace(settings, delivery=Delivery(table.delivery), compression=_COMPRESSION[table.compression])
 
 

@@ -1,4 +1,7 @@
-"""A server that speaks S2, of which nothing is asked but server-sent events and tails: a source to be read."""
+"""A server that speaks S2, of which nothing is asked but server-sent events and tails: a source to be read.
+
+Where a read must not create its stream, it is also asked whether there is one.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from penstock.backs.base import AppendSession
 from penstock.backs.http.client import HttpClient
 from penstock.backs.http.settings import HttpClientSettings
 from penstock.backs.s2.calls import Calls
+from penstock.backs.s2.configs import Configs
 from penstock.backs.s2.reading import RemoteReadSession, reading
 from penstock.backs.s2.settings import S2BackSettings
 from penstock.backs.s2.sources import SseSource
@@ -32,12 +36,23 @@ _CAPABILITIES: Final = frozenset(
 )
 
 
+_MISSING: Final = frozenset(
+    {
+        FailureCode.STREAM_NOT_FOUND,
+        FailureCode.BASIN_NOT_FOUND,
+        FailureCode.STREAM_DELETION_PENDING,
+        FailureCode.BASIN_DELETION_PENDING,
+    }
+)
+
+
 class S2SseBack:
     """See `Back`. Made by `open_s2_sse`. It cannot be written to."""
 
     def __init__(self, calls: Calls, settings: S2BackSettings) -> None:
         self._calls = calls
         self._unary = Unary(calls)
+        self._configs = Configs(calls, settings.config_cache_seconds)
         self._settings = settings
 
     @property
@@ -49,6 +64,8 @@ class S2SseBack:
         """CheckTail; NOT_IMPLEMENTED for everything else."""
         if not isinstance(operation, CheckTail):
             raise self._cannot(type(operation).__name__)
+        if not operation.create_if_missing:
+            await self._check_exists(operation.stream)
         result: R = await self._unary.tail(operation.stream)  # type: ignore[assignment]  # CheckTail's result
         return result
 
@@ -70,9 +87,20 @@ class S2SseBack:
     async def _reading(self, read: Read) -> AsyncIterator[RemoteReadSession]:
         if isinstance(read.start, FromRecordId | FromByteOffset):
             raise self._cannot(f"begin at {type(read.start).__name__}")
+        if not read.create_if_missing:
+            await self._check_exists(read.stream)
         source = SseSource(DIALECTS[self._settings.sse_dialect])
         async with reading(self._calls, self._settings, read, read.start, source) as session:
             yield session
+
+    async def _check_exists(self, stream: StreamRef) -> None:
+        """Raises OperationFailed where the server says that there is no such stream. What lies between may let nothing
+        pass but reads: then the stream comes into being where its basin has it so."""
+        try:
+            await self._configs.get(stream)
+        except OperationFailed as error:
+            if error.failure.code in _MISSING and "status" not in error.failure.details:  # the server's own word
+                raise
 
     def _cannot(self, what: str) -> OperationFailed:
         return fail(FailureCode.NOT_IMPLEMENTED, f"{self._calls.where}: a source of server-sent events cannot {what}")

@@ -13,15 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.s2_model import ModelServer, Wire, model_server
 from support.store import NOW, STREAM, appending, batches
+from support.upstreams import by, far_server
 
 from penstock.backs.base import Back, Following, ReadSession
 from penstock.backs.http import HttpVersion
 from penstock.backs.s2.settings import S2BackSettings
 from penstock.backs.s2.sse import open_s2_sse
+from penstock.fronts.exchange import Exchange
 from penstock.fronts.s2 import S2Settings
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import RecordBatch, RecordId
-from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, Read
+from penstock_codecs.model import RecordBatch, RecordId, StreamPosition
+from penstock_codecs.operations import CheckTail, FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, Read
 from penstock_codecs.s2.protobuf import S2_READ_BATCH, S2_RECORDS
 from penstock_codecs.streams import StreamConfig
 
@@ -215,6 +217,35 @@ async def test_what_cannot_be_read_is_refused(source: str, autojump_clock: Clock
             await batches(back, FromSeqNum(1), count=1)
         assert failed.value.failure.details["tail"] == {"seq_num": 1, "timestamp": NOW}
         assert [batch.first_seq_num for batch in await batches(back, FromSeqNum(5), clamp=True, wait=1)] == []
+
+
+@SOURCES
+async def test_what_must_not_create_its_stream_does_not(source: str, autojump_clock: Clock) -> None:
+    async with model_server() as server, source_of(server, source) as back:
+        server.back.create_on_read = True
+        with pytest.raises(OperationFailed) as failed:
+            await batches(back, FromSeqNum(0), create_if_missing=False)
+        assert failed.value.failure.code is FailureCode.STREAM_NOT_FOUND
+        with pytest.raises(OperationFailed) as failed:
+            await back.perform(CheckTail(STREAM, create_if_missing=False))
+        assert failed.value.failure.code is FailureCode.STREAM_NOT_FOUND
+        assert not server.back.streams
+        assert await back.perform(CheckTail(STREAM)) == StreamPosition(0, 0)
+        assert await back.perform(CheckTail(STREAM, create_if_missing=False)) == StreamPosition(0, 0)
+        assert await batches(back, FromSeqNum(0), create_if_missing=False, clamp=True, wait=1) == []
+
+
+@pytest.mark.parametrize("status", [403, 404, 405, 500])
+async def test_a_source_that_tells_nothing_but_records(status: int, autojump_clock: Clock) -> None:
+    async def handler(exchange: Exchange) -> None:
+        if exchange.request.path.endswith("/tail"):
+            body = b'{"tail": {"seq_num": 3, "timestamp": 4}}'
+            await exchange.respond(200, [("content-type", "application/json")], body)
+        else:
+            await exchange.respond(status, [("content-type", "text/html")], b"<p>No")
+
+    async with far_server(by(handler)) as far, open_s2_sse(S2BackSettings(), far.upstream()) as back:
+        assert await back.perform(CheckTail(STREAM, create_if_missing=False)) == StreamPosition(3, 4)
 
 
 async def test_frames_keep_the_bytes_they_came_in(autojump_clock: Clock) -> None:
