@@ -20,7 +20,7 @@ from penstock.mirror.state import StateTable, StreamState
 from penstock.routing.target import Target, TargetHolder
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import Record, StreamRef
-from penstock_codecs.operations import Append, CreateBasin, CreateStream, FromSeqNum, Operation
+from penstock_codecs.operations import Append, CreateBasin, CreateStream, FromSeqNum, Operation, ReconfigureStream
 from penstock_codecs.streams import BasinConfig
 
 ROUTE = "orders"
@@ -36,6 +36,8 @@ class Fragile:
         self.refuses: Callable[[bytes], bool] = lambda _body: False
         self.acknowledgements_to_lose = 0
         self.refused_streams: set[StreamRef] = set()
+        self.not_configured: set[StreamRef] = set()
+        self.configuring_seconds = 0.0
         self.changes: Callable[[bytes], bytes] = lambda body: body
         """What it stores instead of a body: a server that is broken."""
 
@@ -55,6 +57,10 @@ class Fragile:
             operation.bodies = [self.changes(body) for body in operation.bodies]
         if isinstance(operation, CreateStream) and operation.stream in self.refused_streams:
             raise fail(FailureCode.NOT_REPRESENTABLE, f"no name for stream {operation.stream}")
+        if isinstance(operation, ReconfigureStream):
+            if operation.stream in self.not_configured:
+                raise fail(FailureCode.PERMISSION_DENIED, f"no configuration for {operation.stream}")
+            await trio.sleep(self.configuring_seconds)
         result = await self.back.perform(operation)
         if isinstance(operation, Append) and self.acknowledgements_to_lose:
             self.acknowledgements_to_lose -= 1

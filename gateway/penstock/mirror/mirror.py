@@ -59,6 +59,7 @@ class Mirror:
         self._turns: dict[StreamRef, Turn] = {}
         self._by_bytes: set[StreamRef] = set()  # appended to by segment clients since their last turn
         self._hurry = False
+        self._listing = False
         self._failures = 0
         self._resume_at = -math.inf
         self._resumed = trio.Event()
@@ -100,8 +101,8 @@ class Mirror:
         return None if turn is None else turn.state
 
     async def settle(self, *, nearly: bool = False) -> None:
-        """Wait until everything that was added to the queue has been copied and compared, or has stopped; `nearly`: so
-        far that every stream had caught up once. To be bounded in time."""
+        """Wait until everything that was touched or listed has been copied and compared, or has stopped; `nearly`: so
+        far that every stream in the queue had caught up once. To be bounded in time."""
         self._hurry = True
         try:
             self._resume()
@@ -109,10 +110,14 @@ class Mirror:
             self._queue.mark()
             for turn in self._turns.values():
                 turn.make_room()
-            while not (self._queue.settled or (nearly and not self._queue.marked)):
+            while not (self._settled or (nearly and not self._queue.marked)):
                 await self._queue.changed()
         finally:
             self._hurry = False
+
+    @property
+    def _settled(self) -> bool:
+        return self._queue.settled and not (self._queue.overflowed or self._listing)
 
     async def list_all(self) -> None:
         """Add all streams of the route, those that the primary lists and those that were mirrored before.
@@ -150,13 +155,15 @@ class Mirror:
         needed = True
         while True:
             if needed:
-                self._queue.overflowed = False
+                self._queue.overflowed, self._listing = False, True
                 try:
                     await self.list_all()
                 except OperationFailed as error:
                     self._failed(error)
                     await trio.sleep(self._pause())
                     continue
+                self._listing = False
+                self._queue.look_again()
             await self._queue.changed()
             needed = self._queue.overflowed and self._queue.room
 

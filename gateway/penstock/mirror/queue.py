@@ -113,6 +113,10 @@ class Queue:
         self._later = {stream: _Later(-math.inf, later.stopped) for stream, later in self._later.items()}
         self._signal()
 
+    def look_again(self) -> None:
+        """Whoever waits for a change looks whether it is what they wait for."""
+        self._signal()
+
     def mark(self) -> None:
         """From now on `marked` tells whether any of these has not caught up once."""
         self._marked = {*self._waiting, *self._working, *self._later}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ _HOLD_SECONDS: Final = 10.0
 """So much of a cut-over's time, or half of it if that is less, is left for what is done while appends wait."""
 _MOST_HELD_SECONDS: Final = 25.0
 """Appends wait no longer than this for a cut-over, since clients give up: `TargetHolder` does after 30 s."""
+_FORCED_SECONDS: Final = 5.0
+"""Where a cut-over is forced, appends that are under way may be acknowledged for so long."""
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -138,7 +141,8 @@ class MirroredRoute:
             swapped = force or not reasons
             if swapped:
                 with trio.CancelScope(shield=True):  # half of it would be worse than a client that has gone
-                    reasons += await self._swap(deadline)
+                    await self._hold_forced()
+                    reasons += await self._swap(min(deadline, held_at + _MOST_HELD_SECONDS))
         finally:
             self._holder.release()
         held_ms = round((trio.current_time() - held_at) * 1000)
@@ -175,6 +179,12 @@ class MirroredRoute:
             return []
         return [self._late()]
 
+    async def _hold_forced(self) -> None:
+        """What is acknowledged by the old primary is there before the new one is the primary; as far as that can be."""
+        if not self._holder.held:
+            with suppress(OperationFailed):
+                await self._holder.hold(_FORCED_SECONDS)
+
     def _late(self) -> str:
         failure = self._mirror.last_failure
         return "the mirror has not caught up in time" + (f"; the last failure: {failure}" if failure else "")
@@ -192,18 +202,26 @@ class MirroredRoute:
         return undone
 
     async def _give_configurations(self, deadline: float) -> list[str]:
-        try:
-            with trio.move_on_at(deadline):
-                await self._states.visit(self._give_configuration)
-                return []
-        except OperationFailed as error:
-            return [f"not all streams stamp records as before: {error.failure.message}"]
-        return ["not all streams stamp records as before: there was no time to configure them"]
-
-    async def _give_configuration(self, stream: StreamRef, _state: StreamState) -> None:
         primary, secondary = self._sides
-        sides = Sides(stream, primary.name, primary.back, secondary.name, secondary.back)
-        await sides.give_configuration()
+        failures: list[str] = []
+        failed = 0
+
+        async def give(stream: StreamRef, _state: StreamState) -> None:
+            nonlocal failed
+            try:
+                await Sides(stream, primary.name, primary.back, secondary.name, secondary.back).give_configuration()
+            except OperationFailed as error:
+                failed += 1
+                failures[:] = failures or [error.failure.message]
+
+        with trio.move_on_at(deadline) as time:
+            try:
+                await self._states.visit(give)
+            except OperationFailed as error:
+                return [f"not all streams stamp records as before: {error.failure.message}"]
+        if time.cancelled_caught:
+            return ["not all streams stamp records as before: there was no time to configure them"]
+        return [f"{failed} streams do not stamp records as before: {failures[0]}"] if failed else []
 
     def _turn_round(self) -> None:
         self._sides = self._sides[1], self._sides[0]

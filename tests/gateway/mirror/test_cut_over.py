@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
 from support.management import asking, overview
-from support.mirror import PRIMARY, ROUTE, SECONDARY, Two, append, running
+from support.mirror import PRIMARY, ROUTE, SECONDARY, Two, append, running, settled
 from support.store import BASIN, STREAM, Fails, appending, records
 
+from penstock.backs.base import Back
 from penstock.config import RouteTable
 from penstock.management.overview import RouteView
-from penstock.mirror.settings import OnRefused
+from penstock.mirror.mirror import Mirror
+from penstock.mirror.route import MirroredRoute
+from penstock.mirror.settings import MirrorSettings, OnRefused
 from penstock.routing.route import Route
 from penstock.routing.router import Router
-from penstock.routing.target import TargetHolder
+from penstock.routing.target import Target, TargetHolder
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import CreateStream, FromSeqNum, GetStreamConfig, Read, Trim
+from penstock_codecs.operations import CreateStream, FromSeqNum, GetStreamConfig, ListBasins, Read, Trim
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
 Clock = trio.testing.MockClock
@@ -256,3 +261,87 @@ async def test_by_the_management_listener(two: Two) -> None:
         assert (done["swapped"], done["reasons"]) == (False, [f"stream {STREAM}: 1 records differ: extra"])
         done = await asker.post(f"/routes/{ROUTE}/cut-over", {"force": True})
         assert (done["swapped"], done["forced"], done["primary"]) == (True, True, PRIMARY)
+
+
+class SlowToList:
+    """A back that takes its time to list basins."""
+
+    def __init__(self, back: Back) -> None:
+        self._back = back
+        self.capabilities = back.capabilities
+        self.read_session = back.read_session
+
+    async def perform(self, operation: Any) -> Any:
+        if isinstance(operation, ListBasins):
+            await trio.sleep(10)
+        return await self._back.perform(operation)
+
+
+async def test_streams_that_found_no_place_in_the_queue_are_not_forgotten(two: Two, clock: Clock) -> None:
+    """They are listed again, and whoever wants all of them equal waits for that."""
+    names = [StreamRef(BASIN, name) for name in ("a", "b", "c", "d")]
+    primary = Target(PRIMARY, "embedded", SlowToList(two.primary))  # type: ignore[arg-type]
+    secondary = Target(SECONDARY, "embedded", two.secondary)
+    settings = MirrorSettings(most_waiting=2, streams_at_once=1)
+    mirror = Mirror(ROUTE, primary, secondary, two.states, settings, lambda _stream: True)
+    async with running(mirror):
+        await settled(mirror)
+        for stream in names:
+            await append(mirror.tap, b"one", stream=stream)
+        with trio.fail_after(300):
+            await mirror.settle()
+        assert [(await two.state(stream)).compared for stream in names] == [1] * 4
+
+
+class Counting(TargetHolder):
+    """Knows whether it was held when it was swapped."""
+
+    def swap(self, target: Target) -> None:
+        self.was_held = self.held
+        super().swap(target)
+
+
+async def test_appends_wait_also_where_it_is_forced(two: Two, clock: Clock) -> None:
+    """What is under way is acknowledged by the old primary, which still copies it."""
+    targets = (Target(PRIMARY, "embedded", two.primary), Target(SECONDARY, "embedded", two.secondary))
+    holder = Counting(targets[0])
+    route = MirroredRoute(ROUTE, targets, two.tables, holder, MirrorSettings())
+    await route.open()
+    two.secondary.down = True
+    async with running(route):
+        await append(holder.target.back, b"one")
+        done = await route.cut_over(force=True, wait_seconds=5)
+        assert (done.swapped, done.forced, holder.was_held, holder.held) == (True, True, True, False)
+        assert done.held_ms < 5000
+        assert "connection refused" in done.reasons[0]
+
+
+async def test_one_stream_that_cannot_be_configured_leaves_the_others_alone(two: Two) -> None:
+    arrival = StreamConfig(timestamping_mode=TimestampingMode.ARRIVAL)
+    names = [StreamRef(BASIN, name) for name in ("a", "b", "c")]
+    route, holder = two.route()
+    await route.open()
+    async with running(route):
+        for stream in names:
+            await two.primary.perform(CreateStream(stream, arrival))
+            await append(holder.target.back, b"one", stream=stream)
+        two.secondary.not_configured = {names[1]}
+        done = await route.cut_over()
+        assert done.swapped
+        assert done.reasons == [f"1 streams do not stamp records as before: no configuration for {names[1]}"]
+        for stream in (names[0], names[2]):
+            config = await two.secondary.back.perform(GetStreamConfig(stream))
+            assert config.timestamping_mode is TimestampingMode.ARRIVAL
+
+
+async def test_configuring_many_streams_does_not_keep_clients_waiting(two: Two, clock: Clock) -> None:
+    route, holder = two.route()
+    await route.open()
+    async with running(route):
+        for number in range(40):
+            await append(holder.target.back, b"one", stream=StreamRef(BASIN, f"s{number}"))
+        two.secondary.configuring_seconds = 2.0
+        done = await route.cut_over(wait_seconds=600)
+    assert done.swapped
+    assert done.held_ms < 30_000
+    assert "not all streams stamp records as before" in done.reasons[0]
