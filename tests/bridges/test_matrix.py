@@ -37,7 +37,7 @@ def run(pair: tuple[Bridge, GatewayProcess], front: type[Front], plan: Plan) -> 
 
 @pytest.mark.parametrize("front", FRONTS)
 @settings(
-    max_examples=4,
+    max_examples=2,
     derandomize=True,
     database=None,
     phases=QUICKLY,
