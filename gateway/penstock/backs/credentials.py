@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol, runtime_checkable
 
 from penstock.identity import CLIENT
 from penstock_codecs.failures import FailureCode, fail
 
-__all__ = ["Credentials", "CredentialsMode"]
+__all__ = ["Credentials", "CredentialsMode", "ShowsTokens", "token_shown"]
 
 
 class CredentialsMode(Enum):
@@ -54,3 +55,17 @@ class Credentials:
             who = f"identity {identity!r}" if identity else "clients without an identity"
             raise fail(FailureCode.PERMISSION_DENIED, f"back {self.back} has no credentials for {who}")
         return self.by_identity[identity]
+
+
+@runtime_checkable
+class ShowsTokens(Protocol):
+    """A back whose server may be shown another token for each client. What is begun there for one client is not for
+    those of another token."""
+
+    def token_shown(self) -> str | None:
+        """The token for the client that the current task works for. Raises as `Credentials.token`."""
+
+
+def token_shown(back: object) -> str | None:
+    """What `back` says, if it is one of these."""
+    return back.token_shown() if isinstance(back, ShowsTokens) else None

@@ -1,7 +1,8 @@
 """The way of bytes to the back: the appends of all segment clients to one stream, one after the other.
 
 One append session at the back for all of them, so that their order is known, and nothing of one gets into the middle
-of another's. Intents are made durable for whatever has come meanwhile, then all of it is sent.
+of another's; where the back is shown another token for the next client, that session ends, and one of its own begins.
+Intents are made durable for whatever has come meanwhile, then all of it is sent.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from penstock.backs.bytes_on_records.resolving import resolve
 from penstock.backs.bytes_on_records.settings import BytesSettings
 from penstock.backs.bytes_on_records.streams import Stream, unknown
 from penstock.backs.bytes_on_records.writers import GROUP_INTENTS
+from penstock.backs.credentials import token_shown
+from penstock.identity import CLIENT
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.operations import Append, Appended
 
@@ -43,6 +46,7 @@ class Lane:
         self._drained = trio.lowlevel.ParkingLot()
         self._at = Place(0, 0)  # behind the last batch that was acknowledged
         self._broken: Failure | None = None
+        self._token: str | None = None  # that the session is opened with
         self.ended = False
 
     @property
@@ -61,7 +65,10 @@ class Lane:
             await self._room.park()
 
     def submit(self, request: Request) -> None:
-        """Hand over an append: it has its place now. What comes before a seal is appended before that."""
+        """Hand over an append: it has its place now. What comes before a seal is appended before that.
+
+        Raises OperationFailed(PERMISSION_DENIED) where the back has no token for the client."""
+        request.token = token_shown(self._records)
         if self._stream.sealing:
             request.fail(Failure(FailureCode.STREAM_SEALED, f"stream {self._stream.ref} is sealed"))
             return
@@ -100,6 +107,10 @@ class Lane:
     # ---- to the back ---------------------------------------------------------------------------------------------
 
     async def _run_session(self) -> None:
+        if not self._queue:  # it was withdrawn
+            return
+        CLIENT.set(self._queue[0].client)
+        self._token = self._queue[0].token
         await resolve(self._stream, self._counter)
         self._at, self._broken = self._stream.offsets.end, None
         async with self._records.append_session(self._stream.ref, create_if_missing=False) as session:
@@ -111,7 +122,7 @@ class Lane:
 
     async def _send(self, session: AppendSession, scope: trio.CancelScope) -> None:
         try:
-            while self._queue or await self._has_work():
+            while (self._queue or await self._has_work()) and self._is_next_of_same():
                 alone = self._decisions.is_alone(self._queue[0])
                 if alone:
                     await self._settled()
@@ -130,15 +141,19 @@ class Lane:
     async def _next_group(self) -> list[Request]:
         """Requests that are accepted, in order, to be sent together."""
         group: list[Request] = []
-        while self._queue and len(group) < GROUP_INTENTS and not self._decisions.is_alone(self._queue[0]):
+        while len(group) < GROUP_INTENTS and self._is_next_of_same() and not self._decisions.is_alone(self._queue[0]):
             request = self._queue.popleft()
             self._accepted.append(request)
             if await self._accept(request):
                 group.append(request)
         return group
 
+    def _is_next_of_same(self) -> bool:
+        """Whether there is a next request, and the session is for its client too."""
+        return bool(self._queue) and self._queue[0].token == self._token
+
     async def _next_alone(self) -> list[Request]:
-        if not self._queue:  # it was withdrawn
+        if not self._is_next_of_same():  # it was withdrawn
             return []
         request = self._queue.popleft()
         self._accepted.append(request)

@@ -9,6 +9,7 @@ import trio
 
 from penstock.backs.bytes_on_records.intents import Found, Intent
 from penstock.backs.bytes_on_records.labels import Batch
+from penstock.identity import CLIENT, Client
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, OperationFailed
 from penstock_codecs.model import StreamPosition
@@ -32,7 +33,7 @@ class Request:
 
     `pieces`: the bytes, in parts each of which becomes records by itself. `batches`: the records, without those that
     the back has already: their bytes are `skipped`. `match_seq_num`: where the first one must be. `found`: of the
-    batches, those that it has now.
+    batches, those that it has now. `client`: whose it is; `token`: what the back is shown for that client.
     """
 
     append: AppendBytes
@@ -46,6 +47,8 @@ class Request:
     decided: bool = False
     result: Appended | None = None
     failure: Failure | None = None
+    client: Client = field(default_factory=CLIENT.get)
+    token: str | None = field(default=None, repr=False)
     _settled: trio.Event = field(default_factory=trio.Event)
 
     @property

@@ -17,6 +17,7 @@ from penstock.backs.base import Back, Following
 from penstock.backs.bytes_on_records.counting import Counter
 from penstock.backs.bytes_on_records.offsets import Place
 from penstock.backs.bytes_on_records.streams import Stream
+from penstock.backs.credentials import token_shown
 from penstock_codecs.byte_rendering import Rendered
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import RecordBatch
@@ -30,10 +31,13 @@ the rest."""
 
 
 class Window:
-    """Consecutive bytes of a stream from `first` to `end`, and the session that gives more."""
+    """Consecutive bytes of a stream from `first` to `end`, and the session that gives more, for those of one token."""
 
-    def __init__(self, stream: Stream, counter: Counter, start: Place, offset: int, ahead: int) -> None:
+    def __init__(
+        self, stream: Stream, counter: Counter, start: Place, offset: int, ahead: int, token: str | None
+    ) -> None:
         self.stream = stream
+        self.token = token
         self.following = False
         self.failure: Failure | None = None
         self.over = False
@@ -137,19 +141,22 @@ class Windows:
         self._all: list[Window] = []
 
     async def find(self, stream: Stream, offset: int) -> Window:
-        """The window for a read from there on; opened where there is none."""
+        """The window for a read from there on; opened where there is none. Raises OperationFailed(PERMISSION_DENIED)
+        where the back has no token for the client."""
+        shown = token_shown(self._records)
         while True:
             for window in stream.windows:
-                if window.serves(offset):
+                if window.token == shown and window.serves(offset):
                     return window
             if self._limit.available_tokens:
-                return self._open(stream, offset)
+                return self._open(stream, offset, shown)
             self._make_room()
             async with self._limit:
                 pass
 
-    def _open(self, stream: Stream, offset: int) -> Window:
-        window = Window(stream, self._counter, stream.offsets.before_offset(offset), offset, self._ahead)
+    def _open(self, stream: Stream, offset: int, shown: str | None) -> Window:
+        start = stream.offsets.before_offset(offset)
+        window = Window(stream, self._counter, start, offset, self._ahead, shown)
         token = object()
         self._limit.acquire_on_behalf_of_nowait(token)
         stream.windows.append(window)

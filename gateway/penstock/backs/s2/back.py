@@ -119,6 +119,10 @@ class S2Back:
         """See `Back.read_session`. Batches know the identifiers of their records where the read begins at one."""
         return self._reading(read)
 
+    def token_shown(self) -> str | None:
+        """See `penstock.backs.credentials.ShowsTokens`."""
+        return self._shared.calls.token()
+
     def s2s_passage(self, stream: StreamRef) -> Passage:
         """See `penstock.backs.passing.PassesS2S`."""
         return Passage(self._shared.calls, stream)

@@ -60,6 +60,10 @@ class S2SseBack:
         """Whatever a record may have can be read; the read follows."""
         return _CAPABILITIES
 
+    def token_shown(self) -> str | None:
+        """See `penstock.backs.credentials.ShowsTokens`."""
+        return self._calls.token()
+
     async def perform(self, operation: Operation[R]) -> R:
         """CheckTail; NOT_IMPLEMENTED for everything else."""
         if not isinstance(operation, CheckTail):
