@@ -37,7 +37,7 @@ BACK_LOSS = """
 headers = "envelope"
 empty_body = "envelope"
 """
-"""Commands are refused, as by default: in an envelope they would be kept, and not carried out."""
+"""Commands are refused, as by default: in an envelope a fence would be kept, and hold nobody back."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,12 @@ _CODES: Final[dict[FailureCode, str]] = {
     FailureCode.SERVER_DRAINING: "ERR_UNAVAILABLE",
     FailureCode.OTHER: "ERR_INTERNAL",
 }
+_SHARED: Final = frozenset(
+    {FailureCode.BASIN_NOT_FOUND, FailureCode.CLIENT_HANGUP, FailureCode.HOT_SERVER, FailureCode.SERVER_DRAINING}
+)
+"""They share the spelling of another code. After an ERR_UNAVAILABLE nobody knows whether something was done."""
 _FAILURES: Final[dict[str, FailureCode]] = {"ERR_" + code.name: code for code in FailureCode} | {
-    spelled: code for code, spelled in reversed(_CODES.items()) if code is not FailureCode.BASIN_NOT_FOUND
+    spelled: code for code, spelled in reversed(_CODES.items()) if code not in _SHARED
 }
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 

@@ -107,6 +107,9 @@ def plan(front: FrontSide, back: BackSide) -> Plan:
 # ---- appends -------------------------------------------------------------------------------------------------
 
 
+_COMMANDS: Final = "a trim is carried out, a fence is data: it holds nobody back"
+
+
 def _carried(back: BackSide) -> Iterator[Item]:
     """Of records that have more than a body."""
     loss = back.loss
@@ -118,7 +121,7 @@ def _carried(back: BackSide) -> Iterator[Item]:
         yield Item("command records", Fate.KEPT, "fence and trim are carried out")
     else:
         commands = _FATES[loss.command_records]
-        yield Item("command records", commands, "as data: nothing is carried out" if commands is Fate.ENVELOPED else "")
+        yield Item("command records", commands, _COMMANDS if commands is Fate.ENVELOPED else "")
 
 
 def _bodies(back: BackSide, what: str) -> Iterator[Item]:
@@ -164,6 +167,8 @@ def _of_segments(front: FrontSide, back: BackSide) -> Iterator[Item]:
         )
     yield Item("positions of writers", Fate.KEPT, "" if own else "beside the server, in the embedded store")
     if back.kind == "segment" and back.draft:
+        how = "its writers' positions are event numbers, and those of the draft are bytes"
+        yield Item("events of clients of the released dialect", Fate.REFUSED, how)
         yield Item("transactions", Fate.REFUSED, "the draft has none")
     else:
         yield Item("transactions", Fate.KEPT, "" if own else "in the embedded store until they are committed")

@@ -199,4 +199,6 @@ def test_the_codes_of_the_specification() -> None:
     for code, spelled in codes.items():
         assert error_reply(Failure(code, "x")) == ErrorReply(spelled, "x")
         assert failure_of(ErrorReply(spelled, "x")) == Failure(code, "x")
+    # It is the server that is not there, and what was asked of it may be done.
+    assert failure_of(ErrorReply("ERR_UNAVAILABLE", "x")) == Failure(FailureCode.UNAVAILABLE, "x")
     assert failure_of(ErrorReply("ERR_NEW", "x")) == Failure(FailureCode.OTHER, "ERR_NEW x")

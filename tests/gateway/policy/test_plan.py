@@ -77,7 +77,15 @@ def test_what_a_body_cannot_carry_goes_by_the_backs_table() -> None:
     assert mixed["match_seq_num"] is Fate.KEPT and mixed["fencing_token"] is Fate.REFUSED
     draft = fates(s2, SegmentBack(address="a:1", dialect="draft"))
     assert draft["match_seq_num"] is Fate.REFUSED
-    assert fates(FRONTS[2], SegmentBack(address="a:1", dialect="draft"))["transactions"] is Fate.REFUSED
+    segments = fates(FRONTS[2], SegmentBack(address="a:1", dialect="draft"))
+    assert segments["transactions"] is Fate.REFUSED
+    assert segments["events of clients of the released dialect"] is Fate.REFUSED
+
+
+def test_a_fence_that_is_kept_but_holds_nobody_back_is_said() -> None:
+    commands = [item for item in plan(FRONTS[0], back_side(TABLES[3])).appends if item.what == "command records"]
+    assert [item.fate for item in commands] == [Fate.ENVELOPED]
+    assert "a fence is data: it holds nobody back" in commands[0].how
 
 
 def test_a_smaller_server_is_said() -> None:

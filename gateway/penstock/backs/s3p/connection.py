@@ -24,7 +24,6 @@ _PASSES: Final = 6
 _LOST: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 _OURS: Final = {
     FailureCode.BAD_FORMAT: FailureCode.OTHER,  # not what our client sent
-    FailureCode.CLIENT_HANGUP: FailureCode.UNAVAILABLE,
 }
 
 
