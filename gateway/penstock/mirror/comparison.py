@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from penstock.mirror.hashing import chain
+from penstock.mirror.hashing import alone, chain
 from penstock.mirror.state import Difference, StreamState
 from penstock_codecs.model import Headers, Record
 
@@ -38,6 +38,8 @@ def compare(state: StreamState, primary: Sequence[Record], secondary: Sequence[R
         hashed=state.hashed + len(primary),
         primary_hash=primary_hash.hex(),
         secondary_hash=secondary_hash.hex(),
+        primary_last=alone(primary[-1], state.timestamps),
+        secondary_last=alone(secondary[-1], state.timestamps),
     )
 
 

@@ -12,9 +12,14 @@ from typing import Final
 
 from penstock_codecs.model import Record
 
-__all__ = ["NO_RECORDS", "chain"]
+__all__ = ["NO_RECORDS", "alone", "chain"]
 
 NO_RECORDS: Final = bytes(32)
+
+
+def alone(record: Record, timestamps: bool) -> str:
+    """The hash of one record as if it were the first, in hexadecimal."""
+    return chain(NO_RECORDS, [record], timestamps).hex()
 
 
 def chain(before: bytes, records: Iterable[Record], timestamps: bool) -> bytes:

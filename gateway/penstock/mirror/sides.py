@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.backs.base import Back, Following, ReadSession
+from penstock.mirror.hashing import alone
 from penstock_codecs.byte_operations import GetSegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import NO_HEADERS, Record, RecordBatch, StreamRef, metered_size
@@ -58,6 +59,22 @@ class Sides:
             return 0
         await self._keep_timestamps()
         return tail
+
+    async def is_another(self, back: Back, seq_num: int, last: str, timestamps: bool) -> bool:
+        """Whether the record of this number is another one than was compared, whose hash is `last`. Not where it is
+        gone: then nobody can tell."""
+        read = Read(self.stream, FromSeqNum(seq_num), count=1, wait=0, create_if_missing=False)
+        try:
+            async with back.read_session(read) as session:
+                while isinstance(event := await session.next(), Following):
+                    pass
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE:  # all records are gone
+                return False
+            raise
+        if event is None or event.first_seq_num != seq_num:
+            return False
+        return alone(next(iter(event.records())), timestamps) != last
 
     async def byte_shift(self) -> int:
         """By how many bytes the secondary's stream is shorter, where both know."""

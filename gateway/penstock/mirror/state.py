@@ -50,7 +50,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
     `compared`: all before it is done with. `shift`: the secondary's numbers from there on are smaller by so many,
     since it was not given records that were gone or that it refused. `hashed_from` and `hashed`: the first record in
-    the hashes, and how many are. `uncompared`: records that were gone from one side before they could be compared.
+    the hashes, and how many are. `primary_last`, `secondary_last`: hashes of the last records alone that were compared,
+    "" where what is just before `compared` was not. `uncompared`: records that were gone from one side before that.
     `restarts`: how often the comparison began anew, because either side's stream did. `extra_until`: the secondary's
     end up to which extra records are counted; `refused_until`: the primary's, for refused ones. `stopped`: why the copy
     ends here, "" where it goes on. `equal`: both sides ended at `compared` when it was last looked at. `by_bytes`:
@@ -66,6 +67,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     hashed: int = 0
     primary_hash: str = NO_RECORDS.hex()
     secondary_hash: str = NO_RECORDS.hex()
+    primary_last: str = ""
+    secondary_last: str = ""
     uncompared: int = 0
     restarts: int = 0
     extra_until: int = 0
@@ -92,7 +95,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
         if (self.primary, self.secondary) != (secondary, primary) or self.faults:
             return fresh
         turned = {"primary_hash": self.secondary_hash, "secondary_hash": self.primary_hash, "equal": False}
-        return replace(self, primary=primary, secondary=secondary, extra_until=0, refused_until=0, **turned)
+        last = {"primary_last": self.secondary_last, "secondary_last": self.primary_last}
+        return replace(self, primary=primary, secondary=secondary, extra_until=0, refused_until=0, **turned, **last)
 
     def with_difference(self, found: Difference, count: int = 1) -> StreamState:
         """With so many differences more of this cause."""
@@ -102,9 +106,12 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     def rehashed_from(self, compared: int) -> StreamState:
         """Comparing anew from this record on."""
         empty = NO_RECORDS.hex()
-        return replace(
-            self, compared=compared, hashed_from=compared, hashed=0, primary_hash=empty, secondary_hash=empty
-        )
+        anew = replace(self, hashed_from=compared, hashed=0, primary_hash=empty, secondary_hash=empty)
+        return anew.passed_over(compared)
+
+    def passed_over(self, compared: int) -> StreamState:
+        """What is before this record is done with, but was not compared."""
+        return replace(self, compared=compared, primary_last="", secondary_last="")
 
     @property
     def faults(self) -> list[str]:

@@ -116,7 +116,7 @@ class Turn:
         self._secondary_tail = await self._sides.secondary_tail()
         state = replace(self.state, stopped="", equal=False)
         began_anew = self._secondary_tail == 0 and state.compared > state.shift
-        if began_anew or primary_tail < state.compared:
+        if began_anew or primary_tail < state.compared or await self._others(state):
             differences = {} if began_anew else state.differences
             state = replace(
                 StreamState.fresh(state.primary, state.secondary, state.timestamps),
@@ -131,6 +131,16 @@ class Turn:
             state = state.with_difference(lost, state.compared - copied).rehashed_from(copied)
         self.state = _with_extra(state, primary_tail, self._secondary_tail)
         return True
+
+    async def _others(self, state: StreamState) -> bool:
+        """Whether either side's stream is another one of the same name, which is as long: the last record tells."""
+        sides, last = self._sides, state.compared - 1
+        there = last - state.shift
+        if state.primary_last and await sides.is_another(sides.primary, last, state.primary_last, state.timestamps):
+            return True
+        if not state.secondary_last or there >= self._secondary_tail:
+            return False
+        return await sides.is_another(sides.secondary, there, state.secondary_last, state.timestamps)
 
     async def _look_at_the_end(self) -> None:
         """Whether both sides end where the comparison stands."""
@@ -215,7 +225,7 @@ class Turn:
             self.state = replace(_with_refused(self.state, refused), stopped=stopped)
             return False
         state = _with_refused(self.state, refused)
-        self.state = replace(state, compared=record.seq_num + 1, shift=state.shift + 1)
+        self.state = replace(state.passed_over(record.seq_num + 1), shift=state.shift + 1)
         await self._save(self.state)  # before anything that is behind it is appended
         return True
 
@@ -223,7 +233,7 @@ class Turn:
         """The primary's records from `at` up to `to` were trimmed before they were compared."""
         await _settled(send)
         there = self._secondary_tail + self.state.shift
-        state = replace(self.state, compared=to, uncompared=self.state.uncompared + to - at)
+        state = replace(self.state.passed_over(to), uncompared=self.state.uncompared + to - at)
         state = state if state.hashed else state.rehashed_from(to)
         self.state = replace(state, shift=state.shift + max(to - there, 0))
         await self._save(self.state)
@@ -249,7 +259,7 @@ class Turn:
             trimmed = min(found[0].seq_num - at, len(rest))
             if trimmed:  # on the secondary alone
                 compared = rest[trimmed - 1].seq_num + 1
-                self.state = replace(self.state, compared=compared, uncompared=self.state.uncompared + trimmed)
+                self.state = replace(self.state.passed_over(compared), uncompared=self.state.uncompared + trimmed)
                 at, rest = at + trimmed, rest[trimmed:]
                 continue
             self.state = compare(self.state, rest[: len(found)], found)

@@ -258,3 +258,17 @@ async def test_a_stream_that_is_deleted_is_forgotten(two: Two) -> None:
         await settled(mirror)
         assert mirror.status()["streams"] == 0
         assert await two.states.load(STREAM) is None
+
+
+async def test_a_stream_of_which_all_records_were_trimmed(two: Two) -> None:
+    """Its last record cannot be looked at any more; it goes on."""
+    async with running(mirror := two.mirror()):
+        await append(mirror.tap, b"one", b"two")
+        await settled(mirror)
+    for back in (two.primary, two.secondary.back):
+        await back.perform(Trim(STREAM, FromSeqNum(2)))
+    async with running(mirror := two.mirror()):
+        await append(mirror.tap, b"three")
+        await settled(mirror)
+    state = await two.state()
+    assert (state.compared, state.restarts, state.faults, state.equal) == (3, 0, [], True)

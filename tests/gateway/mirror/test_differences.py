@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 from support.mirror import Two, append, running, settled
@@ -140,6 +141,27 @@ async def test_a_stream_that_was_created_anew_on_the_primary(two: Two) -> None:
         await append(mirror.tap, b"other")
         await settled(mirror)
     assert (await two.state()).differences == {"extra": 1, "body": 1}
+
+
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+@pytest.mark.parametrize("more", [0, 1])
+async def test_another_stream_of_the_same_name_and_length(two: Two, side: str, more: int) -> None:
+    """It is seen by its last record that was compared."""
+    async with running(mirror := two.mirror()):
+        await append(mirror.tap, b"one", b"two")
+        await settled(mirror)
+    back = two.primary if side == "primary" else two.secondary.back
+    await back.perform(DeleteStream(STREAM))
+    await back.perform(CreateStream(STREAM))
+    await append(back, b"uno", b"dos", *[b"tres"] * more)
+    async with running(mirror := two.mirror()):
+        await settled(mirror)
+    state = await two.state()
+    assert (state.restarts, state.differences["body"]) == (1, 2)
+    assert not state.equal or state.faults
+    async with running(mirror := two.mirror()):
+        await settled(mirror)
+    assert (await two.state()).restarts == 1
 
 
 async def test_the_copy_stops_at_a_refused_record(two: Two, clock: Clock) -> None:
