@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Protocol, TypeVar
@@ -43,6 +44,9 @@ _DIRECT: Final[frozenset[type[Operation[Any]]]] = frozenset(
     table_operations.ReadTableDelta,
 }
 
+_MOST_REMEMBERED: Final = 10_000
+"""Streams to which bytes were about to be appended; about 200 bytes each."""
+
 
 class NumberedRecords(Back, Protocol):
     """What `Combined` needs of the back of records: `penstock.backs.indexed.IndexedBack`."""
@@ -80,6 +84,7 @@ class Combined:
     def __init__(self, records: NumberedRecords, direct: BytesAndTables) -> None:
         self._records = records
         self._direct = direct
+        self._of_bytes: OrderedDict[StreamRef, None] = OrderedDict()  # streams whose writers were asked about lately
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -93,10 +98,18 @@ class Combined:
         if isinstance(operation, Truncate):
             await self._records.truncating(operation.stream, operation.offset)
         result = await self._direct.perform(operation)
+        if isinstance(operation, GetAttribute):
+            self._expect_bytes(operation.stream)
         if isinstance(operation, Merge):
             for source in operation.sources:
                 await self._records.deleted(source)
         return result
+
+    def _expect_bytes(self, stream: StreamRef) -> None:
+        self._of_bytes[stream] = None
+        self._of_bytes.move_to_end(stream)
+        while len(self._of_bytes) > _MOST_REMEMBERED:
+            self._of_bytes.popitem(last=False)
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
         """See `Back.read_session`."""
@@ -106,8 +119,13 @@ class Combined:
     async def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AsyncIterator[AppendSession]:
-        """See `Back.append_session`. Whether it is one of records or of bytes, its first append says."""
-        await self._records.prepare(stream, create_config, create_if_missing)
+        """See `Back.append_session`. Whether it is one of records or of bytes, its first append says.
+
+        A client of bytes asks for its writer's position before it appends. Then nothing is asked of the server again:
+        meanwhile the client could come back on another connection, and what it sent on the first not be counted yet.
+        """
+        if create_if_missing or stream not in self._of_bytes:
+            await self._records.prepare(stream, create_config, create_if_missing)
         async with background() as nursery:
             yield _Undecided(self._records, self._direct, stream, nursery)
 

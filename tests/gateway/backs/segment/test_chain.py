@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
+import trio
+from support import draft_shapes
 from support.segment_back import STREAM, append_of, opened
 from support.segment_front import Client, WatchedBack, serving
 from trio.testing import MockClock
@@ -15,7 +17,7 @@ from penstock.backs.combined import Combined
 from penstock.backs.indexed import open_indexed
 from penstock.fronts.segment import SegmentFront
 from penstock_codecs.operations import FromSeqNum, Read
-from penstock_codecs.segment import join_events, released
+from penstock_codecs.segment import Dialect, draft, join_events, released, split_events
 
 SEGMENT = f"{STREAM}/0.#epoch.0"
 
@@ -61,3 +63,39 @@ async def test_both_kinds_of_clients_append_to_one_stream(client: Client, back: 
         while (batch := await session.next()) is not None:
             found += getattr(getattr(batch, "columns", None), "bodies", [])
     assert found == expected
+
+
+@pytest.mark.parametrize("name", list(draft_shapes.ALL)[::5])
+async def test_a_draft_client_that_comes_again_goes_on_where_it_is_told(
+    back: Combined, clock: MockClock, name: str
+) -> None:
+    """What it had sent before is handed over by the time that it is told, or never."""
+    shape = draft_shapes.ALL[name]
+
+    async with serving(SegmentFront(back)) as connect, trio.open_nursery() as nursery:
+
+        async def converse(cut: int) -> None:
+            segment = f"scope-of-streams/cut-{cut}/0.#epoch.0"
+            one = await connect(Dialect.DRAFT)
+            await one.create(segment)
+            writer = await one.writer(segment)
+            await one.send(raw=shape.said_by(writer)[:cut])
+            await one.stream.aclose()
+            two = await connect(Dialect.DRAFT)
+            level = (
+                await two.expect(draft.AppendSetup, draft.SetupAppend(writer, segment))
+            ).connection_offset_ack_level
+            left, end = shape.content[level:], len(shape.content)
+            if left:
+                events = map(draft.Event, split_events(left))
+                begin, finish = (
+                    draft.BeginAppendBlock(writer, level, len(left)),
+                    draft.EndAppendBlock(writer, end, len(left)),
+                )
+                await two.send(begin, *events, finish)
+                reply = await two.reply()
+                assert isinstance(reply, draft.DataAppended), (cut, reply)
+            assert await (await connect()).content(segment) == shape.content
+
+        for cut in range(0, len(shape.data) + 1, 3):
+            nursery.start_soon(converse, cut)
