@@ -25,6 +25,7 @@ def about_routes(config: Config) -> Iterator[Advice]:
         wider = next((one for one in config.routes[:index] if _covers(one, route)), None)
         if wider is not None:
             yield Advice(False, f"route {route.name}: it never takes anything: route {wider.name} before it takes all.")
+        yield from _about_others(config.routes[:index], route)
     yield from _about_listings(config)
     used = {name for route in config.routes for name in (route.back, route.mirror)}
     for name, back in config.backs.items():
@@ -34,6 +35,20 @@ def about_routes(config: Config) -> Iterator[Advice]:
         host = back.address or getattr(back, "controller", None)
         if secret and not back.tls and host is not None and not Address.parse(host).is_loopback:
             yield Advice(True, f"backs.{name}: credentials cross the network to {host} in clear text. Say tls = true.")
+
+
+def _about_others(before: tuple[RouteTable, ...], route: RouteTable) -> Iterator[Advice]:
+    """Clients whom a route does not admit go on to the next: which may lead to the very same streams."""
+    for one in before:
+        if not one.identity or (route.identity and set(route.identity) <= set(one.identity)):
+            continue
+        same_place = (one.back, one.to_basin, one.to_stream) == (route.back, route.to_basin, route.to_stream)
+        met = not (one.listeners and route.listeners) or _all_of(one.listeners, route.listeners, prefixes=True)
+        if same_place and met and (route.takes_all_names or _same_names(route, one)):
+            who, what = ", ".join(one.identity), "read" if route.read_only else "read and change"
+            yield Advice(
+                False, f"route {route.name}: others than {who} can {what} the streams of route {one.name} by it."
+            )
 
 
 def _about_listings(config: Config) -> Iterator[Advice]:

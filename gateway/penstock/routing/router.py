@@ -172,14 +172,16 @@ class View:
 
     def _with_owner(self, name: str) -> tuple[Decision, str] | None:
         """Where the stream is that something of this name belongs to, and the name there; None where the embedded
-        store has it all the same."""
+        store has it all the same. Raises PERMISSION_DENIED where the stream is not for the current client."""
         owned = owner_of(name, self.names)
         if owned is None:
             return None
         try:
             decision = self._public(owned[1], CLIENT.get())
-        except OperationFailed:
-            return None  # its stream is not for this client: what it keeps beside it stays here
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.PERMISSION_DENIED:
+                raise  # it belongs to a stream of others
+            return None  # there is no such stream for anybody: what a client keeps by this name stays here
         target = decision.holder.target
         if Capability.TABLES not in target.capabilities:
             return None

@@ -50,12 +50,30 @@ def test_a_route_that_never_takes_anything(earlier: str, later: str) -> None:
         ("basin = 'telemetry'", "basin = 'another-basin'"),
         ("stream = 'x'", "match = 'prefix'\nstream = 'x'"),
         ("match = 'prefix'\nstream = 'eu/'", "stream = 'us/x'"),
-        ("identity = ['known']", ""),
+        ("identity = ['known']\nback = 'far'", ""),
+        ("identity = ['known']\nto_stream = 'known/{stream}'", ""),
+        ("identity = ['known']", "basin = 'telemetry'"),
         ("listeners = ['s2']", ""),
     ],
 )
 def test_routes_that_both_take_something(earlier: str, later: str) -> None:
-    assert remarks(KNOWN + before(earlier) + ROUTE + later) == []
+    far = "[backs.far]\nkind = 's2'\naddress = 'a:1'\n" if "far" in earlier else ""
+    assert remarks(KNOWN + far + before(earlier) + ROUTE + later) == []
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "what"),
+    [
+        ("", "", "read and change"),
+        ("stream = 'x'", "read_only = true", "read"),
+        ("stream = 'eu/x'", "match = 'prefix'\nstream = 'eu/'", "read and change"),
+        ("listeners = ['s2']", "listeners = ['s2']", "read and change"),
+    ],
+)
+def test_a_route_for_some_whose_streams_others_get_by_a_later_one(earlier: str, later: str, what: str) -> None:
+    assert remarks(KNOWN + before("identity = ['known']\n" + earlier) + ROUTE + later) == [
+        f"route later: others than known can {what} the streams of route first by it."
+    ]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from penstock_codecs.operations import (
     CreateBasin,
     CreateStream,
     DeleteBasin,
+    DeleteStream,
     EnsureBasin,
     GetBasinConfig,
     ListBasins,
@@ -200,3 +201,24 @@ async def test_who_gives_up_amid_a_send_leaves_nothing_under_way(here: EmbeddedB
         await session.receive()
         nursery.cancel_scope.cancel()
     assert holder.under_way == 0
+
+
+@pytest.mark.parametrize("lacking", [(), (Capability.TABLES,)], ids=["kept there", "kept here"])
+async def test_what_is_kept_beside_streams_of_others_is_theirs(
+    lacking: tuple[Capability, ...], here: EmbeddedBack, there: EmbeddedBack
+) -> None:
+    theirs = RouteTable(name="theirs", basin="telemetry", back="far", identity=("plant",))
+    view = routed(here, Without(there, *lacking), theirs).for_listener("segment")
+    await made(there, "telemetry", "orders")
+    transaction = StreamRef(INTERNAL_BASIN, "telemetry/orders/0.#epoch.0#transaction." + "0" * 32)
+    table = "telemetry/_kv/0.#epoch.0"
+    CLIENT.set(Client("plant"))
+    await view.perform(CreateStream(transaction))
+    await view.perform(CreateTable(table))
+    CLIENT.set(Client("stranger"))
+    for operation in (GetSegmentInfo(transaction), DeleteStream(transaction), ReadTable(table, ()), DeleteTable(table)):
+        assert (await refusal(view, operation)).failure.code is DENIED
+    await view.perform(CreateTable("elsewhere/_kv/0.#epoch.0"))
+    CLIENT.set(Client("plant"))
+    await view.perform(GetSegmentInfo(transaction))
+    await view.perform(DeleteTable(table))
