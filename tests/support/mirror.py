@@ -18,6 +18,7 @@ from penstock.mirror.route import MirroredRoute
 from penstock.mirror.settings import MirrorSettings
 from penstock.mirror.state import StateTable, StreamState
 from penstock.routing.target import Target, TargetHolder
+from penstock_codecs.byte_operations import GetAttribute
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import Record, StreamRef
 from penstock_codecs.operations import Append, CreateBasin, CreateStream, FromSeqNum, Operation, ReconfigureStream
@@ -38,6 +39,7 @@ class Fragile:
         self.refused_streams: set[StreamRef] = set()
         self.not_configured: set[StreamRef] = set()
         self.configuring_seconds = 0.0
+        self.no_attributes = False
         self.changes: Callable[[bytes], bytes] = lambda body: body
         """What it stores instead of a body: a server that is broken."""
 
@@ -57,6 +59,8 @@ class Fragile:
             operation.bodies = [self.changes(body) for body in operation.bodies]
         if isinstance(operation, CreateStream) and operation.stream in self.refused_streams:
             raise fail(FailureCode.NOT_REPRESENTABLE, f"no name for stream {operation.stream}")
+        if self.no_attributes and isinstance(operation, GetAttribute):
+            raise fail(FailureCode.NOT_IMPLEMENTED, "there are no attributes")
         if isinstance(operation, ReconfigureStream):
             if operation.stream in self.not_configured:
                 raise fail(FailureCode.PERMISSION_DENIED, f"no configuration for {operation.stream}")

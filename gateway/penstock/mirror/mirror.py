@@ -14,6 +14,7 @@ import trio
 from msgspec.structs import replace
 
 from penstock.backs.base import Back
+from penstock.mirror.attributes import Attributes
 from penstock.mirror.listing import visit_streams
 from penstock.mirror.queue import Queue
 from penstock.mirror.settings import MirrorSettings
@@ -35,7 +36,8 @@ _DOUBLINGS: Final = 16
 
 
 class Mirror:
-    """See the module. `states` are the route's; `belongs` says of a listed stream whether it is the route's."""
+    """See the module. `states` and `attributes` are the route's; `belongs` says of a listed stream whether it is the
+    route's."""
 
     def __init__(
         self,
@@ -45,8 +47,9 @@ class Mirror:
         states: StateTable,
         settings: MirrorSettings,
         belongs: Callable[[StreamRef], bool],
+        attributes: Attributes | None = None,
     ) -> None:
-        self.tap: Back = Tap(primary.back, self._touched)
+        self.tap: Back = Tap(primary.back, self._touched, attributes or Attributes())
         """The primary for the route's clients."""
         self._totals = Totals()
         self._route = route

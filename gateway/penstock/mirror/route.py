@@ -12,6 +12,7 @@ import structlog
 import trio
 
 from penstock.backs.base import Back
+from penstock.mirror.attributes import Attributes
 from penstock.mirror.cut_over import CutOver, reasons_against
 from penstock.mirror.mirror import Mirror
 from penstock.mirror.settings import MirrorSettings
@@ -62,6 +63,7 @@ class MirroredRoute:
         self._belongs = belongs
         self._kept = Table(store, "routes")
         self._states = StateTable(store, route)
+        self._attributes = Attributes()
         self._mirror = self._new_mirror()
         self._cutting = trio.Lock()
         self._scope = trio.CancelScope()
@@ -195,11 +197,20 @@ class MirroredRoute:
         await self._kept.put(self.route, msgspec.json.encode(kept))
         self._scope.cancel()
         await self._idle.wait()
-        undone = await self._give_configurations(deadline)
+        undone = [*await self._carry_attributes(deadline), *await self._give_configurations(deadline)]
         self._turn_round()
         self._lead_clients()
         self._turned.set()
         return undone
+
+    async def _carry_attributes(self, deadline: float) -> list[str]:
+        primary, secondary = self._sides
+        failures: list[str] = []
+        with trio.move_on_at(deadline) as time:
+            await self._attributes.carry_over(primary.back, secondary.back, failures)
+        if time.cancelled_caught:
+            return ["writers may send again what is there: there was no time to tell the new back of them all"]
+        return [f"{len(failures)} writers may send again what is there: {failures[0]}"] if failures else []
 
     async def _give_configurations(self, deadline: float) -> list[str]:
         primary, secondary = self._sides
@@ -229,4 +240,4 @@ class MirroredRoute:
 
     def _new_mirror(self) -> Mirror:
         primary, secondary = self._sides
-        return Mirror(self.route, primary, secondary, self._states, self._settings, self._belongs)
+        return Mirror(self.route, primary, secondary, self._states, self._settings, self._belongs, self._attributes)

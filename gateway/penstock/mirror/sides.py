@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.backs.base import Back, Following, ReadSession
 from penstock.mirror.hashing import alone
-from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.byte_operations import GetSegmentInfo, Seal
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import NO_HEADERS, Record, RecordBatch, StreamRef, metered_size
 from penstock_codecs.operations import (
@@ -59,6 +59,15 @@ class Sides:
             return 0
         await self._keep_timestamps()
         return tail
+
+    async def copy_seal(self, by_bytes: bool) -> None:
+        """Seal the secondary's stream if the primary's is. Asked are those who know of bytes by themselves; the others
+        of streams that segment clients append to, since for these alone they know."""
+        asked = by_bytes or Capability.TABLES in self.primary.capabilities
+        if not (asked and self.both(Capability.BYTES)):
+            return
+        if (await self.primary.perform(GetSegmentInfo(self.stream))).sealed:
+            await self.secondary.perform(Seal(self.stream))
 
     async def is_another(self, back: Back, seq_num: int, last: str, timestamps: bool) -> bool:
         """Whether the record of this number is another one than was compared, whose hash is `last`. Not where it is

@@ -7,8 +7,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, TypeVar
 
 from penstock.backs.base import AppendSession, Back, ReadSession
+from penstock.mirror.attributes import Attributes
 from penstock.routing.segments import INTERNAL_BASIN
-from penstock_codecs.byte_operations import AppendBytes, Merge
+from penstock_codecs.byte_operations import AppendBytes, Merge, Seal
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended, Capability, CreateStream, EnsureStream, Operation, Read
 from penstock_codecs.streams import StreamConfig
@@ -17,22 +18,23 @@ __all__ = ["Tap"]
 
 R = TypeVar("R")
 Touched = Callable[[StreamRef, int | None, bool], None]
-"""The stream; its next sequence number, where that is known; whether it was appended to by bytes."""
-_BY_BYTES: Final = (AppendBytes, Merge)
-_APPENDS: Final = (Append, AppendBytes, CreateStream, EnsureStream)
+"""The stream; its next sequence number, where that is known; whether it was changed by a client of bytes."""
+_BY_BYTES: Final = (AppendBytes, Merge, Seal)
+_CHANGES: Final = (Append, AppendBytes, Seal, CreateStream, EnsureStream)
 
 
 class Tap:
-    """See `Back`. `touched` is called for every stream that may have more than before. It must not wait, and clients do
-    not wait for what comes of it.
+    """See `Back`. `touched` is called for every stream that may have more than before, or is sealed. It must not wait,
+    and clients do not wait for what comes of it. `attributes` see what is asked for.
 
     What clients of segments keep for themselves, and transactions until they are committed, are not its concern.
     It passes no session through untouched (`penstock.backs.passing`): somebody must look at the acknowledgements.
     """
 
-    def __init__(self, back: Back, touched: Touched) -> None:
+    def __init__(self, back: Back, touched: Touched, attributes: Attributes) -> None:
         self._back = back
         self._touched = touched
+        self._attributes = attributes
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -41,7 +43,8 @@ class Tap:
 
     async def perform(self, operation: Operation[R]) -> R:
         """Carry out one operation; see `Back.perform`."""
-        stream = _appended_to(operation)
+        self._attributes.saw(operation)
+        stream = _changed_by(operation)
         if stream is None:
             return await self._back.perform(operation)
         tail: int | None = None
@@ -65,7 +68,7 @@ class Tap:
             return
         try:
             async with opened as session:
-                yield _TappedSession(session, stream, self._touched)
+                yield _TappedSession(session, stream, self._touched, self._attributes)
         finally:
             self._touched(stream, None, False)
 
@@ -74,9 +77,9 @@ class Tap:
         return self._back.read_session(read)
 
 
-def _appended_to(operation: Operation[R]) -> StreamRef | None:
+def _changed_by(operation: Operation[R]) -> StreamRef | None:
     stream = None
-    if isinstance(operation, _APPENDS):
+    if isinstance(operation, _CHANGES):
         stream = operation.stream
     elif isinstance(operation, Merge):
         stream = operation.target
@@ -84,14 +87,17 @@ def _appended_to(operation: Operation[R]) -> StreamRef | None:
 
 
 class _TappedSession:
-    def __init__(self, session: AppendSession, stream: StreamRef, touched: Touched) -> None:
+    def __init__(self, session: AppendSession, stream: StreamRef, touched: Touched, attributes: Attributes) -> None:
         self._session = session
         self._stream = stream
         self._touched = touched
+        self._attributes = attributes
         self._by_bytes = False
 
     async def send(self, append: Append | AppendBytes) -> None:
-        self._by_bytes = self._by_bytes or isinstance(append, AppendBytes)
+        if isinstance(append, AppendBytes):
+            self._by_bytes = True
+            self._attributes.saw(append)
         await self._session.send(append)
 
     def close(self) -> None:

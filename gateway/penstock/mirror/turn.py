@@ -153,6 +153,8 @@ class Turn:
         equal = primary_tail == state.compared == secondary_tail + state.shift
         if equal and state.by_bytes:
             state = replace(state, byte_shift=await self._sides.byte_shift())
+        if equal:
+            await self._sides.copy_seal(state.by_bytes)
         self.state = replace(state, equal=equal)
         self.caught_up = self.caught_up and primary_tail == state.compared
 

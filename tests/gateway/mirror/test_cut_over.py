@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from support.management import asking, overview
 from support.mirror import PRIMARY, ROUTE, SECONDARY, Two, append, running, settled
-from support.store import BASIN, STREAM, Fails, appending, records
+from support.store import BASIN, STREAM, Fails, appending, records, sending
 
 from penstock.backs.base import Back
 from penstock.config import RouteTable
@@ -20,6 +20,7 @@ from penstock.mirror.settings import MirrorSettings, OnRefused
 from penstock.routing.route import Route
 from penstock.routing.router import Router
 from penstock.routing.target import Target, TargetHolder
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, GetAttribute, GetSegmentInfo, Seal, UpdateAttribute
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream, FromSeqNum, GetStreamConfig, ListBasins, Read, Trim
@@ -345,3 +346,61 @@ async def test_configuring_many_streams_does_not_keep_clients_waiting(two: Two, 
     assert done.swapped
     assert done.held_ms < 30_000
     assert "not all streams stamp records as before" in done.reasons[0]
+
+
+WRITER, NAME = b"w" * 16, b"n" * 16
+
+
+async def test_writers_go_on_where_they_were(two: Two) -> None:
+    """Who connects again is told its position, so that nothing is there twice; other attributes go along as well."""
+    route, holder = two.route()
+    await route.open()
+    clients = routed(two, holder).for_listener("segment")
+    await two.primary.perform(CreateStream(STREAM))
+    async with running(route):
+        await clients.perform(sending(b"one", writer=WRITER, position=1))
+        async with clients.append_session(STREAM) as session:
+            await session.send(sending(b"two", writer=b"x" * 16, position=7))
+            await session.receive()
+        assert await clients.perform(UpdateAttribute(STREAM, NAME, 5, NO_ATTRIBUTE))
+        assert (await route.cut_over()).reasons == []
+        assert await clients.perform(GetAttribute(STREAM, WRITER)) == 1
+        with Fails(FailureCode.STALE_WRITER_POSITION):
+            await clients.perform(sending(b"one", writer=WRITER, position=1))
+        await clients.perform(sending(b"three", writer=WRITER, position=2))
+        assert (await route.cut_over()).reasons == []  # and back again
+        values = [await two.primary.perform(GetAttribute(STREAM, name)) for name in (WRITER, b"x" * 16, NAME)]
+        assert values == [2, 7, 5]
+    ours, theirs = await two.both()
+    assert theirs == ours and len(ours) == 3
+
+
+async def test_attributes_that_cannot_be_carried_over_are_told(two: Two) -> None:
+    route, holder = two.route()
+    await route.open()
+    await two.primary.perform(CreateStream(STREAM))
+    two.secondary.no_attributes = True
+    async with running(route):
+        await holder.target.back.perform(sending(b"one", writer=WRITER, position=1))
+        done = await route.cut_over()
+    assert done.swapped
+    assert done.reasons == ["1 writers may send again what is there: there are no attributes"]
+
+
+async def test_what_is_sealed_is_sealed_on_both_sides(two: Two) -> None:
+    """Whether it was sealed by way of the route, or before there was a mirror."""
+    before = StreamRef(BASIN, "before")
+    await append(two.primary, b"one", stream=before)
+    await two.primary.perform(Seal(before))
+    route, holder = two.route()
+    await route.open()
+    clients = routed(two, holder).for_listener("segment")
+    async with running(route):
+        await append(clients, b"one")
+        await clients.perform(Seal(STREAM))
+        assert (await route.cut_over()).reasons == []
+        for stream in (STREAM, before):
+            assert (await clients.perform(GetSegmentInfo(stream))).sealed
+            with Fails(FailureCode.STREAM_SEALED):
+                await append(clients, b"two", stream=stream)
+        assert (await route.cut_over()).reasons == []
