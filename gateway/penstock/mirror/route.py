@@ -78,10 +78,12 @@ class MirroredRoute:
             words = msgspec.json.decode(kept, type=_Kept)
             if (words.primary, words.secondary) == (self.secondary, self.primary):
                 log.info("cut_over_kept", route=self.route, primary=words.primary, secondary=words.secondary)
-                self._turn_round()
-        self._lead_clients()
+                self._sides = self._sides[1], self._sides[0]
+        self._begin_mirror()
 
-    def _lead_clients(self) -> None:
+    def _begin_mirror(self) -> None:
+        """Another mirror, and clients are led by way of it."""
+        self._mirror = self._new_mirror()
         self._holder.swap(replace(self._sides[0], back=self._mirror.tap))
 
     async def run(self) -> None:
@@ -192,15 +194,18 @@ class MirroredRoute:
         return "the mirror has not caught up in time" + (f"; the last failure: {failure}" if failure else "")
 
     async def _swap(self, deadline: float) -> list[str]:
-        """What was left undone, which is no reason not to go on."""
-        kept = _Kept(self.secondary, self.primary)
-        await self._kept.put(self.route, msgspec.json.encode(kept))
+        """What was left undone, which is no reason not to go on. Written down it is last: whoever dies after that finds
+        the new primary complete. Raises OperationFailed where it cannot be: then it did not happen."""
         self._scope.cancel()
         await self._idle.wait()
-        undone = [*await self._carry_attributes(deadline), *await self._give_configurations(deadline)]
-        self._turn_round()
-        self._lead_clients()
-        self._turned.set()
+        try:
+            undone = [*await self._carry_attributes(deadline), *await self._give_configurations(deadline)]
+            kept = _Kept(self.secondary, self.primary)
+            await self._kept.put(self.route, msgspec.json.encode(kept))
+            self._sides = self._sides[1], self._sides[0]
+        finally:
+            self._begin_mirror()
+            self._turned.set()
         return undone
 
     async def _carry_attributes(self, deadline: float) -> list[str]:
@@ -233,10 +238,6 @@ class MirroredRoute:
         if time.cancelled_caught:
             return ["not all streams stamp records as before: there was no time to configure them"]
         return [f"{failed} streams do not stamp records as before: {failures[0]}"] if failed else []
-
-    def _turn_round(self) -> None:
-        self._sides = self._sides[1], self._sides[0]
-        self._mirror = self._new_mirror()
 
     def _new_mirror(self) -> Mirror:
         primary, secondary = self._sides

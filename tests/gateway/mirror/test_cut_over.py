@@ -21,7 +21,7 @@ from penstock.routing.route import Route
 from penstock.routing.router import Router
 from penstock.routing.target import Target, TargetHolder
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, GetAttribute, GetSegmentInfo, Seal, UpdateAttribute
-from penstock_codecs.failures import FailureCode
+from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream, FromSeqNum, GetStreamConfig, ListBasins, Read, Trim
 from penstock_codecs.streams import StreamConfig, TimestampingMode
@@ -404,3 +404,34 @@ async def test_what_is_sealed_is_sealed_on_both_sides(two: Two) -> None:
             with Fails(FailureCode.STREAM_SEALED):
                 await append(clients, b"two", stream=stream)
         assert (await route.cut_over()).reasons == []
+
+
+async def test_a_cut_over_that_cannot_be_written_down_did_not_happen(two: Two) -> None:
+    """All that belongs to it is there before: who dies just after that finds the new primary complete."""
+    route, holder = two.route()
+    await route.open()
+    clients = routed(two, holder).for_listener("segment")
+    await two.primary.perform(CreateStream(STREAM, StreamConfig(timestamping_mode=TimestampingMode.ARRIVAL)))
+    kept = route._kept
+    seen = []
+
+    class Broken:
+        async def put(self, *_arguments: object) -> None:
+            seen.append(await two.secondary.back.perform(GetAttribute(STREAM, WRITER)))
+            seen.append((await two.secondary.back.perform(GetStreamConfig(STREAM))).timestamping_mode)
+            raise fail(FailureCode.STORAGE, "the disk is full")
+
+    async with running(route):
+        await clients.perform(sending(b"one", writer=WRITER, position=1))
+        route._kept = Broken()  # type: ignore[assignment]
+        with Fails(FailureCode.STORAGE, "the disk is full"):
+            await route.cut_over()
+        assert seen == [1, TimestampingMode.ARRIVAL]
+        assert (route.primary, holder.target.name, holder.held) == (PRIMARY, PRIMARY, False)
+        await clients.perform(sending(b"two", writer=WRITER, position=2))
+        route._kept = kept
+        assert (await route.cut_over()).swapped  # the mirror went on
+        await append(clients, b"three", match=2)
+        assert (await route.cut_over()).swapped
+    ours, theirs = await two.both()
+    assert theirs == ours and len(ours) == 3
