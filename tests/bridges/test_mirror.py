@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from support.management import ask, management_port
@@ -16,6 +17,7 @@ from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
 from support.real_backs import BackServer, S2Lite, SecondPenstock
 from support.s2_http import S2Client
 from support.s3p import S3PClient
+from support.segment_client import UNKNOWN_WRITER, ReleasedSocket
 from test_documents import blocks, command, output
 
 ROOT = Path(__file__).parents[2]
@@ -149,6 +151,23 @@ def test_cut_overs_under_load(name: str) -> None:
         stored = all_bodies(gateway)
         assert sorted(stored) == sorted(acknowledged)
         assert not any(mirror_of(gateway)["differences"].values())
+
+
+@pytest.mark.parametrize("name", ["Penstock s2", "Penstock segment"])
+def test_a_segment_writer_goes_on_at_the_new_primary(name: str) -> None:
+    """It asks for its position when it connects again, there and, after the next cut-over, here."""
+    segment, writer = f"{BASIN}/{STREAM}/0.#epoch.0", uuid4()
+    with SECONDARIES[name]() as server, running_gateway(configuration(server)) as gateway:
+        s2(gateway).ensure_stream(STREAM)
+        for turn in range(3):
+            with ReleasedSocket(("127.0.0.1", gateway.segment_port)) as client:
+                assert client.setup(segment, writer) == (2 * turn or UNKNOWN_WRITER)
+                bodies = [b"event %d" % number for number in (2 * turn, 2 * turn + 1)]
+                assert client.append(writer, bodies, 2 * turn + 2).event_number == 2 * turn + 2
+                cut_over(gateway)
+        with ReleasedSocket(("127.0.0.1", gateway.segment_port)) as client:
+            assert client.setup(segment, writer) == 6
+        assert all_bodies(gateway) == [f"event {number}" for number in range(6)]
 
 
 @pytest.mark.parametrize("killed", ["secondary", "gateway"])
