@@ -77,7 +77,7 @@ class FakeNative:
     """One stream. `offsets`: a server of segments, else one of S3P, which stamps records by `clock`.
 
     At most `most` records are given by one scan. `held`: acknowledgements are kept back. `silent`: they do not say
-    where the records are. `broken`: scans fail.
+    where the records are. `broken`: scans fail. `one_by_one`: each acknowledgement comes alone.
     """
 
     clock: Callable[[], int]
@@ -88,6 +88,7 @@ class FakeNative:
     held: bool = False
     silent: bool = False
     broken: bool = False
+    one_by_one: bool = False
     bodies: list[bytes] = field(default_factory=list)
     ids: list[RecordId] = field(default_factory=list)
     begins: list[int] = field(default_factory=lambda: [0])  # where each record begins, and where the last one ends
@@ -214,6 +215,8 @@ class FakeSession:
     async def receive(self) -> list[NativeAck]:
         while self._native.held or not (self._acks or self._closed):
             await self._native.changed.park()
+        if self._native.one_by_one and self._acks:
+            return [self._acks.popleft()]
         acks = list(self._acks)
         self._acks.clear()
         return acks

@@ -10,14 +10,17 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import trio
+
 from penstock.backs.indexed.history import cursor_at, cursor_in, read
+from penstock.backs.indexed.looking import Unnumbered, index_of
 from penstock.backs.indexed.numbered import Draft, behind, records_before, without
 from penstock.backs.indexed.state import StreamState
 from penstock.backs.indexed.trimmed import truncated_at
 from penstock.backs.native import NativeAck
 from penstock.positions.marks import Mark
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.model import RecordId, StreamPosition
+from penstock_codecs.model import U64_MAX, RecordId, StreamPosition
 from penstock_codecs.operations import Append, Appended, FromByteOffset, FromRecordId, FromSeqNum
 
 __all__ = ["Handed", "Settling"]
@@ -63,10 +66,15 @@ class _Work:
             return Mark(0, 0, 0, ack.end_offset - ack.length)
         return None
 
-    def order(self) -> tuple[int, int, int]:
-        """Acknowledgements in the order of their places; those without come last."""
+    def place(self) -> tuple[int, int, int]:
+        """Acknowledgements in the order of their places, which all of them say."""
         begin = self.begin
-        return (1 << 65, 0, 0) if begin is None else (begin.timestamp, begin.place, begin.offset)
+        assert begin is not None, "said"
+        return begin.timestamp, begin.place, begin.offset
+
+    def turn(self) -> int:
+        """In the order of handing over: a server that does not always say the place has them in that."""
+        return self.handed.ticket
 
 
 class Settling:
@@ -82,7 +90,12 @@ class Settling:
         work = [_Work(handed, ack) for handed, ack in pairs]
         self._queue += work
         stream = self._stream
+        for one in work:
+            stream.under_way.acknowledged(one.handed.ticket)
         try:
+            if work and not stream.stamped_by_server:  # those before it say what timestamps they have
+                with trio.move_on_after(stream.settings.settle_seconds):
+                    await stream.under_way.acknowledged_before(work[-1].handed.ticket)
             async with stream.numbering:
                 if not all(one.settled for one in work):
                     await self._settle_queue()
@@ -101,10 +114,11 @@ class Settling:
 
     async def _settle_queue(self) -> None:
         taken, self._queue = self._queue, []
-        draft = self._stream.draft()
+        draft, unnumbered = self._stream.draft(), Unnumbered(self._stream)
         try:
-            for one in sorted(taken, key=_Work.order):
-                await self._number(draft, one)
+            told = all(one.begin is not None for one in taken)
+            for one in sorted(taken, key=_Work.place if told else _Work.turn):
+                await self._number(draft, one, unnumbered)
             await self._stream.commit(draft)
         except OperationFailed as error:
             for one in taken:
@@ -117,10 +131,10 @@ class Settling:
         for one in taken:
             one.settled = True
 
-    async def _number(self, draft: Draft, one: _Work) -> None:
+    async def _number(self, draft: Draft, one: _Work, unnumbered: Unnumbered) -> None:
         begin = one.begin
         if begin is None:
-            await self._number_by_bodies(draft, one)
+            await self._number_by_bodies(draft, one, unnumbered)
             return
         if _is_before(begin, draft.end, one.ack):
             return
@@ -160,16 +174,21 @@ class Settling:
         assert first is not None
         return _Settled(first, last)
 
-    async def _number_by_bodies(self, draft: Draft, one: _Work) -> None:
-        """The server did not say where it is. Nearly always it is what comes next; else it is looked for afterwards."""
+    async def _number_by_bodies(self, draft: Draft, one: _Work, unnumbered: Unnumbered) -> None:
+        """The server did not say where it is: it is the next that looks like it, and what is before it is others'.
+        Where it is not there it has a number by now, and is looked for afterwards."""
         wanted, timestamps = one.handed.append.bodies, one.handed.timestamps
-        scanned = await self._stream.scan(draft.end, max(1000, len(wanted)))
-        at = _index_of(wanted, scanned.bodies)
-        if at is None:
-            return
-        limit = timestamps[0] if timestamps else self._stream.clock()
-        draft.number(scanned, at, min(self._stream.clock(), limit))
-        numbered = draft.number(without(scanned, at), len(wanted), 0, timestamps or None)
+        limit = min(self._stream.clock(), *timestamps[:1] or [U64_MAX])
+        while True:
+            found = await unnumbered.behind(draft, len(wanted))
+            at = index_of(wanted, found.bodies)
+            others = len(found.bodies) - len(wanted) + 1 if at is None else at
+            if others <= 0 and at is None:
+                return
+            draft.number(found, others, limit)
+            if at is not None:
+                break
+        numbered = draft.number(without(found, at), len(wanted), 0, timestamps or None)
         one.result = _Settled(numbered.mark(0), numbered.mark(len(wanted) - 1))
 
     async def _fill_gap(self, draft: Draft, begin: Mark, one: _Work) -> None:
@@ -241,14 +260,6 @@ class Settling:
                     return _Settled(marks[0], marks[-1])
             cursor = cursor_in(stream, numbered, len(numbered))
         raise fail(FailureCode.OTHER, "its records are not there")
-
-
-def _index_of(wanted: list[bytes], bodies: list[bytes]) -> int | None:
-    """Where these bodies stand among others, next to each other; None: nowhere."""
-    for at in range(len(bodies) - len(wanted) + 1):
-        if bodies[at] == wanted[0] and bodies[at : at + len(wanted)] == wanted:
-            return at
-    return None
 
 
 def _size(one: _Work) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.backs.indexed.history import cursor_to
+from penstock.backs.indexed.history import Cursor, cursor_at, cursor_to
 from penstock.backs.indexed.state import StreamState
 from penstock.positions.marks import Mark
 from penstock_codecs.operations import Append, Appended, FromRecordId, FromSeqNum, FromTimestamp
@@ -14,7 +14,11 @@ __all__ = ["carry_out_commands", "check_commands", "trim"]
 async def trim(stream: StreamState, start: FromSeqNum | FromRecordId | FromTimestamp) -> Mark:
     """Remove the records before the first one at or after `start`; never beyond the tail. Gives the first one that is
     kept. Raises OperationFailed."""
-    kept = max((await cursor_to(stream, start)).at, stream.index.first)
+    return await _trim_to(stream, await cursor_to(stream, start))
+
+
+async def _trim_to(stream: StreamState, cursor: Cursor) -> Mark:
+    kept = max(cursor.at, stream.index.first)
     # First the index: nobody is given what may be gone, and where the stream begins is known with its number.
     await stream.index.trimmed(kept)
     await stream.native.trim(stream.ref, kept)
@@ -33,4 +37,5 @@ async def carry_out_commands(stream: StreamState, append: Append, appended: Appe
     for index, headers in sorted(append.headers.items()):
         command = parse_command(headers, append.bodies[index])
         if isinstance(command, TrimTo):
-            await trim(stream, FromSeqNum(min(command.seq_num, appended.start.seq_num + index + 1)))
+            kept = FromSeqNum(min(command.seq_num, appended.start.seq_num + index + 1))
+            await _trim_to(stream, await cursor_at(stream, kept))  # it has a number, so nothing is looked for

@@ -17,6 +17,7 @@ class UnderWay:
 
     def __init__(self) -> None:
         self._tickets: dict[int, int] = {}  # and the last timestamp that each shall have; in the order of sending
+        self._unacknowledged: dict[int, None] = {}  # in that order, too
         self._next = 0
         self._changed = trio.lowlevel.ParkingLot()
 
@@ -25,6 +26,7 @@ class UnderWay:
         ticket = self._next
         self._next += 1
         self._tickets[ticket] = last
+        self._unacknowledged[ticket] = None
         return ticket
 
     def begin_stamped(self, append: Append, last: int, now: int) -> tuple[int, Sequence[int]]:
@@ -58,6 +60,7 @@ class UnderWay:
 
     def end(self, ticket: int) -> None:
         """It has its numbers, or will never be told of."""
+        self.acknowledged(ticket)
         if self._tickets.pop(ticket, None) is not None:
             self._changed.unpark_all()
 
@@ -65,4 +68,15 @@ class UnderWay:
         """Wait until all that are under way now have ended."""
         newest = self._next
         while self._tickets and next(iter(self._tickets)) < newest:
+            await self._changed.park()
+
+    def acknowledged(self, ticket: int) -> None:
+        """The server has it, and it is about to get its numbers."""
+        if ticket in self._unacknowledged:
+            del self._unacknowledged[ticket]
+            self._changed.unpark_all()
+
+    async def acknowledged_before(self, ticket: int) -> None:
+        """Wait until all that were sent before this one are acknowledged, or will never be."""
+        while self._unacknowledged and next(iter(self._unacknowledged)) < ticket:
             await self._changed.park()
