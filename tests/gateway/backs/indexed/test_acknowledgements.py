@@ -1,0 +1,105 @@
+"""Acknowledgements that come in any order or do not say much, and servers whose answers cannot be true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from support.native import FakeNative, MemoryTables
+from support.store import NOW, STREAM, Wall, acknowledged, appending, records, trim_record
+from trio.testing import MockClock
+
+from penstock.backs.indexed import IndexedSettings, open_indexed
+from penstock_codecs.operations import FromSeqNum
+
+
+@pytest.fixture
+def wall() -> Wall:
+    return Wall()
+
+
+@pytest.fixture
+def segment(wall: Wall) -> FakeNative:
+    return FakeNative(wall, offsets=True, most=1000)
+
+
+def opened(native: FakeNative, wall: Wall, state: Any = None, **settings: Any) -> Any:
+    return open_indexed(native, "fake", state or MemoryTables(), IndexedSettings(**settings), wall)
+
+
+async def test_a_server_that_does_not_say_where_it_put_an_append(
+    segment: FakeNative, wall: Wall, autojump_clock: MockClock
+) -> None:
+    segment.silent = True
+    started = trio.current_time()
+    async with opened(segment, wall) as back:
+        await back.perform(appending(b"a", b"b", timestamps=[NOW - 7, NOW - 5]))
+        segment.store([b"b", b"other", b"a"])
+        appended = await back.perform(appending(b"b", b"c", timestamps=[NOW - 3, None]))
+        assert (appended.start, appended.end) == ((5, NOW - 3), (7, NOW))
+        async with back.append_session(STREAM) as session:
+            segment.held = True
+            await session.send(appending(b"d"))
+            assert len(await records(back, FromSeqNum(0))) == 8  # found before it is acknowledged
+            segment.held = False
+            segment.changed.unpark_all()
+            assert (await acknowledged(session, 1))[0].start.seq_num == 7
+        found = await records(back, FromSeqNum(0))
+    assert [record.timestamp - NOW for record in found] == [-7, -5, -3, -3, -3, -3, 0, 0]
+    assert trio.current_time() - started < 6
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_timestamps_are_exact_in_whatever_order_acknowledgements_are_heard(
+    segment: FakeNative, wall: Wall, autojump_clock: MockClock, silent: bool
+) -> None:
+    """Two sessions hear of theirs at the same time, of places or not."""
+    segment.silent = silent
+    async with opened(segment, wall) as back:
+        for turn in range(8):
+            early = NOW - 100 + 5 * turn
+            segment.held = True
+            async with back.append_session(STREAM) as one, back.append_session(STREAM) as other:
+                await one.send(appending(b"a", timestamps=[early]))
+                await other.send(appending(b"b", b"c", timestamps=[early + 1, early + 2]))
+                await one.send(appending(b"d", timestamps=[early + 4]))
+                segment.held = False
+                segment.changed.unpark_all()
+                assert [ack.start.seq_num for ack in await acknowledged(one, 2)] == [4 * turn, 4 * turn + 3]
+                assert [ack.start.seq_num for ack in await acknowledged(other, 1)] == [4 * turn + 1]
+        found = await records(back, FromSeqNum(0))
+    assert [record.timestamp for record in found] == [
+        NOW - 100 + 5 * turn + more for turn in range(8) for more in (0, 1, 2, 4)
+    ]
+
+
+async def test_an_append_that_one_scan_does_not_hold_has_its_clients_timestamps(
+    segment: FakeNative, wall: Wall, autojump_clock: MockClock
+) -> None:
+    """Others have appended before it, also what looks like it at first."""
+    segment.silent, segment.most = True, 3
+    async with opened(segment, wall) as back:
+        async with back.append_session(STREAM) as session:
+            segment.store([b"other", b"a", b"b", b"a", b"other"])
+            await session.send(appending(b"a", b"b", b"c", b"d", b"e", timestamps=[NOW - 9, *[NOW - 7] * 4]))
+            ack = (await acknowledged(session, 1))[0]
+        assert (ack.start, ack.end) == ((5, NOW - 9), (10, NOW - 7))
+        found = await records(back, FromSeqNum(0))
+    assert [record.timestamp - NOW for record in found] == [-9] * 6 + [-7] * 4
+
+
+async def test_a_trim_command_does_not_wait_for_what_was_sent_behind_it(
+    segment: FakeNative, wall: Wall, autojump_clock: MockClock
+) -> None:
+    started = trio.current_time()
+    segment.one_by_one = segment.held = True
+    async with opened(segment, wall) as back, back.append_session(STREAM) as session:
+        await session.send(trim_record(99))
+        await session.send(appending(b"behind"))
+        segment.held = False
+        segment.changed.unpark_all()
+        assert len(await acknowledged(session, 2)) == 2
+    assert segment.first == 1
+    assert trio.current_time() - started < 1
