@@ -16,6 +16,7 @@ from support.management import ask, management_port
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
 from support.real_backs import BackServer, S2Lite, SecondPenstock
 from support.s2_http import S2Client
+from support.s2s import Session, append_input
 from support.s3p import S3PClient
 from support.segment_client import UNKNOWN_WRITER, ReleasedSocket
 from test_documents import blocks, command, output
@@ -150,6 +151,60 @@ def test_cut_overs_under_load(name: str) -> None:
                 writer.result()
         stored = all_bodies(gateway)
         assert sorted(stored) == sorted(acknowledged)
+        assert not any(mirror_of(gateway)["differences"].values())
+
+
+class Sessions:
+    """Appends numbers by S2S sessions, several at once under way. Where a session ends, what was not acknowledged is
+    sent again in the next one: at a cut-over it was not applied."""
+
+    def __init__(self, client: S2Client, carrier: str) -> None:
+        self.client = client
+        self.carrier = carrier
+        self.acknowledged = 0
+        self.sessions = 0
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            self.sessions += 1
+            with self.client.append_session(STREAM, self.carrier) as session:
+                self._fill(session)
+
+    def _fill(self, session: Session) -> None:
+        sent = self.acknowledged
+        while sent > self.acknowledged or not self.stop.is_set():
+            while sent < self.acknowledged + 5 and not self.stop.is_set():
+                session.send(append_input(b"%d" % sent))
+                sent += 1
+            frame = session.next(PATIENCE_SECONDS)
+            assert frame is not None
+            if frame.terminal:
+                assert frame.failure[1]["code"] == "hot_server", frame.failure
+                return
+            self.acknowledged += 1
+
+
+@pytest.mark.parametrize("carrier", ["h1", "h2"])
+def test_cut_overs_under_sessions(carrier: str) -> None:
+    """Every record once and in order, though only what was not acknowledged is sent again."""
+    with SecondPenstock("s2") as server, running_gateway(configuration(server)) as gateway:
+        s2(gateway).ensure_stream(STREAM)
+        load = Sessions(s2(gateway), carrier)
+        with ThreadPoolExecutor() as pool:
+            running = pool.submit(load.run)
+            try:
+                for primary in ("second", "embedded", "second", "embedded"):
+                    wanted = load.acknowledged + 40
+                    deadline = time.monotonic() + PATIENCE_SECONDS
+                    while load.acknowledged < wanted and time.monotonic() < deadline and not running.done():
+                        time.sleep(0.01)
+                    assert cut_over(gateway)["primary"] == primary
+            finally:
+                load.stop.set()
+            running.result()
+        assert all_bodies(gateway) == [str(number) for number in range(load.acknowledged)]
+        assert load.sessions >= 4
         assert not any(mirror_of(gateway)["differences"].values())
 
 
