@@ -31,7 +31,7 @@ def configure_logging(level: str = "info", format: Literal["auto", "json", "cons
     ]
     if people:
         structlog.configure(
-            processors=[*shared, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())],
+            processors=[*shared, _console()],
             logger_factory=structlog.PrintLoggerFactory(sys.stderr),
             wrapper_class=structlog.make_filtering_bound_logger(least),
             cache_logger_on_first_use=True,
@@ -45,6 +45,12 @@ def configure_logging(level: str = "info", format: Literal["auto", "json", "cons
         )
     # Libraries' debug lines are never wanted: h2 alone would render every frame that it sees.
     logging.basicConfig(level=max(least, logging.WARNING), handlers=[_ToStructlog()], force=True)
+
+
+def _console() -> structlog.dev.ConsoleRenderer:
+    # structlog would take `rich` where that is installed, which shows the values of variables: tokens among them.
+    plain = structlog.dev.plain_traceback
+    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)
 
 
 def _to_json(event: Any, **_options: Any) -> bytes:

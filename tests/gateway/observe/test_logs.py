@@ -54,3 +54,25 @@ def test_the_console_is_for_people() -> None:
     assert "listening" in text and "port=8080" in text and "ValueError: oops" in text
     with pytest.raises(ValueError):
         json.loads(text.splitlines()[0])
+
+
+FAILING = """
+import structlog
+from penstock.observe import configure_logging
+configure_logging("info", FORMAT)
+def fails(token):
+    raise RuntimeError("broken")
+try:
+    fails("se" + "cret")
+except RuntimeError:
+    structlog.get_logger().exception("handler_failed")
+"""
+
+
+@pytest.mark.parametrize("format", ["console", "json"])
+def test_a_trace_tells_no_values(format: str) -> None:
+    """They may be tokens; whatever is installed beside us that would show them."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING.replace("FORMAT", repr(format))], capture_output=True, text=True, check=True
+    )
+    assert "RuntimeError: broken" in done.stderr and "secret" not in done.stderr
