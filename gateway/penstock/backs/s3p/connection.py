@@ -46,7 +46,9 @@ class S3PConnection:
         self.broken = False
 
     async def send(self, commands: Sequence[Command]) -> None:
-        """Send commands in one piece. Raises UNAVAILABLE."""
+        """Send commands in one piece. Raises UNAVAILABLE, also where the loss was seen by who receives."""
+        if self.broken:
+            raise self._lost("the connection was closed")
         pieces = [piece for command in commands for piece in self._codec.send(command)]
         try:
             await self._stream.send_all(pieces[0] if len(pieces) == 1 else b"".join(pieces))
