@@ -16,7 +16,7 @@ from penstock_codecs.s3p import AppendRecords
 async def test_a_writer_hears_of_a_loss_that_the_reader_saw() -> None:
     """Both run side by side: the reader sees the end first, and the writer has something to send in the same moment."""
     ours, theirs = trio.testing.memory_stream_pair()
-    connection = S3PConnection(ours, Upstream(UpstreamSettings("far", "127.0.0.1", 1)), S3PLimits(), MIB)
+    connection = S3PConnection(ours, Upstream(UpstreamSettings(name="far", host="127.0.0.1", port=1)), S3PLimits(), MIB)
     command = AppendRecords(b"stream", [b"body"])
     await connection.send([command])
     await theirs.aclose()
