@@ -13,10 +13,13 @@ from support.store import BASIN, STREAM, Wall, appending, records
 
 from penstock.backs.base import Back
 from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.config import RouteTable
 from penstock.mirror.mirror import Mirror
 from penstock.mirror.route import MirroredRoute
 from penstock.mirror.settings import MirrorSettings
 from penstock.mirror.state import StateTable, StreamState
+from penstock.routing.route import Route
+from penstock.routing.router import Router
 from penstock.routing.target import Target, TargetHolder
 from penstock_codecs.byte_operations import GetAttribute
 from penstock_codecs.failures import FailureCode, fail
@@ -138,6 +141,11 @@ async def running(mirror: Mirror | MirroredRoute) -> AsyncIterator[None]:
         nursery.start_soon(mirror.run)
         yield
         nursery.cancel_scope.cancel()
+
+
+def routed(two: Two, holder: TargetHolder) -> Router:
+    """A router with this one route."""
+    return Router([Route(ROUTE, RouteTable(name=ROUTE).rewriting(), holder)], two.tables)
 
 
 async def append(back: Back, *bodies: bytes, **options: Any) -> None:

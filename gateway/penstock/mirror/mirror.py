@@ -70,7 +70,10 @@ class Mirror:
         """What a back said last when something failed, "" where nothing did since."""
 
     async def run(self) -> None:
-        """Copy and compare for ever, all streams that are there at first."""
+        """Copy and compare for ever, all streams that are there at first. May be run again where it failed."""
+        self._totals = Totals()
+        self._turns.clear()
+        self._queue.put_back()
         await self._count()
         async with trio.open_nursery() as nursery:
             for _ in range(self._settings.streams_at_once):

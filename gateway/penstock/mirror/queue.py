@@ -108,6 +108,12 @@ class Queue:
         self._later[stream] = _Later(trio.current_time() + seconds, stopped)
         self._signal()
 
+    def put_back(self) -> None:
+        """Nobody works on any stream: their turns are to come."""
+        self._waiting.update(dict.fromkeys(self._working))
+        self._working.clear()
+        self._signal()
+
     def hurry(self) -> None:
         """Nothing is postponed any longer."""
         self._later = {stream: _Later(-math.inf, later.stopped) for stream, later in self._later.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -69,6 +70,7 @@ class MirroredRoute:
         self._scope = trio.CancelScope()
         self._idle, self._turned = trio.Event(), trio.Event()
         self._idle.set()
+        self._swapping = False
 
     async def open(self) -> None:
         """Find out which back is the primary, after cut-overs of earlier runs, and put it into the holder. To be called
@@ -87,15 +89,23 @@ class MirroredRoute:
         self._holder.swap(replace(self._sides[0], back=self._mirror.tap))
 
     async def run(self) -> None:
-        """Copy and compare, for ever."""
+        """Copy and compare, for ever; where that fails altogether it begins again after a pause."""
         while True:
             self._idle, self._turned = trio.Event(), trio.Event()
+            pause = math.inf
             try:
                 with trio.CancelScope() as self._scope:
                     await self._mirror.run()
+            except Exception as error:
+                log.exception("mirror_failed", route=self.route)
+                self._mirror.last_failure = repr(error)
+                pause = self._settings.most_retry_seconds
             finally:
                 self._idle.set()
-            await self._turned.wait()
+            with trio.move_on_after(pause):
+                await self._turned.wait()
+            if self._swapping:
+                await self._turned.wait()
 
     @property
     def primary(self) -> str:
@@ -196,6 +206,7 @@ class MirroredRoute:
     async def _swap(self, deadline: float) -> list[str]:
         """What was left undone, which is no reason not to go on. Written down it is last: whoever dies after that finds
         the new primary complete. Raises OperationFailed where it cannot be: then it did not happen."""
+        self._swapping = True
         self._scope.cancel()
         await self._idle.wait()
         try:
@@ -205,6 +216,7 @@ class MirroredRoute:
             self._sides = self._sides[1], self._sides[0]
         finally:
             self._begin_mirror()
+            self._swapping = False
             self._turned.set()
         return undone
 
