@@ -121,7 +121,12 @@ class Rewriting:
             raise fail(code, why) from None
 
     def basin_forward(self, basin: str) -> str | None:
-        """The back's basin of a client's; None where that depends on the stream, or it is not taken."""
+        """The back's basin of a client's; None where that depends on the stream, it is not taken, or has no legal name
+        there."""
+        there = self._basin_made(basin)
+        return there if there is None or there == basin or _is_basin(there) else None
+
+    def _basin_made(self, basin: str) -> str | None:
         captured = self.pattern.basin.match(basin)
         known = None if captured is None else {**captured, "basin": basin}
         return None if known is None or not self.basin.names <= known.keys() else self.basin.fill(known)
@@ -129,7 +134,7 @@ class Rewriting:
     def basin_back(self, basin: str) -> str | None:
         """The client's name of a back's basin; None where it has none, or it is not certain."""
         name = _source(self.pattern.basin, "basin", _parse(self.basin, basin, self._characters))
-        return name if name is not None and self.basin_forward(name) == basin else None
+        return name if name is not None and self._basin_made(name) == basin else None
 
     def reaches_basin(self, basin: str) -> bool:
         """Whether any stream may be in this basin of the back. Where that is not certain: yes."""
@@ -221,7 +226,7 @@ class Rewriting:
     def shows_basins(self) -> bool:
         """Whether the back's basins can be shown to clients by their names."""
         basin = _sample(self.pattern.basin, [], "basin-0")
-        there = None if basin is None else self.basin_forward(basin)
+        there = None if basin is None else self._basin_made(basin)
         return there is not None and self.basin_back(there) == basin
 
     @property
@@ -293,6 +298,14 @@ def _source(pattern: NamePattern, whole: str, known: dict[str, str] | None) -> s
         return None
     parts = [piece if isinstance(piece, str) else known.get(piece.name) for piece in pattern.pieces]
     return None if None in parts else "".join(part for part in parts if part is not None)
+
+
+def _is_basin(name: str) -> bool:
+    try:
+        validate_basin_name(name, FailureCode.NOT_REPRESENTABLE)
+    except OperationFailed:
+        return False
+    return True
 
 
 def _check_legal(basin: Template, stream: Template) -> None:

@@ -222,3 +222,24 @@ async def test_what_is_kept_beside_streams_of_others_is_theirs(
     CLIENT.set(Client("plant"))
     await view.perform(GetSegmentInfo(transaction))
     await view.perform(DeleteTable(table))
+
+
+@pytest.mark.parametrize("basin", ["telemetry", "telemetry-x", "telemetry--abcdefg"])
+async def test_a_basin_that_has_no_legal_name_there_is_not_asked_for(
+    basin: str, here: EmbeddedBack, there: EmbeddedBack
+) -> None:
+    asked: list[str] = []
+
+    class Listening:
+        capabilities = there.capabilities
+
+        async def perform(self, operation: Any) -> Any:
+            asked.append(operation.basin)
+            return await there.perform(operation)
+
+    table = RouteTable(name="all", basin="telemetry*", back="far", to_basin="{1}")
+    view = routed(here, Listening(), table).for_listener("s2")  # type: ignore[arg-type]
+    for operation in (GetBasinConfig(basin), DeleteBasin(basin)):
+        assert (await refusal(view, operation)).failure.code is FailureCode.BASIN_NOT_FOUND
+    assert await names(view, ListStreams(basin)) == []
+    assert asked == []
