@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import trio
+
 from penstock.backs.base import Back
 from penstock_codecs import byte_operations, table_operations
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -20,8 +22,10 @@ class RecordsOnly:
 
     `before`: so many appends of sessions are taken, then the server is lost before it has the next. `after`: so many
     are acknowledged, then the server is lost after it has the next. `lost`: nothing can be asked of it; `dies`: so it
-    is after it was lost in one of these ways. `fails`: operations of this class do. `before_sending`: what somebody
-    else appends just before the next append of a session.
+    is after it was lost in one of these ways. `fails`: operations of this class do, with `fails_with`.
+    `before_sending`: what somebody else appends just before the next append of a session, the last one first; None:
+    nobody does. `takes`: so many appends of sessions are taken; nothing is ever heard of the others (`swallowed`).
+    `mute`: acknowledgements wait for it.
     """
 
     def __init__(self, back: Back, without: frozenset[Capability] = frozenset()) -> None:
@@ -32,7 +36,12 @@ class RecordsOnly:
         self.lost = False
         self.dies = False
         self.fails: type | None = None
-        self.before_sending: list[Append] = []
+        self.fails_with = FailureCode.UNAVAILABLE
+        self.before_sending: list[Append | None] = []
+        self.takes: int | None = None
+        self.swallowed: list[Append] = []
+        self.mute = trio.Event()
+        self.mute.set()
         self.sent: list[Append] = []
         self.sessions = 0
         self.reads: list[Read] = []
@@ -41,7 +50,7 @@ class RecordsOnly:
         assert type(operation).__module__ not in (byte_operations.__name__, table_operations.__name__)
         self.check()
         if type(operation) is self.fails:
-            raise fail(FailureCode.UNAVAILABLE, "back lite: the connection was lost")
+            raise fail(self.fails_with, "back lite: the connection was lost")
         result = await self._back.perform(operation)
         if isinstance(result, Located):
             return replace(result, offset=None)
@@ -90,9 +99,14 @@ class _Session:
         if self._lost:
             self._session.close()
             return
+        if server.takes is not None:
+            server.takes -= 1
+            if server.takes < 0:
+                server.swallowed.append(append)
+                return
         server.sent.append(append)
-        if server.before_sending:
-            await server._back.perform(server.before_sending.pop())
+        if server.before_sending and (before := server.before_sending.pop()) is not None:
+            await server._back.perform(before)
         await self._session.send(append)
 
     def close(self) -> None:
@@ -101,6 +115,7 @@ class _Session:
     async def receive(self) -> list[Appended]:
         server = self._server
         acknowledged = [] if self._deaf else [_plain(appended) for appended in await self._session.receive()]
+        await server.mute.wait()
         if not acknowledged and (self._lost or self._deaf):
             raise server.die()
         if server.after is not None:

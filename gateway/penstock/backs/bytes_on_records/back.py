@@ -146,6 +146,8 @@ class BytesOnRecords:
         return provisioned
 
     async def _delete(self, operation: DeleteStream) -> None:
+        if (stream := self._streams.peek(operation.stream)) is not None:
+            self._windows.close(stream, used=False)
         try:
             await self._records.perform(operation)
         except OperationFailed as error:

@@ -8,6 +8,7 @@ Intents are made durable for whatever has come meanwhile, then all of it is sent
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable
 
 import trio
 
@@ -42,6 +43,7 @@ class Lane:
         self._accepted: deque[Request] = deque()  # decided, or about to be, and not settled
         self._size = 0
         self._room = trio.lowlevel.ParkingLot()
+        self._turns = trio.StrictFIFOLock()
         self._work = trio.lowlevel.ParkingLot()
         self._drained = trio.lowlevel.ParkingLot()
         self._at = Place(0, 0)  # behind the last batch that was acknowledged
@@ -60,9 +62,10 @@ class Lane:
         return next((request for request in self._accepted if len(request.batches) > 1), None)
 
     async def room(self, request: Request) -> None:
-        """Wait until `submit` may be called."""
-        while self._size and self._size + request.size > self._settings.append_inflight_bytes and not self.ended:
-            await self._room.park()
+        """Wait until `submit` may be called; a large one is not overtaken by small ones."""
+        async with self._turns:
+            while self._size and self._size + request.size > self._settings.append_inflight_bytes and not self.ended:
+                await self._room.park()
 
     def submit(self, request: Request) -> None:
         """Hand over an append: it has its place now. What comes before a seal is appended before that.
@@ -129,7 +132,7 @@ class Lane:
                 group = await self._next_alone() if alone else await self._next_group()
                 intents = [intent for request in group if (intent := request.intent) is not None]
                 if intents:
-                    await self._stream.writers.intend(self._at, intents)
+                    await _apart(self._stream.writers.intend(self._at, intents))
                 for request in group:
                     await self._hand_over(session, request)
                 if alone:
@@ -191,7 +194,7 @@ class Lane:
         try:
             while acknowledged := await session.receive():
                 for ack in acknowledged:
-                    await self._acknowledge(ack)
+                    await _apart(self._acknowledge(ack))
         except OperationFailed as error:
             self._break(error.failure, scope)
         except Replaced:
@@ -211,13 +214,13 @@ class Lane:
         request.found.append(Found(ack.start, ack.end, begin.offset, end.offset))
         if len(request.found) == len(request.batches):
             self._accepted.popleft()
-            self._confirm(request)
+            self._confirm(request, end)
             first = request.found[0].start
             self._end(request, Appended(first, ack.end, ack.tail, ack.last_id, end.offset))
 
-    def _confirm(self, request: Request) -> None:
+    def _confirm(self, request: Request, end: Place) -> None:
         if (writer := request.append.writer) is not None:
-            self._stream.writers.confirm(writer.writer, writer.position, request.skipped)
+            self._stream.writers.confirm(writer.writer, writer.position, end, request.skipped)
         self._decisions.settled(request)
 
     async def _failed(self, failure: Failure) -> None:
@@ -226,15 +229,13 @@ class Lane:
         self._queue.extendleft([request for request in self._accepted if not request.decided])  # one at most
         self._accepted.clear()
         if not accepted:
-            while self._queue:
+            while self._is_next_of_same():
                 self._end(self._queue.popleft(), failure)
             return
         for request in accepted:
             self._decisions.settled(request)
         if failure.code is FailureCode.SEQ_NUM_MISMATCH and accepted[0].match_seq_num is not None:
-            self._stream.writers.give_up()
-            accepted[0].decided = False
-            self._queue.appendleft(accepted[0])  # somebody else was faster: its condition is to be looked at anew
+            self._outrun(accepted[0])
             return
         await self._look(accepted, failure)
         for request in accepted:
@@ -242,6 +243,19 @@ class Lane:
                 self._end(request, appended(request.found, request.found[-1].end))
             else:
                 self._end(request, failure)
+
+    def _outrun(self, request: Request) -> None:
+        """Somebody else was faster: the condition of a request, which was alone, is to be looked at anew."""
+        writers, writer = self._stream.writers, request.append.writer
+        found, request.found, request.decided = request.found, [], False
+        if found and writer is not None:
+            writers.keep_partial(writer.writer, (*writers.partial.get(writer.writer, ()), *found))
+        writers.give_up()
+        if found and request.append.match_offset is not None:
+            message = f"a part of it is there, and then somebody else appended to stream {self._stream.ref}"
+            self._end(request, Failure(FailureCode.UNAVAILABLE, message))
+            return
+        self._queue.appendleft(request)
 
     async def _look(self, accepted: list[Request], failure: Failure) -> None:
         """See which batches of writers the back has."""
@@ -280,3 +294,14 @@ class Lane:
     def _leave(self, request: Request) -> None:
         self._size -= request.size
         self._room.unpark_all()
+
+
+async def _apart(doing: Awaitable[None]) -> None:
+    """Do what is beside the session. If it fails that says nothing of what was sent, which may be applied all the
+    same."""
+    try:
+        await doing
+    except OperationFailed as error:
+        if error.failure.side_effect_possible:
+            raise
+        raise OperationFailed(Failure(FailureCode.UNAVAILABLE, error.failure.message)) from None

@@ -136,7 +136,9 @@ class Windows:
         self._records = records
         self._counter = counter
         self._nursery = nursery
-        self._limit = trio.CapacityLimiter(most)
+        self._most = most
+        self._turns = trio.StrictFIFOLock()
+        self._ended = trio.lowlevel.ParkingLot()
         self._ahead = ahead
         self._all: list[Window] = []
 
@@ -144,32 +146,28 @@ class Windows:
         """The window for a read from there on; opened where there is none. Raises OperationFailed(PERMISSION_DENIED)
         where the back has no token for the client."""
         shown = token_shown(self._records)
-        while True:
-            for window in stream.windows:
-                if window.token == shown and window.serves(offset):
-                    return window
-            if self._limit.available_tokens:
-                return self._open(stream, offset, shown)
-            self._make_room()
-            async with self._limit:
-                pass
+        if (window := _serving(stream, offset, shown)) is not None:
+            return window
+        async with self._turns:
+            while (window := _serving(stream, offset, shown)) is None and len(self._all) >= self._most:
+                self._make_room()
+                await self._ended.park()
+            return window or self._open(stream, offset, shown)
 
     def _open(self, stream: Stream, offset: int, shown: str | None) -> Window:
         start = stream.offsets.before_offset(offset)
         window = Window(stream, self._counter, start, offset, self._ahead, shown)
-        token = object()
-        self._limit.acquire_on_behalf_of_nowait(token)
         stream.windows.append(window)
         self._all.append(window)
-        self._nursery.start_soon(self._run, window, token)
+        self._nursery.start_soon(self._run, window)
         return window
 
-    async def _run(self, window: Window, token: object) -> None:
+    async def _run(self, window: Window) -> None:
         try:
             await window.run(self._records)
         finally:
             self._all.remove(window)
-            self._limit.release_on_behalf_of(token)
+            self._ended.unpark_all()
 
     def _make_room(self) -> None:
         """End the read that nobody has used for longest."""
@@ -183,7 +181,12 @@ class Windows:
             if not window.used and window.idle_since < before:
                 window.scope.cancel()
 
-    def close(self, stream: Stream) -> None:
-        """End all of a stream."""
+    def close(self, stream: Stream, *, used: bool = True) -> None:
+        """End all of a stream; `used`: also those that somebody reads at just now."""
         for window in stream.windows:
-            window.scope.cancel()
+            if used or not window.used:
+                window.scope.cancel()
+
+
+def _serving(stream: Stream, offset: int, shown: str | None) -> Window | None:
+    return next((window for window in stream.windows if window.token == shown and window.serves(offset)), None)

@@ -1,9 +1,9 @@
 """Attributes of a stream at another server, positions of writers among them, and intents that are not confirmed.
 
 All of one stream is in one table: `a` and the attribute's name: its value; `i` and a slot: a group of intents; `c`: how
-many intents are confirmed, counted over the stream; `p` and a writer: what the back has of an append of which it does
-not have all. Confirmations are written with the next intents, or when the stream rests: until then the intents
-themselves say it, after a look at what the back has.
+many intents are confirmed, counted over the stream, and where the last of them ends; `p` and a writer: what the back
+has of an append of which it does not have all. Confirmations are written with the next intents, or when the stream
+rests: until then the intents themselves say it, after a look at what the back has.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GROUP_INTENTS: Final = 1000
 """Most intents that are made durable together."""
 
 _VALUE: Final = struct.Struct(">q")
-_COUNT: Final = struct.Struct(">Q")
+_REACHED: Final = struct.Struct(">QQQ")
 _CONFIRMED: Final = b"c"
 
 
@@ -56,6 +56,7 @@ class Writers:
         self._confirmed_values: dict[Attribute, int] = {}  # not durable yet
         self._next = 0  # the number of the next intent
         self._confirmed = 0
+        self._confirmed_end = Place(0, 0)  # nothing before it is of an intent that is not confirmed
         self._open: deque[tuple[int, bytes]] = deque()  # groups: the number behind them, and their slot
         self._free: list[bytes] = []
         self._slots = 0
@@ -68,7 +69,8 @@ class Writers:
         writers = cls(table)
         (confirmed,) = await table.get(_CONFIRMED)
         if confirmed is not None:
-            (writers._confirmed,) = _COUNT.unpack(confirmed)
+            writers._confirmed, *end = _REACHED.unpack(confirmed)
+            writers._confirmed_end = Place(*end)
         groups = []
         async for key, value in table.items(b"i"):
             groups.append(unpack_group(value))
@@ -82,7 +84,7 @@ class Writers:
             writers._next = last.number + len(last.intents)
             intents = [intent for group in groups for intent in group.intents]
             intents = intents[max(writers._confirmed - first.number, 0) :]
-            writers.unresolved = Group(writers._confirmed, first.base, intents)
+            writers.unresolved = Group(writers._confirmed, max(first.base, writers._confirmed_end), intents)
         async for key, value in table.items(b"p"):
             writers.partial[key[1:]] = unpack_found(value)
         return writers
@@ -110,9 +112,11 @@ class Writers:
         self._open.append((self._next, slot))
         await self._save((slot, pack_group(group)))
 
-    def confirm(self, writer: Attribute, position: int, skipped: int = 0) -> None:
-        """The next intent was carried out; so many bytes before it were there already, in part of an append."""
+    def confirm(self, writer: Attribute, position: int, end: Place, skipped: int = 0) -> None:
+        """The next intent was carried out, and ends there; so many bytes before it were there already, in part of an
+        append."""
         self._confirmed += 1
+        self._confirmed_end = end
         self._close()
         self.reach(writer, position, skipped)
 
@@ -165,10 +169,11 @@ class Writers:
             self._changed_partial -= partial
             items = [(b"a" + name, _VALUE.pack(value)) for name, value in values.items() if value != NO_ATTRIBUTE]
             items += [(b"p" + name, pack_found(self.partial[name])) for name in partial if name in self.partial]
+            reached = _REACHED.pack(self._confirmed, *self._confirmed_end)
             removed = [b"a" + name for name, value in values.items() if value == NO_ATTRIBUTE]
             removed += [b"p" + name for name in partial if name not in self.partial]
             try:
-                await self._table.put(*items, (_CONFIRMED, _COUNT.pack(self._confirmed)), *more)
+                await self._table.put(*items, (_CONFIRMED, reached), *more)
                 if removed:
                     await self._table.remove(*removed)
             except BaseException:

@@ -1,6 +1,7 @@
 """Byte operations over an embedded store that is used for its records alone, and that can be made to fail."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,11 @@ async def back(
 ) -> AsyncIterator[BytesOnRecords]:
     async with open_bytes_on_records(records, "lite", state, settings, clock=wall) as opened:
         yield opened
+
+
+@pytest.fixture
+def gateway(
+    records: RecordsOnly, state: EmbeddedBack, settings: BytesSettings, wall: Wall
+) -> Callable[[], AbstractAsyncContextManager[BytesOnRecords]]:
+    """Opens the gateway's part of it anew: nothing of the one before is left but what was durable."""
+    return lambda: open_bytes_on_records(records, "lite", state, settings, clock=wall)

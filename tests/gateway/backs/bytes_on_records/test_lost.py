@@ -8,11 +8,10 @@ from contextlib import AbstractAsyncContextManager, suppress
 
 import pytest
 from support.records_only import RecordsOnly
-from support.store import STREAM, Fails, Wall, acknowledged, appending, sending
+from support.store import STREAM, Fails, acknowledged, appending, sending
 
 from penstock.backs.base import Back
-from penstock.backs.bytes_on_records import BytesOnRecords, BytesSettings, open_bytes_on_records
-from penstock.backs.embedded import EmbeddedBack
+from penstock.backs.bytes_on_records import BytesOnRecords
 from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,
     AppendBytes,
@@ -29,12 +28,6 @@ EVENTS = [b"%05d" % number for number in range(2500)]
 """Of three batches."""
 
 Reopen = Callable[[], AbstractAsyncContextManager[BytesOnRecords]]
-
-
-@pytest.fixture
-def gateway(records: RecordsOnly, state: EmbeddedBack, settings: BytesSettings, wall: Wall) -> Reopen:
-    """Opens the gateway's part of it anew: nothing of the one before is left but what was durable."""
-    return lambda: open_bytes_on_records(records, "lite", state, settings, clock=wall)
 
 
 async def content(back: Back) -> bytes:
