@@ -27,6 +27,7 @@ def about_routes(config: Config) -> Iterator[Advice]:
             yield Advice(False, f"route {route.name}: it never takes anything: route {wider.name} before it takes all.")
         yield from _about_others(config.routes[:index], route)
     yield from _about_listings(config)
+    yield from _about_mirrors(config)
     used = {name for route in config.routes for name in (route.back, route.mirror)}
     for name, back in config.backs.items():
         if name not in used:
@@ -49,6 +50,17 @@ def _about_others(before: tuple[RouteTable, ...], route: RouteTable) -> Iterator
             yield Advice(
                 False, f"route {route.name}: others than {who} can {what} the streams of route {one.name} by it."
             )
+
+
+def _about_mirrors(config: Config) -> Iterator[Advice]:
+    for route in config.routes:
+        for name in (route.back, route.mirror) if route.mirror is not None else ():
+            back = config.backs.get(name)
+            mode = getattr(back, "credentials", "none")
+            own = getattr(back, "token", None) is not None or getattr(back, "token_file", None) is not None
+            if mode == "pass" or (mode == "swap" and not own):
+                why = f"its mirror copies in nobody's name, for whom back {name} is shown no token"
+                yield Advice(False, f"route {route.name}: {why}.")
 
 
 def _about_listings(config: Config) -> Iterator[Advice]:

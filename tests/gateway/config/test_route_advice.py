@@ -118,3 +118,20 @@ def test_every_listener_of_a_kind_is_looked_at() -> None:
     text = segment + "[[listeners.controller]]\nname = 'd'\n"
     said = [remark.text for remark in advice(parse_config(text))]
     assert any(text.startswith("listeners.segment.b and listeners.controller.d: one has TLS") for text in said)
+
+
+@pytest.mark.parametrize(
+    ("credentials", "remarked"),
+    [
+        ("credentials = 'pass'", True),
+        ("credentials = 'swap'\n[backs.far.tokens]\nknown = 'x'", True),
+        ("credentials = 'swap'\ntoken = 'own'\n[backs.far.tokens]\nknown = 'x'", False),
+        ("credentials = 'static'\ntoken = 'own'", False),
+        ("", False),
+    ],
+)
+@pytest.mark.parametrize("ways", ["back = 'far'\nmirror = 'embedded'", "mirror = 'far'"])
+def test_a_mirror_that_has_no_token_of_its_own(credentials: str, remarked: bool, ways: str) -> None:
+    far = f"[backs.far]\nkind = 's2'\naddress = '127.0.0.1:1'\n{credentials}\n"
+    said = "route later: its mirror copies in nobody's name, for whom back far is shown no token."
+    assert remarks(KNOWN + far + ROUTE + ways) == [said] * remarked
