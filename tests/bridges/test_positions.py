@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from support.bridge_fronts import Front, ProtobufFront, Record, S2SFront, Seen, SseFront, seen_of_json
 from support.bridge_fronts_plain import ReleasedFront, S3PFront
-from support.bridges import REAL, SECOND, Bridge
+from support.bridges import DIRECT, DRAFT, REAL, SECOND, Bridge
 from support.management import ask, management_port
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.real_backs import BackServer
@@ -24,7 +24,10 @@ MANAGEMENT = '\n[management]\nbind = "127.0.0.1:0"\n'
 BRIDGES = [
     *SECOND.values(),
     REAL["s2"],
-    pytest.param(REAL["segment"], marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
+    *(
+        pytest.param(bridge, marks=[pytest.mark.slow, pytest.mark.timeout(300)])
+        for bridge in (DIRECT, DRAFT, REAL["s3p"], REAL["segment"])
+    ),
 ]
 HEADER = ((b"name", b"value"),)
 BATCHES = [
