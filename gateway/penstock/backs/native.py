@@ -41,7 +41,8 @@ class Scanned:
     and then the index stamps them. `offsets`: where the bytes of each record begin, and at last where all end (one more
     than there are records); None where the protocol has no offsets. Bodies and headers are unwrapped from envelopes
     where the back's policy says so.
-    `at_tail`: there was nothing more just now. `end`: there will never be more (sealed). `inner`: records that no scan
+    `at_tail`: there was nothing more just now. `few`: far less than was asked for, so that the tail must be near, where
+    the protocol does not tell. `end`: there will never be more (sealed). `inner`: records that no scan
     can begin at, by index: pieces of something larger (a segment's event), after its first; an index marks none of
     them. All pieces are in one `Scanned`, whatever its bounds.
     """
@@ -54,6 +55,7 @@ class Scanned:
     at_tail: bool = False
     end: bool = False
     inner: frozenset[int] = frozenset()
+    few: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,8 @@ class Settling:
             raise
         for one in taken:
             one.settled = True
+            if one.result is not None:
+                self._stream.numbered = max(self._stream.numbered, one.handed.ticket)
 
     async def _number(self, draft: Draft, one: _Work, unnumbered: Unnumbered) -> None:
         begin = one.begin

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import trio
 
+from penstock.backs.indexed.catching_up import CatchingUp
 from penstock.backs.indexed.numbered import Draft, Numbered, from_marks, records_before, without
 from penstock.backs.indexed.recent import Recent
 from penstock.backs.indexed.settings import IndexedSettings
@@ -56,9 +57,8 @@ class StreamState:
         self.has_offsets: bool | None = None  # None: no scan has told yet
         self._end = index.end
         self._size = 0  # bytes of bodies since the last mark
-        self._catching_up = trio.Lock()
-        self._begun = 0  # how often catching up began,
-        self._caught_up = 0  # and the last time that it came to the tail
+        self.numbered = -1  # the newest ticket of an append that has its numbers
+        self._catching_up = CatchingUp(self)
 
     @property
     def stamped_by_server(self) -> bool:
@@ -184,24 +184,11 @@ class StreamState:
     async def catch_up(self, until: Sought | None = None) -> None:
         """Number what there is, up to the tail as it was when this was called, or until something at or after `until`
         has a number. Who asks while it happens waits for the next time, and shares it. Raises OperationFailed."""
-        asked = self._begun
-        while self._caught_up <= asked and (until is None or is_beyond(until, self.end)):
-            async with self._catching_up:
-                if self._caught_up > asked:
-                    return
-                self._begun += 1
-                begun = self._begun
-                if await self._number_more():
-                    self._caught_up = begun
+        await self._catching_up.until(until)
 
-    async def _number_more(self) -> bool:
-        """One scan from the end on; whether it came to the tail."""
-        start, scanned = await self.scan_end(self.end)
-        if scanned.bodies:
-            numbered = await self.extend(start, scanned)
-            if len(numbered):
-                self.recent.add(numbered, self.tail)
-        return scanned.at_tail or not scanned.bodies
+    def is_sought(self, until: Sought | None) -> bool:
+        """Whether nothing at or after `until` has a number yet."""
+        return until is None or is_beyond(until, self.end)
 
 
 def unknown_stream(ref: StreamRef) -> OperationFailed:

@@ -21,6 +21,11 @@ class UnderWay:
         self._next = 0
         self._changed = trio.lowlevel.ParkingLot()
 
+    @property
+    def newest(self) -> int:
+        """The ticket that was given last; -1: none was."""
+        return self._next - 1
+
     def begin(self, last: int) -> int:
         """An append is sent to a server that stamps it itself. Gives a ticket."""
         ticket = self._next

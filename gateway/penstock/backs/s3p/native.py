@@ -21,6 +21,7 @@ from penstock.backs.upstream import Upstream
 from penstock.policy.loss import Loss
 from penstock.positions.marks import Mark
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.limits import KIB
 from penstock_codecs.model import NO_HEADERS, RecordId, StreamRef
 from penstock_codecs.operations import Append, Capability, ListStreams, Page
 from penstock_codecs.s3p import Command, Create, Delete, ReadRecords, Records, Reply, TrimRecords
@@ -32,6 +33,8 @@ _FAR: Final = RecordId((1 << 63) - 1, 0)
 """An identifier that no record has yet. The reference server falls over larger ones (S3P fact sheet, section 2)."""
 _SIZES_KEPT: Final = 1000
 _FIRST_COUNT: Final = 100
+_FEW_BYTES: Final = 16 * KIB
+"""Less than any server's bound on its answers."""
 _ENDLESS: Final = 1_000_000
 
 
@@ -96,8 +99,10 @@ class S3PNative:
             self._sizes.move_to_end(stream)
             while len(self._sizes) > _SIZES_KEPT:
                 self._sizes.popitem(last=False)
+        few = 2 * len(records.bodies) <= count and sum(map(len, records.bodies)) < _FEW_BYTES
         bodies, headers = from_bodies(records.bodies, self._settings.loss)
-        return Scanned(bodies, headers or NO_HEADERS, list(records.timestamps), list(records.seqs), at_tail=not bodies)
+        timestamps, places = list(records.timestamps), list(records.seqs)
+        return Scanned(bodies, headers or NO_HEADERS, timestamps, places, at_tail=not bodies, few=few)
 
     def _count(self, stream: StreamRef, max_bytes: int) -> int:
         size = self._sizes.get(stream)

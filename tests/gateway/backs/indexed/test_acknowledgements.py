@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from support.store import NOW, STREAM, Wall, acknowledged, appending, records, t
 from trio.testing import MockClock
 
 from penstock.backs.indexed import IndexedSettings, open_indexed
-from penstock_codecs.operations import FromSeqNum
+from penstock.backs.native import Scanned
+from penstock_codecs.operations import CheckTail, FromSeqNum
 
 
 @pytest.fixture
@@ -103,3 +105,56 @@ async def test_a_trim_command_does_not_wait_for_what_was_sent_behind_it(
         assert len(await acknowledged(session, 2)) == 2
     assert segment.first == 1
     assert trio.current_time() - started < 1
+
+
+class Busy(FakeNative):
+    """Somebody else appends all the time."""
+
+    async def scan(self, *args: Any, **options: Any) -> Scanned:
+        if self.exists:
+            self.store([b"another"])
+        if self.scans > 1000:
+            pytest.fail("it looks for the tail for ever")
+        return replace(await super().scan(*args, **options), at_tail=False, few=not self.offsets)
+
+
+class Far(FakeNative):
+    """It takes a while to ask it."""
+
+    async def scan(self, *args: Any, **options: Any) -> Scanned:
+        await trio.sleep(0.01)
+        found = await super().scan(*args, **options)
+        return replace(found, at_tail=not found.bodies)
+
+
+@pytest.mark.parametrize("offsets", [True, False])
+async def test_the_tail_is_found_though_others_append_all_the_time(wall: Wall, offsets: bool) -> None:
+    busy = Busy(wall, offsets=offsets, most=2 if offsets else 1000)
+    busy.store([b"x"] * 20)
+    async with opened(busy, wall) as back:
+        assert (await back.perform(CheckTail(STREAM))).seq_num >= 20
+        assert (await back.perform(appending(b"mine"))).start.seq_num > 20
+
+
+@pytest.mark.parametrize("offsets", [True, False])
+async def test_the_tail_is_found_though_clients_append_all_the_time(
+    wall: Wall, autojump_clock: MockClock, offsets: bool
+) -> None:
+    native = Far(wall, offsets=offsets)
+
+    async def append(session: Any) -> None:
+        while True:
+            await session.send(appending(b"again"))
+            await trio.sleep(0.001)
+
+    async def take(session: Any) -> None:
+        while True:
+            await session.receive()
+
+    async with opened(native, wall) as back, back.append_session(STREAM) as session, trio.open_nursery() as nursery:
+        nursery.start_soon(append, session)
+        nursery.start_soon(take, session)
+        for _ in range(20):
+            with trio.fail_after(5):
+                await back.perform(CheckTail(STREAM))
+        nursery.cancel_scope.cancel()
