@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from penstock.routing.globs import captured
 from penstock_codecs.model import StreamRef
 
 __all__ = ["Captures", "Match", "NamePattern", "Pieces", "StreamPattern", "Wildcard"]
@@ -54,17 +55,20 @@ Pieces = tuple[str | Wildcard, ...]
 """A pattern taken apart: text and wildcards."""
 
 _WILDCARD: Final = re.compile(r"(\*\*|\*|\?)")
+_STEEP: Final = 3
+"""So many wildcards for any number of characters are one too many for an expression (`penstock.routing.globs`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamePattern:
     """A pattern for one name. `pieces`: what it is made of, None for a regular expression; `captures`: the names of its
-    captures. `everything`: it takes all names."""
+    captures. `everything`: it takes all names. `steep`: trying the expression on a bad name takes too long."""
 
     expression: re.Pattern[str]
     captures: tuple[str, ...]
     pieces: Pieces | None
     everything: bool = False
+    steep: bool = False
 
     @classmethod
     def compile(cls, match: Match, text: str | None, first: int = 1) -> NamePattern:
@@ -78,7 +82,8 @@ class NamePattern:
         expression = "".join(re.escape(one) if isinstance(one, str) else one.expression for one in pieces)
         names = tuple(one.name for one in pieces if isinstance(one, Wildcard))
         everything = len(pieces) == 1 and isinstance(pieces[0], Wildcard) and pieces[0].slashes and not pieces[0].one
-        return cls(re.compile(expression, re.DOTALL), names, pieces, everything)
+        steep = sum(isinstance(piece, Wildcard) and not piece.one for piece in pieces) >= _STEEP
+        return cls(re.compile(expression, re.DOTALL), names, pieces, everything, steep)
 
     @property
     def wildcards(self) -> tuple[Wildcard, ...]:
@@ -87,12 +92,15 @@ class NamePattern:
 
     def match(self, name: str) -> dict[str, str] | None:
         """What it captures of `name`; None where it does not take it."""
+        if self.steep and self.pieces is not None:
+            stands_for = captured(self.pieces, name)
+            return None if stands_for is None else dict(zip(self.captures, stands_for, strict=True))
         found = self.expression.fullmatch(name)
         if found is None:
             return None
-        captured = dict(zip(self.captures, (group or "" for group in found.groups()), strict=True))
-        captured.update({key: value or "" for key, value in found.groupdict().items()})
-        return captured
+        known = dict(zip(self.captures, (group or "" for group in found.groups()), strict=True))
+        known.update({key: value or "" for key, value in found.groupdict().items()})
+        return known
 
 
 def _exact(text: str, _first: int) -> Pieces:

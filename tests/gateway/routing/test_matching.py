@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.routing.matching import Match, StreamPattern
+from penstock.routing.globs import captured
+from penstock.routing.matching import Match, NamePattern, StreamPattern
 from penstock.routing.rewriting import Rewriting
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
@@ -181,3 +182,22 @@ def test_what_a_listing_asks_for_leaves_nothing_out(name: str, begin: str, to: s
                 span = made.span(prefix, start_after)
                 assert span is not None
                 assert there.startswith(span[0]) and there > span[1]
+
+
+def test_a_name_costs_little_however_many_wildcards_there_are() -> None:
+    """A regular expression would take hours: whoever asks for such a name would stop the gateway."""
+    pattern = StreamPattern.compile(Match.GLOB, None, "*-*-*-*-*-*-x")
+    assert pattern.match(StreamRef("telemetry", "-" * 512)) is None
+    found = pattern.match(StreamRef("telemetry", "-" * 510 + "-x"))
+    assert found is not None and found["1"] == "-" * 505
+
+
+@given(
+    st.lists(st.sampled_from(["*", "**", "?", "a", "/", "-", "a-"]), min_size=1, max_size=7).map("".join),
+    st.text("a/-", max_size=9),
+)
+def test_many_wildcards_take_and_capture_what_an_expression_does(glob: str, name: str) -> None:
+    pattern = NamePattern.compile(Match.GLOB, glob)
+    assert pattern.pieces is not None
+    found = pattern.expression.fullmatch(name)
+    assert captured(pattern.pieces, name) == (None if found is None else list(found.groups()))
