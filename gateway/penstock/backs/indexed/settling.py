@@ -61,6 +61,8 @@ class _Work:
         """The place of its first record, without its number; None where the server did not say."""
         ack = self.ack
         if ack.last is not None:
+            if ack.last[1] < ack.count - 1:
+                return None  # its records have identifiers of several milliseconds
             return Mark(0, ack.last[0], ack.last[1] - ack.count + 1, 0)
         if ack.end_offset is not None and ack.length is not None:
             return Mark(0, 0, 0, ack.end_offset - ack.length)
@@ -258,7 +260,7 @@ class Settling:
             for index in range(len(numbered)):
                 bodies.append(numbered.records.bodies[index])
                 marks.append(numbered.mark(index))
-                if len(bodies) == len(wanted) and list(bodies) == wanted:
+                if bodies[0] == wanted[0] and len(bodies) == len(wanted) and list(bodies) == wanted:
                     return _Settled(marks[0], marks[-1])
             cursor = cursor_in(stream, numbered, len(numbered))
         raise fail(FailureCode.OTHER, "its records are not there")

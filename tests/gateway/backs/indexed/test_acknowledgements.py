@@ -9,11 +9,13 @@ import pytest
 import trio
 import trio.testing
 from support.native import FakeNative, MemoryTables
-from support.store import NOW, STREAM, Wall, acknowledged, appending, records, trim_record
+from support.store import NOW, STREAM, Fails, Wall, acknowledged, appending, records, trim_record
 from trio.testing import MockClock
 
 from penstock.backs.indexed import IndexedSettings, open_indexed
-from penstock.backs.native import Scanned
+from penstock.backs.native import NativeAck, Scanned
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import RecordId
 from penstock_codecs.operations import CheckTail, FromSeqNum
 
 
@@ -158,3 +160,35 @@ async def test_the_tail_is_found_though_clients_append_all_the_time(
             with trio.fail_after(5):
                 await back.perform(CheckTail(STREAM))
         nursery.cancel_scope.cancel()
+
+
+async def test_a_trim_command_that_fails_is_no_reason_to_append_it_again(segment: FakeNative, wall: Wall) -> None:
+    """It is in the stream, though the server could not be reached when it was to be carried out."""
+
+    async def trim(*_: object) -> None:
+        raise fail(FailureCode.HOT_SERVER, "nobody is there")
+
+    segment.trim = trim  # type: ignore[method-assign, assignment]
+    async with opened(segment, wall) as back:
+        for condition in (None, 1):
+            with Fails(FailureCode.UNAVAILABLE):
+                await back.perform(trim_record(1, match=condition))
+        assert len(segment.bodies) == 2
+
+
+async def test_identifiers_of_which_some_are_missing(wall: Wall) -> None:
+    """The records of one append have identifiers of several milliseconds."""
+    native = FakeNative(wall, offsets=False)
+    tables = MemoryTables()
+    async with opened(native, wall, tables) as back:
+        async with back.append_session(STREAM) as session:
+            for turn in range(3):
+                native.held = True
+                await session.send(appending(b"a", b"b", b"c"))
+                native.ids[-2:] = [RecordId(ms + at, 0) for at, (ms, _) in enumerate(native.ids[-2:], 1)]
+                wall.now += 10
+                session._native._acks[-1] = NativeAck(3, tuple(native.ids[-1]))
+                native.held = False
+                native.changed.unpark_all()
+                assert (await acknowledged(session, 1))[0].start.seq_num == 3 * turn
+        assert [record.seq_num for record in await records(back, FromSeqNum(0))] == list(range(9))
