@@ -4,8 +4,8 @@ exactly where it was."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from support.bridge_fronts_plain import ReleasedFront, S3PFront
 from support.bridges import DIRECT, DRAFT, REAL, SECOND, Bridge
 from support.management import ask, management_port
 from support.process import BASIN, GatewayProcess, running_gateway
-from support.real_backs import BackServer
+from support.real_backs import BackServer, SecondPenstock
 from support.s2_http import BASE64, S2Client, eventually
 from support.s3p import S3PClient
 from support.segment_client import ReleasedSocket
@@ -141,17 +141,20 @@ CONSUMERS = {
 }
 
 
-def check_changes(pair: Pair, expected: list[Record], places: list[int] | None = None) -> None:
+def check_changes(
+    pair: Pair, expected: list[Record], places: list[int] | None = None, names: Iterable[str] = CONSUMERS
+) -> None:
     """From every protocol to every other, behind each of these records: what is read is each record once."""
-    fronts = {name: consumer.front(pair.gateway, pair.stream) for name, consumer in CONSUMERS.items()}
+    consumers = {name: CONSUMERS[name] for name in names}
+    fronts = {name: consumer.front(pair.gateway, pair.stream) for name, consumer in consumers.items()}
     try:
-        for name, consumer in CONSUMERS.items():
+        for name, consumer in consumers.items():
             seen = fronts[name].read(fronts[name].start())
             assert [one.record for one in seen] == expected, name
             for index in places or range(len(seen)):
                 asked = consumer.behind(fronts[name], seen[index], seen[index + 1] if index + 1 < len(seen) else None)
                 read_on = pair.find(asked)["read_on"]
-                for other, to in CONSUMERS.items():
+                for other, to in consumers.items():
                     rest = to.go_on(fronts[other], read_on[to.hint])
                     got = [one.record for one in (*seen[: index + 1], *rest)]
                     assert got == expected, f"{name} to {other} behind record {index}"
@@ -328,3 +331,27 @@ def test_a_gateway_that_was_killed_says_the_same(pair: Pair) -> None:
     trimmed.check()
     assert everything(pair)[:-1] == before[:-1]
     check_changes(pair, [*RECORDS, Record(b"meanwhile")], [6, len(RECORDS) - 1])
+
+
+def test_a_source_of_events() -> None:
+    """Of an S2 server that is read as server-sent events alone, nobody can go on from an identifier."""
+    bridge = Bridge("s2-sse", "Penstock", lambda: SecondPenstock("s2"))
+    with ExitStack() as stack:
+        server = stack.enter_context(SecondPenstock("s2"))
+        text = bridge.configuration(server.address) + MANAGEMENT
+        only = text.replace('name = "all"', 'name = "all"\nlisteners = ["s2", "segment", "controller"]')
+        gateway = stack.enter_context(running_gateway(only))
+        pair = Pair(bridge, server, gateway)
+        client = S2Client(server.address, BASIN)
+        client.append(pair.stream, *(f"record {number}" for number in range(7)))
+        expected = [Record(b"record %d" % number) for number in range(7)]
+        check_changes(pair, expected, [0, 3, 6], ["S2S", "SSE", "segment"])
+        tail = pair.find("tail_offset=0")
+        assert (tail["position"]["seq_num"], tail["position"]["at_tail"], tail["read_on"]["s3p"]) == (7, True, None)
+        for asked in ("seq_num=100", f"timestamp={1 << 60}", "offset=100000"):
+            assert pair.find(asked) == tail
+        assert pair.find("tail_offset=3") == pair.find("seq_num=4")
+        assert pair.find("timestamp=0") == pair.find("offset=0") == pair.find("seq_num=0")
+        assert pair.find("record_id=0-0", 501)["code"] == "not_implemented"
+        pair.stream = "none"
+        assert pair.find("seq_num=0", 404)["code"] == "stream_not_found"

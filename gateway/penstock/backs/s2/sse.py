@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from penstock.backs.base import AppendSession
+from penstock.backs.base import AppendSession, Following
 from penstock.backs.http.client import HttpClient
 from penstock.backs.http.settings import HttpClientSettings
 from penstock.backs.s2.calls import Calls
@@ -23,7 +23,16 @@ from penstock.backs.s2.unary import Unary
 from penstock.backs.upstream import Upstream
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, CheckTail, FromByteOffset, FromRecordId, Operation, Read
+from penstock_codecs.operations import (
+    Capability,
+    CheckTail,
+    FromByteOffset,
+    FromRecordId,
+    Locate,
+    Located,
+    Operation,
+    Read,
+)
 from penstock_codecs.sse.dialects import DIALECTS
 from penstock_codecs.streams import StreamConfig
 
@@ -65,12 +74,16 @@ class S2SseBack:
         return self._calls.token()
 
     async def perform(self, operation: Operation[R]) -> R:
-        """CheckTail; NOT_IMPLEMENTED for everything else."""
+        """CheckTail and Locate; NOT_IMPLEMENTED for everything else."""
+        result: R
+        if isinstance(operation, Locate):
+            result = await self._locate(operation)  # type: ignore[assignment]  # Locate's result
+            return result
         if not isinstance(operation, CheckTail):
             raise self._cannot(type(operation).__name__)
         if not operation.create_if_missing:
             await self._check_exists(operation.stream)
-        result: R = await self._unary.tail(operation.stream)  # type: ignore[assignment]  # CheckTail's result
+        result = await self._unary.tail(operation.stream)  # type: ignore[assignment]  # CheckTail's result
         return result
 
     def append_session(
@@ -96,6 +109,22 @@ class S2SseBack:
         source = SseSource(DIALECTS[self._settings.sse_dialect])
         async with reading(self._calls, self._settings, read, read.start, source) as session:
             yield session
+
+    async def _locate(self, operation: Locate) -> Located:
+        """Of records that can be read: nobody can go on from an identifier here, so there is none."""
+        read = Read(operation.stream, operation.start, count=1, wait=0.0, create_if_missing=False)
+        try:
+            async with self._reading(read) as session:
+                while isinstance(batch := await session.next(), Following):
+                    pass
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
+                raise
+            batch = None
+        if batch is None:
+            tail = await self._unary.tail(operation.stream)
+            return Located(tail.seq_num, tail.timestamp, None, at_tail=True)
+        return Located(batch.first_seq_num, batch.columns.timestamps[0], None, at_tail=False)
 
     async def _check_exists(self, stream: StreamRef) -> None:
         """Raises OperationFailed where the server says that there is no such stream. What lies between may let nothing
