@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.routing.globs import captured
 from penstock.routing.matching import Captures, NamePattern, StreamPattern, Wildcard
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
@@ -271,6 +272,12 @@ def _parse(template: Template, name: str, characters: Mapping[str, str]) -> dict
     Every reading is tried once, each capture as short as it can be and as long as it can be: where both agree, there
     is one.
     """
+    pieces = [
+        part if isinstance(part, str) else Wildcard(part[0], one=False, slashes=characters.get(part[0], ".") == ".")
+        for part in template.parts
+    ]
+    if captured(pieces, name) is None:  # nearly all that is foreign ends here, where an expression may take very long
+        return None
     readings = []
     for quantifier in ("*?", "*"):
         seen: set[str] = set()

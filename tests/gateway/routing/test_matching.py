@@ -201,3 +201,9 @@ def test_many_wildcards_take_and_capture_what_an_expression_does(glob: str, name
     assert pattern.pieces is not None
     found = pattern.expression.fullmatch(name)
     assert captured(pattern.pieces, name) == (None if found is None else list(found.groups()))
+
+
+def test_a_name_that_a_server_lists_costs_little_either() -> None:
+    made = rewriting("glob", None, "*/*/*/*/*", None, "{1}-{2}-{3}-{4}-{5}-x")
+    assert made.stream_back("telemetry", "-" * 512) is None
+    assert made.stream_back("telemetry", "a-b-c-d-e-x") == "a/b/c/d/e"
