@@ -32,6 +32,8 @@ __all__ = ["FOLLOWERS", "WRITERS", "Load", "Lost"]
 
 PAUSE_SECONDS = 0.02
 """After an error, as a client would wait."""
+PACE_SECONDS = 0.01
+"""Between batches: five writers, ten followers, and as many processes share a small machine."""
 S2_ERRORS = {(502, "hot_server"), (503, "unavailable"), (504, "upstream_timeout")}
 S3P_ERRORS = {"ERR_UNAVAILABLE", "ERR_UPSTREAM_TIMEOUT"}
 """What docs/guarantees.md lets clients see."""
@@ -72,7 +74,8 @@ class Load:
         return S2Client((LOOPBACK, self.gateway.s2_port), BASIN)
 
     def batch(self) -> tuple[int, list[bytes]]:
-        """The next number, and bodies that say whose they are."""
+        """The next number, and bodies that say whose they are; after a moment, so that all who write get their turn."""
+        time.sleep(PACE_SECONDS)
         number = len(self.sizes)
         size = self.dice.randint(1, 5)
         self.sizes[number] = size
@@ -105,6 +108,15 @@ class Load:
             if self.failure is not None:
                 raise AssertionError(f"{self.name}: {self.failure!r}") from self.failure
             assert time.monotonic() < deadline, f"{self.name} does not recover: {dict(self.errors)}"
+            time.sleep(0.005)
+
+    def wait_for_an_error(self, seconds: float = 60) -> None:
+        """Until the client was told that the server is not there."""
+        deadline = time.monotonic() + seconds
+        while not self.errors:
+            if self.failure is not None:
+                raise AssertionError(f"{self.name}: {self.failure!r}") from self.failure
+            assert time.monotonic() < deadline, f"{self.name} was told nothing"
             time.sleep(0.005)
 
     def check(self, found: list[bytes], *, doubles: bool) -> None:
