@@ -53,6 +53,7 @@ class Conversation:
         self._codec = AppendClient(shared.settings.compression)
         self._heeds_advice = heeds_advice
         self._heard_at = -math.inf
+        self._sent_all_at = math.inf
         self._patience: trio.CancelScope | None = None
         self._ending: Ending | None = None
 
@@ -93,6 +94,8 @@ class Conversation:
             if not line.flying:
                 self._end(EndingKind.LOST, error.failure)
                 both.cancel()
+        self._sent_all_at = trio.current_time()
+        self._set_patience()
 
     async def _send(self, taken: Pending) -> None:
         """Send this one, and with it those after it that are as ready."""
@@ -153,12 +156,16 @@ class Conversation:
                     self._end(EndingKind.CLOSED)
                     return
         except OperationFailed as error:
-            self._end(EndingKind.LOST, error.failure)
+            if self._sent_all_at < math.inf and not self._line.flying:
+                self._end(EndingKind.CLOSED)  # all that is missing is the server's own end of it
+            else:
+                self._end(EndingKind.LOST, error.failure)
         except RemoteProtocolError as error:
             self._end(EndingKind.LOST, self._shared.calls.lost(error.failure.message))
 
     async def _receive(self) -> bytes | bytearray:
-        """More of the answer. Raises OperationFailed(UPSTREAM_TIMEOUT) where an acknowledgement is overdue."""
+        """More of the answer. Raises OperationFailed(UPSTREAM_TIMEOUT) where an acknowledgement is overdue, or the end
+        where that is all that is to come."""
         with trio.CancelScope() as self._patience:
             self._set_patience()
             return await self._stream.receive()
@@ -167,7 +174,7 @@ class Conversation:
     def _set_patience(self) -> None:
         if self._patience is not None:
             flying = self._line.flying
-            since = max(flying[0].sent_at, self._heard_at) if flying else math.inf
+            since = max(flying[0].sent_at if flying else self._sent_all_at, self._heard_at)
             self._patience.deadline = since + self._shared.calls.request_seconds
 
 

@@ -170,6 +170,7 @@ class Line:
     def saw_tail(self, tail: StreamPosition) -> None:
         """The stream ends here; nothing is in flight."""
         self._shared.places.of(self.stream).saw_tail(tail)
+        self.end = tail.seq_num  # less than before where it was made anew
         self._next, self._stamp = tail
 
     def forget_tail(self, next_seq_num: int | None = None) -> None:

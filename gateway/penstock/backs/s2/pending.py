@@ -46,7 +46,8 @@ class Pending:
 
     `number`: the sequence number that it is appended on condition of, the client's or the gateway's own, once it was
     sent; None where there is no condition. `doubtful`: it was sent on a connection that was lost, so that it may have
-    been applied. `refused`: what the server said when it was sent once more after that.
+    been applied. `unsure`: the same of one without a number, so that nobody can look. `refused`: what the server said
+    when it was sent once more after that.
     """
 
     __slots__ = (
@@ -65,6 +66,7 @@ class Pending:
         "sent_at",
         "size",
         "started",
+        "unsure",
     )
 
     def __init__(self, append: Append, chain: Chain, admits: _Admits, on_settled: Callable[[], object]) -> None:
@@ -74,6 +76,7 @@ class Pending:
         self.size = append.metered + _RECORD_BYTES * len(append.bodies)
         self.number: int | None = None
         self.doubtful = False
+        self.unsure = False
         self.refused: Failure | None = None
         self.sent_at = 0.0
         self.gates = 0

@@ -40,6 +40,8 @@ _OF_ALL = frozenset(
     }
 )
 """What is wrong then is wrong with the stream or the token, not with one append."""
+_GONE = _OF_ALL - {FailureCode.AUTHN, FailureCode.PERMISSION_DENIED}
+"""Then whatever was sent is not there either."""
 _CODINGS = {Compression.ZSTD: "zstd", Compression.GZIP: "gzip"}
 
 
@@ -165,7 +167,7 @@ class Writer:
         if not self.line.busy:
             return
         if not failure.retryable or failure.code in _OF_ALL:
-            self.line.fail_all(lambda _: failure)
+            self.line.fail_all(lambda pending: _refused_all(pending, failure))
         elif self._give_up_at is None and not any(each.doubtful for each in self.line.waiting):
             self.line.fail_all(lambda _: failure)  # nothing was under way: whoever asks may ask again
         else:
@@ -184,7 +186,7 @@ class Writer:
         else:
             self._lost(failure)
             if not failure.retryable:
-                line.fail_all(lambda pending: _given_up(pending, failure) if pending.doubtful else failure)
+                line.fail_all(lambda pending: _refused_all(pending, failure))
             elif line.busy:
                 await self._set_back(failure)
 
@@ -208,7 +210,7 @@ class Writer:
         own = failure.code is FailureCode.SEQ_NUM_MISMATCH and pending.append.match_seq_num is None
         next_number = failure.details.get("seq_num_mismatch")
         if failure.code in _OF_ALL:
-            line.fail_all(lambda _: failure)
+            line.fail_all(lambda pending: _refused_all(pending, failure))
         elif pending.doubtful:
             pending.refused = failure  # it may be what was applied before that it is refused for
             await self._set_back(failure, pause=False)
@@ -238,6 +240,7 @@ class Writer:
             return
         for pending in sent:
             pending.doubtful = pending.number is not None
+            pending.unsure = pending.number is None
 
     async def _set_back(self, failure: Failure, *, pause: bool = True) -> None:
         """Wait a little before the next try, or give up."""
@@ -256,8 +259,13 @@ class Writer:
 
 def _given_up(pending: Pending, failure: Failure) -> Failure:
     """By what is known: UNAVAILABLE for what may have been applied, else HOT_SERVER."""
-    if pending.doubtful:
+    if pending.doubtful or pending.unsure:
         return Failure(FailureCode.UNAVAILABLE, f"{failure.message}; it may have been applied")
     if failure.retryable and not failure.side_effect_possible:
         return failure
     return Failure(FailureCode.HOT_SERVER, failure.message)
+
+
+def _refused_all(pending: Pending, failure: Failure) -> Failure:
+    """The server does not let the gateway go on, which says nothing of what may have been applied before."""
+    return failure if failure.code in _GONE or not (pending.doubtful or pending.unsure) else _given_up(pending, failure)
