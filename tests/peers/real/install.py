@@ -161,7 +161,7 @@ def main() -> None:
     for name, (version, install) in PROGRAMS.items():
         try:
             outcome = install()
-        except Missing as error:
+        except (Missing, OSError, ValueError, subprocess.SubprocessError) as error:
             outcome = f"MISSING: {error}"
         rows.append((name, version, outcome))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
