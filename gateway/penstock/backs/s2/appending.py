@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -43,7 +44,7 @@ class Appending:
         It takes its place before the first checkpoint, unless its stream must be known to exist or to take exact
         timestamps and nobody asked for that in the last seconds, or it trims.
         """
-        await self.check(append)
+        append = await self.prepare(append)
         with self.use(append.stream) as writer:
             over = trio.Event()
             pending = Pending(append, Chain(), writer.line, over.set)
@@ -59,24 +60,34 @@ class Appending:
         assert pending.result is not None
         return pending.result
 
-    async def check(self, append: Append) -> None:
-        """Whether it can be sent at all. Raises OperationFailed."""
+    async def prepare(self, append: Append) -> Append:
+        """It as it is to be sent. Raises OperationFailed where it cannot be.
+
+        Clients that never say when are given the gateway's clock where the stream wants to be told: those of protocols
+        without streams that come into being by appends, and without timestamps.
+        """
         validate_append(append)
         for seq_num in trims(append):
             await self._shared.locating.trimming(append.stream, seq_num)
         exact = append.exact_timestamp
         if exact is None and append.create_if_missing:
-            return
+            return append
         config = await self._shared.configs.get(append.stream)
         if exact is None:
-            return
+            return self.stamped(append, config)
         if config.timestamping_mode is TimestampingMode.ARRIVAL:
             why = "the server stamps its records itself (timestamping mode arrival)"
         elif exact > self._clock() and not config.timestamping_uncapped:
             why = "it lies in the future, where the server would cap it (timestamping is not uncapped)"
         else:
-            return
+            return append
         raise fail(FailureCode.NOT_REPRESENTABLE, f"timestamp {exact} cannot be had in stream {append.stream}: {why}")
+
+    def stamped(self, append: Append, config: StreamConfig) -> Append:
+        """With the gateway's clock where the stream takes none without timestamps."""
+        if append.timestamps is not None or config.timestamping_mode is not TimestampingMode.CLIENT_REQUIRE:
+            return append
+        return replace(append, timestamps=[self._clock()] * len(append.bodies))
 
     @asynccontextmanager
     async def session(
@@ -134,7 +145,7 @@ class S2AppendSession:
         pending = Pending(append, self._chain, self._line, self._settled.unpark_all)
         self._pending.append(pending)
         try:
-            await self._appending.check(append)
+            pending.append = await self._appending.prepare(append)
         except OperationFailed as error:
             pending.fail(error.failure)
             return

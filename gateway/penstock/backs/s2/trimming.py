@@ -31,7 +31,7 @@ class Trimming:
         Where there is nothing to be removed nothing is appended. A trim up to the tail keeps the command record.
         """
         stream = operation.stream
-        await self._shared.configs.get(stream)  # asking for a position might create it
+        config = await self._shared.configs.get(stream)  # asking for a position might create it
         seq_num = await self._seq_num(stream, operation.start)
         tail = await self._shared.unary.tail(stream)
         seq_num = min(seq_num, tail.seq_num)
@@ -40,7 +40,8 @@ class Trimming:
             return first.position
         headers = {0: (Header(b"", TRIM),)}
         bodies = [seq_num.to_bytes(8, "big")]
-        await self._appending.append(Append(stream, bodies, metered_size(bodies, headers), headers=headers))
+        command = Append(stream, bodies, metered_size(bodies, headers), headers=headers)
+        await self._appending.append(self._appending.stamped(command, config))
         for seconds in _LOOKS:
             await trio.sleep(seconds)
             first = await self._shared.unary.spot(stream, FromSeqNum(0))

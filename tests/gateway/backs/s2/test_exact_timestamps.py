@@ -1,18 +1,19 @@
-"""Exact timestamps (S3P's ID) on an S2 server, which may adjust what it is given."""
+"""Exact timestamps (S3P's ID) on an S2 server, which may adjust what it is given; and streams that require some."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import replace
 
 import pytest
 import trio
 import trio.testing
 from support.s2_model import ModelServer, model_server
-from support.store import NOW, STREAM, appending
+from support.store import NOW, STREAM, acknowledged, appending
 
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import RecordId
-from penstock_codecs.operations import Appended
+from penstock_codecs.model import RecordId, StreamPosition
+from penstock_codecs.operations import Appended, FromSeqNum, Trim
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
 Clock = trio.testing.MockClock
@@ -86,3 +87,22 @@ async def test_exact_timestamps_are_pipelined(autojump_clock: Clock) -> None:
         assert found == [RecordId(*pair) for pair in ((1, 1), (1, 3), (2, 1), (3, 1), (3, 3), (3, 5), (7, 1))]
         tails = [request for request in server.requests if request.path.endswith("/tail")]
         assert len(tails) == 1
+
+
+async def test_clients_without_timestamps_where_they_are_required(autojump_clock: Clock) -> None:
+    """They are given the gateway's clock; clients that could have said when are not."""
+    async with model_server() as server, server.opened() as back:
+        server.back.make(STREAM, StreamConfig(timestamping_mode=TimestampingMode.CLIENT_REQUIRE))
+        timeless = replace(appending(b"a", b"b"), create_if_missing=False)
+        assert (await back.perform(timeless)).end == StreamPosition(2, NOW)
+        async with back.append_session(STREAM, create_if_missing=False) as session:
+            await session.send(timeless)
+            assert (await acknowledged(session, 1))[0].end == StreamPosition(4, NOW)
+        given = replace(appending(b"c", timestamps=[NOW - 5]), create_if_missing=False)
+        assert (await back.perform(given)).end == StreamPosition(5, NOW)
+        assert server.back.streams[STREAM].records[-1].timestamp == NOW
+        assert (await back.perform(Trim(STREAM, FromSeqNum(2)))).seq_num == 2
+        with pytest.raises(OperationFailed) as failed:
+            await back.perform(appending(b"d"))
+        assert failed.value.failure.code is FailureCode.INVALID
+        assert len(server.back.streams[STREAM].records) == 6
