@@ -26,7 +26,7 @@ EXPECTED = {
         "READ": ["$5\r\nfirst\r\n", "$6\r\nsecond\r\n"],
         "pravega_client": [],
         "APPEND": ['"seq_num":2', '"body":"third"', '"body":"fourth"'],
-        "penstock check": ["is valid", "127.0.0.1:8080", "127.0.0.1:7500", "127.0.0.1:12345", "127.0.0.1:9090"],
+        "penstock check": ["is valid", "S3P 0.2.0 on 127.0.0.1:", "S2 at 127.0.0.1:", "an acknowledgement"],
     },
     "docs/guide.md": {
         "from s2_sdk": ["on disk up to 2", "[b'hello', b'world']"],
