@@ -38,6 +38,8 @@ def check_references(
         _check_known(where + "mirror", [route.mirror] if route.mirror else [], [EMBEDDED, *backs])
         _check_known(where + "listeners", route.listeners, {*labels, *kinds})
         _check_known(where + "identity", route.identity, known)
+        if isinstance(backs.get(route.mirror or ""), S2SseBack):
+            raise ValueError(f"{where}mirror: {route.mirror} is of kind s2-sse, to which nothing can be appended")
         back = backs.get(route.back)
         if isinstance(back, S2SseBack) and "s3p" in kinds and (not route.listeners or _any_s3p(route)):
             raise ValueError(

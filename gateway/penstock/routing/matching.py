@@ -131,10 +131,17 @@ def _regex(text: str, first: int) -> NamePattern:
         expression = re.compile(text)
     except re.error as error:
         raise ValueError(f"{text!r} is no regular expression: {error}") from None
+    for name in expression.groupindex:
+        if name in _OWN_NAMES:
+            raise ValueError(
+                f"a group of {text!r} is called {name}, which means the client's own name: call it otherwise"
+            )
     return NamePattern(expression, tuple(map(str, range(first, first + expression.groups))), None, text in _ALL)
 
 
 _ALL: Final = frozenset({".*", "(.*)"})
+_OWN_NAMES: Final = frozenset({"basin", "stream"})
+"""What templates call what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,6 +144,10 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
             S2 + "[listeners.s3p]\n[backs.far]\nkind = 's2-sse'\naddress = 'a:1'\n[[routes]]\nname = 'x'\nback = 'far'",
             "route x: clients of S3P cannot read from far, since a back of kind s2-sse has no identifiers",
         ),
+        (
+            S2 + "[backs.far]\nkind = 's2-sse'\naddress = 'a:1'\n[[routes]]\nname = 'x'\nmirror = 'far'",
+            "route x: mirror: far is of kind s2-sse, to which nothing can be appended",
+        ),
         (S2 + "[[identities]]\nname = ''", "at identities[0]: name: an identity needs a name"),
         (
             S2 + "[[identities]]\nname = 'x'\naddresses = ['10.0.0.1/8']",

@@ -114,6 +114,7 @@ def test_what_is_not_certain_is_not_told() -> None:
     ("given_", "why"),
     [
         (("regex", None, "a(*"), "no regular expression"),
+        (("regex", None, "(?P<stream>.*)-x"), "is called stream, which means the client's own name"),
         (("exact", None, "a", None, "{1}"), "to_stream: nothing captures {1}; there is {basin}, {stream}"),
         (("exact", None, "a", "{x}", None), "to_basin: nothing captures {x}"),
         (("exact", None, "a", None, "{a b}"), "a brace begins or ends a capture"),
