@@ -86,7 +86,7 @@ class Appends:
     async def append(self, append: Append) -> Appended:
         """One append of records: not to a sealed stream, and not into the middle of a large append of bytes."""
         ref = append.stream
-        if self._streams.is_known(ref):
+        if self._streams.may_be_known(ref):
             await self.admit(append)
         self.begin(ref)
         try:
@@ -126,7 +126,7 @@ class Appends:
         """See `Back.append_session`. Where it cannot create the stream, and that has been one of bytes before, nothing
         is begun at the back before there are records to be appended: segment clients append none."""
         opening = self._records.append_session(ref, create_config, create_if_missing=create_if_missing)
-        if create_if_missing or not self._streams.is_known(ref):
+        if create_if_missing or await self._streams.known(ref) is None:
             async with opening as inner:
                 session = Session(self, ref, inner)
                 try:

@@ -120,7 +120,7 @@ class BytesOnRecords:
 
     def s2s_passage(self, stream: StreamRef) -> S2SPassage | None:
         """See `PassesS2S`: nothing passes by a stream that is one of bytes, since it may be sealed."""
-        return None if self._streams.is_known(stream) else s2s_passage(self._records, stream)
+        return None if self._streams.may_be_known(stream) else s2s_passage(self._records, stream)
 
     async def run(self) -> None:
         """End what nobody uses any more, and make durable what was counted; for ever."""
@@ -158,7 +158,7 @@ class BytesOnRecords:
 
     async def _delete_basin(self, operation: DeleteBasin) -> None:
         await self._records.perform(operation)
-        for ref in self._streams.of_basin(operation.basin):
+        for ref in await self._streams.of_basin(operation.basin):
             await self._forget(ref)
 
     async def _forget(self, ref: StreamRef) -> None:

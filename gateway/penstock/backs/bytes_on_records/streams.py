@@ -16,6 +16,7 @@ from penstock.backs.bytes_on_records.labels import count_bytes, render_records, 
 from penstock.backs.bytes_on_records.offsets import Offsets, Place
 from penstock.backs.bytes_on_records.settings import BytesSettings
 from penstock.backs.bytes_on_records.tables import Table
+from penstock.backs.bytes_on_records.traces import Traces
 from penstock.backs.bytes_on_records.writers import Writers
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_rendering import Rendered
@@ -157,7 +158,7 @@ class Streams:
         self._settings = settings
         self._rows = Table(state, f"#bytes/{name}")
         self._cached: OrderedDict[StreamRef, Stream] = OrderedDict()
-        self._touched: set[StreamRef] = set()
+        self._touched = Traces()
         self._loading = trio.Lock()
 
     def __iter__(self) -> Iterator[Stream]:
@@ -170,14 +171,14 @@ class Streams:
     async def load(self) -> None:
         """Learn which streams there are."""
         async for key, _ in self._rows.items():
-            self._touched.add(StreamRef(*key.decode().split("/", 1)))
+            self._touched.add(_ref_of(key))
 
-    def of_basin(self, basin: str) -> list[StreamRef]:
+    async def of_basin(self, basin: str) -> list[StreamRef]:
         """The streams of a basin on which byte operations were done."""
-        return [ref for ref in self._touched if ref.basin == basin]
+        return [_ref_of(key) async for key, _ in self._rows.items(f"{basin}/".encode())]
 
-    def is_known(self, ref: StreamRef) -> bool:
-        """Whether a byte operation was ever done on this stream."""
+    def may_be_known(self, ref: StreamRef) -> bool:
+        """Whether a byte operation was ever done on this stream; true of a few others too."""
         return ref in self._touched
 
     async def known(self, ref: StreamRef) -> Stream | None:
@@ -188,9 +189,7 @@ class Streams:
             self._cached.move_to_end(ref)
             return stream
         async with self._loading:
-            if ref in self._touched and ref not in self._cached:
-                await self._load(ref)
-        return self._cached.get(ref)
+            return self._cached.get(ref) or await self._load(ref)
 
     async def find(self, ref: StreamRef) -> Stream:
         """The stream, for a byte operation. Raises STREAM_NOT_FOUND where the back does not have it."""
@@ -203,11 +202,12 @@ class Streams:
     async def _begin(self, ref: StreamRef) -> Stream:
         await self._records.perform(CheckTail(ref, create_if_missing=False))
         async with self._loading:
-            if (stream := self._cached.get(ref)) is None:
+            if (stream := self._cached.get(ref) or await self._load(ref)) is None:
                 row = _Row(((0, int(self._settings.envelopes)),))
-                await self._rows.put((key_of(ref), msgspec.json.encode(row)))
                 self._touched.add(ref)
+                await self._rows.put((key_of(ref), msgspec.json.encode(row)))
                 stream = await self._load(ref)
+        assert stream is not None
         return stream
 
     async def _change_layout(self, stream: Stream) -> None:
@@ -221,7 +221,7 @@ class Streams:
 
     async def forget(self, ref: StreamRef) -> None:
         """The stream was deleted, or is another one now: nothing that was known of it is true."""
-        if ref not in self._touched:
+        if await self.known(ref) is None:
             return
         async with self._loading:
             if (stream := self._cached.pop(ref, None)) is not None:
@@ -230,7 +230,6 @@ class Streams:
             await self._offsets(ref).delete()
             await self._writers(ref).delete()
             await self._rows.remove(key_of(ref))
-            self._touched.discard(ref)
 
     async def rest(self) -> None:
         """Make durable what was counted of streams, and let those go that nobody uses, where there are too many."""
@@ -249,9 +248,10 @@ class Streams:
                 del self._cached[ref]
                 excess -= 1
 
-    async def _load(self, ref: StreamRef) -> Stream:
+    async def _load(self, ref: StreamRef) -> Stream | None:
         (found,) = await self._rows.get(key_of(ref))
-        assert found is not None
+        if found is None:
+            return None
         offsets = await Offsets.load(self._offsets(ref), self._settings.mark_every_bytes)
         writers = await Writers.load(self._writers(ref))
         stream = Stream(ref, _ROW.decode(found), self._rows, offsets, writers)
@@ -268,6 +268,10 @@ class Streams:
 def key_of(ref: StreamRef) -> bytes:
     """What a stream's row is found by."""
     return str(ref).encode()
+
+
+def _ref_of(key: bytes) -> StreamRef:
+    return StreamRef(*key.decode().split("/", 1))
 
 
 def unknown(ref: StreamRef) -> OperationFailed:
