@@ -113,6 +113,13 @@ class StreamState:
         except OperationFailed as error:
             if error.failure.code is FailureCode.STREAM_NOT_FOUND:
                 await self.forget()
+            offset = error.failure.details.get("offset")
+            if (
+                error.failure.code is FailureCode.OFFSET_TRUNCATED
+                and isinstance(offset, int)
+                and offset <= start.offset
+            ):
+                raise fail(FailureCode.OTHER, f"the server contradicts itself: {error.failure.message}") from None
             raise
 
     async def knows_offsets(self) -> bool:

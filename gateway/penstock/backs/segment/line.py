@@ -13,6 +13,7 @@ from uuid import UUID
 
 import trio
 
+from penstock.backs.segment.answers import answers
 from penstock.backs.segment.settings import SegmentBackSettings
 from penstock.backs.upstream import Upstream, lost, too_late, unreachable
 from penstock.wire import TooSlow, Wire
@@ -142,15 +143,15 @@ class Line:
         """The reply to the request that `make` gives for a request id.
 
         Raises OperationFailed: UNAVAILABLE where the line is lost, UPSTREAM_TIMEOUT. A reply that comes later is
-        dropped; a draft line, where it could be taken for another, is given up, and so is one that is silent. Raises
-        LIMIT_EXCEEDED for a request that does not fit into a message.
+        dropped; a draft line, where it could be taken for another, is given up, and so is one that is silent, or that
+        answers what was not asked. Raises LIMIT_EXCEEDED for a request that does not fit into a message.
         """
         call = _Call()
         key = self.next_id()
-        asked = trio.current_time()
+        asked, request = trio.current_time(), make(key)
         self.listen(key, call)
         try:
-            self.say(make(key))
+            self.say(request)
             with trio.move_on_after(seconds):
                 await call.over.wait()
         except LocalProtocolError as error:
@@ -167,6 +168,10 @@ class Line:
             if self._heard <= asked:
                 self.give_up(f"it said nothing for {seconds:g} s")
             raise too_late(self._upstream.settings, "answer", seconds)
+        if not answers(request, call.reply):
+            why = f"it answered {type(request).__name__} with {type(call.reply).__name__}"
+            self.give_up(why)
+            raise lost(self._upstream.settings, why)
         return call.reply
 
     # ---- the connection ----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import trio
 from penstock.backs.delivery import Delivery
 from penstock.backs.native import Bounds, NativeAck, NativeAppendSession, Scanned
 from penstock.backs.segment.administration import Administration
-from penstock.backs.segment.reader import Reader
+from penstock.backs.segment.reader import Found, Reader
 from penstock.backs.segment.sessions import RecordSession, data_of, in_terms_of_records
 from penstock.backs.segment.settings import SegmentBackSettings
 from penstock.backs.segment.slots import raise_or
@@ -101,7 +101,7 @@ class SegmentNative:
         missing = 0
         while True:
             patience = max(0.0, until - trio.current_time())
-            found = await self._reader.read(segment, offset + len(held), max(size, missing), patience)
+            found = await self._read(segment, stream, offset + len(held), max(size, missing), patience)
             held += found.data
             scanned, missing = self._records(stream, held, offset, bounds)
             assert scanned.offsets is not None, "segments have them"
@@ -113,6 +113,17 @@ class SegmentNative:
                 raise self._no_events(stream, "the end of a sealed segment, in the midst of an event", offset)
             if found.end or not found.data:
                 return scanned
+
+    async def _read(self, segment: str, stream: StreamRef, offset: int, size: int, wait: float) -> Found:
+        """Raises STREAM_NOT_FOUND where the segment is shorter than it was, and so another one with the same name."""
+        found = await self._reader.read(segment, offset, size, wait)
+        if not found.data and not found.end and found.length is None:
+            found = await self._reader.read(segment, offset, size, 0.0)
+        if found.length is not None and found.length < offset:
+            where = self._settings.upstream.where
+            message = f"{where}: stream {stream} had bytes up to {offset} and ends at {found.length}: it is another one"
+            raise fail(FailureCode.STREAM_NOT_FOUND, message)
+        return found
 
     def _records(self, stream: StreamRef, held: bytearray, offset: int, bounds: tuple[int, int]) -> tuple[Scanned, int]:
         """The records in bytes from `offset` on, and how many bytes the next one lacks."""

@@ -31,11 +31,13 @@ _SHORTEST_PARK: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Bytes from the offset that was asked for. `at_tail`: no more just now. `end`: no more ever."""
+    """Bytes from the offset that was asked for. `at_tail`: no more just now. `end`: no more ever. `length`: of the
+    segment, where it was asked for."""
 
     data: bytes
     at_tail: bool
     end: bool
+    length: int | None = None
 
 
 class _Parked:
@@ -97,7 +99,7 @@ class Reader:
                 return found
         if info.sealed and offset > info.length:
             raise fail(FailureCode.INVALID, f"segment {segment} is sealed and ends at {info.length}, not at {offset}")
-        return Found(b"", at_tail=True, end=info.sealed)
+        return Found(b"", at_tail=True, end=info.sealed, length=info.length)
 
     def _check_start(self, segment: str, offset: int, info: SegmentInfo) -> None:
         start = info.start_offset
@@ -118,7 +120,7 @@ class Reader:
             if error.failure.code is FailureCode.STREAM_SEALED or error.failure.code is FailureCode.UPSTREAM_TIMEOUT:
                 return None
             raise
-        found = self._found(reply, offset)
+        found = self._found(reply, segment, offset)
         return found if found.data or found.end else None
 
     async def _check_draft(self, segment: str, offset: int, failure: Failure) -> None:
@@ -126,12 +128,17 @@ class Reader:
         if self._draft and failure.code is FailureCode.UNAVAILABLE:
             self._check_start(segment, offset, await self.info(segment))
 
-    def _found(self, reply: Any, offset: int) -> Found:
+    def _found(self, reply: Any, segment: str, offset: int) -> Found:
+        """Raises UNAVAILABLE for bytes from another place."""
+        if reply.offset != offset:
+            where = self._stores.settings.upstream.where
+            message = f"{where}: asked for segment {segment} from {offset} on it gives bytes from {reply.offset} on"
+            raise fail(FailureCode.UNAVAILABLE, message)
         if isinstance(reply, draft.SegmentRead):
             at_tail, end = reply.flags.at_tail, reply.flags.at_end
         else:
             at_tail, end = reply.at_tail, reply.end_of_segment
-        self._learn(reply.segment, offset + len(reply.data))
+        self._learn(segment, offset + len(reply.data))
         return Found(reply.data, at_tail, end)
 
     def _learn(self, segment: str, length: int) -> None:
@@ -205,7 +212,7 @@ class Reader:
                 await trio.sleep(_PAUSE)
                 continue
             trouble = None
-            found = self._found(reply, offset)
+            found = self._found(reply, segment, offset)
             if found.data or found.end:
                 return found
             if not parked.waiting:

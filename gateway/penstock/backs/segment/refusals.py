@@ -9,7 +9,7 @@ from penstock.backs.upstream import UpstreamSettings
 from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.segment import draft, released
 
-__all__ = ["refusal"]
+__all__ = ["REFUSALS", "refusal"]
 
 _ILLEGAL_ARGUMENT: Final = 0
 
@@ -28,6 +28,8 @@ _CODES: Final[Mapping[type, FailureCode]] = {
     released.TableKeyDoesNotExist: FailureCode.TABLE_KEY_NOT_FOUND,
     released.TableKeyBadVersion: FailureCode.TABLE_KEY_VERSION,
 }
+REFUSALS: Final = (released.ErrorMessage, *_CODES)
+"""All that say no."""
 _TEXTS: Final[Mapping[FailureCode, str]] = {
     FailureCode.STREAM_SEALED: "is sealed",
     FailureCode.RESOURCE_ALREADY_EXISTS: "is there already",

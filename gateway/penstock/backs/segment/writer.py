@@ -168,9 +168,14 @@ class Writer:
             raise OperationFailed(failure) from None
 
     async def _begin(self) -> None:
-        await self._set_up()
-        if self._knows_ends and self._pending.end is None:
-            self._pending.end = await self._length()
+        try:
+            await self._set_up()
+            if self._knows_ends and self._pending.end is None:
+                self._pending.end = await self._length()
+        except BaseException:
+            self._drop_line()
+            self._handed = None
+            raise
 
     async def _set_up(self) -> None:
         """Take a line, and hear where the writer is. Settles what is pending by that. Raises OperationFailed."""

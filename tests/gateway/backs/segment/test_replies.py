@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import trio
 from support.controller import NAMES
 from support.controller import store as controlled_store
 from support.segment_back import CONTROLLER, STORE, STREAM, append_of, opened
+from support.segment_scripts import scripted
 from support.store import Wall
 from trio.testing import MockClock
 
@@ -21,33 +22,11 @@ from penstock.fronts.exchange import Exchange
 from penstock.fronts.segment import SegmentFront
 from penstock.positions.marks import START
 from penstock_codecs.byte_operations import AppendBytes, GetAttribute, ReadBytes, UpdateAttribute, WriterPosition
-from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.segment import Message, SegmentServer, join_events, released
+from penstock_codecs.segment import Message, join_events, released
 
 SEGMENT = "scope-of-streams/stream/0.#epoch.0"
-Answer = Callable[[Any], list[Message] | None]
 WRITER = bytes(range(16))
-
-
-def scripted(answer: Answer) -> Callable[[trio.abc.Stream], Awaitable[None]]:
-    """A store that answers each request with what `answer` gives; None ends the connection."""
-
-    async def serve(stream: trio.abc.Stream) -> None:
-        codec = SegmentServer()
-        async with stream:
-            while True:
-                while (event := codec.next_event()) is NEED_DATA:
-                    codec.receive(await stream.receive_some(1 << 16))
-                if event is PAUSED:
-                    return
-                replies = [released.Hello(16, 5)] if isinstance(event, released.Hello) else answer(event)
-                if replies is None:
-                    return
-                for reply in replies:
-                    await stream.send_all(b"".join(codec.send(reply)))
-
-    return serve
 
 
 async def fails(code: FailureCode, work: Awaitable[object]) -> OperationFailed:
