@@ -157,6 +157,15 @@ class Stores:
         """
         return await retrying(lambda: self.ask_once(segment, make), self._policy, idempotent=idempotent)
 
+    async def length(self, segment: str) -> int:
+        """Where a segment ends. Raises OperationFailed."""
+        reply = await self.ask(
+            segment,
+            lambda request_id, token: released.GetStreamSegmentInfo(request_id, segment, token),
+            idempotent=True,
+        )
+        return int(reply.write_offset)
+
     async def ask_once(self, segment: str, make: Make, kind: Kind = Kind.CALLS, seconds: float | None = None) -> Any:
         """The same without asking again, and with another deadline than `request_seconds`."""
         fresh = segment not in self._tokens

@@ -171,7 +171,7 @@ class Writer:
         try:
             await self._set_up()
             if self._knows_ends and self._pending.end is None:
-                self._pending.end = await self._length()
+                self._pending.end = await self._stores.length(self.segment)
         except BaseException:
             self._drop_line()
             self._handed = None
@@ -228,17 +228,13 @@ class Writer:
         end = self._pending.end
         if any(slot.expected is not None for slot in done):
             return [None if slot.expected is None else slot.expected + len(slot.data) for slot in done]
-        if done and end is not None and await self._length() - end == sum(len(slot.data) for slot in done):
+        if (
+            done
+            and end is not None
+            and await self._stores.length(self.segment) - end == sum(len(slot.data) for slot in done)
+        ):
             return ends_from(end, done)
         return [None] * len(done)
-
-    async def _length(self) -> int:
-        reply = await self._stores.ask(
-            self.segment,
-            lambda request_id, token: released.GetStreamSegmentInfo(request_id, self.segment, token),
-            idempotent=True,
-        )
-        return int(reply.write_offset)
 
     def _release(self) -> None:
         """Nothing is in flight: others may use the line. A released writer stays set up on it."""

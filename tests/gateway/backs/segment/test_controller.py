@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from penstock.fronts.controller import ControllerFront
 from penstock.fronts.segment import SegmentFront
 from penstock.policy.loss import Loss, LossPolicy
 from penstock.positions.marks import START
+from penstock_codecs.byte_operations import ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import ListStreams
@@ -121,18 +121,15 @@ async def test_reads_that_nobody_waits_for_make_room(
     """A store cannot be told to forget a read; those who come later do not have to wait for that."""
     monkeypatch.setattr(reader, "_MOST_PARKED", 2)
     async with opened(SegmentFront(kept)) as (back, _):
-        native = back.native
-        await native.create(STREAM)
+        await back.native.create(STREAM)
         for offset in range(4):
-            mark = START._replace(offset=offset)
-            assert (await native.scan(STREAM, mark, max_records=9, max_bytes=999, wait=0.5)).bodies == []
+            assert (await back.direct.perform(ReadBytes(STREAM, offset, 999, 0.5))).data == b""
         async with trio.open_nursery() as nursery:
             for offset in range(2):
-                mark = START._replace(offset=offset)
-                nursery.start_soon(partial(native.scan, STREAM, mark, max_records=9, max_bytes=999, wait=30))
+                nursery.start_soon(back.direct.perform, ReadBytes(STREAM, offset, 999, 30))
             await trio.sleep(1)
             with pytest.raises(OperationFailed) as caught:
-                await native.scan(STREAM, START._replace(offset=2), max_records=9, max_bytes=999, wait=1)
+                await back.direct.perform(ReadBytes(STREAM, 2, 999, 1))
             assert caught.value.failure.code is FailureCode.HOT_SERVER
 
 

@@ -122,6 +122,8 @@ async def test_a_store_that_does_not_park(clock: MockClock) -> None:
 
     def answer(request: Any) -> list[Message]:
         nonlocal asked
+        if isinstance(request, released.GetStreamSegmentInfo):
+            return [released.StreamSegmentInfo(request.request_id, request.segment, True, False, False, 0, 0)]
         asked += 1
         return [released.SegmentRead(request.segment, request.offset, True, False, b"", request.request_id)]
 
