@@ -22,8 +22,10 @@ MARK_BYTES: Final = 1 * MIB
 
 
 def behind(timestamp: int, place: int) -> tuple[int, int]:
-    """The smallest identifier that is larger."""
-    return (timestamp, place + 1) if place < U64_MAX else (timestamp + 1, 0)
+    """The smallest identifier that is larger; the largest has none and stays."""
+    if place < U64_MAX:
+        return timestamp, place + 1
+    return (timestamp + 1, 0) if timestamp < U64_MAX else (timestamp, place)
 
 
 @dataclass(slots=True)

@@ -33,6 +33,8 @@ _FAR: Final = RecordId((1 << 63) - 1, 0)
 """An identifier that no record has yet. The reference server falls over larger ones (S3P fact sheet, section 2)."""
 _SIZES_KEPT: Final = 1000
 _FIRST_COUNT: Final = 100
+_SHORTEST_BLOCK: Final = 0.1
+"""A server that has nothing, and says so sooner than it was asked to, is asked again after so many seconds."""
 _FEW_BYTES: Final = 16 * KIB
 """Less than any server's bound on its answers."""
 _ENDLESS: Final = 1_000_000
@@ -90,10 +92,16 @@ class S3PNative:
             left = max(deadline - trio.current_time(), 0.0)
             block_ms = min(int(left * 1000), self._settings.limits.max_block_ms)
             count = min(max_records, self._count(stream, max_bytes))
+            asked = trio.current_time()
             records = await self._read(ReadRecords(self._name(stream), count, block_ms, start.record_id))
             if records.bodies or left * 1000 < 1:
                 break
-            await trio.sleep(0 if block_ms > 1 else 0.001)
+            now = trio.current_time()
+            await trio.sleep(min(max(asked + _SHORTEST_BLOCK - now, 0.0), max(deadline - now, 0.0)))
+        if records.bodies and (records.timestamps[0], records.seqs[0]) < start.record_id:
+            where = self._pool.upstream.settings.where
+            message = f"{where}: asked for records from {start.record_id} on it gives earlier ones"
+            raise fail(FailureCode.UNAVAILABLE, message)
         if records.bodies:
             self._sizes[stream] = 1 + sum(map(len, records.bodies)) // len(records.bodies)
             self._sizes.move_to_end(stream)

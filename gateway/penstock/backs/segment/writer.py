@@ -156,8 +156,7 @@ class Writer:
             return
         if self._given_up is not None and came <= self._given_up[0]:
             raise OperationFailed(self._given_up[1])
-        most = self._settings.recover_seconds
-        policy = RetryPolicy(attempts=_ATTEMPTS, most_seconds=_LONGEST_PAUSE, total_seconds=most)
+        policy = RetryPolicy(attempts=_ATTEMPTS, total_seconds=self._settings.recover_seconds)
         try:
             await retrying(self._begin, policy, idempotent=True)
         except OperationFailed as error:
