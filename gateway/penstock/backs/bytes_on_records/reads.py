@@ -48,23 +48,18 @@ class Reads:
             stream.check(offset)
             window = await self._windows.find(stream, offset)
             with window.reading(offset, max_bytes):
-                caught_up = _caught_up(stream, window)
-                if caught_up or window.end - offset >= max_bytes:
-                    found = _cut(stream, window, operation, max_bytes)
-                    if found.data:
-                        at_tail = caught_up and found.end_offset >= _end(stream)
-                        return BytesRead(offset, found.data, at_tail, False, found.dropped)
-                    if found.refused is not None:
-                        raise _refusal(stream, found.refused)
-                    sealed_at = stream.row.sealed_at
-                    if sealed_at is not None:
-                        if offset > sealed_at:
-                            raise fail(FailureCode.INVALID, f"offset {offset} is beyond the end, {sealed_at}")
-                        return BytesRead(offset, b"", at_tail=True, end_of_segment=True, dropped=found.dropped)
-                with trio.CancelScope(deadline=deadline if caught_up else math.inf):
-                    await stream.changed.park()
-            if caught_up and trio.current_time() >= deadline:
-                return BytesRead(offset, b"", at_tail=True, end_of_segment=False, dropped={})
+                while window.serves(offset):
+                    caught_up = _caught_up(stream, window)
+                    if caught_up or window.end - offset >= max_bytes:
+                        found = _given(stream, window, operation, max_bytes, caught_up)
+                        if found is not None:
+                            return found
+                    with trio.CancelScope(deadline=deadline if caught_up else math.inf):
+                        await stream.changed.park()
+                    if caught_up and trio.current_time() >= deadline:
+                        return BytesRead(offset, b"", at_tail=True, end_of_segment=False, dropped={})
+                    if window.failure is None:
+                        stream.check(offset)
             if window.failure is not None:
                 raise OperationFailed(window.failure)
 
@@ -123,6 +118,23 @@ class Reads:
         place = await self._counter.beginning_at(stream, offset)
         located = await self._records.perform(Locate(stream.ref, FromSeqNum(place.seq_num)))
         return Located(located.seq_num, located.timestamp, located.record_id, located.at_tail, place.offset)
+
+
+def _given(stream: Stream, window: Window, operation: ReadBytes, max_bytes: int, caught_up: bool) -> BytesRead | None:
+    """What a read gives of what the window has; None: it is to wait. Raises OperationFailed."""
+    offset = operation.offset
+    found = _cut(stream, window, operation, max_bytes)
+    if found.data:
+        at_tail = caught_up and found.end_offset >= _end(stream)
+        return BytesRead(offset, found.data, at_tail, False, found.dropped)
+    if found.refused is not None:
+        raise _refusal(stream, found.refused)
+    sealed_at = stream.row.sealed_at
+    if sealed_at is None:
+        return None
+    if offset > sealed_at:
+        raise fail(FailureCode.INVALID, f"offset {offset} is beyond the end, {sealed_at}")
+    return BytesRead(offset, b"", at_tail=True, end_of_segment=True, dropped=found.dropped)
 
 
 def _caught_up(stream: Stream, window: Window) -> bool:

@@ -7,7 +7,7 @@ asked for, a bounded amount, and goes on with the session then. At the tail it f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -31,10 +31,20 @@ the rest."""
 
 
 class Window:
-    """Consecutive bytes of a stream from `first` to `end`, and the session that gives more, for those of one token."""
+    """Consecutive bytes of a stream from `first` to `end`, and the session that gives more, for those of one token.
+
+    `on_unused` is called when nobody reads here any more.
+    """
 
     def __init__(
-        self, stream: Stream, counter: Counter, start: Place, offset: int, ahead: int, token: str | None
+        self,
+        stream: Stream,
+        counter: Counter,
+        start: Place,
+        offset: int,
+        ahead: int,
+        token: str | None,
+        on_unused: Callable[[], object],
     ) -> None:
         self.stream = stream
         self.token = token
@@ -44,6 +54,7 @@ class Window:
         self.idle_since = trio.current_time()
         self.scope = trio.CancelScope()
         self.first = self.end = start.offset
+        self._on_unused = on_unused
         self._counter = counter
         self._seq_num = start.seq_num
         self._wanted = offset  # bytes before it are not kept, but for a few
@@ -56,7 +67,7 @@ class Window:
 
     def serves(self, offset: int) -> bool:
         """Whether a read from there on finds its bytes here, sooner or later."""
-        if self.over or offset < self.first:
+        if self.over or self.scope.cancel_called or offset < self.first:
             return False
         return self.following or offset <= max(self.end, self._wanted)
 
@@ -77,6 +88,8 @@ class Window:
             self._readers.remove(offset)
             self._wanted = max(self._wanted, offset)
             self.idle_since = trio.current_time()
+            if not self._readers:
+                self._on_unused()
 
     def pieces(self) -> deque[Rendered]:
         """All that is here."""
@@ -139,6 +152,7 @@ class Windows:
         self._most = most
         self._turns = trio.StrictFIFOLock()
         self._ended = trio.lowlevel.ParkingLot()
+        self._wanted = 0  # reads for which there is no room
         self._ahead = ahead
         self._all: list[Window] = []
 
@@ -150,13 +164,17 @@ class Windows:
             return window
         async with self._turns:
             while (window := _serving(stream, offset, shown)) is None and len(self._all) >= self._most:
+                self._wanted += 1
                 self._make_room()
-                await self._ended.park()
+                try:
+                    await self._ended.park()
+                finally:
+                    self._wanted -= 1
             return window or self._open(stream, offset, shown)
 
     def _open(self, stream: Stream, offset: int, shown: str | None) -> Window:
         start = stream.offsets.before_offset(offset)
-        window = Window(stream, self._counter, start, offset, self._ahead, shown)
+        window = Window(stream, self._counter, start, offset, self._ahead, shown, self._make_room)
         stream.windows.append(window)
         self._all.append(window)
         self._nursery.start_soon(self._run, window)
@@ -170,9 +188,10 @@ class Windows:
             self._ended.unpark_all()
 
     def _make_room(self) -> None:
-        """End the read that nobody has used for longest."""
-        idle = [window for window in self._all if not window.used]
-        if idle:
+        """Where somebody waits for room, end the read that nobody has used for longest, unless one is ending already.
+        It serves nobody from then on: who uses it again and again waits for room as well."""
+        idle = [window for window in self._all if not window.used] if self._wanted else []
+        if idle and not any(window.scope.cancel_called for window in idle):
             min(idle, key=lambda window: window.idle_since).scope.cancel()
 
     def close_idle(self, before: float) -> None:

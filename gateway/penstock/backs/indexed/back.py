@@ -16,6 +16,7 @@ from penstock.backs.indexed.control import config_of, refuse_config
 from penstock.backs.indexed.following import Follower
 from penstock.backs.indexed.history import cursor_to
 from penstock.backs.indexed.reading import IndexedReadSession, read_session
+from penstock.backs.indexed.recent import RecentRoom
 from penstock.backs.indexed.settings import IndexedSettings
 from penstock.backs.indexed.settling import Settling
 from penstock.backs.indexed.state import StreamState
@@ -87,6 +88,7 @@ class IndexedBack:
         self._settings = settings
         self._clock = clock
         self._nursery = nursery
+        self._room = RecentRoom(settings.recent_total_bytes)
         self._ahead = ReadAhead(settings.read_ahead, nursery)
         self._streams: RecentlyUsed[StreamRef, _Stream] = RecentlyUsed(self._open, settings.cached_streams, _at_rest)
         self._config = config_of(Capability.RECORD_IDS in native.capabilities)
@@ -127,7 +129,7 @@ class IndexedBack:
             raise
         if bounds.end_offset is not None and bounds.end_offset < index.end.offset:
             await index.forget()  # it is shorter than it was, so it is another one with the same name
-        state = StreamState(ref, self._native, index, self._settings, self._clock)
+        state = StreamState(ref, self._native, index, self._settings, self._clock, self._room)
         if self._settings.exclusive:
             await state.catch_up()  # from then on what is acknowledged is all that comes
         return _Stream(state, Settling(state), Follower(state, self._nursery))

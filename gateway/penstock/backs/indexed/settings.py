@@ -22,6 +22,8 @@ class IndexedSettings:
     """How long one scan waits at a tail before the next begins."""
     recent_bytes: int = 4 * MIB
     """The newest records of a stream that somebody follows, kept for all who do."""
+    recent_total_bytes: int = 64 * MIB
+    """The same of all streams together; those that had news longest ago are not kept then."""
     scan_bytes: int = 1 * MIB
     """About so much is read from the server at once."""
     cached_streams: int = 1000

@@ -10,7 +10,7 @@ import trio
 
 from penstock.backs.indexed.catching_up import CatchingUp
 from penstock.backs.indexed.numbered import Draft, Numbered, from_marks, records_before, without
-from penstock.backs.indexed.recent import Recent
+from penstock.backs.indexed.recent import Recent, RecentRoom
 from penstock.backs.indexed.settings import IndexedSettings
 from penstock.backs.indexed.under_way import UnderWay
 from penstock.backs.native import Native, Scanned
@@ -43,7 +43,13 @@ class StreamState:
     """What is known of one stream. `numbering` is held by whoever gives numbers; `gone`: it was deleted."""
 
     def __init__(
-        self, ref: StreamRef, native: Native, index: PositionIndex, settings: IndexedSettings, clock: Clock
+        self,
+        ref: StreamRef,
+        native: Native,
+        index: PositionIndex,
+        settings: IndexedSettings,
+        clock: Clock,
+        room: RecentRoom | None = None,
     ) -> None:
         self.ref = ref
         self.native = native
@@ -52,7 +58,7 @@ class StreamState:
         self.clock = clock
         self.numbering = trio.Lock()
         self.under_way = UnderWay()
-        self.recent = Recent(settings.recent_bytes)
+        self.recent = Recent(settings.recent_bytes, room)
         self.gone = False
         self.has_offsets: bool | None = None  # None: no scan has told yet
         self._end = index.end

@@ -32,6 +32,8 @@ __all__ = ["Address", "ControllerClient", "open_controller"]
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
 _MOST_PAGES: Final = 100_000
 """Of a listing, in case that it never ends."""
+_MOST_NAMES: Final = 1_000_000
+"""Of a listing, since they have to be put in order here; about 100 bytes each."""
 
 
 class Address(NamedTuple):
@@ -98,6 +100,8 @@ class ControllerClient:
             if not page.scopes:
                 break
             found += page.scopes
+            if self._is_last(page.continuationToken, token, found):
+                break
             token = page.continuationToken
         return found
 
@@ -113,8 +117,16 @@ class ControllerClient:
             if not page.streams:
                 break
             found += [one.stream for one in page.streams]
+            if self._is_last(page.continuationToken, token, found):
+                break
             token = page.continuationToken
         return found
+
+    def _is_last(self, following: pb.ContinuationToken, token: pb.ContinuationToken, found: list[str]) -> bool:
+        """Whether a page is not followed by another. Raises LIMIT_EXCEEDED for names without end."""
+        if len(found) > _MOST_NAMES:
+            raise fail(FailureCode.LIMIT_EXCEEDED, f"{self._upstream.where} lists more than {_MOST_NAMES} names")
+        return bool(following == token)
 
     # ---- segments ----------------------------------------------------------------------------------------------------
 
