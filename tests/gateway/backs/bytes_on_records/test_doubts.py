@@ -148,6 +148,30 @@ class TestWhoWaits:
             nursery.cancel_scope.cancel()
         assert done == [join_events([b"x"])] * 2
 
+    async def test_followers_that_come_again_and_again_make_room(
+        self, back: BytesOnRecords, server: EmbeddedBack
+    ) -> None:
+        other = StreamRef(BASIN, "other")
+        await server.perform(CreateStream(other))
+        await server.perform(appending(b"x", stream=other))
+
+        async def follow() -> None:
+            while True:
+                await back.perform(ReadBytes(STREAM, 0, 100, wait=0.05))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow)
+            await eventually(lambda: bool(back._windows._all))
+            with trio.fail_after(10):
+                assert (await back.perform(ReadBytes(other, 0, 100))).data == join_events([b"x"])
+            nursery.cancel_scope.cancel()
+
+    async def test_a_read_that_is_being_ended_serves_nobody(self, back: BytesOnRecords, server: EmbeddedBack) -> None:
+        for number in range(3):
+            await server.perform(appending(b"x"))
+            assert (await back.perform(ReadBytes(STREAM, 9 * number, 100))).data == join_events([b"x"])
+            back._windows.close_idle(trio.current_time() + 1)
+
     async def test_a_large_append_is_not_overtaken_for_ever(self, back: BytesOnRecords, records: RecordsOnly) -> None:
         records.mute = trio.Event()
 
