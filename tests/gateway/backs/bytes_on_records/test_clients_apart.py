@@ -19,6 +19,7 @@ from penstock.backs.s2.back import open_s2
 from penstock.backs.s2.settings import S2BackSettings
 from penstock.backs.s2.sse import open_s2_sse
 from penstock.backs.upstream import Credentials, CredentialsMode
+from penstock.fronts.exchange import Exchange
 from penstock.identity import CLIENT, Client
 from penstock_codecs.byte_operations import ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -69,6 +70,32 @@ async def test_many_at_once_keep_their_order_and_their_tokens(state: EmbeddedBac
     bodies = [record.body for record in server.back.streams[STREAM].records]
     assert sorted(bodies, key=int) == bodies and len(bodies) == 20
     assert set(shown(server, "POST")) == {"token-a", "token-b"}
+
+
+async def test_who_is_refused_is_refused_alone(state: EmbeddedBack) -> None:
+    """The server does not let one of them in; the others, who wait behind, are appended."""
+    async with opened(state) as (server, back):
+        handle, codes = server.front.handle, {}
+
+        async def handled(exchange: Exchange) -> None:
+            if dict(exchange.request.headers)["authorization"] == "Bearer token-a":
+                await exchange.respond(403, [("content-type", "application/json")], b'{"message": "not you"}')
+            else:
+                await handle(exchange)
+
+        async def append(identity: str) -> None:
+            try:
+                await as_(identity, back, sending(identity.encode()))
+            except OperationFailed as error:
+                codes[identity] = error.failure.code
+
+        await as_("b", back, sending(b"first"))
+        server.front.handle = handled  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            for identity in ("a", "b", "a", "b"):
+                nursery.start_soon(append, identity)
+        assert codes == {"a": FailureCode.PERMISSION_DENIED}
+        assert [record.body for record in server.back.streams[STREAM].records] == [b"first", b"b", b"b"]
 
 
 async def test_who_has_no_token_appends_nothing(state: EmbeddedBack) -> None:
