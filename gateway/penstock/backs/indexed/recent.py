@@ -35,8 +35,8 @@ class RecentRoom:
 
 
 class Recent:
-    """Batches without a gap between them, the oldest first; about `most_bytes`, or the newest one. There may be none where
-    other streams need the `room`."""
+    """Batches without a gap between them, the oldest first; about `most_bytes`, or the newest one. Where other streams
+    need the `room`, there are none."""
 
     def __init__(self, most_bytes: int, room: RecentRoom | None = None) -> None:
         self._most = most_bytes

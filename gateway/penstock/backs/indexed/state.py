@@ -140,6 +140,7 @@ class StreamState:
             if not self.gone:
                 await self.index.forget()
                 self.gone = True
+                self.recent.clear()
 
     async def scan_end(self, start: Mark, wait: float = 0.0) -> tuple[Mark, Scanned]:
         """Records from the end, or a place before it, on; what somebody else truncated there is passed. Also where it
