@@ -7,8 +7,10 @@ here are ever stopped.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -24,7 +26,7 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from support import real_peers
-from support.process import BASIN, CONFIG, GatewayProcess
+from support.process import BASIN, CONFIG, LISTENERS, GatewayProcess
 from support.s2_http import S2Client
 
 from penstock_proto import pravega_controller_pb2 as controller
@@ -41,6 +43,8 @@ __all__ = [
 
 Address = tuple[str, int]
 LOOPBACK = "127.0.0.1"
+PORTS = range(20_000, 32_000)
+"""Below those that systems give to outgoing connections."""
 READY_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 _STOP_SECONDS = 15.0
@@ -49,13 +53,15 @@ REAL = Path(__file__).parents[1] / "peers" / "real"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens at just now."""
-    sockets = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Ports of loopback that nobody listens at just now, and that no connection is given for its own end: a server that
+    is started again must find its ports free."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        if len(found) == count:
+            break
+        with contextlib.suppress(OSError), socket.create_server((LOOPBACK, port)):
+            found.append(port)
+    return found
 
 
 class BackServer:
@@ -310,6 +316,8 @@ class SecondPenstock(BackServer):
         self.kind = kind
         self.name = "Penstock"
         self.process = GatewayProcess(CONFIG)
+        for listener, port in zip(LISTENERS, free_ports(len(LISTENERS)), strict=True):
+            setattr(self.process, f"{listener}_port", port)
 
     def start(self) -> Self:
         self.process.start()
