@@ -197,7 +197,7 @@ class Mirror:
                 if turn.state.stopped and not turn.gone:
                     self._queue.postpone(stream, self._settings.most_retry_seconds, stopped=True)
                 else:
-                    self._queue.done(stream, again=not (turn.gone or turn.caught_up))
+                    self._queue.done(stream, not (turn.gone or turn.caught_up), turn.was_level)
 
     async def _turn(self, stream: StreamRef) -> Turn:
         primary, secondary = self._primary, self._secondary

@@ -90,9 +90,9 @@ class Queue:
             if behind.tail is None or compared >= behind.tail:
                 behind.since = None
 
-    def done(self, stream: StreamRef, again: bool) -> None:
-        """Its turn is over; `again`: there is more to do for it."""
-        if not again:
+    def done(self, stream: StreamRef, again: bool, was_level: bool) -> None:
+        """Its turn is over; `again`: there is more to do for it. `was_level`: it had caught up once in this turn."""
+        if was_level or not again:
             self._marked.discard(stream)
         if self._working.pop(stream) or again:
             self._waiting[stream] = None

@@ -61,6 +61,8 @@ class Turn:
         self.state = state
         self.caught_up = False
         """Whether all that the primary had is copied and compared."""
+        self.was_level = False
+        """Whether that was so at some time in this turn; while clients append without a pause it is so at no end."""
         self.gone = False
         """Whether the primary has no such stream."""
         self._sides = sides
@@ -177,7 +179,7 @@ class Turn:
                 if event is None:
                     return
                 if isinstance(event, Following):
-                    self.caught_up = True
+                    self.caught_up = self.was_level = True
                     continue
                 for records in _appendable(event):
                     if records[0].seq_num > at:
@@ -187,6 +189,7 @@ class Turn:
                     at = records[-1].seq_num + 1
                 batches += 1
                 self.caught_up = not session.behind()
+                self.was_level |= self.caught_up
 
     async def _next(self, session: ReadSession) -> RecordBatch | Following | None:
         """None where the stream is idle, or others wait."""
