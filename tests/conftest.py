@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.process import GatewayProcess, running_gateway
 
-for profile, examples in (("default", 200), ("ci", 500), ("long", 2000)):
+for profile, examples in (("default", 200), ("ci", 300), ("long", 2000)):
     settings.register_profile(
         profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

@@ -79,6 +79,8 @@ def loaded(case: Case, gateway: GatewayProcess) -> Iterator[list[Load]]:
         yield loads
         for load in loads:
             load.wait_for_more(10)
+            for follower in load.followers.values():
+                follower.wait_to_follow()
     finally:
         for load in loads:
             load.stopping.set()
@@ -125,7 +127,6 @@ def check(case: Case, gateway: GatewayProcess, load: Load) -> None:
     for name, follower in load.followers.items():
         assert follower.failure is None, (name, follower.failure)
         assert follower.followed == [(one.at, one.record.body) for one in numbered][: len(follower.followed)], name
-        assert len(follower.followed) > len(numbered) // 2, name
 
 
 @pytest.mark.parametrize("name", [name for name in SECOND_CASES if name != "s3p Penstock, refuse"])

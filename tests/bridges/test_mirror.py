@@ -83,7 +83,7 @@ def until_compared(gateway: GatewayProcess, count: int) -> dict[str, Any]:
 
 def cut_over(gateway: GatewayProcess) -> dict[str, Any]:
     status, answer = ask(management_port(gateway), "/routes/everything/cut-over", {"wait_seconds": 20})
-    assert (status, answer.get("swapped")) == (200, True), answer
+    assert (status, answer.get("swapped")) == (200, True), str(answer)
     done: dict[str, Any] = answer
     return done
 

@@ -101,6 +101,15 @@ class Load:
         thread.start()
         return thread
 
+    def wait_to_follow(self, seconds: float = 60) -> None:
+        """Until one more record has come. Raises AssertionError where that does not happen."""
+        goal, deadline = len(self.followed) + 1, time.monotonic() + seconds
+        while len(self.followed) < goal:
+            if self.failure is not None:
+                raise AssertionError(f"{self.name}: {self.failure!r}") from self.failure
+            assert time.monotonic() < deadline, f"{self.name} follows no more after {len(self.followed)} records"
+            time.sleep(0.01)
+
     def wait_for_more(self, count: int, seconds: float = 60) -> None:
         """Until so many more batches are acknowledged. Raises AssertionError where that does not happen."""
         goal, deadline = len(self.acked) + count, time.monotonic() + seconds
