@@ -1,0 +1,31 @@
+"""Captures: pcapng files of plaintext conversations, written and read sans-IO.
+
+`CaptureWriter` turns events into blocks, `CaptureReader` turns a file's bytes back into events; what these say stands in
+`events`.
+"""
+
+from penstock_codecs.capture.events import (
+    CaptureEvent,
+    Chunk,
+    Closed,
+    Conversation,
+    Endpoint,
+    Lost,
+    Noted,
+    Opened,
+    Sender,
+    Side,
+)
+
+__all__ = [
+    "CaptureEvent",
+    "Chunk",
+    "Closed",
+    "Conversation",
+    "Endpoint",
+    "Lost",
+    "Noted",
+    "Opened",
+    "Sender",
+    "Side",
+]
