@@ -107,8 +107,8 @@ class Mirror:
         return None if turn is None else turn.state
 
     async def settle(self, *, nearly: bool = False) -> None:
-        """Wait until everything that was touched or listed has been copied and compared, or has stopped; `nearly`: so
-        far that every stream in the queue had caught up once. To be bounded in time."""
+        """Wait until everything that was touched or listed has been copied and compared, or has stopped; `nearly`:
+        as far as it goes now, whatever is appended meanwhile. To be bounded in time."""
         self._hurry = True
         try:
             self._resume()
@@ -197,7 +197,7 @@ class Mirror:
                 if turn.state.stopped and not turn.gone:
                     self._queue.postpone(stream, self._settings.most_retry_seconds, stopped=True)
                 else:
-                    self._queue.done(stream, not (turn.gone or turn.caught_up), turn.was_level)
+                    self._queue.done(stream, again=not (turn.gone or turn.caught_up))
 
     async def _turn(self, stream: StreamRef) -> Turn:
         primary, secondary = self._primary, self._secondary

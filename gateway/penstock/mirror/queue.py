@@ -46,7 +46,7 @@ class Queue:
         self._waiting: dict[StreamRef, None] = {}
         self._working: dict[StreamRef, bool] = {}  # whether it was touched again since its turn began
         self._later: dict[StreamRef, _Later] = {}
-        self._marked: set[StreamRef] = set()
+        self._marked: dict[StreamRef, int | None] = {}  # and the tail that it is to reach, where known
         self._behind: dict[StreamRef, _Behind] = {}
         self._changed = trio.Event()
         self.overflowed = False
@@ -61,6 +61,8 @@ class Queue:
             behind = self._behind[stream] = _Behind()
         if tail is not None:
             behind.tail = max(tail, behind.tail or 0)
+            if stream in self._marked and self._marked[stream] is None:
+                self._marked[stream] = tail
             if behind.since is None:
                 behind.since = trio.current_time()
         if stream in self._working:
@@ -85,15 +87,24 @@ class Queue:
     def progress(self, stream: StreamRef, compared: int) -> None:
         """So far it is done with."""
         behind = self._behind.get(stream)
-        if behind is not None:
-            behind.compared = compared
-            if behind.tail is None or compared >= behind.tail:
-                behind.since = None
+        if behind is None:
+            return
+        advanced, behind.compared = compared != behind.compared, compared
+        if behind.tail is None or compared >= behind.tail:
+            behind.since = None
+        if advanced and self._reached(stream):  # else it may be the end of a turn that failed
+            del self._marked[stream]
+            self._signal()
 
-    def done(self, stream: StreamRef, again: bool, was_level: bool) -> None:
-        """Its turn is over; `again`: there is more to do for it. `was_level`: it had caught up once in this turn."""
-        if was_level or not again:
-            self._marked.discard(stream)
+    def _reached(self, stream: StreamRef) -> bool:
+        """Whether it is marked, and was compared as far as it was to be."""
+        tail, compared = self._marked.get(stream), self._behind[stream].compared
+        return tail is not None and compared is not None and compared >= tail
+
+    def done(self, stream: StreamRef, again: bool) -> None:
+        """Its turn is over, and did not fail; `again`: there is more to do for it."""
+        if not again or self._reached(stream):
+            self._marked.pop(stream, None)
         if self._working.pop(stream) or again:
             self._waiting[stream] = None
         else:
@@ -103,7 +114,7 @@ class Queue:
     def postpone(self, stream: StreamRef, seconds: float, *, stopped: bool) -> None:
         """Its turn is over, and the next is not before this time. `stopped`: nothing is expected of that."""
         if stopped:
-            self._marked.discard(stream)
+            self._marked.pop(stream, None)
         self._working.pop(stream)
         self._later[stream] = _Later(trio.current_time() + seconds, stopped)
         self._signal()
@@ -124,8 +135,10 @@ class Queue:
         self._signal()
 
     def mark(self) -> None:
-        """From now on `marked` tells whether any of these has not caught up once."""
-        self._marked = {*self._waiting, *self._working, *self._later}
+        """From now on `marked` tells whether any of these is not yet done with up to its tail of this moment. Nobody
+        waits until a stream is level: one that is appended to without a pause may never be."""
+        streams = (*self._waiting, *self._working, *self._later)
+        self._marked = {stream: behind.tail if (behind := self._behind.get(stream)) else None for stream in streams}
         self._signal()
 
     def _signal(self) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from itertools import chain
+from typing import Final, NamedTuple
 
 import trio
 from msgspec.structs import replace
@@ -29,6 +30,8 @@ __all__ = ["MOVED", "Turn"]
 _MOST_RECORDS: Final = 1000
 _MOST_BYTES: Final = 1 * MIB
 """Of one append: what S2 takes (S2 fact sheet, 5.1)."""
+_GATHER_SECONDS: Final = 0.1
+"""Records that were read do not wait longer for more to go with them: their server may be lost meanwhile."""
 _BETWEEN: Final = 2
 _BATCHES_OF_A_TURN: Final = 64
 """So many batches of a stream are copied while others wait; then it is their turn."""
@@ -47,6 +50,14 @@ class _Piece:
     records: list[Record]
 
 
+class _Gathered(NamedTuple):
+    """Consecutive batches; whether the read has then caught up, or why it failed."""
+
+    batches: list[RecordBatch]
+    followed: bool
+    failure: OperationFailed | None
+
+
 class Turn:
     """See the module. `save(state)` writes the state down; `compared(state)` is told of every progress."""
 
@@ -61,8 +72,6 @@ class Turn:
         self.state = state
         self.caught_up = False
         """Whether all that the primary had is copied and compared."""
-        self.was_level = False
-        """Whether that was so at some time in this turn; while clients append without a pause it is so at no end."""
         self.gone = False
         """Whether the primary has no such stream."""
         self._sides = sides
@@ -179,17 +188,20 @@ class Turn:
                 if event is None:
                     return
                 if isinstance(event, Following):
-                    self.caught_up = self.was_level = True
+                    self.caught_up = True
                     continue
-                for records in _appendable(event):
+                gathered = await _with_more(event, session)
+                for records in _appendable(gathered.batches):
                     if records[0].seq_num > at:
                         await self._pass_over(at, records[0].seq_num, send)
                     if not await self._take(records, send):
                         return
                     at = records[-1].seq_num + 1
+                if gathered.failure is not None:
+                    await _settled(send)  # else what was read before would never be done with
+                    raise gathered.failure
                 batches += 1
-                self.caught_up = not session.behind()
-                self.was_level |= self.caught_up
+                self.caught_up = gathered.followed or not session.behind()
 
     async def _next(self, session: ReadSession) -> RecordBatch | Following | None:
         """None where the stream is idle, or others wait."""
@@ -295,13 +307,33 @@ def _with_refused(state: StreamState, refused: Difference) -> StreamState:
     return replace(state.with_difference(refused), refused_until=refused.primary_seq_num + 1)
 
 
-def _appendable(batch: RecordBatch) -> Iterator[list[Record]]:
-    """A batch's records in portions that one append may have."""
+async def _with_more(first: RecordBatch, session: ReadSession) -> _Gathered:
+    """What else is there already, for the same append: clients that append record by record would else be faster than
+    the mirror, whose appends wait for each other."""
+    batches = [first]
+    records, size = first.count, first.metered
+    with trio.move_on_after(_GATHER_SECONDS):
+        while records < _MOST_RECORDS and size < _MOST_BYTES and session.behind():
+            try:
+                event = await session.next()
+            except OperationFailed as error:
+                return _Gathered(batches, False, error)
+            if not isinstance(event, RecordBatch):
+                return _Gathered(batches, event is not None, None)
+            batches.append(event)
+            records += event.count
+            size += event.metered
+    return _Gathered(batches, False, None)
+
+
+def _appendable(batches: list[RecordBatch]) -> Iterator[list[Record]]:
+    """The records of consecutive batches, in portions without a gap that one append may have."""
     portion: list[Record] = []
     size = 0
-    for record in batch.records():
+    for record in chain.from_iterable(batch.records() for batch in batches):
         of_record = metered_size((record.body,), {0: tuple(record.headers)} if record.headers else {})
-        if portion and (len(portion) == _MOST_RECORDS or size + of_record > _MOST_BYTES):
+        full = len(portion) == _MOST_RECORDS or size + of_record > _MOST_BYTES
+        if portion and (full or record.seq_num != portion[-1].seq_num + 1):
             yield portion
             portion, size = [], 0
         portion.append(record)
