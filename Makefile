@@ -27,7 +27,7 @@ test: $(VENV)/.dev  ## set up, then run every check and test
 	@$(MAKE) --no-print-directory node-peers
 	$(BIN)/python -m pytest $(ARGS)
 
-test-long: $(VENV)/.dev  ## the tests that take a minute or more each, and the generated ones with four times the examples
+test-long: $(VENV)/.dev  ## the tests that take long, and the generated ones with four times the examples
 	$(BIN)/python -m pytest -m slow $(ARGS)
 	PENSTOCK_TEST_PROFILE=long $(BIN)/python -m pytest tests/codecs tests/gateway/store $(ARGS)
 

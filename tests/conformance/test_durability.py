@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from support.process import BASIN, GatewayProcess
+from support.rounds import each_number_of_rounds
 from support.s2_http import S2Client
 from support.s2s import append_input
 from support.s3p import S3PClient, following, parse_id
 
 from penstock_proto import s2_pb2 as pb
 
-ROUNDS = 20
 GONE = (OSError, EOFError, AssertionError, ValueError, HTTPException)
 """What a client may meet when the gateway is killed under its hands."""
 
@@ -189,11 +189,12 @@ def whole_batches(records: list[Stored], load: Load) -> Iterator[tuple[tuple[str
 
 
 @pytest.mark.timeout(300)
-def test_item_89_kill_nine_in_the_middle_of_a_load(tmp_path: Path) -> None:
+@each_number_of_rounds
+def test_item_89_kill_nine_in_the_middle_of_a_load(tmp_path: Path, rounds: int) -> None:
     loads: list[Load] = []
     began = time.monotonic()
     with GatewayProcess(directory=tmp_path) as gateway:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             if number:
                 gateway.start()
                 check(loads[-1])
@@ -213,10 +214,10 @@ def test_item_89_kill_nine_in_the_middle_of_a_load(tmp_path: Path) -> None:
             assert ack["start"]["timestamp"] >= tail["timestamp"]
     acked = [len(load.acked) for load in loads]
     assert sum(len(load.seen) for load in loads) > 0
-    print(f"{ROUNDS} rounds in {time.monotonic() - began:.0f} s: {sum(acked)} acked batches, {total} records stored")
+    print(f"{rounds} rounds in {time.monotonic() - began:.0f} s: {sum(acked)} acked batches, {total} records stored")
     kinds = {batch.name for load in loads for batch in load.acked}
     assert kinds == {"s2s-h1", "s2s-h2", "json", "s3p"}
-    assert sum(count > 0 for count in acked) >= ROUNDS // 2
+    assert sum(count > 0 for count in acked) >= rounds // 2
 
 
 def test_a_trim_a_fence_and_a_configuration_survive(fresh_gateway: GatewayProcess) -> None:

@@ -1,4 +1,4 @@
-"""Exactly once for segment writers of both dialects, whatever happens to the gateway: `kill -9`, 20 rounds."""
+"""Exactly once for segment writers of both dialects, whatever happens to the gateway: `kill -9`, round after round."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 from support.process import BASIN, GatewayProcess
+from support.rounds import each_number_of_rounds
 from support.s2_http import S2Client
 from support.s2s import append_input
 from support.segment_client import UNKNOWN_WRITER, DraftSocket, ReleasedSocket
@@ -21,7 +22,6 @@ from support.segment_client import UNKNOWN_WRITER, DraftSocket, ReleasedSocket
 from penstock_codecs.segment import append_messages, draft, join_events, released, split_events
 from penstock_proto import s2_pb2 as pb
 
-ROUNDS = 20
 STREAM = "kill"
 SEGMENT = f"{BASIN}/{STREAM}/0.#epoch.0"
 IN_FLIGHT = 50
@@ -152,13 +152,14 @@ def play(gateway: GatewayProcess, clients: list[Callable[[], None]], seconds: fl
 
 
 @pytest.mark.timeout(300)
-def test_exactly_once(tmp_path: Path) -> None:
+@each_number_of_rounds
+def test_exactly_once(tmp_path: Path, rounds: int) -> None:
     dice = random.Random(3)
     writers = [Released(f"rel-{n}", UUID(int=n + 1), dice) for n in range(2)]
     connections = [Draft(f"draft-{n}", UUID(int=n + 100), dice) for n in range(2)]
     s2s = S2S("s2s")
     with GatewayProcess(directory=tmp_path) as gateway:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             if number:
                 gateway.start()
             address = "127.0.0.1", gateway.segment_port
@@ -169,10 +170,10 @@ def test_exactly_once(tmp_path: Path) -> None:
             runs = [partial(one.run, address) for one in (*writers, *connections)]
             play(gateway, [*runs, partial(s2s.run, s2)], dice.uniform(0.1, 0.5))
         gateway.start()
-        check(gateway, [*writers, *connections], s2s)
+        check(gateway, [*writers, *connections], s2s, rounds)
 
 
-def check(gateway: GatewayProcess, writers: list[Released | Draft], s2s: S2S) -> None:
+def check(gateway: GatewayProcess, writers: list[Released | Draft], s2s: S2S, rounds: int) -> None:
     """Each writer's events are there once, in order, as far as they go, which is at least as far as acknowledged."""
     with ReleasedSocket(("127.0.0.1", gateway.segment_port)) as client:
         bodies = split_events(client.content(SEGMENT))
@@ -180,13 +181,13 @@ def check(gateway: GatewayProcess, writers: list[Released | Draft], s2s: S2S) ->
             level = client.setup(SEGMENT, one.writer if isinstance(one, Released) else one.connection)
             count = level if isinstance(one, Released) else level // one.size
             found = [body for body in bodies if body.startswith(one.name.encode() + b" ")]
-            assert count >= one.acked > ROUNDS
+            assert count >= one.acked > rounds
             assert found == [event(one.name, number) for number in range(1, count + 1)]
-    for number in range(1, ROUNDS + 1):
+    for number in range(1, rounds + 1):
         found = [body for body in bodies if body.startswith(f"s2s-{number} ".encode())]
         assert found == [event(f"s2s-{number}", n) for n in range(1, len(found) + 1)]
         assert len(found) >= s2s.acked.get(number, 0)
     with S2Client(("127.0.0.1", gateway.s2_port), BASIN).read_session(STREAM, "h2", seq_num=0, wait=0) as session:
         batches = [pb.ReadBatch.FromString(frame.message) for frame in session.rest()]
     assert [record.body for batch in batches for record in batch.records] == bodies
-    assert sum(s2s.acked.values()) > ROUNDS
+    assert sum(s2s.acked.values()) > rounds

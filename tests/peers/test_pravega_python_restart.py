@@ -16,11 +16,11 @@ import pytest
 from support.pravega import Found, PravegaClient, advertising, bodies_by_s2s, need_pravega, streams_of, wait_until
 from support.pravega_relay import NOBODY, Relay
 from support.process import GatewayProcess
+from support.rounds import each_number_of_rounds
 
 SCOPE, STREAM = "Scope", "s"
 KEYS = 12
 SEGMENTS = 3
-ROUNDS = 20
 BATCH = 10
 
 
@@ -86,15 +86,16 @@ def test_a_writer_and_a_reader_live_on(
     assert check_order(stored(behind.gateway)) == list(range(count))
 
 
-def test_kill_nine_during_appends(behind: Behind, writer: PravegaClient) -> None:
-    """Twenty times under the same writer: all that it wrote is there, once, in order.
+@each_number_of_rounds
+def test_kill_nine_during_appends(behind: Behind, writer: PravegaClient, rounds: int) -> None:
+    """Many times under the same writer: all that it wrote is there, once, in order.
 
     In every other round its acknowledgements get lost before, so that there are events in doubt: they are stored, and
     the writer does not know.
     """
     gateway, dice, began, in_doubt = behind.gateway, random.Random(20), time.monotonic(), 0
     writer.start("write_until_told", SCOPE, STREAM, KEYS, BATCH)
-    for number in range(ROUNDS):
+    for number in range(rounds):
         writer.wait_for(writer.progress + 100)
         if number % 2:
             behind.segments.swallows = True
@@ -111,6 +112,6 @@ def test_kill_nine_during_appends(behind: Behind, writer: PravegaClient) -> None
         behind.segments.target = port
     writer.wait_for(writer.progress + 100)
     written = writer.stop()
-    print(f"{ROUNDS} rounds in {time.monotonic() - began:.0f} s: {written} events, {in_doubt} of them were in doubt")
+    print(f"{rounds} rounds in {time.monotonic() - began:.0f} s: {written} events, {in_doubt} of them were in doubt")
     assert check_order(stored(gateway)) == list(range(written))
-    assert in_doubt >= ROUNDS // 2
+    assert in_doubt >= rounds // 2

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from support import store_writer
+from support.rounds import each_number_of_rounds
 from support.store import records, stored_bytes
 
 from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
@@ -18,8 +19,6 @@ from penstock_codecs.byte_operations import GetAttribute
 from penstock_codecs.model import Record, StreamRef
 from penstock_codecs.operations import CheckTail, FromSeqNum, ListStreams
 from penstock_codecs.segment.events import split_events
-
-ROUNDS = 20
 
 
 class Ack(NamedTuple):
@@ -106,13 +105,14 @@ class Bytes:
         assert not left.has_more
 
 
-async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+@each_number_of_rounds
+async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, rounds: int) -> None:
     dice = random.Random(20260821)
     settings = EmbeddedSettings(directory=tmp_path)
     told = 0
     there: dict[str, list[Record]] = {name: [] for name in store_writer.STREAMS}
     clients = Bytes()
-    for number in range(ROUNDS):
+    for number in range(rounds):
         acks = write_and_kill(tmp_path, number, dice)
         async with open_embedded(settings) as back:
             for name, found in there.items():
@@ -127,8 +127,8 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
             assert all(ack.batch.encode() in record.body[:40] for record in batch)
             assert (batch[0].timestamp, batch[-1].timestamp) == (ack.first_timestamp, ack.last_timestamp)
         told += len(acks)
-    assert told > 10 * ROUNDS, "too little was written for this to mean anything"
-    assert min(clients.told.values()) > ROUNDS and clients.merged
+    assert told > 10 * rounds, "too little was written for this to mean anything"
+    assert min(clients.told.values()) > rounds and clients.merged
     async with open_embedded(settings) as back:
         for name, found in there.items():
             assert await stored(back, name, 0) == found, "later rounds changed what was there"

@@ -1,0 +1,11 @@
+"""How often the tests that kill a gateway or a store under load do so."""
+
+import pytest
+
+__all__ = ["each_number_of_rounds"]
+
+FEW = 3
+MANY = 20
+
+each_number_of_rounds = pytest.mark.parametrize("rounds", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+"""A test is given `rounds`: a few in the ordinary suite, many in `make test-long`."""
