@@ -12,13 +12,14 @@ from penstock.fronts.exchange import Exchange
 from penstock.fronts.s2.call import Call, UnsupportedCoding
 from penstock.fronts.s2.control import Control
 from penstock.fronts.s2.events import EventStreams
-from penstock.fronts.s2.parameters import Media, accepted, media_of
+from penstock.fronts.s2.parameters import accepted, media_of
 from penstock.fronts.s2.records import Records
-from penstock.fronts.s2.routes import Endpoint, find
 from penstock.fronts.s2.sessions import S2SSessions
 from penstock.fronts.s2.settings import S2Settings
 from penstock.identity import CLIENT
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.s2.media import Media
+from penstock_codecs.s2.routes import Endpoint, find
 
 __all__ = ["S2Front"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import Enum, auto
 from urllib.parse import parse_qsl
 
 from penstock.fronts.exchange import Request
@@ -11,47 +10,21 @@ from penstock.fronts.s2.settings import S2Settings
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import U64_MAX, StreamRef
 from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp, Read, Start
+from penstock_codecs.s2.media import Media, media_type
 from penstock_codecs.s2.names import decode_path_segment, validate_basin_name, validate_stream_name
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["Media", "accepted", "basin_of", "media_of", "number", "query_of", "read_of", "stream_of"]
-
-
-class Media(Enum):
-    """How a body is spelled."""
-
-    JSON = auto()
-    PROTOBUF = auto()
-    S2S = auto()
-    EVENT_STREAM = auto()
-    OTHER = auto()
-
-
-_MEDIA = {
-    "application/json": Media.JSON,
-    "application/protobuf": Media.PROTOBUF,
-    "application/x-protobuf": Media.PROTOBUF,
-    "s2s/proto": Media.S2S,
-    "text/event-stream": Media.EVENT_STREAM,
-}
-
-
-def _media(value: str | None) -> Media:
-    """Only the first of several media types counts (fact sheet 1.2)."""
-    essence = (value or "").split(",")[0].split(";")[0].strip().lower()
-    if essence.startswith("application/") and essence.endswith("+json"):
-        return Media.JSON
-    return _MEDIA.get(essence, Media.OTHER)
+__all__ = ["accepted", "basin_of", "media_of", "number", "query_of", "read_of", "stream_of"]
 
 
 def media_of(request: Request) -> Media:
     """The media type of the request's body; on a GET, S2S asks for a read session."""
-    return _media(request.header("content-type"))
+    return media_type(request.header("content-type"))
 
 
 def accepted(request: Request) -> Media:
     """The media type that the client wants; anything absent or unknown means JSON (fact sheet 1.2)."""
-    media = _media(request.header("accept"))
+    media = media_type(request.header("accept"))
     return Media.JSON if media is Media.OTHER else media
 
 

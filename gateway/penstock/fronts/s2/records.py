@@ -7,12 +7,13 @@ from dataclasses import replace
 from penstock.backs.base import Back, Following, ReadSession
 from penstock.fronts.draining import SHUTTING_DOWN, Draining
 from penstock.fronts.s2.call import JSON, PROTOBUF, Call
-from penstock.fronts.s2.parameters import Media, accepted, media_of, read_of
+from penstock.fronts.s2.parameters import accepted, media_of, read_of
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_UNARY_WAIT_SECONDS
 from penstock_codecs.model import Columns, Headers, RecordBatch
 from penstock_codecs.operations import Append, CheckTail
 from penstock_codecs.s2 import json_records, protobuf
+from penstock_codecs.s2.media import Media
 from penstock_codecs.s2.validation import validate_append
 
 __all__ = ["Records"]

@@ -3,11 +3,12 @@
 import pytest
 
 from penstock.fronts.exchange import Request
-from penstock.fronts.s2.parameters import Media, accepted, basin_of, media_of, query_of, read_of
+from penstock.fronts.s2.parameters import accepted, basin_of, media_of, query_of, read_of
 from penstock.fronts.s2.settings import S2Settings
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp
+from penstock_codecs.s2.media import Media
 
 STREAM = StreamRef("conf-basin-01", "a/b")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.fronts.s2.routes import Endpoint, find
+from penstock_codecs.s2.routes import Endpoint, find
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,35 @@
+"""Media types of the S2 API: how a body is spelled, and what a client wants (S2 fact sheet, 1.2)."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+__all__ = ["Media", "media_type"]
+
+
+class Media(Enum):
+    """How a body is spelled."""
+
+    JSON = auto()
+    PROTOBUF = auto()
+    S2S = auto()
+    EVENT_STREAM = auto()
+    OTHER = auto()
+
+
+_MEDIA: Final = {
+    "application/json": Media.JSON,
+    "application/protobuf": Media.PROTOBUF,
+    "application/x-protobuf": Media.PROTOBUF,
+    "s2s/proto": Media.S2S,
+    "text/event-stream": Media.EVENT_STREAM,
+}
+
+
+def media_type(value: str | None) -> Media:
+    """What a content-type or accept header says; only the first of several media types counts."""
+    essence = (value or "").split(",")[0].split(";")[0].strip().lower()
+    if essence.startswith("application/") and essence.endswith("+json"):
+        return Media.JSON
+    return _MEDIA.get(essence, Media.OTHER)
