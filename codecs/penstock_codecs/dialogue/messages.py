@@ -1,7 +1,7 @@
 """What was said in a conversation: messages with their places, times, and what they mean.
 
-A *dialogue* hears both sides of one conversation and tells its messages apart. It judges nothing twice: the codecs read,
-so what they refuse is a `Problem` here, with the bytes and the rule. All protocols share these shapes, so that
+A *dialogue* hears both sides of one conversation and tells its messages apart. It judges nothing twice: the codecs
+read, so what they refuse is a `Problem` here, with the bytes and the rule. All protocols share these shapes, so that
 `penstock show`, the dissectors' tests, replay, diff and Spark need to know none of them.
 """
 
@@ -26,8 +26,8 @@ DELIVERED = "delivered"
 class SeenRecord:
     """One record that went by, in whatever protocol, with what that protocol says of it; None: it does not say.
 
-    `action`: APPENDED or DELIVERED. `stream`: `basin/stream` for S2, the name for S3P (its bytes as UTF-8, escaped where
-    they are none), `scope/stream` or the segment's full name for the segment protocol. `seq_num`, `timestamp` (ms),
+    `action`: APPENDED or DELIVERED. `stream`: `basin/stream` for S2, the name for S3P (its bytes as UTF-8, escaped
+    where they are none), the segment's full name for the segment protocol. `seq_num`, `timestamp` (ms),
     `record_id` (S3P, `ms-seq`), `offset` (segments, bytes): its position. Appended records get theirs from the
     acknowledgement; `acknowledged` False: none was recorded. Delivered ones are always True. `failure`: what the
     server said instead of acknowledging.

@@ -1,0 +1,123 @@
+"""Where and when one sender's bytes went by, for messages that are known only once their last byte is there.
+
+Every dialogue feeds its chunks to a `Places` beside its codec, asks for the times of a message's first and last byte,
+and then forgets what lies before the next message.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final, NamedTuple
+
+__all__ = ["CONTEXT_BYTES", "Places", "Span"]
+
+CONTEXT_BYTES: Final = 256
+"""Most bytes of a Problem's context."""
+KEPT_BYTES: Final = 64 * 1024
+"""So many of the last bytes are kept for contexts, and always the whole last chunk."""
+MOST_CHUNKS: Final = 8192
+"""So many chunk boundaries are remembered. A message in more chunks than that has its first and last time right."""
+
+
+class Span(NamedTuple):
+    """A run of one sender's bytes, and when its first and last byte went by (ns)."""
+
+    offset: int
+    length: int
+    start_ns: int
+    end_ns: int
+
+    @property
+    def end(self) -> int:
+        """The offset behind its last byte."""
+        return self.offset + self.length
+
+
+class Places:
+    """The chunks of one sender: boundaries with times, the last bytes, and the first ones of the message under way.
+
+    Memory is bounded whatever comes: `MOST_CHUNKS` boundaries, `KEPT_BYTES` and the last chunk.
+    """
+
+    def __init__(self, offset: int = 0) -> None:
+        self._start(offset)
+
+    def _start(self, offset: int) -> None:
+        self.end = offset
+        """The offset behind the last byte that came."""
+        self._offsets: list[int] = []
+        self._times: list[int] = []
+        self._tail: list[tuple[int, bytes]] = []
+        self._tail_bytes = 0
+        self._from = offset
+        self._head = bytearray()
+
+    def restart(self, offset: int) -> None:
+        """The bytes before this offset were lost, or were never recorded: what comes next stands here."""
+        self._start(offset)
+
+    def add(self, time_ns: int, data: bytes | bytearray | memoryview) -> bytes:
+        """Bytes that follow those before them. Gives them as bytes that stay as they are."""
+        kept = bytes(data)
+        if not kept:
+            return kept
+        self._offsets.append(self.end)
+        self._times.append(time_ns)
+        if len(self._offsets) > MOST_CHUNKS:  # every second one, but the first
+            del self._offsets[1::2]
+            del self._times[1::2]
+        room = CONTEXT_BYTES - len(self._head)
+        if room > 0 and self.end + len(kept) > self._from:
+            self._head += kept[max(self._from - self.end, 0) :][:room]
+        self._tail.append((self.end, kept))
+        self._tail_bytes += len(kept)
+        while len(self._tail) > 1 and self._tail_bytes - len(self._tail[0][1]) >= KEPT_BYTES:
+            self._tail_bytes -= len(self._tail.pop(0)[1])
+        self.end += len(kept)
+        return kept
+
+    def time(self, offset: int) -> int:
+        """When the byte at this offset went by, in ns; 0 where nothing came yet."""
+        if not self._times:
+            return 0
+        return self._times[max(bisect_right(self._offsets, offset) - 1, 0)]
+
+    def span(self, start: int, end: int) -> Span:
+        """The bytes from `start` to before `end`, with their times."""
+        return Span(start, end - start, self.time(start), self.time(max(end - 1, start)))
+
+    def forget(self, offset: int) -> None:
+        """Nobody will ask for times before this offset: a message begins here."""
+        keep = max(bisect_right(self._offsets, offset) - 1, 0)
+        if keep:
+            del self._offsets[:keep]
+            del self._times[:keep]
+        self._from = offset
+        self._head = bytearray(self._kept(offset, offset + CONTEXT_BYTES)[0])
+
+    def head(self) -> bytes:
+        """The first bytes of the message under way, at most `CONTEXT_BYTES`."""
+        return bytes(self._head)
+
+    def context(self, offset: int) -> tuple[bytes, int]:
+        """Bytes around an offset, at most `CONTEXT_BYTES`, half of them before it; and where the first of them stands.
+
+        What is no longer kept is left out; nothing at all: b"" and the offset itself.
+        """
+        start = max(offset - CONTEXT_BYTES // 2, 0)
+        found, at = self._kept(start, start + CONTEXT_BYTES)
+        if found and at <= offset:
+            return found, at
+        if self._from <= offset < self._from + len(self._head):
+            return bytes(self._head), self._from
+        return b"", offset
+
+    def _kept(self, start: int, end: int) -> tuple[bytes, int]:
+        """What is kept of the bytes between, and where it starts."""
+        parts = []
+        first = end
+        for offset, data in self._tail:
+            if offset < end and offset + len(data) > start:
+                first = min(first, max(offset, start))
+                parts.append(data[max(start - offset, 0) : end - offset])
+        return b"".join(parts), first
