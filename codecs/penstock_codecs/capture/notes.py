@@ -1,0 +1,142 @@
+"""Comments of packets that say what TCP cannot: `penstock connection=12 side=front name=listeners.s2 ...`.
+
+A comment is the word `penstock` and pairs `key=value`, one space between. A value of letters, digits and `._:/@+-`
+stands bare; any other, also the empty one, stands as a JSON string. The first key is always `connection`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from penstock_codecs.capture.events import Conversation, Lost, Opened, Side
+
+__all__ = [
+    "MARK",
+    "MAX_NOTE",
+    "MAX_VALUE",
+    "conversation_of",
+    "identity",
+    "loss",
+    "note",
+    "number_of",
+    "parse_note",
+]
+
+MARK: Final = b"penstock connection="
+"""How each comment of ours begins."""
+MAX_VALUE: Final = 8_000
+"""Longest value, in characters; longer ones are cut. Escaped, one still fits into an option (65,535 bytes)."""
+MAX_NOTE: Final = 65_535
+"""Longest comment that is read, in bytes: what an option can hold."""
+
+_BARE: Final = re.compile(r"[A-Za-z0-9._:/@+-]+")
+_PAIR: Final = re.compile(r' ([a-z_]{1,32})=([A-Za-z0-9._:/@+-]+|"(?:[^"\\]|\\.)*")')
+_SIDES: Final = {side.value: side for side in Side}
+_YES: Final = {True: "yes", False: "no"}
+
+
+def _text(value: str) -> str:
+    value = value[:MAX_VALUE]
+    if _BARE.fullmatch(value):
+        return value
+    quoted = json.dumps(value, ensure_ascii=False)
+    try:
+        quoted.encode()
+    except UnicodeEncodeError:  # lone surrogates have no UTF-8
+        return json.dumps(value)
+    return quoted
+
+
+def _line(conversation: Conversation, pairs: Mapping[str, str]) -> bytes:
+    words = "".join(f" {key}={_text(value)}" for key, value in pairs.items())
+    return f"penstock connection={conversation.number}{words}".encode()
+
+
+def identity(opened: Opened, hosts: Mapping[str, str]) -> bytes:
+    """All that is known of a conversation, for its first packet in a file, which its client sends.
+
+    `hosts`: `client_host` or `server_host` where the packets' addresses cannot say it.
+    """
+    conversation = opened.conversation
+    pairs = {
+        "side": conversation.side.value,
+        "name": conversation.name,
+        "protocol": conversation.protocol,
+        "tls": _YES[conversation.tls],
+        "run": conversation.run,
+        "client_offset": str(opened.client_offset),
+        "server_offset": str(opened.server_offset),
+    }
+    if opened.continued:
+        pairs["continued"] = "yes"
+    return _line(conversation, {**pairs, **hosts})
+
+
+def note(conversation: Conversation, key: str, value: str) -> bytes:
+    """What a `Noted` says. `key`: at most 32 lower-case letters and underscores."""
+    return _line(conversation, {key: value})
+
+
+def loss(lost: Lost) -> bytes:
+    """What a `Lost` says."""
+    pairs = {
+        "lost": lost.sender.value,
+        "at": str(lost.offset),
+        "length": str(lost.length),
+        "reason": lost.reason,
+    }
+    return _line(lost.conversation, pairs)
+
+
+def parse_note(comment: bytes) -> dict[str, str] | None:
+    """The pairs of a comment; None where it is not one of ours."""
+    try:
+        text = comment.decode()
+    except UnicodeDecodeError:
+        return None
+    if not text.startswith("penstock "):
+        return None
+    pairs: dict[str, str] = {}
+    place = len("penstock")
+    while place < len(text):
+        match = _PAIR.match(text, place)
+        if match is None:
+            return None
+        key, value = match.groups()
+        if value[0] == '"':
+            try:
+                value = json.loads(value)
+            except ValueError:
+                return None
+        pairs[key] = value
+        place = match.end()
+    return pairs if next(iter(pairs), None) == "connection" else None
+
+
+def number_of(pairs: Mapping[str, str], key: str) -> int | None:
+    """A decimal number of up to 19 digits; None: there is none."""
+    value = pairs.get(key, "")
+    return int(value) if len(value) <= 19 and value.isascii() and value.isdigit() else None
+
+
+def conversation_of(pairs: Mapping[str, str], client: tuple[str, int], server: tuple[str, int]) -> Conversation | None:
+    """The conversation that an `identity` names; None where it is none. The ends are those of its packet."""
+    from penstock_codecs.capture.events import Endpoint
+
+    number = number_of(pairs, "connection")
+    side = _SIDES.get(pairs.get("side", ""))
+    if number is None or side is None:
+        return None
+    return Conversation(
+        number,
+        Endpoint(pairs.get("client_host", client[0]), client[1]),
+        Endpoint(pairs.get("server_host", server[0]), server[1]),
+        side,
+        pairs.get("name", ""),
+        pairs.get("protocol", ""),
+        pairs.get("tls") == "yes",
+        pairs.get("run", ""),
+    )
