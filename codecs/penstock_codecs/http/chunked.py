@@ -12,10 +12,10 @@ from typing import Final
 
 from penstock_codecs.http.events import Buffer, Headers
 
-__all__ = ["ChunkError", "ChunkedBody"]
+__all__ = ["SIZE_LINE", "TRAILER", "ChunkError", "ChunkedBody"]
 
-_SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n\0]*)?\r\n")
-_TRAILER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*\r\n")
+SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n\0]*)?\r\n")
+TRAILER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*\r\n")
 _CRLF: Final = b"\r\n"
 
 
@@ -117,7 +117,7 @@ class ChunkedBody:
         elif self._in_trailers:
             self._trailer(line)
         else:
-            found = _SIZE_LINE.fullmatch(line)
+            found = SIZE_LINE.fullmatch(line)
             if found is None:
                 raise ChunkError(f"no chunk begins like this: {line[:20]!r}")
             self._left = int(found[1], 16)
@@ -128,7 +128,7 @@ class ChunkedBody:
             self._complete = True
             return
         self._trailer_bytes += len(line)
-        found = _TRAILER.fullmatch(line)
+        found = TRAILER.fullmatch(line)
         if found is None or self._trailer_bytes > self._most:
             raise ChunkError("trailers that are malformed, or too long")
         self._trailers.append((found[1].decode("ascii").lower(), found[2].decode("latin-1")))

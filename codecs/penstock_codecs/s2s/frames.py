@@ -43,10 +43,14 @@ MAX_HELD: Final = _LENGTH_BYTES + S2S_MAX_FRAME_LENGTH
 
 
 class Frame(NamedTuple):
-    """A regular frame. `payload` is the decompressed message; it may be a view of the reader's buffer."""
+    """A regular frame. `payload` is the decompressed message; it may be a view of the reader's buffer.
+
+    `compression`: what it was compressed with.
+    """
 
     payload: bytes | memoryview
     reconnect_advised: bool
+    compression: Compression = Compression.NONE
 
 
 class Terminal(NamedTuple):
@@ -57,7 +61,15 @@ class Terminal(NamedTuple):
 
 
 class FrameError(Exception):
-    """The bytes are not S2S frames; the text is the S2 server's own where it has one."""
+    """The bytes are not S2S frames; the text is the S2 server's own where it has one.
+
+    `at`: how many bytes behind the frame's first one the first wrong one stands. `frame`: the frame as far as it came.
+    """
+
+    def __init__(self, text: str, at: int = 0, frame: bytes | bytearray | memoryview = b"") -> None:
+        super().__init__(text)
+        self.at = at
+        self.frame = frame
 
 
 def choose_compression(accepted: Iterable[str]) -> Compression:
@@ -142,41 +154,41 @@ class FrameReader:
         if held < _LENGTH_BYTES:
             return None
         length = int.from_bytes(self._buffer[at : at + _LENGTH_BYTES], "big")
-        if length > S2S_MAX_FRAME_LENGTH:
-            raise FrameError("frame exceeds decode limit")
-        if length == 0:
-            raise FrameError("empty frame payload")
+        if not 0 < length <= S2S_MAX_FRAME_LENGTH:
+            why = "frame exceeds decode limit" if length else "empty frame payload"
+            raise FrameError(why, 0, memoryview(self._buffer)[at:])
         if held < _LENGTH_BYTES + length:
             return None
         end = at + _LENGTH_BYTES + length
         flags = self._buffer[at + _LENGTH_BYTES]
-        content = memoryview(self._buffer)[at + _HEAD_BYTES : end]
+        whole = memoryview(self._buffer)[at:end]
         if end == len(self._buffer):
             self.clear()
         else:
             self._at = end
-        return _terminal(content) if flags & _TERMINAL else _regular(flags, content)
+        return _terminal(whole) if flags & _TERMINAL else _regular(flags, whole)
 
     def end(self) -> None:
         """The peer has finished. Raises FrameError where that cuts a frame short."""
         if self.held:
-            raise FrameError("bytes remaining on stream")
+            raise FrameError("bytes remaining on stream", self.held, memoryview(self._buffer)[self._at :])
 
 
-def _terminal(content: memoryview) -> Terminal:
+def _terminal(frame: memoryview) -> Terminal:
+    content = frame[_HEAD_BYTES:]
     if len(content) < 2:
-        raise FrameError("terminal frame has no status")
+        raise FrameError("terminal frame has no status", _HEAD_BYTES, frame)
     return Terminal(int.from_bytes(content[:2], "big"), bytes(content[2:]))
 
 
-def _regular(flags: int, content: memoryview) -> Frame:
+def _regular(flags: int, frame: memoryview) -> Frame:
     compression = _COMPRESSIONS.get(flags >> _COMPRESSION_SHIFT & _COMPRESSION_MASK)
     if compression is None:
-        raise FrameError("unknown compression algorithm")
-    payload: bytes | memoryview = content
+        raise FrameError("unknown compression algorithm", _LENGTH_BYTES, frame)
+    payload: bytes | memoryview = frame[_HEAD_BYTES:]
     if compression is not Compression.NONE:
         try:
-            payload = decompress(compression, content, S2S_MAX_PAYLOAD)
+            payload = decompress(compression, payload, S2S_MAX_PAYLOAD)
         except DecompressionError as error:
-            raise FrameError(str(error)) from None
-    return Frame(payload, bool(flags & _RECONNECT_ADVISED))
+            raise FrameError(str(error), _HEAD_BYTES, frame) from None
+    return Frame(payload, bool(flags & _RECONNECT_ADVISED), compression)

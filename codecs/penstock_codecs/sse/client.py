@@ -81,6 +81,11 @@ class EventStreamClient:
             self._stop()
         return event
 
+    def understand(self, raw: RawEvent) -> Event | None:
+        """What an event says, None where that is nothing. Raises RemoteProtocolError."""
+        read = self._readers.get(raw.name)
+        return None if read is None else read(raw)
+
     def send(self, event: Event) -> list[bytes]:
         """Readers only listen: always LocalProtocolError."""
         raise LocalProtocolError(f"a reader cannot send {type(event).__name__}")
@@ -103,8 +108,7 @@ class EventStreamClient:
 
     def _next(self) -> Event | Pull:
         while (raw := self._parser.next_event()) is not None:
-            read = self._readers.get(raw.name)
-            if read is not None and (event := read(raw)) is not None:
+            if (event := self.understand(raw)) is not None:
                 return event
         if self._finished:
             raise remote_error(FailureCode.UNAVAILABLE, "the event stream ended before the read was done")

@@ -57,6 +57,11 @@ class EventParser:
         return len(self._buffer) - self._start + self._held
 
     @property
+    def unread(self) -> int:
+        """Bytes behind the last line that was read: the event that came last ends where they begin."""
+        return len(self._buffer) - self._start
+
+    @property
     def _held(self) -> int:
         """Bytes held of the event under way, apart from its line under way."""
         return self._data_size + len(self._name) + len(self._id)
