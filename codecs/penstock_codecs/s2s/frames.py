@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _LENGTH_BYTES: Final = 3
+_EXCERPT_BYTES: Final = 256
 _HEAD_BYTES: Final = 4
 _TERMINAL: Final = 0x80
 _COMPRESSION_SHIFT: Final = 5
@@ -63,13 +64,14 @@ class Terminal(NamedTuple):
 class FrameError(Exception):
     """The bytes are not S2S frames; the text is the S2 server's own where it has one.
 
-    `at`: how many bytes behind the frame's first one the first wrong one stands. `frame`: the frame as far as it came.
+    `at`: how many bytes behind the frame's first one the first wrong one stands. `excerpt`: the frame's first bytes, at
+    most 256.
     """
 
-    def __init__(self, text: str, at: int = 0, frame: bytes | bytearray | memoryview = b"") -> None:
+    def __init__(self, text: str, at: int = 0, frame: memoryview | None = None) -> None:
         super().__init__(text)
         self.at = at
-        self.frame = frame
+        self.excerpt = b"" if frame is None else bytes(frame[:_EXCERPT_BYTES])
 
 
 def choose_compression(accepted: Iterable[str]) -> Compression:

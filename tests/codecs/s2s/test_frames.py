@@ -8,7 +8,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs.compression import Compression
+from penstock_codecs.compression import Compression, compress
 from penstock_codecs.conformance import pieces_of
 from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.s2s.frames import (
@@ -30,8 +30,8 @@ Seen = list[tuple[object, ...]]
 
 
 def seen(frame: Frame | Terminal) -> tuple[object, ...]:
-    first, *rest = frame
-    return (type(frame).__name__, bytes(first) if isinstance(first, memoryview) else first, *rest)
+    first, second, *_compression = frame
+    return (type(frame).__name__, bytes(first) if isinstance(first, memoryview) else first, second)
 
 
 def read(pieces: list[bytes]) -> Seen:
@@ -222,3 +222,32 @@ def test_a_frame_in_many_pieces_costs_no_more_than_its_bytes() -> None:
 )
 def test_choice_of_compression(accepted: list[str], chosen: Compression) -> None:
     assert choose_compression(accepted) is chosen
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_frames_say_what_they_were_compressed_with(compression: Compression) -> None:
+    reader = FrameReader()
+    reader.feed(b"".join(encode_frame([compress(compression, TEXT)], compression)))
+    assert reader.next() == (TEXT, False, compression)
+
+
+@pytest.mark.parametrize(
+    ("wire", "at"),
+    [
+        ("000000", 0),  # no payload
+        ("ffffff00", 0),  # too long
+        ("00000160", 3),  # no such compression
+        ("0000028001", 4),  # half a status
+        ("00000220ff", 4),  # not zstd
+        ("0000030010", 5),  # cut short
+    ],
+)
+def test_faults_say_where_the_first_wrong_byte_is(wire: str, at: int) -> None:
+    data = bytes.fromhex(wire)
+    reader = FrameReader()
+    reader.feed(b"".join(encode_frame([b"before"])) + data)
+    assert isinstance(reader.next(), Frame)
+    with pytest.raises(FrameError) as caught:
+        reader.next()
+        reader.end()
+    assert (caught.value.at, caught.value.excerpt) == (at, data)
