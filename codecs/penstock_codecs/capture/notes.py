@@ -11,11 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from penstock_codecs.capture.events import Conversation, Lost, Opened, Side
+from penstock_codecs.capture.events import Conversation, Endpoint, Lost, Opened, Side
 
 __all__ = [
     "MARK",
-    "MAX_NOTE",
     "MAX_VALUE",
     "conversation_of",
     "identity",
@@ -29,8 +28,6 @@ MARK: Final = b"penstock connection="
 """How each comment of ours begins."""
 MAX_VALUE: Final = 8_000
 """Longest value, in characters; longer ones are cut. Escaped, one still fits into an option (65,535 bytes)."""
-MAX_NOTE: Final = 65_535
-"""Longest comment that is read, in bytes: what an option can hold."""
 
 _BARE: Final = re.compile(r"[A-Za-z0-9._:/@+-]+")
 _PAIR: Final = re.compile(r' ([a-z_]{1,32})=([A-Za-z0-9._:/@+-]+|"(?:[^"\\]|\\.)*")')
@@ -122,18 +119,16 @@ def number_of(pairs: Mapping[str, str], key: str) -> int | None:
     return int(value) if len(value) <= 19 and value.isascii() and value.isdigit() else None
 
 
-def conversation_of(pairs: Mapping[str, str], client: tuple[str, int], server: tuple[str, int]) -> Conversation | None:
+def conversation_of(pairs: Mapping[str, str], client: Endpoint, server: Endpoint) -> Conversation | None:
     """The conversation that an `identity` names; None where it is none. The ends are those of its packet."""
-    from penstock_codecs.capture.events import Endpoint
-
     number = number_of(pairs, "connection")
     side = _SIDES.get(pairs.get("side", ""))
     if number is None or side is None:
         return None
     return Conversation(
         number,
-        Endpoint(pairs.get("client_host", client[0]), client[1]),
-        Endpoint(pairs.get("server_host", server[0]), server[1]),
+        Endpoint(pairs.get("client_host", client.host), client.port),
+        Endpoint(pairs.get("server_host", server.host), server.port),
         side,
         pairs.get("name", ""),
         pairs.get("protocol", ""),

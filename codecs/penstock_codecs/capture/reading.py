@@ -1,37 +1,302 @@
 """From the bytes of a capture file to capture events, in bounded memory, whatever the size of the file.
 
-Reads what `writing` wrote and what tcpdump, dumpcap and Wireshark write: any byte order, several sections, IPv4 and IPv6
-over raw IP, Ethernet, Linux cooked and loopback links; segments out of order or sent twice are put in order as far as
-`window` bytes for each side go, and what stays missing is `Lost`. A file that ends in the middle of a block, as one does
-whose writer was killed, gives all that is whole, and `damage` says what is wrong and where.
+Reads what `writing` wrote and what tcpdump, dumpcap and Wireshark write: any byte order, several sections, IPv4 and
+IPv6 over raw IP, Ethernet, Linux cooked and loopback links; segments out of order or sent twice are put in order as
+far as `window` bytes for each side go, and what stays missing is `Lost`. A file that ends in the middle of a block, as
+one does whose writer was killed, gives all that is whole, and `damage` says what is wrong and where.
+
+What no gateway recorded is judged by TCP alone. Who spoke first is the client; where no SYN was captured, the one with
+the higher port is, and places are sequence numbers, since nobody knows how many bytes went before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Final
 
-from penstock_codecs.capture.events import CaptureEvent
+from penstock_codecs.capture.assembly import Half
+from penstock_codecs.capture.events import CaptureEvent, Closed, Conversation, Endpoint, Lost, Noted, Opened, Sender
+from penstock_codecs.capture.files import Packet, PacketFile
+from penstock_codecs.capture.headers import ACK, FIN, RESET, SYN
+from penstock_codecs.capture.notes import conversation_of, number_of, parse_note
+from penstock_codecs.capture.packets import Ignored, Segment, segment_of
 from penstock_codecs.limits import MIB
 
-__all__ = ["WINDOW_BYTES", "CaptureReader"]
+__all__ = ["MAX_CONVERSATIONS", "WINDOW_BYTES", "CaptureReader"]
 
 WINDOW_BYTES: Final = 1 * MIB
 """How much of one side is held while bytes before it are missing."""
+MAX_CONVERSATIONS: Final = 100_000
+"""Most conversations that are open at once; of more, those that were silent for long are forgotten."""
+MAX_CLOSED: Final = 10_000
+"""Of so many that have closed, segments that come late are known as such."""
+
+_SENDERS: Final = {sender.value: sender for sender in Sender}
+_SPACE: Final = 1 << 32
+
+Key = tuple[int, bytes]
+"""An interface, and a segment's ends."""
+
+
+class _Tracked:
+    """A conversation whose segments are being put in order."""
+
+    __slots__ = ("client", "conversation", "keys", "ours", "server", "touched")
+
+    def __init__(self, conversation: Conversation, keys: tuple[Key, Key], window: int, ours: bool) -> None:
+        self.conversation = conversation
+        self.keys = keys
+        """Of what its client and its server send."""
+        self.ours = ours
+        self.client = Half(conversation, Sender.CLIENT, window)
+        self.server = Half(conversation, Sender.SERVER, window)
+        self.touched = True
 
 
 class CaptureReader:
     """One file: bytes in, events out. Never raises for what a file holds; see `damage`."""
 
-    def __init__(self, window: int = WINDOW_BYTES) -> None:
-        self.damage: str | None = None
+    def __init__(self, window: int = WINDOW_BYTES, max_conversations: int = MAX_CONVERSATIONS) -> None:
+        self._file = PacketFile()
+        self._window = window
+        self._most = max_conversations
+        self._tracked: dict[Key, tuple[_Tracked, Half, Half]] = {}
+        """For each direction its conversation, its own half, and its peer's."""
+        self._open: dict[_Tracked, None] = {}
+        self._closed: dict[Key, None] = {}
+        self._foreign = 0
+        self._at_end = False
+        self.ignored: dict[str, int] = {}
+        """Packets that say nothing here, as ARP, UDP and fragments: how many, by why."""
+
+    @property
+    def damage(self) -> str | None:
         """What is wrong with the file, and the byte where; None: nothing so far. Nothing comes after it."""
-        raise NotImplementedError
+        return self._file.damage
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Bytes of the file in order; b"" says that it has ended."""
-        raise NotImplementedError
+        self._file.receive(data)
+        self._at_end = not len(data)
 
     def events(self) -> Iterator[CaptureEvent]:
         """What can be said of the bytes received so far; to be exhausted before more is received."""
-        raise NotImplementedError
+        out: list[CaptureEvent] = []
+        for packet in self._file.packets():
+            try:
+                segment = segment_of(packet.link, packet.buffer, packet.start, packet.end, packet.cut)
+            except Ignored as reason:
+                self._ignore(str(reason))
+                continue
+            self._take(packet, segment, out)
+            if out:
+                yield from out
+                out.clear()
+        if self._at_end:
+            for tracked in self._open:
+                tracked.client.flush(out)
+                tracked.server.flush(out)
+                yield from out
+                out.clear()
+            self._open.clear()
+            self._tracked.clear()
+
+    def _ignore(self, reason: str) -> None:
+        self.ignored[reason] = self.ignored.get(reason, 0) + 1
+
+    def _take(self, packet: Packet, segment: Segment, out: list[CaptureEvent]) -> None:
+        time_ns, key, flags = packet.time_ns, (packet.interface, segment.key), segment.flags
+        for comment in packet.comments:
+            self._comment(comment, time_ns, key, segment, out)
+        found = self._tracked.get(key)
+        sequence, start, end = segment.sequence, segment.start, segment.end
+        if flags & SYN:
+            sequence = (sequence + 1) % _SPACE
+            if found is None or not found[0].ours:
+                found = self._synchronize(found, time_ns, key, segment, out)
+        if found is None:
+            if end <= start or key in self._closed:
+                return
+            found = self._begin_in_middle(time_ns, key, segment, out)
+        tracked, half, peer = found
+        tracked.touched = True
+        if flags & ACK and not peer.anchored:
+            peer.anchor(segment.acknowledgement, peer.next)
+        if (end > start or segment.cut or flags & FIN) and (tracked.ours or not half.finished):
+            half.segment(time_ns, sequence, packet.buffer[start:end], segment.cut, out, bool(flags & FIN))
+        if flags & RESET:
+            self._forget(tracked, out)
+            out.append(Closed(tracked.conversation, time_ns, _sender(tracked, half), reset=True))
+        elif half.finished and peer.finished:
+            self._forget(tracked, out)
+
+    # ---- conversations that we recorded --------------------------------------------------------------------------
+
+    def _comment(self, comment: bytes, time_ns: int, key: Key, segment: Segment, out: list[CaptureEvent]) -> None:
+        pairs = parse_note(comment)
+        if pairs is None:
+            self._ignore("comment")
+            return
+        if "side" in pairs:
+            self._identified(pairs, time_ns, key, segment, out)
+            return
+        found = self._tracked.get(key)
+        if found is None or not found[0].ours or found[0].conversation.number != number_of(pairs, "connection"):
+            self._ignore("comment")
+            return
+        tracked = found[0]
+        if "lost" in pairs:
+            self._lost(tracked, pairs, time_ns, out)
+            return
+        del pairs["connection"]
+        out += [Noted(tracked.conversation, time_ns, name, value) for name, value in pairs.items()]
+
+    def _identified(
+        self, pairs: dict[str, str], time_ns: int, key: Key, segment: Segment, out: list[CaptureEvent]
+    ) -> None:
+        ends = _ends(segment.key)
+        offsets = number_of(pairs, "client_offset"), number_of(pairs, "server_offset")
+        conversation = conversation_of(pairs, *ends)
+        if conversation is None or offsets[0] is None or offsets[1] is None:
+            self._ignore("comment")
+            return
+        if found := self._tracked.get(key):
+            self._forget(found[0], out)
+            if _same(found[0].conversation, conversation):
+                conversation = found[0].conversation
+        tracked = self._track(conversation, key, True, out, time_ns)
+        client_offset, server_offset = offsets[0], offsets[1]
+        tracked.client.anchor((segment.sequence + bool(segment.flags & SYN)) % _SPACE, client_offset)
+        tracked.server.next = server_offset
+        if segment.flags & ACK:
+            tracked.server.anchor(segment.acknowledgement, server_offset)
+        continued = pairs.get("continued") == "yes"
+        out.append(Opened(conversation, time_ns, client_offset, server_offset, continued))
+
+    def _lost(self, tracked: _Tracked, pairs: dict[str, str], time_ns: int, out: list[CaptureEvent]) -> None:
+        sender, at, length = _SENDERS.get(pairs["lost"]), number_of(pairs, "at"), number_of(pairs, "length")
+        if sender is None or at is None or length is None:
+            self._ignore("comment")
+            return
+        half = tracked.client if sender is Sender.CLIENT else tracked.server
+        if not length:
+            at = max(at, half.next)
+        half.lose(time_ns, at, length, pairs.get("reason", ""), out)
+        if not length:
+            self._forget(tracked, out)
+
+    # ---- all conversations ---------------------------------------------------------------------------------------
+
+    def _synchronize(
+        self,
+        found: tuple[_Tracked, Half, Half] | None,
+        time_ns: int,
+        key: Key,
+        segment: Segment,
+        out: list[CaptureEvent],
+    ) -> tuple[_Tracked, Half, Half]:
+        """A SYN that no gateway wrote: a conversation begins, or it is sent once more."""
+        first = (segment.sequence + 1) % _SPACE
+        answers = bool(segment.flags & ACK)
+        if found is not None:
+            tracked, half, _peer = found
+            if half.begins_at(first):
+                return found
+            if answers and half is tracked.server and not half.anchored:
+                half.anchor(first, 0)
+                return found
+            self._forget(tracked, out)
+        tracked = self._begin(key, segment, answers, out, time_ns)
+        found = self._tracked[key]
+        found[1].anchor(first, 0)
+        if answers:
+            found[2].anchor(segment.acknowledgement, 0)
+        out.append(Opened(tracked.conversation, time_ns))
+        return found
+
+    def _begin_in_middle(
+        self, time_ns: int, key: Key, segment: Segment, out: list[CaptureEvent]
+    ) -> tuple[_Tracked, Half, Half]:
+        """The first segment of one whose beginning was not captured: places are its sequence numbers."""
+        ends = _ends(segment.key)
+        tracked = self._begin(key, segment, ends[0].port < ends[1].port, out, time_ns)
+        found = self._tracked[key]
+        found[1].anchor(segment.sequence, segment.sequence or _SPACE)
+        if segment.flags & ACK:
+            found[2].anchor(segment.acknowledgement, segment.acknowledgement or _SPACE)
+        out.append(Opened(tracked.conversation, time_ns, tracked.client.next, tracked.server.next))
+        return found
+
+    def _begin(self, key: Key, segment: Segment, from_server: bool, out: list[CaptureEvent], time_ns: int) -> _Tracked:
+        """Track a conversation that was not recorded by a gateway."""
+        self._foreign += 1
+        client, server = _ends(segment.key)
+        if from_server:
+            client, server, key = server, client, (key[0], _turned(key[1]))
+        return self._track(Conversation(self._foreign, client, server), key, False, out, time_ns)
+
+    def _track(
+        self, conversation: Conversation, key: Key, ours: bool, out: list[CaptureEvent], time_ns: int
+    ) -> _Tracked:
+        """`key`: of what its client sends."""
+        if len(self._open) >= self._most:
+            self._forget_idle(out, time_ns)
+        keys = key, (key[0], _turned(key[1]))
+        tracked = _Tracked(conversation, keys, 0 if ours else self._window, ours)
+        self._open[tracked] = None
+        self._tracked[keys[0]] = tracked, tracked.client, tracked.server
+        self._tracked[keys[1]] = tracked, tracked.server, tracked.client
+        return tracked
+
+    def _forget_idle(self, out: list[CaptureEvent], time_ns: int) -> None:
+        """Forget the one that was silent for longest, nearly: each that has spoken since it was asked is passed by."""
+        while True:
+            tracked = next(iter(self._open))
+            if not tracked.touched:
+                break
+            tracked.touched = False
+            del self._open[tracked]
+            self._open[tracked] = None
+        self._forget(tracked, out)
+        reason = f"more than {self._most} conversations were open at once"
+        out.append(Lost(tracked.conversation, time_ns, Sender.CLIENT, tracked.client.next, 0, reason))
+
+    def _forget(self, tracked: _Tracked, out: list[CaptureEvent]) -> None:
+        """It has ended: what is held of it goes out."""
+        tracked.client.flush(out)
+        tracked.server.flush(out)
+        del self._open[tracked]
+        for key in tracked.keys:
+            del self._tracked[key]
+            self._closed.pop(key, None)
+            self._closed[key] = None
+        while len(self._closed) > MAX_CLOSED:
+            del self._closed[next(iter(self._closed))]
+
+
+def _sender(tracked: _Tracked, half: Half) -> Sender:
+    return Sender.CLIENT if half is tracked.client else Sender.SERVER
+
+
+def _same(one: Conversation, other: Conversation) -> bool:
+    return (one.number, one.run, one.name, one.client, one.server) == (
+        other.number,
+        other.run,
+        other.name,
+        other.client,
+        other.server,
+    )
+
+
+def _ends(key: bytes) -> tuple[Endpoint, Endpoint]:
+    """The ends of a segment's key, its sender first."""
+    size = (len(key) - 4) // 2
+    hosts = str(ip_address(key[:size])), str(ip_address(key[size : 2 * size]))
+    return Endpoint(hosts[0], int.from_bytes(key[-4:-2], "big")), Endpoint(hosts[1], int.from_bytes(key[-2:], "big"))
+
+
+def _turned(key: bytes) -> bytes:
+    """The key of the answers."""
+    size = (len(key) - 4) // 2
+    return key[size : 2 * size] + key[:size] + key[-2:] + key[-4:-2]
