@@ -123,4 +123,4 @@ def _back(target: Target, options: TargetOptions) -> BackTable:
             dialect = "draft" if target.draft else "released"
             loss = _loss(SegmentBack, options.loss)
             table |= {"kind": "segment", where: str(target.address), "dialect": dialect, "loss": loss}
-    return msgspec.convert(table, BackTable)  # type: ignore[no-any-return, call-overload]
+    return msgspec.convert(table, BackTable)  # type: ignore[no-any-return]
