@@ -7,6 +7,7 @@ and then forgets what lies before the next message.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from typing import Final, NamedTuple
 
 __all__ = ["CONTEXT_BYTES", "Places", "Span"]
@@ -47,10 +48,10 @@ class Places:
         """The offset behind the last byte that came."""
         self._offsets: list[int] = []
         self._times: list[int] = []
-        self._tail: list[tuple[int, bytes]] = []
+        self._tail: deque[tuple[int, bytes]] = deque()
         self._tail_bytes = 0
         self._from = offset
-        self._head = bytearray()
+        self._head = b""  # of the message under way, what the tail has let go
 
     def restart(self, offset: int) -> None:
         """The bytes before this offset were lost, or were never recorded: what comes next stands here."""
@@ -66,15 +67,18 @@ class Places:
         if len(self._offsets) > MOST_CHUNKS:  # every second one, but the first
             del self._offsets[1::2]
             del self._times[1::2]
-        room = CONTEXT_BYTES - len(self._head)
-        if room > 0 and self.end + len(kept) > self._from:
-            self._head += kept[max(self._from - self.end, 0) :][:room]
         self._tail.append((self.end, kept))
         self._tail_bytes += len(kept)
         while len(self._tail) > 1 and self._tail_bytes - len(self._tail[0][1]) >= KEPT_BYTES:
-            self._tail_bytes -= len(self._tail.pop(0)[1])
+            self._let_go(*self._tail.popleft())
         self.end += len(kept)
         return kept
+
+    def _let_go(self, offset: int, data: bytes) -> None:
+        self._tail_bytes -= len(data)
+        at = self._from + len(self._head)
+        if offset <= at < min(offset + len(data), self._from + CONTEXT_BYTES):
+            self._head += data[at - offset : self._from + CONTEXT_BYTES - offset]
 
     def time(self, offset: int) -> int:
         """When the byte at this offset went by, in ns; 0 where nothing came yet."""
@@ -88,16 +92,21 @@ class Places:
 
     def forget(self, offset: int) -> None:
         """Nobody will ask for times before this offset: a message begins here."""
-        keep = max(bisect_right(self._offsets, offset) - 1, 0)
-        if keep:
+        keep = bisect_right(self._offsets, offset) - 1
+        if keep > 0:
             del self._offsets[:keep]
             del self._times[:keep]
         self._from = offset
-        self._head = bytearray(self._kept(offset, offset + CONTEXT_BYTES)[0])
+        self._head = b""
+
+    @property
+    def begun(self) -> int:
+        """Where the message under way begins, as `forget` was told."""
+        return self._from
 
     def head(self) -> bytes:
         """The first bytes of the message under way, at most `CONTEXT_BYTES`."""
-        return bytes(self._head)
+        return self._head + self._kept(self._from + len(self._head), self._from + CONTEXT_BYTES)[0]
 
     def context(self, offset: int) -> tuple[bytes, int]:
         """Bytes around an offset, at most `CONTEXT_BYTES`, half of them before it; and where the first of them stands.
@@ -108,9 +117,8 @@ class Places:
         found, at = self._kept(start, start + CONTEXT_BYTES)
         if found and at <= offset:
             return found, at
-        if self._from <= offset < self._from + len(self._head):
-            return bytes(self._head), self._from
-        return b"", offset
+        head = self.head()
+        return (head, self._from) if self._from <= offset < self._from + len(head) else (b"", offset)
 
     def _kept(self, start: int, end: int) -> tuple[bytes, int]:
         """What is kept of the bytes between, and where it starts."""

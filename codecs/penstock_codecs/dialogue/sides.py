@@ -1,0 +1,215 @@
+"""One side of a conversation on its way to a reader: where it can be read, what is wrong with it, what is missing.
+
+A side whose first bytes were not recorded, or that lost some, is sought through: reading begins again at the first
+chunk that begins like a message. What was skipped is one Problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from penstock_codecs.capture import Conversation, Sender
+from penstock_codecs.dialogue.messages import Problem
+from penstock_codecs.dialogue.places import Places, Span
+
+__all__ = ["Begins", "Heard", "Piece", "Reader", "Side", "Unreadable"]
+
+
+class Heard(NamedTuple):
+    """What a reader understood, and its place in what the sender sent: from `start` to before `end`."""
+
+    event: Any
+    start: int
+    end: int
+
+
+class Piece(NamedTuple):
+    """What a side said, with its place and times."""
+
+    event: Any
+    span: Span
+
+
+class Unreadable(Exception):
+    """Bytes that break the protocol: the rule, its clause, and the offset of the first wrong byte.
+
+    `fatal`: what follows cannot be read; else the reader goes on behind it.
+    """
+
+    def __init__(self, rule: str, clause: str, at: int, *, fatal: bool = True) -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.clause = clause
+        self.at = at
+        self.fatal = fatal
+
+
+class Reader(Protocol):
+    """Reads what one side says, from an offset on that it was made with. All its offsets are the sender's."""
+
+    def receive(self, data: bytes) -> None:
+        """Takes the bytes that follow."""
+
+    def next(self) -> Heard | None:
+        """What was said next, or None for lack of bytes. Raises Unreadable."""
+
+    @property
+    def begun(self) -> int:
+        """Where that began which is not yet all there; where there is nothing such, behind what was read."""
+
+
+Begins = Callable[[bytes], bool | None]
+"""Whether these bytes begin like a message; None where they are too few to tell, which 64 never are."""
+
+
+class Side:
+    """One sender's half of a conversation. `make` makes a reader that begins at an offset."""
+
+    def __init__(
+        self, conversation: Conversation, sender: Sender, make: Callable[[int], Reader], begins: Begins
+    ) -> None:
+        self.places = Places()
+        self._conversation = conversation
+        self._sender = sender
+        self._make = make
+        self._begins = begins
+        self._reader: Reader | None = make(0)
+        self._seeking = False
+        self._certain = True  # False: it began at a guess, and nothing was understood yet
+        self._skipped: Problem | None = None  # of the bytes since it began to seek
+        self._candidates: list[bytes] = []
+        self._candidate = 0  # where the first of these begins
+        self._unfinished_said = False
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing came yet."""
+        return self.places.end == 0 and not self._seeking
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will be read."""
+        return self._reader is None and not self._seeking
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something was begun and is not all there."""
+        return self._reader is not None and self._reader.begun < self.places.end
+
+    def seek(self, offset: int) -> None:
+        """What stood before this offset is not there: look for the beginning of a message."""
+        self.places.restart(offset)
+        self._reader = None
+        self._seeking, self._certain = True, False
+        self._candidates.clear()
+        self._skipped = None
+        self._candidate = offset
+
+    def stop(self) -> None:
+        """Read nothing more."""
+        self._reader = None
+        self._seeking = False
+        self._candidates.clear()
+
+    def receive(self, time_ns: int, data: bytes | bytearray | memoryview) -> Iterator[Piece | Problem]:
+        """What the bytes that follow complete."""
+        if self.over:
+            return
+        kept = self.places.add(time_ns, data)
+        if self._seeking:
+            if self._skipped is None:
+                self._skipped = self.problem(self._candidate, "", fatal=False)
+            found = self._sought(kept)
+            if found is None:
+                return
+            kept = found
+            self._seeking = False
+            self._reader = self._make(self._candidate)
+            self.places.forget(self._candidate)
+        if self._reader is not None:
+            self._reader.receive(kept)
+            yield from self._read()
+
+    def _sought(self, data: bytes) -> bytes | None:
+        """The bytes from the first chunk on that begins like a message."""
+        self._candidates.append(data)
+        while self._candidates:
+            start = b"".join(self._candidates)
+            begins = self._begins(start)
+            if begins is None:
+                return None
+            if begins:
+                self._candidates.clear()
+                return start
+            self._candidate += len(self._candidates.pop(0))
+        return None
+
+    def _read(self) -> Iterator[Piece | Problem]:
+        while self._reader is not None:
+            try:
+                heard = self._reader.next()
+            except Unreadable as fault:
+                yield from self._refuse(fault)
+                continue
+            if heard is None:
+                return
+            yield from self._skip(self._candidate)
+            yield Piece(heard.event, self.places.span(heard.start, heard.end))
+            if self._reader is not None:
+                self.places.forget(self._reader.begun)
+
+    def _refuse(self, fault: Unreadable) -> Iterator[Problem]:
+        if fault.fatal:
+            self._reader = None
+        if fault.fatal and not self._certain:  # it only looked like a message
+            self._seeking = True
+            self._candidate = self.places.end
+            return
+        yield from self._skip(self._candidate)
+        yield self.problem(fault.at, fault.rule, fault.clause, fatal=fault.fatal)
+
+    def _skip(self, to: int) -> Iterator[Problem]:
+        """The Problem of bytes that were skipped, once something else was understood."""
+        problem, self._skipped = self._skipped, None
+        self._certain = True
+        if problem is not None and to > problem.offset:
+            problem.rule = f"{to - problem.offset} bytes of a message whose beginning is not recorded are skipped"
+            yield problem
+
+    def finish(self, what: str) -> Iterator[Problem]:
+        """Nothing follows; `what` says why. What was left half said is a Problem that is not fatal, once."""
+        if self._unfinished_said or self.over:
+            return
+        self._unfinished_said = True
+        if self._seeking:
+            yield from self._skip(self.places.end)
+        elif self.waiting and self._reader is not None:
+            begun = self._reader.begun
+            rule = f"{what} {self.places.end - begun} bytes into a message"
+            yield self.problem(self.places.end, rule, fatal=False, around=begun)
+
+    def problem(
+        self,
+        offset: int,
+        rule: str,
+        clause: str = "",
+        *,
+        fatal: bool,
+        exchange: int | None = None,
+        around: int | None = None,
+    ) -> Problem:
+        """A Problem with the bytes of this side; its context is `around` another offset where that says more."""
+        context, context_offset = self.places.context(offset if around is None else around)
+        return Problem(
+            self._conversation,
+            self._sender,
+            self.places.time(offset),
+            offset,
+            rule,
+            clause,
+            context,
+            context_offset,
+            exchange,
+            fatal,
+        )
