@@ -3,53 +3,197 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
 
-from penstock.recorder.settings import FileSettings
-from penstock.recorder.status import RecordingStatus
+import structlog
+
+from penstock.errors import CannotStart
+from penstock.recorder.keeper import Keeper
+from penstock.recorder.naming import Naming
+from penstock.recorder.output import CaptureFile
+from penstock.recorder.queue import EventQueue
+from penstock.recorder.recording import Recording
+from penstock.recorder.settings import FileSettings, Sync
 from penstock_codecs.capture import CaptureEvent
+from penstock_codecs.capture.writing import CaptureWriter
+from penstock_codecs.limits import MIB
 from penstock_codecs.redaction import RedactionRules
 
-__all__ = ["FileRecording"]
+__all__ = ["APPLICATION", "FileRecording"]
+
+log = structlog.get_logger()
+
+APPLICATION: Final = f"Penstock {version('penstock')}"
+"""Who has written a file, as its header says."""
+_ROOM_BYTES: Final = 4 * MIB
+"""So much must be free before a recording that was suspended goes on, so that it does not come and go."""
 
 
-class FileRecording:
-    """A Sink. `rules`: what is blanked before it is written; None: nothing is."""
+class FileRecording(Recording):
+    """A Sink, to be started and closed once. `rules`: what is blanked before it is written; None: nothing is.
+
+    When the disk is full or fails, the file ends with its last whole block, everything that waits is given up, and a
+    new file is tried every `retry_seconds`.
+    """
 
     def __init__(
-        self,
-        settings: FileSettings,
-        rules: RedactionRules | None = None,
-        *,
-        clock: Callable[[], int] = time.time_ns,
+        self, settings: FileSettings, rules: RedactionRules | None = None, *, clock: Callable[[], int] = time.time_ns
     ) -> None:
-        raise NotImplementedError
+        """`clock`: ns since the Unix epoch, for the names of files."""
+        self._directory = settings.directory
+        naming = Naming(settings.directory, settings.prefix, clock)
+        queue = EventQueue(settings.queue_bytes)
+        self._keeper = Keeper(settings, naming, lambda: outlet.file)
+        outlet = _Files(settings, naming, rotated=queue.admit, closed=self._keeper.closed)
+        times = {"flush_seconds": settings.flush_seconds, "retry_seconds": settings.retry_seconds}
+        super().__init__(outlet, queue, rules, **times)
 
     def start(self) -> None:
         """Begin the first file. Raises CannotStart where the directory cannot be written to."""
-        raise NotImplementedError
-
-    def put(self, event: CaptureEvent) -> bool:
-        raise NotImplementedError
-
-    @property
-    def generation(self) -> int:
-        raise NotImplementedError
-
-    def status(self) -> RecordingStatus:
-        """How it is doing; cheap, and from any thread."""
-        raise NotImplementedError
+        try:
+            self._start()
+        except OSError as error:
+            raise CannotStart(f"cannot record to {self._directory}: {error.strerror or error}") from error
+        self._keeper.start()
 
     def rotate(self) -> None:
-        """End the file, if anything was recorded in it, and begin another one. Returns at once."""
-        raise NotImplementedError
+        """End the file, if anything was recorded in it, and begin another one; while suspended, try to at once. Returns
+        before that is done; `flush` waits for it."""
+        self._ask()
 
-    def flush(self, timeout: float = 10.0) -> bool:
-        """Wait, in a thread that may, until all that was put is in the file; False: not within `timeout` seconds."""
-        raise NotImplementedError
+    def settle(self, timeout: float = 10.0) -> bool:
+        """As `flush`, and until files that were closed are compressed and the oldest are deleted."""
+        return self.flush(timeout) and self._keeper.settle(timeout)
 
     def close(self, timeout: float = 5.0) -> bool:
         """Write what waits and end the file in order. To be called in a thread that may wait (`trio.to_thread`), once.
-        False: not done within `timeout` seconds; the file can be read as far as it goes, and nobody waits any longer.
+        False: not done within `timeout` seconds; files can be read as far as they go, and what is not compressed yet
+        will be when a recording starts there again.
         """
-        raise NotImplementedError
+        if not self._thread.ident:
+            return True
+        until = time.monotonic() + timeout
+        self._stop()
+        self._thread.join(timeout)
+        settled = self._keeper.close(max(0.0, until - time.monotonic()))
+        return settled and not self._thread.is_alive()
+
+
+class _Files:
+    """The outlet: one file after the other. Calls `rotated` when another one has begun, and `closed` for each that is
+    written no more."""
+
+    def __init__(
+        self, settings: FileSettings, naming: Naming, rotated: Callable[[], None], closed: Callable[[Path], None]
+    ) -> None:
+        self._settings = settings
+        self._naming = naming
+        self._rotated = rotated
+        self._closed = closed
+        self._file: CaptureFile | None = None
+        self._writer: CaptureWriter | None = None
+        self._earlier_bytes = 0
+        self._events = 0  # in this file
+        self._begun = self._synced = 0.0
+        self._synced_bytes = 0
+        self.files = 0
+
+    @property
+    def file(self) -> Path | None:
+        file = self._file  # the thread may take it away
+        return file.path if file else None
+
+    @property
+    def bytes(self) -> int:
+        file = self._file
+        return self._earlier_bytes + (file.written if file else 0)
+
+    def begin(self, *, again: bool) -> None:
+        path, held = self._naming.create()
+        file = CaptureFile(path, held)
+        writer = CaptureWriter(APPLICATION, self._writer)
+        try:
+            if again:
+                file.reserve(_ROOM_BYTES)
+            file.add(writer.begin())
+            file.flush()
+        except OSError:
+            file.close()
+            path.unlink(missing_ok=True)
+            raise
+        self._file, self._writer = file, writer
+        self.files += 1
+        self._events = 0
+        self._begun = self._synced = time.monotonic()
+        self._synced_bytes = 0
+
+    def write(self, events: Iterator[CaptureEvent]) -> int:
+        most = self._settings.rotate_bytes
+        count = 0
+        file, writer = self._now()
+        if file.is_gone:
+            log.warning("recording_file_is_gone", file=str(file.path))
+            self._rotate(file)
+            file, writer = self._now()
+        for event in events:
+            file.add(writer.encode(event))
+            count += 1
+            self._events += 1
+            if most is not None and file.size >= most:
+                self._rotate(file)
+                file, writer = self._now()
+        file.flush()
+        return count
+
+    def due(self) -> float | None:
+        times = [moment for moment in (self._rotation(), self._sync()) if moment is not None]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def turn(self, *, asked: bool) -> None:
+        file, _ = self._now()
+        now = time.monotonic()
+        rotation, sync = self._rotation(), self._sync()
+        if (asked and self._events) or (rotation is not None and now >= rotation):
+            self._rotate(file)
+        elif sync is not None and now >= sync:
+            self._synced, self._synced_bytes = now, file.written
+            file.sync()
+
+    def abandon(self) -> None:
+        self._drop_file()
+        self._writer = None
+
+    def end(self) -> None:
+        file, _ = self._now()
+        file.flush()
+        self._drop_file()
+        self._closed(file.path)
+
+    def _now(self) -> tuple[CaptureFile, CaptureWriter]:
+        assert self._file is not None and self._writer is not None, "no file was begun"
+        return self._file, self._writer
+
+    def _rotation(self) -> float | None:
+        seconds = self._settings.rotate_seconds
+        return self._begun + seconds if seconds is not None and self._events else None
+
+    def _sync(self) -> float | None:
+        if self._settings.fsync is not Sync.INTERVAL or self._now()[0].written == self._synced_bytes:
+            return None
+        return self._synced + self._settings.fsync_seconds
+
+    def _rotate(self, file: CaptureFile) -> None:
+        file.flush()
+        self._drop_file()
+        self.begin(again=False)
+        self._rotated()
+        self._closed(file.path)
+
+    def _drop_file(self) -> None:
+        if self._file is not None:
+            self._earlier_bytes += self._file.written
+            self._file.close()
+            self._file = None

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from penstock.recorder.status import RecordingStatus
+import trio
+
+from penstock.recorder.files import APPLICATION
+from penstock.recorder.output import GATHER_BYTES, Piece
+from penstock.recorder.queue import EventQueue
+from penstock.recorder.recording import Recording
 from penstock_codecs.capture import CaptureEvent
+from penstock_codecs.capture.writing import CaptureWriter
 from penstock_codecs.limits import MIB
 from penstock_codecs.redaction import RedactionRules
 
 __all__ = ["LIVE_QUEUE_BYTES", "LiveRecording"]
 
 LIVE_QUEUE_BYTES: Final = 16 * MIB
-"""How far a listener may be behind."""
+"""How far a listener may be behind, in bytes that wait to be encoded; what is encoded takes up to 5 MiB more."""
+_AHEAD: Final = 4
+"""So many pieces may be ready for a listener who does not take them; then the queue fills."""
 
 
-class LiveRecording:
-    """A Sink, and an async iterator of the bytes of a pcapng file that never ends; to be used in one trio thread:
+class LiveRecording(Recording):
+    """A Sink, and an async iterator of the bytes of one pcapng file that does not end by itself, for one trio thread:
 
         async with LiveRecording(rules) as live:
             ...  # taps put events
             async for piece in live:
                 await stream.send_all(piece)
 
-    A listener who is slow loses whole conversations, those first that have most waiting.
+    A piece is whole blocks, the section header first. A listener who is slow loses whole conversations, those first
+    that have most waiting, and does not get them again: `generation` stays as it is.
     """
 
     def __init__(
@@ -34,34 +48,111 @@ class LiveRecording:
         queue_bytes: int = LIVE_QUEUE_BYTES,
         flush_seconds: float = 0.05,
     ) -> None:
-        raise NotImplementedError
+        self._pipe = _Pipe()
+        super().__init__(self._pipe, EventQueue(queue_bytes), rules, flush_seconds=flush_seconds, retry_seconds=60.0)
 
     async def __aenter__(self) -> LiveRecording:
-        raise NotImplementedError
+        self._pipe.open(trio.lowlevel.current_trio_token())
+        self._start()
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        raise NotImplementedError
-
-    def put(self, event: CaptureEvent) -> bool:
-        raise NotImplementedError
-
-    @property
-    def generation(self) -> int:
-        raise NotImplementedError
+        self._pipe.leave()
+        self._stop()
 
     def __aiter__(self) -> LiveRecording:
         return self
 
     async def __anext__(self) -> bytes:
-        """The next piece: whole blocks, the section header first. Ends once `end` was called and all was given."""
-        raise NotImplementedError
+        """The next piece. Ends once `end` was called and all was given."""
+        return await self._pipe.receive()
 
     def end(self) -> None:
         """Nothing more comes: the iterator ends after what waits. Returns at once."""
-        raise NotImplementedError
+        self._stop()
 
-    def status(self) -> RecordingStatus:
-        """How it is doing; cheap."""
-        raise NotImplementedError
+
+class _Pipe:
+    """The outlet: pieces on their way back to the trio thread."""
+
+    def __init__(self) -> None:
+        self._writer = CaptureWriter(APPLICATION)
+        self._sender, self._receiver = trio.open_memory_channel[bytes](_AHEAD)
+        self._room = threading.Semaphore(_AHEAD)
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._left = False
+        self.file: Path | None = None
+        self.files = 0
+        self.bytes = 0
+
+    # ---- the trio thread -----------------------------------------------------------------------------------------
+
+    def open(self, token: trio.lowlevel.TrioToken) -> None:
+        """Whose loop the listener is in."""
+        self._token = token
+
+    async def receive(self) -> bytes:
+        """The next piece. Raises StopAsyncIteration."""
+        try:
+            piece = await self._receiver.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+        self._room.release()
+        return piece
+
+    def leave(self) -> None:
+        """The listener is gone."""
+        self._left = True
+        self._room.release()
+
+    def _arrive(self, piece: bytes) -> None:
+        if not self._left:
+            self._sender.send_nowait(piece)
+
+    # ---- the recording's thread ----------------------------------------------------------------------------------
+
+    def begin(self, *, again: bool) -> None:
+        if again:
+            raise BrokenPipeError("a live recording that failed does not go on")
+        self._hand(b"".join(self._writer.begin()))
+
+    def write(self, events: Iterator[CaptureEvent]) -> int:
+        pieces: list[Piece] = []
+        count = size = 0
+        for event in events:
+            blocks = self._writer.encode(event)
+            pieces += blocks
+            size += sum(map(len, blocks))
+            count += 1
+            if size >= GATHER_BYTES:
+                self._hand(b"".join(pieces))
+                pieces, size = [], 0
+        if pieces:
+            self._hand(b"".join(pieces))
+        return count
+
+    def due(self) -> float | None:
+        return None
+
+    def turn(self, *, asked: bool) -> None:
+        """There is nothing to be done."""
+
+    def abandon(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self._call(self._sender.close)
+
+    def _hand(self, piece: bytes) -> None:
+        """Waits for the listener, if need be: the queue takes what comes meanwhile."""
+        if not self._left:
+            self._room.acquire()
+            self.bytes += len(piece)
+            self._call(partial(self._arrive, piece))
+
+    def _call(self, call: Callable[[], object]) -> None:
+        assert self._token is not None, "nobody listens"
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(call)

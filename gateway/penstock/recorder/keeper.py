@@ -1,0 +1,179 @@
+"""After files are closed: flushed to the disk, compressed, and the oldest deleted. In a thread of its own, so that the
+recording never waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from penstock.recorder.naming import SQUEEZED, Naming, try_lock
+from penstock.recorder.settings import Compression, FileSettings, Sync
+from penstock.recorder.squeezing import Interrupted, squeeze
+
+__all__ = ["Keeper"]
+
+log = structlog.get_logger()
+
+_NICE: Final = 10
+"""How much the kernel prefers all other threads: compression has time."""
+
+
+class Keeper:
+    """Looks through the directory whenever a file was closed, so that what killed processes left is looked after too.
+
+    `current`: the file being written, if there is one.
+    """
+
+    def __init__(self, settings: FileSettings, naming: Naming, current: Callable[[], Path | None]) -> None:
+        self._settings = settings
+        self._naming = naming
+        self._current = current
+        self._syncs = settings.fsync is not Sync.NEVER
+        self._closed: deque[Path] = deque()  # by us, and not yet looked at
+        self._ours: set[Path] = set()  # closed by us: nobody writes them, whatever is known of locks
+        self._state = threading.Condition()
+        self._wanted = 1  # the first turn is for what is there
+        self._done = 0
+        self._ending = self._interrupted = False
+        self._last_error: str | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock-captures", daemon=True)
+
+    def start(self) -> None:
+        """Begin, with what is there already."""
+        self._thread.start()
+
+    def closed(self, path: Path) -> None:
+        """This file is written no more. Returns at once."""
+        self._closed.append(path)
+        with self._state:
+            self._wanted += 1
+            self._state.notify_all()
+
+    def settle(self, timeout: float) -> bool:
+        """Wait until all files that were closed so far are looked after; False: not within `timeout` seconds."""
+        with self._state:
+            wanted = self._wanted
+            return self._state.wait_for(lambda: self._done >= wanted, timeout)
+
+    def close(self, timeout: float) -> bool:
+        """As `settle`; then the thread ends. What it could not finish is left to the next start."""
+        settled = self.settle(timeout) if self._thread.is_alive() else True
+        with self._state:
+            self._ending = True
+            self._interrupted = not settled
+            self._state.notify_all()
+        return settled
+
+    def _run(self) -> None:
+        if sys.platform == "linux":  # where a thread has a priority of its own
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        while True:
+            with self._state:
+                self._state.wait_for(lambda: self._ending or self._wanted > self._done)
+                if self._ending:
+                    return
+                wanted = self._wanted
+            try:
+                self._turn()
+            except Interrupted:
+                return
+            except Exception as error:  # a full disk, or what nobody thought of: tried again after the next file
+                self._say(error)
+            else:
+                self._last_error = None
+            with self._state:
+                self._done = wanted
+                self._state.notify_all()
+
+    def _say(self, error: Exception) -> None:
+        said = str(error)
+        if said != self._last_error:
+            self._last_error = said
+            log.error("captures_not_kept", directory=str(self._settings.directory), error=said)
+
+    def _turn(self) -> None:
+        while self._closed:
+            path = self._closed.popleft()
+            self._ours.add(path)
+            if self._syncs:
+                self._sync(path)
+        self._retain()
+        if self._settings.compress is not Compression.ZSTD:
+            return
+        self._sweep()
+        for path in self._naming.files():
+            if path.suffix != ".zst" and path != self._current():
+                with self._free(path) as held:
+                    if held is not None:
+                        squeeze(path, held, sync=self._syncs, stop=lambda: self._interrupted)
+                        self._ours.discard(path)
+                self._retain()
+
+    def _sync(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(held)
+            finally:
+                os.close(held)
+
+    @contextmanager
+    def _free(self, path: Path) -> Iterator[int | None]:
+        """The file, opened and locked; None: it is gone, or somebody else has it."""
+        try:
+            held = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            yield None
+            return
+        try:
+            locked = try_lock(held)
+            yield held if locked or (locked is None and path in self._ours) else None
+        finally:
+            os.close(held)
+
+    def _sweep(self) -> None:
+        """What a killed process was compressing; whoever compresses holds the file that it is made of."""
+        for partial in self._naming.partials():
+            source = self._naming.source(partial)
+            with self._free(source) as held:
+                if held is not None or not source.exists():
+                    partial.unlink(missing_ok=True)
+
+    def _retain(self) -> None:
+        """Delete the oldest until the others are few and small enough, with a whole file for the one being written."""
+        settings, current = self._settings, self._current()
+        sizes: dict[Path, int] = {}
+        for path in self._naming.files():
+            with contextlib.suppress(FileNotFoundError):
+                sizes[path] = path.stat().st_size
+        if current is not None:
+            sizes[current] = max(sizes.get(current, 0), settings.rotate_bytes or 0)
+        files, size = len(sizes), sum(sizes.values())
+        for path in list(sizes):
+            few = settings.keep_files is None or files <= settings.keep_files
+            if few and (settings.keep_bytes is None or size <= settings.keep_bytes):
+                break
+            if path != current and self._delete(path):
+                files -= 1
+                size -= sizes[path]
+        self._ours &= sizes.keys()
+
+    def _delete(self, path: Path) -> bool:
+        if path.name.endswith(SQUEEZED):
+            path.unlink(missing_ok=True)
+            return True
+        with self._free(path) as held:
+            if held is None and path.exists():
+                return False
+            path.unlink(missing_ok=True)
+            return True

@@ -1,0 +1,270 @@
+"""What recordings have in common: the queue, the thread behind it, redaction, and saying what goes wrong."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextvars import Context
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from penstock.recorder.queue import EventQueue
+from penstock.recorder.status import RecordingState, RecordingStatus
+from penstock_codecs.capture import CaptureEvent
+from penstock_codecs.redaction import RedactionRules, Redactor
+
+__all__ = ["Outlet", "Recording"]
+
+log = structlog.get_logger()
+
+_DROPS_SECONDS: Final = 1.0
+"""What was dropped is logged once in so many seconds, however much it is."""
+
+
+class Outlet(Protocol):
+    """Where a recording's thread writes. What raises OSError leaves everything in order for `abandon`."""
+
+    @property
+    def file(self) -> Path | None:
+        """The one being written."""
+
+    @property
+    def files(self) -> int:
+        """How many were begun."""
+
+    @property
+    def bytes(self) -> int:
+        """How much was written."""
+
+    def begin(self, *, again: bool) -> None:
+        """Before anything is written; `again`: after `abandon`. Raises OSError."""
+
+    def write(self, events: Iterator[CaptureEvent]) -> int:
+        """All of them, out of the process; gives how many. Raises OSError, and what the iterator raises."""
+
+    def due(self) -> float | None:
+        """In how many seconds it wants `turn`; None: not before something is written."""
+
+    def turn(self, *, asked: bool) -> None:
+        """What is to be done from time to time; `asked`: somebody wants a new file. Raises OSError."""
+
+    def abandon(self) -> None:
+        """Something failed, and nothing more comes until `begin`."""
+
+    def end(self) -> None:
+        """Nothing more comes. Raises OSError."""
+
+
+class Recording:
+    """A Sink: events go through the redactor to an outlet, in a thread."""
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        queue: EventQueue,
+        rules: RedactionRules | None,
+        *,
+        flush_seconds: float,
+        retry_seconds: float,
+    ) -> None:
+        """`queue`: empty, and not yet admitting anything."""
+        self._outlet = outlet
+        self._queue = queue
+        self._rules = rules
+        self._redactor = Redactor(rules) if rules else None
+        self._flush_seconds = flush_seconds
+        self._retry_seconds = retry_seconds
+        self._retry_at = 0.0
+        self._state = RecordingState.STOPPED
+        self._events = 0
+        self._last_error: str | None = None
+        self._settling = threading.Condition()
+        self._wanted = self._done = 0  # calls of `flush`
+        self._asked = self._closing = False
+        self._logging = threading.Lock()
+        self._drops_logged = 0
+        self._drops_at = -_DROPS_SECONDS
+        # A daemon, since a disk that hangs must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="penstock-recording", daemon=True)
+
+    # ---- any thread ----------------------------------------------------------------------------------------------
+
+    def put(self, event: CaptureEvent) -> bool:
+        """As `Sink.put`."""
+        taken = self._queue.put(event)
+        if self._queue.drops.conversations != self._drops_logged:
+            self._log_drops()
+        return taken
+
+    @property
+    def generation(self) -> int:
+        """As `Sink.generation`."""
+        return self._queue.generation
+
+    def status(self) -> RecordingStatus:
+        """How it is doing; cheap, and from any thread."""
+        outlet, queue = self._outlet, self._queue
+        return RecordingStatus(
+            state=self._state,
+            file=outlet.file,
+            files=outlet.files,
+            bytes=outlet.bytes,
+            events=self._events,
+            conversations=queue.conversations,
+            dropped=queue.drops.conversations,
+            queue_bytes=queue.held,
+            last_error=self._last_error,
+        )
+
+    def flush(self, timeout: float = 10.0) -> bool:
+        """Wait, in a thread that may, until all that was put so far is written, or given up; where a new file was asked
+        for, also for that. False: not within `timeout` seconds."""
+        with self._settling:
+            self._wanted += 1
+            wanted = self._wanted
+            self._queue.hurry()
+            return self._settling.wait_for(lambda: self._done >= wanted or not self._thread.is_alive(), timeout)
+
+    def _start(self) -> None:
+        """Raises OSError."""
+        self._outlet.begin(again=False)
+        self._admit()
+        self._thread.start()
+
+    def _ask(self) -> None:
+        with self._settling:
+            self._asked = True
+        self._queue.hurry()
+
+    def _stop(self) -> None:
+        with self._settling:
+            self._closing = True
+        self._queue.hurry()
+
+    def _log_drops(self) -> None:
+        """In nobody's context: the line is not about the connection whose task happens to be here."""
+        if time.monotonic() - self._drops_at < _DROPS_SECONDS or not self._logging.acquire(blocking=False):
+            return
+        try:
+            self._drops_at = time.monotonic()
+            drops = self._queue.drops
+            conversations = drops.conversations - self._drops_logged
+            self._drops_logged += conversations
+            if conversations:
+                said = {"conversations": conversations, "in_all": drops.conversations, "queue_bytes": self._queue.held}
+                Context().run(log.warning, "recording_drops_conversations", **said)
+        finally:
+            self._logging.release()
+
+    # ---- the thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._turn():
+                pass
+            self._end()
+        finally:
+            self._state = RecordingState.STOPPED
+            self._queue.close()
+            with self._settling:
+                self._settling.notify_all()
+
+    def _turn(self) -> bool:
+        """Gives whether it was the last one."""
+        self._queue.wait(self._idle_seconds(), self._flush_seconds)
+        with self._settling:
+            wanted, closing = self._wanted, self._closing
+            asked, self._asked = self._asked, False
+        if self._state is RecordingState.SUSPENDED and (asked or time.monotonic() >= self._retry_at):
+            self._try_again()
+        while batch := self._queue.take():
+            self._write(batch)
+            if wanted == self._done and not closing:
+                break  # and look whether there is something else to do
+        self._keep(asked=asked)
+        if self._queue.drops.conversations != self._drops_logged:
+            self._log_drops()
+        if wanted > self._done:
+            with self._settling:
+                self._done = wanted
+                self._settling.notify_all()
+        return closing
+
+    def _idle_seconds(self) -> float | None:
+        if self._state is RecordingState.SUSPENDED:
+            return max(0.0, self._retry_at - time.monotonic())
+        due = self._outlet.due()
+        if self._queue.drops.conversations == self._drops_logged:
+            return due
+        return _DROPS_SECONDS if due is None else min(due, _DROPS_SECONDS)
+
+    def _write(self, batch: Sequence[CaptureEvent]) -> None:
+        try:
+            self._events += self._outlet.write(iter(batch) if self._redactor is None else self._redacted(batch))
+        except Exception as error:
+            self._suspend(error)
+        else:
+            self._queue.written()
+
+    def _redacted(self, batch: Sequence[CaptureEvent]) -> Iterator[CaptureEvent]:
+        assert self._redactor is not None
+        for event in batch:
+            yield from self._redactor.redact(event)
+
+    def _keep(self, *, asked: bool) -> None:
+        if self._state is RecordingState.RECORDING:
+            try:
+                self._outlet.turn(asked=asked)
+            except Exception as error:
+                self._suspend(error)
+
+    def _end(self) -> None:
+        if self._state is RecordingState.SUSPENDED:
+            return
+        try:
+            if self._redactor is not None:
+                self._events += self._outlet.write(iter(self._redactor.flush()))
+            self._outlet.end()
+        except Exception as error:
+            self._suspend(error)
+
+    # ---- a full disk, and other ends of it ---------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        self._state = RecordingState.RECORDING
+        self._queue.admit()
+
+    def _suspend(self, error: Exception) -> None:
+        file = self._outlet.file
+        self._outlet.abandon()
+        dropped = self._queue.suspend()
+        self._drops_logged = self._queue.drops.conversations  # the line below says it
+        self._redactor = Redactor(self._rules) if self._rules else None
+        self._state = RecordingState.SUSPENDED
+        self._retry_at = time.monotonic() + self._retry_seconds
+        self._last_error = _said(error)
+        log.error(
+            "recording_suspended",
+            error=self._last_error,
+            file=str(file),
+            conversations=dropped,
+            retry_seconds=self._retry_seconds,
+            exc_info=not isinstance(error, OSError),  # a defect of ours
+        )
+
+    def _try_again(self) -> None:
+        try:
+            self._outlet.begin(again=True)
+        except OSError as error:
+            self._last_error = _said(error)
+            self._retry_at = time.monotonic() + self._retry_seconds
+        else:
+            self._admit()
+            log.warning("recording_resumed", file=str(self._outlet.file))
+
+
+def _said(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
