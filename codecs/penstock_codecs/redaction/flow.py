@@ -1,0 +1,276 @@
+"""The bytes of one side of a conversation on their way through: what is looked at, what is blanked, what may go on.
+
+A *parser* is a generator that reads a flow and moves `at` forward over what it has decided about; it yields where it
+needs more. What stands before `at` goes on, unless a content still holds it back. Chunks that nobody changes are
+passed on as they came, by reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final, Protocol
+
+from penstock_codecs.capture import Chunk, Conversation, Sender
+from penstock_codecs.redaction.text import Buffer
+
+__all__ = ["FOR_EVER", "Cut", "Flow", "NotUnderstood", "Parser"]
+
+SMALL: Final = 4096
+"""Chunks that are held are joined up to this size: an object for each of many short ones would cost more."""
+
+FOR_EVER: Final = 1 << 62
+"""More bytes than any side sends."""
+
+Parser = Generator[None, None, None]
+
+
+class NotUnderstood(Exception):
+    """The bytes from `at` on are not what the parser was made for."""
+
+
+class Cut(Exception):
+    """The side has ended, and the parser needs more."""
+
+
+class Holder(Protocol):
+    """What holds bytes back."""
+
+    def cut(self) -> None:
+        """Nothing more will come of it, and it is not complete."""
+
+    def abandon(self) -> None:
+        """Blanks what it holds back, and all of it that may follow."""
+
+
+class _Piece:
+    """A chunk, or several short ones. `edited`: its bytes with secrets blanked, where there are any."""
+
+    __slots__ = ("chunk", "data", "edited", "offset")
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk: Chunk | None = chunk
+        self.offset = chunk.offset
+        self.data: Buffer = chunk.data
+        self.edited: bytearray | None = None
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+    def extend(self, data: Buffer) -> None:
+        if self.chunk is not None:
+            self.chunk = None
+            self.data = bytearray(self.data)
+        assert isinstance(self.data, bytearray)
+        self.data += data
+        if self.edited is not None:
+            self.edited += data
+
+    def view(self, start: int, end: int) -> Buffer:
+        """Original bytes; those of a piece that may grow are copied."""
+        start, end = start - self.offset, end - self.offset
+        if self.chunk is None:
+            return bytes(self.data[start:end])
+        return memoryview(self.data)[start:end]
+
+
+class Flow:
+    """One side of one conversation. Offsets are those of the capture: bytes of this side since the connection began."""
+
+    def __init__(self, conversation: Conversation, sender: Sender, offset: int) -> None:
+        self.conversation = conversation
+        self.sender = sender
+        self.at = offset
+        """The first byte that the parser has not decided about."""
+        self.end = offset
+        """Behind the last byte that has come."""
+        self.released = offset
+        """The first byte that has not gone on."""
+        self.time_ns = 0
+        """When the last bytes came."""
+        self.passing = 0
+        """So many bytes from `at` on go by unseen."""
+        self.ended = False
+        self.holding: dict[Holder, int] = {}
+        """Contents that hold bytes back, and from which on."""
+        self._pieces: list[_Piece] = []
+        self._cursor = 0  # the piece in which `at` stands
+        self._scanned = 0  # where a line's end was last looked for
+
+    # ---- in and out ----------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> int:
+        """Bytes that have come and not gone on."""
+        return self.end - self.released
+
+    def passes(self, chunk: Chunk) -> bool:
+        """Whether this chunk goes by unseen, as a whole; then that is all there is to do with it."""
+        size = len(chunk.data)
+        if self.passing < size or self.released != self.end or self._pieces:
+            return False
+        self.passing -= size
+        self.at = self.end = self.released = self.end + size
+        return True
+
+    def receive(self, chunk: Chunk) -> None:
+        """Takes the bytes that come next."""
+        last = self._pieces[-1] if self._pieces else None
+        if last is not None and len(last.data) + len(chunk.data) <= SMALL:
+            last.extend(chunk.data)
+        else:
+            self._pieces.append(_Piece(chunk))
+        self.end += len(chunk.data)
+        self.time_ns = chunk.time_ns
+
+    def emit(self, time_ns: int, cause: Chunk | None = None) -> list[Chunk]:
+        """What may go on now. What was held back comes with `time_ns`, so that times never fall."""
+        limit = min(self.at, *self.holding.values()) if self.holding else self.at
+        if limit <= self.released:
+            return []
+        out: list[Chunk] = []
+        for piece in self._pieces:
+            if piece.end <= self.released:
+                continue
+            if piece.offset >= limit:
+                break
+            start, end = max(piece.offset, self.released), min(piece.end, limit)
+            if cause is not None and piece.chunk is cause and end - start == len(piece.data) and piece.edited is None:
+                out.append(cause)
+                continue
+            source = piece.data if piece.edited is None else piece.edited
+            data: Buffer = memoryview(source)[start - piece.offset : end - piece.offset]
+            if len(data) <= SMALL:
+                data = bytes(data)
+            out.append(Chunk(self.conversation, time_ns, self.sender, start, data))
+        self.released = limit
+        self._forget()
+        return out
+
+    def _forget(self) -> None:
+        done = min(self.released, self.at)
+        count = 0
+        for piece in self._pieces:
+            if piece.end > done:
+                break
+            count += 1
+        if count:
+            del self._pieces[:count]
+            self._cursor = max(0, self._cursor - count)
+
+    # ---- blanking ------------------------------------------------------------------------------------------------
+
+    def write(self, start: int, data: Buffer) -> None:
+        """Puts other bytes in the place of those that came; what has gone on already stays as it is."""
+        end = start + len(data)
+        for piece in reversed(self._pieces):
+            if piece.end <= start:
+                break
+            low, high = max(start, piece.offset, self.released), min(end, piece.end)
+            if low >= high:
+                continue
+            if piece.edited is None:
+                piece.edited = bytearray(piece.data)
+            piece.edited[low - piece.offset : high - piece.offset] = data[low - start : high - start]
+
+    def blank(self, start: int, end: int, fill: bytes = b"*") -> None:
+        """Puts `fill`, one byte, in the place of each of these."""
+        if end > start:
+            self.write(start, fill * (end - start))
+
+    def give_up(self) -> list[Chunk]:
+        """All that is held back, blanked; whoever reads it reads on, and what it would change in it stays blanked."""
+        out = []
+        for piece in self._pieces:
+            start = max(piece.offset, self.released)
+            if start < piece.end:
+                out.append(Chunk(self.conversation, self.time_ns, self.sender, start, b"*" * (piece.end - start)))
+        self.released = self.end
+        return out
+
+    def blank_all(self) -> None:
+        """Blanks whatever has not gone on, decided about or not; the parser must be a new one then."""
+        self.holding.clear()
+        self.blank(self.released, self.end)
+        self.at = self.end
+        self.passing = 0
+
+    # ---- for parsers ---------------------------------------------------------------------------------------------
+
+    @property
+    def available(self) -> int:
+        """Bytes from `at` on that have come."""
+        return self.end - self.at
+
+    def need(self, size: int) -> Parser:
+        """Waits until so many bytes have come. Raises Cut."""
+        while self.end - self.at < size:
+            if self.ended:
+                raise Cut
+            yield
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, at most so many."""
+        return self.copy(self.at, min(self.at + size, self.end))
+
+    def copy(self, start: int, end: int) -> bytes:
+        """Original bytes from `at` on."""
+        parts = []
+        for piece in self._pieces[self._find() :]:
+            if piece.offset >= end:
+                break
+            low, high = max(start, piece.offset), min(end, piece.end)
+            if low < high:
+                parts.append(bytes(piece.data[low - piece.offset : high - piece.offset]))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _find(self) -> int:
+        while self._cursor < len(self._pieces) and self._pieces[self._cursor].end <= self.at:
+            self._cursor += 1
+        return self._cursor
+
+    def next_view(self, most: int) -> Buffer:
+        """The next bytes that lie together, at most so many; `at` moves behind them."""
+        piece = self._pieces[self._find()]
+        start = self.at
+        self.at = min(piece.end, start + most)
+        return piece.view(start, self.at)
+
+    def skip(self, size: int) -> Parser:
+        """Lets so many bytes go on. Raises Cut."""
+        self.passing = size
+        while True:
+            step = min(self.passing, self.end - self.at)
+            self.at += step
+            self.passing -= step
+            if not self.passing:
+                return
+            if self.ended:
+                raise Cut
+            yield
+
+    def blank_next(self, size: int, fill: bytes) -> Parser:
+        """Blanks so many bytes as they come. Raises Cut."""
+        while size:
+            yield from self.need(1)
+            step = min(size, self.available)
+            self.blank(self.at, self.at + step, fill)
+            self.at += step
+            size -= step
+
+    def line(self, limit: int) -> Generator[None, None, bytes]:
+        """The next line with its LF; `at` stays before it. Raises Cut, and NotUnderstood where it is longer."""
+        self._scanned = self.at
+        found = b""
+        while True:
+            new = self.copy(self._scanned, min(self.end, self.at + limit))
+            place = new.find(b"\n")
+            if place >= 0:
+                return found + new[: place + 1] if found else new[: place + 1]
+            found += new
+            self._scanned += len(new)
+            if len(found) >= limit:
+                raise NotUnderstood
+            if self.ended:
+                raise Cut
+            yield

@@ -1,0 +1,80 @@
+"""Heads of HTTP/1.1, line by line (RFC 9112, 2 to 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final
+
+from penstock_codecs.redaction.flow import Flow, NotUnderstood
+from penstock_codecs.redaction.secrets import Secrets
+from penstock_codecs.redaction.text import Span
+
+__all__ = ["MAX_LINE", "Fields", "first_line", "read_fields", "value_of"]
+
+MAX_LINE: Final = 64 * 1024
+"""Longest line that is waited for, in bytes; a longer one is blanked, if it is secret, as by `unknown`."""
+_MOST_FIELDS: Final = 1000
+_KEPT: Final = frozenset(
+    {
+        b"connection",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"s2-format",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+
+Fields = dict[bytes, list[bytes]]
+"""Headers that say what follows, by their names in lower case."""
+
+
+def first_line(flow: Flow, secrets: Secrets) -> Generator[None, None, bytes]:
+    """The next line that is not empty, without its end; it is blanked where it has to be."""
+    while True:
+        raw = yield from flow.line(MAX_LINE)
+        line = raw.rstrip(b"\r\n")
+        if line:
+            _blank(flow, secrets.in_target(line) + secrets.patterns.spans(line))
+            flow.at += len(raw)
+            return line
+        flow.at += len(raw)
+
+
+def read_fields(flow: Flow, secrets: Secrets) -> Generator[None, None, Fields]:
+    """Headers or trailers up to the empty line behind them, blanked where they have to be."""
+    fields: Fields = {}
+    name = b""
+    for _ in range(_MOST_FIELDS):
+        raw = yield from flow.line(MAX_LINE)
+        line = raw.rstrip(b"\r\n")
+        if not line:
+            flow.at += len(raw)
+            return fields
+        if line[:1] in b" \t":  # the value above goes on (RFC 9112, 5.2)
+            start = 0
+        else:
+            name, colon, _ = line.partition(b":")
+            if not colon:
+                raise NotUnderstood
+            start = len(name) + 1
+            name = name.strip().lower()
+        value = line[start:].strip(b" \t")
+        start += len(line) - start - len(line[start:].lstrip(b" \t"))
+        _blank(flow, [(start + first, start + last) for first, last in secrets.in_header(name, value)])
+        flow.at += len(raw)
+        if name in _KEPT:
+            fields.setdefault(name, []).append(value.lower())
+    raise NotUnderstood
+
+
+def _blank(flow: Flow, spans: list[Span]) -> None:
+    for start, end in spans:
+        flow.blank(flow.at + start, flow.at + end)
+
+
+def value_of(fields: Fields, name: bytes) -> bytes:
+    """A header's value, in lower case; b"" where there is none."""
+    values = fields.get(name)
+    return values[0] if values else b""

@@ -1,0 +1,234 @@
+"""HTTP/2 of one side (RFC 9113): frames are walked, header blocks blanked in place, bodies skipped or looked into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from penstock_codecs.capture import Sender
+from penstock_codecs.http.sniff import PREFACE
+from penstock_codecs.redaction.choice import Choice
+from penstock_codecs.redaction.contents import Content, Gathered, Searched, feed
+from penstock_codecs.redaction.exchanges import Exchange, Exchanges
+from penstock_codecs.redaction.flow import Flow, NotUnderstood, Parser
+from penstock_codecs.redaction.hpack_blanking import HeaderNames, Unparsable, redact_block
+from penstock_codecs.redaction.secrets import Secrets
+from penstock_codecs.redaction.text import Edit
+
+__all__ = ["MAX_BLOCK", "UNPARSABLE", "Http2Side", "begins_with_frames"]
+
+_HEAD: Final = Struct(">HBBBL")
+HEAD_BYTES: Final = 9
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+END_STREAM, END_HEADERS, PADDED, HAS_PRIORITY = 0x1, 0x4, 0x8, 0x20
+MAX_BLOCK: Final = 64 * 1024
+"""Longest header block that is read; a longer one is blanked whole."""
+UNPARSABLE: Final = b"\x80"
+"""What blocks that cannot be read are made of: a reference to index 0, which is an error (RFC 7541, 6.1)."""
+_MOST_CONTENTS: Final = 10_000
+
+
+class _Frame(NamedTuple):
+    size: int
+    kind: int
+    flags: int
+    stream: int
+
+
+def _frame(head: bytes) -> _Frame:
+    high, low, kind, flags, stream = _HEAD.unpack_from(head)
+    return _Frame(high << 8 | low, kind, flags, stream & 0x7FFFFFFF)
+
+
+class _Block(Gathered):
+    """A header block, out of one or several frames."""
+
+    def read(self) -> None:
+        if len(self.unit) > MAX_BLOCK:
+            self.abandon()
+
+    def blank(self, start: int, end: int) -> None:
+        self.write(Edit(start, UNPARSABLE * (end - start)))
+
+    @property
+    def readable(self) -> bool:
+        """Whether it is there as a whole."""
+        return not self._blind
+
+
+class Http2Side:
+    """One direction of a connection. `mid`: the recording began after the connection did."""
+
+    def __init__(
+        self, flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges, sender: Sender, *, mid: bool = False
+    ) -> None:
+        self._flow = flow
+        self._secrets = secrets
+        self._choice = choice
+        self._exchanges = exchanges
+        self._sender = sender
+        self._mid = mid
+        self._names = HeaderNames()
+        self._contents: dict[int, Content] = {}
+        self._block: _Block | None = None
+        self._begun = _Frame(0, 0, 0, 0)  # the frame with which the block began
+        exchanges.resets[sender] = self.reset
+
+    def parse(self) -> Parser:
+        """What this side says."""
+        flow = self._flow
+        if self._sender is Sender.CLIENT and not self._mid:
+            yield from flow.need(len(PREFACE))
+            flow.at += len(PREFACE)
+        kinds: dict[int, Callable[[_Frame], Parser]] = {
+            DATA: self._data,
+            HEADERS: self._headers,
+            PUSH_PROMISE: self._headers,
+            CONTINUATION: self._continuation,
+            RST_STREAM: self._reset,
+        }
+        while True:
+            yield from flow.need(HEAD_BYTES)
+            frame = _frame(flow.peek(HEAD_BYTES))
+            if (self._block is not None) is not (frame.kind == CONTINUATION):
+                raise NotUnderstood  # RFC 9113, 6.10
+            yield from kinds.get(frame.kind, self._other)(frame)
+
+    def _unpadded(self, frame: _Frame, fixed: int) -> Generator[None, None, tuple[int, int]]:
+        """Takes the frame's head, its pad length, and `fixed` bytes: how many come then, without and of padding."""
+        flow = self._flow
+        padded = bool(frame.flags & PADDED)
+        fixed += padded
+        if frame.size < fixed:
+            raise NotUnderstood
+        yield from flow.need(HEAD_BYTES + fixed)
+        padding = flow.peek(HEAD_BYTES + 1)[HEAD_BYTES] if padded else 0
+        if frame.size < fixed + padding:
+            raise NotUnderstood
+        flow.at += HEAD_BYTES + fixed
+        return frame.size - fixed - padding, padding
+
+    # ---- bodies --------------------------------------------------------------------------------------------------
+
+    def _data(self, frame: _Frame) -> Parser:
+        content = self._contents.get(frame.stream)
+        if content is None and self._secrets.looks_inside:
+            content = self._choice.of_unknown(self._flow)
+            self._keep(frame.stream, content)
+        if frame.flags & PADDED:
+            size, padding = yield from self._unpadded(frame, 0)
+            yield from feed(self._flow, size, content)
+            yield from self._flow.skip(padding)
+        else:
+            self._flow.at += HEAD_BYTES
+            yield from feed(self._flow, frame.size, content)
+        if frame.flags & END_STREAM:
+            self._end(frame.stream)
+
+    def _keep(self, stream: int, content: Content | None) -> None:
+        if content is None:
+            return
+        self._contents[stream] = content
+        if len(self._contents) > _MOST_CONTENTS:
+            self._contents.pop(next(iter(self._contents))).abandon()
+
+    def _end(self, stream: int) -> None:
+        content = self._contents.pop(stream, None)
+        if content is not None:
+            content.end()
+        if self._sender is Sender.SERVER:
+            self._exchanges.over(stream)
+
+    def _reset(self, frame: _Frame) -> Parser:
+        yield from self._other(frame)
+        for reset in self._exchanges.resets.values():
+            reset(frame.stream)
+
+    def reset(self, stream: int) -> None:
+        """Nothing more is to be expected on a stream; what is on its way may still come, and is blanked."""
+        content = self._contents.get(stream)
+        if content is not None:
+            content.cut()
+            content.abandon()
+
+    def _other(self, frame: _Frame) -> Parser:
+        """What is neither head nor body, and may have text in it, as GOAWAY has."""
+        flow = self._flow
+        content = Searched(flow, self._secrets.patterns) if self._secrets.patterns else None
+        flow.at += HEAD_BYTES
+        yield from feed(flow, frame.size, content)
+        if content is not None:
+            content.end()
+
+    # ---- heads ---------------------------------------------------------------------------------------------------
+
+    def _headers(self, frame: _Frame) -> Parser:
+        fixed = 4 if frame.kind == PUSH_PROMISE else 5 if frame.flags & HAS_PRIORITY else 0
+        size, padding = yield from self._unpadded(frame, fixed)
+        self._begun = frame
+        self._block = _Block(self._flow)
+        yield from feed(self._flow, size, self._block)
+        yield from self._flow.skip(padding)
+        self._complete(frame)
+
+    def _continuation(self, frame: _Frame) -> Parser:
+        self._flow.at += HEAD_BYTES
+        yield from feed(self._flow, frame.size, self._block)
+        self._complete(frame)
+
+    def _complete(self, frame: _Frame) -> None:
+        """Blanks what is secret in the block, if this was its last frame."""
+        block = self._block
+        if not frame.flags & END_HEADERS or block is None:
+            return
+        self._block = None
+        fields: dict[bytes, bytes] = {}
+        if block.readable:
+            try:
+                edits, fields = redact_block(bytes(block.unit), self._names, self._secrets.in_header)
+            except Unparsable:
+                block.abandon()
+            else:
+                block.done(len(block.unit), edits)
+                block.end()
+        if self._begun.kind == HEADERS:
+            self._begin(self._begun.stream, fields)
+            if self._begun.flags & END_STREAM:
+                self._end(self._begun.stream)
+
+    def _begin(self, stream: int, fields: dict[bytes, bytes]) -> None:
+        """A head says what the body behind it is; trailers do not."""
+        told = {name: [value.lower()] for name, value in fields.items()}
+        if self._sender is Sender.CLIENT and b":method" in fields:
+            base64 = fields.get(b"s2-format", b"").lower() in (b"base64", b"json-binsafe")
+            exchange = Exchange(fields[b":method"], fields.get(b":path", b""), base64)
+            self._exchanges.asked(stream, exchange)
+            self._keep(stream, self._choice.of_request(self._flow, exchange, told))
+        elif self._sender is Sender.SERVER and fields.get(b":status", b"1")[:1] != b"1":
+            exchange = self._exchanges.of(stream)
+            self._keep(stream, self._choice.of_response(self._flow, exchange, told))
+
+
+_LENGTHS: Final = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
+_FLAGS: Final = (0x09, 0x2D, 0, 0, 0x01, 0x0C, 0x01, 0, 0, 0x04)
+_OF_STREAMS: Final = frozenset({DATA, HEADERS, PRIORITY, RST_STREAM, PUSH_PROMISE, CONTINUATION})
+_OF_CONNECTIONS: Final = frozenset({SETTINGS, PING, GOAWAY})
+_LONGEST: Final = 1 << 20
+_ENOUGH: Final = 3
+
+
+def begins_with_frames(data: bytes) -> bool:
+    """Whether a frame begins where these bytes begin: there are frames up to their end, or several."""
+    at = count = 0
+    while at + HEAD_BYTES <= len(data):
+        frame = _frame(data[at : at + HEAD_BYTES])
+        if frame.kind > CONTINUATION or frame.size > _LONGEST or frame.size != _LENGTHS.get(frame.kind, frame.size):
+            return False
+        if frame.flags & ~_FLAGS[frame.kind] or data[at + 5]:  # of 16 million streams
+            return False
+        if frame.kind in (_OF_CONNECTIONS if frame.stream else _OF_STREAMS):
+            return False
+        at += HEAD_BYTES + frame.size
+        count += at <= len(data)
+    return bool(count) and (at == len(data) or count >= _ENOUGH)

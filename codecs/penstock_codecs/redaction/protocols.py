@@ -1,0 +1,98 @@
+"""Who reads a side of a conversation: by what is spoken by configuration, and by its first bytes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock_codecs.capture import Sender
+from penstock_codecs.http.sniff import PREFACE
+from penstock_codecs.redaction import http1, segment
+from penstock_codecs.redaction.choice import Choice
+from penstock_codecs.redaction.exchanges import Exchanges
+from penstock_codecs.redaction.flow import Flow, NotUnderstood, Parser
+from penstock_codecs.redaction.http2 import Http2Side, begins_with_frames
+from penstock_codecs.redaction.secrets import Secrets
+from penstock_codecs.redaction.unknown import Guarded
+
+__all__ = ["parser_of"]
+
+_STATUS: Final = b"HTTP/1."
+_FRAME_HEAD: Final = 9
+_METHOD: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_\r\n")
+
+
+class _Openings:
+    """The ways in which a side may begin."""
+
+    def __init__(self, flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> None:
+        self._flow = flow
+        self._secrets = secrets
+        self._choice = choice
+        self._exchanges = exchanges
+
+    def begin(self) -> Parser:
+        """From the connection's first byte on."""
+        protocol = self._flow.conversation.protocol
+        if protocol == "segment":
+            return self._segment()
+        if protocol == "s3p":
+            raise NotUnderstood
+        return self._http()
+
+    def _segment(self) -> Parser:
+        return segment.messages(self._flow, self._secrets)
+
+    def _http(self) -> Parser:
+        flow = self._flow
+        start = PREFACE if flow.sender is Sender.CLIENT else _STATUS
+        first = b""
+        while len(first) < len(start) and start.startswith(first):
+            yield from flow.need(len(first) + 1)
+            first = flow.peek(len(start))
+        if flow.sender is Sender.CLIENT:
+            yield from self._http2(mid=False) if first == PREFACE else self._http1()
+        elif first == _STATUS:
+            yield from self._http1()
+        else:
+            yield from flow.need(_FRAME_HEAD)
+            head = flow.peek(_FRAME_HEAD)
+            if head[3:9] not in (b"\x04\0\0\0\0\0", b"\x04\x01\0\0\0\0"):
+                raise NotUnderstood
+            yield from self._http2(mid=False)
+
+    def _http1(self) -> Parser:
+        read = http1.requests if self._flow.sender is Sender.CLIENT else http1.responses
+        return read(self._flow, self._secrets, self._choice, self._exchanges)
+
+    def _http2(self, *, mid: bool) -> Parser:
+        side = Http2Side(self._flow, self._secrets, self._choice, self._exchanges, self._flow.sender, mid=mid)
+        return side.parse()
+
+    def join(self) -> Parser:
+        """In the middle of a connection: reads on where a chunk begins like something that is known."""
+        flow = self._flow
+        http = flow.conversation.protocol not in ("s3p", "segment")
+        self._exchanges.certain = False
+        guarded = Guarded(flow, self._secrets, http2=http)
+        while True:
+            yield from flow.need(1)
+            parser = self._joined(flow.peek(1 << 16)) if http else None
+            if parser is not None:
+                guarded.end()
+                yield from parser
+            while flow.available:
+                offset = flow.at
+                guarded.take(flow.next_view(flow.available), offset)
+
+    def _joined(self, start: bytes) -> Parser | None:
+        line = start.partition(b"\n")[0].rstrip(b"\r")
+        known = http1.REQUEST_LINE if self._flow.sender is Sender.CLIENT else http1.STATUS_LINE
+        if b"HTTP/1." in line and known.fullmatch(line):
+            return self._http1()
+        return self._http2(mid=True) if begins_with_frames(start) else None
+
+
+def parser_of(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges, *, mid: bool) -> Parser:
+    """Reads one side. `mid`: its first bytes were not recorded."""
+    openings = _Openings(flow, secrets, choice, exchanges)
+    return openings.join() if mid else openings.begin()

@@ -1,0 +1,109 @@
+"""What cannot be understood: searched for patterns, and for what secrets look like in any protocol."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from penstock_codecs.redaction.contents import Content, feed
+from penstock_codecs.redaction.flow import FOR_EVER, Flow, Parser
+from penstock_codecs.redaction.secrets import Secrets
+from penstock_codecs.redaction.text import Buffer, Edit, Search
+
+__all__ = ["Guarded", "unknown"]
+
+_JSON_TOKENS: Final = rb"access_token|accessToken|delegation_token|delegationToken"
+_HTTP2_HEAD: Final = rb"\x00..[\x01\x05\x09][\x00\x01\x04\x05\x08\x09\x0c\x0d\x20\x21\x24\x25\x28\x29\x2c\x2d]\x00..."
+"""The nine bytes before a header block of less than 64 KiB, on one of the first 16 million streams."""
+_LONGEST_TRIGGER: Final = 128
+_STOPS: Final = {"line": re.compile(rb"[\r\n]"), "param": re.compile(rb"[&;#\s]"), "json": re.compile(rb'"')}
+
+
+def _trigger(secrets: Secrets, http2: bool) -> re.Pattern[bytes] | None:
+    kinds = []
+    if secrets.headers:
+        kinds.append(rb"(?P<line>(?i:%s)[ \t]*:)" % b"|".join(map(re.escape, sorted(secrets.headers))))
+    if secrets.parameters:
+        kinds.append(rb"(?P<param>[?&;#](?i:%s)=)" % b"|".join(map(re.escape, sorted(secrets.parameters))))
+    if secrets.tokens:
+        kinds.append(rb'(?P<json>"(?:%s)"\s{0,8}:\s{0,8}")' % _JSON_TOKENS)
+    if http2 and secrets.headers:
+        kinds.append(rb"(?P<block>(?s:%s))" % _HTTP2_HEAD)
+    return re.compile(b"|".join(kinds)) if kinds else None
+
+
+class Guarded(Content):
+    """Bytes of unknown meaning. Blanked are: matches, values behind names of secret headers up to the line's end (and
+    in lines that continue it), values of secret parameters, tokens in JSON, and header blocks of HTTP/2."""
+
+    def __init__(self, flow: Flow, secrets: Secrets, *, http2: bool) -> None:
+        super().__init__(flow)
+        self._search = Search(secrets.patterns) if secrets.patterns else None
+        self._trigger = _trigger(secrets, http2)
+        self._text = b""  # what the trigger is still to be looked for in
+        self._base = 0
+        self._mode = ""  # what is being blanked
+        self._left = 0  # of a header block
+
+    def feed(self, data: Buffer) -> None:
+        self._text += data
+        self._scan(last=False)
+        self.certain = self._base
+        if self._search is not None:
+            for start, end in self._search.take(data):
+                self.blank(start, end)
+            self.certain = min(self.certain, self._search.certain)
+
+    def finish(self) -> None:
+        self._scan(last=True)
+        if self._search is not None:
+            for start, end in self._search.end():
+                self.blank(start, end)
+        self.certain = self._places.end
+
+    def cut(self) -> None:
+        self.end()
+
+    def _scan(self, *, last: bool) -> None:
+        text, at = self._text, 0
+        while at < len(text):
+            if self._mode:
+                at = self._in_secret(text, at)
+                continue
+            found = self._trigger.search(text, at) if self._trigger else None
+            if found is None:
+                at = len(text) if last or not self._trigger else max(at, len(text) - _LONGEST_TRIGGER)
+                break
+            at = found.end()
+            self._mode = found.lastgroup or ""
+            if self._mode == "block":
+                self._left = int.from_bytes(found[0][:3], "big")
+        self._text = text[at:]
+        self._base += at
+
+    def _in_secret(self, text: bytes, at: int) -> int:
+        """Blanks what belongs to the secret at hand, and tells where it ends."""
+        if self._mode == "block":
+            end = min(len(text), at + self._left)
+            self._left -= end - at
+            self.write(Edit(self._base + at, b"\x80" * (end - at)))
+            if not self._left:
+                self._mode = ""
+            return end
+        if self._mode == "fold":  # behind a line: the next may continue it
+            if text[at] in b"\r\n":
+                return at + 1
+            self._mode = "line" if text[at] in b" \t" else ""
+            return at
+        stop = _STOPS[self._mode].search(text, at)
+        end = stop.start() if stop else len(text)
+        self.blank(self._base + at, self._base + end)
+        if stop:
+            self._mode = "fold" if self._mode == "line" else ""
+        return end
+
+
+def unknown(flow: Flow, secrets: Secrets, *, http2: bool) -> Parser:
+    """A side of which nothing is known, to its end."""
+    content = Guarded(flow, secrets, http2=http2)
+    yield from feed(flow, FOR_EVER, content)
