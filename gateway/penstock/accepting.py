@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,8 +14,11 @@ import trio
 
 from penstock.config import Address
 from penstock.errors import CannotStart
+from penstock.fronts.http_server import tls_stream
 from penstock.identity import CLIENT, NOBODY, Client, Identities
-from penstock.observe import bind_connection
+from penstock.observe import bind_connection, next_connection_number
+from penstock.recorder.connections import Connections
+from penstock.recorder.tap import CONNECTION
 
 __all__ = ["Listener", "accept_connections", "open_sockets"]
 
@@ -43,9 +47,10 @@ sessions may be silent for as long as they like, so nothing else would ever end 
 class Listener:
     """One place where clients connect.
 
-    `serve(stream)` runs one connection to its end. `begin_drain()` tells the front that the gateway
-    is about to stop. `bound(addresses)` is told where it listens, before any listener accepts. `duties`, if any, runs
-    beside the connections, from the first to the last. `identities` says who a client is by its address.
+    `serve(stream)` runs one connection to its end; with `tls` the handshake is its to make, on the stream's SSLStream
+    (`penstock.recorder.tapped.encrypted`). `begin_drain()` tells the front that the gateway is about to stop.
+    `bound(addresses)` is told where it listens, before any listener accepts. `duties`, if any, runs beside the
+    connections, from the first to the last. `identities` says who a client is by its address.
     """
 
     name: str
@@ -57,6 +62,11 @@ class Listener:
     bound: Callable[[Sequence[Address]], None] = lambda _addresses: None
     duties: Callable[[], Awaitable[None]] | None = None
     identities: Identities = NOBODY
+    tls: ssl.SSLContext | None = None
+
+    def carried(self, stream: trio.abc.Stream) -> trio.abc.Stream:
+        """What `serve` is given for an accepted stream, but for the tap."""
+        return stream if self.tls is None else tls_stream(stream, self.tls)
 
 
 async def open_sockets(listener: Listener) -> list[trio.SocketListener]:
@@ -91,8 +101,9 @@ async def accept_connections(
     sockets: trio.SocketListener,
     limit: trio.Semaphore,
     connections: trio.Nursery,
+    taps: Connections,
 ) -> None:
-    """Accept for ever, starting each connection in `connections`.
+    """Accept for ever, starting each connection in `connections`, with a tap.
 
     `limit` is shared by the sockets of one listener. Where it is used up nothing is accepted until a connection
     ends, so a flood waits in the system's queue instead of in our memory.
@@ -114,26 +125,31 @@ async def accept_connections(
         except BaseException:
             limit.release()
             raise
-        connections.start_soon(_run_connection, listener, stream, limit)
+        connections.start_soon(_run_connection, listener, stream, limit, taps)
 
 
-async def _run_connection(listener: Listener, stream: trio.SocketStream, limit: trio.Semaphore) -> None:
+async def _run_connection(
+    listener: Listener, stream: trio.SocketStream, limit: trio.Semaphore, taps: Connections
+) -> None:
     """One connection from its first byte to its last; whatever goes wrong ends here, in one log line."""
     peer = _peer(stream)
-    bind_connection(listener.name, str(peer or "gone"))
+    number = next_connection_number()
+    bind_connection(number, listener.name, str(peer or "gone"))
     host = "" if peer is None else peer.host
     CLIENT.set(Client(listener.identities.of_address(host), address=str(peer or ""), listener=listener.name))
+    tapped = taps.accepted(listener.carried(stream), number, listener.name, listener.protocol)
+    CONNECTION.set(tapped.tap)
     log.debug("connection_opened")
     try:
         _keep_alive(stream)
-        await listener.serve(stream)
+        await listener.serve(tapped)
     except* (trio.BrokenResourceError, trio.ClosedResourceError, ConnectionError, trio.TooSlowError) as lost:
         log.debug("connection_lost", reason=_first_line(lost))
     except* Exception as group:
         log.error("connection_failed", exc_info=group)
     finally:
         limit.release()
-        await trio.aclose_forcefully(stream)
+        await trio.aclose_forcefully(tapped)
     log.debug("connection_closed")
 
 

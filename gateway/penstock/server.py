@@ -1,6 +1,6 @@
 """The process: opens the store, listens, and stops without losing what it has acknowledged.
 
-store > connections nursery (its deadline is set on drain) > accept nursery (cancelled first)
+recordings > store > connections nursery (its deadline is set on drain) > accept nursery (cancelled first)
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import trio
 
 from penstock.accepting import Listener, accept_connections, open_sockets
 from penstock.config import Address, Config
-from penstock.wiring import open_listeners, open_router, open_store
+from penstock.management.traffic import Traffic
+from penstock.recorder.connections import Connections
+from penstock.wiring import open_listeners, open_recordings, open_router, open_store
 
 __all__ = ["Running", "serve"]
 
@@ -51,9 +53,12 @@ async def serve(config: Config, *, task_status: trio.TaskStatus[Running] = trio.
     """
     _raise_descriptor_limit()
     async with contextlib.AsyncExitStack() as stack:
+        taps = Connections()
+        recordings = await stack.enter_async_context(open_recordings(config, taps))
         embedded = await stack.enter_async_context(open_store(config))
-        router = await stack.enter_async_context(open_router(config, embedded))
-        listeners = open_listeners(config, router)
+        router = await stack.enter_async_context(open_router(config, embedded, taps.dialled))
+        labels = [label for label, _ in config.listeners.labelled()]
+        listeners = open_listeners(config, router, Traffic(taps, recordings, labels, config.backs))
         sockets = [(listener, await _listen(listener, stack)) for listener in listeners]
         running = Running({listener.name: [_bound(one) for one in some] for listener, some in sockets})
         for listener in listeners:
@@ -63,7 +68,7 @@ async def serve(config: Config, *, task_status: trio.TaskStatus[Running] = trio.
                 for listener, some in sockets:
                     limit = trio.Semaphore(listener.max_connections)
                     for one in some:
-                        acceptors.start_soon(accept_connections, listener, one, limit, connections)
+                        acceptors.start_soon(accept_connections, listener, one, limit, connections, taps)
                         host, port = _bound(one)
                         log.info("listening", listener=listener.name, protocol=listener.protocol, host=host, port=port)
                 task_status.started(running)

@@ -10,6 +10,7 @@ from typing import Final
 
 import trio
 
+from penstock.recorder.tapped import TappedStream
 from penstock_codecs.http import Buffer
 
 __all__ = ["TooSlow", "Wire"]
@@ -35,12 +36,15 @@ class Wire:
     """The two directions of one stream. One task may receive, and one may flush, at a time.
 
     trio's own socket calls cost 6 to 8 us each; trying first and waiting only where the kernel says so costs half.
+    A socket is read and written past its stream, so the stream's tap is told here.
     """
 
     def __init__(self, stream: trio.abc.Stream, read_size: int) -> None:
         self._stream = stream
         self._read_size = read_size
-        self._fd = stream.socket.fileno() if isinstance(stream, trio.SocketStream) else None
+        inner = stream.inner if isinstance(stream, TappedStream) else stream
+        self._fd = inner.socket.fileno() if isinstance(inner, trio.SocketStream) else None
+        self._tap = stream.tap if isinstance(stream, TappedStream) else None
         self._parts: deque[Buffer] = deque()
         self._reads = 0
         self.pending = 0
@@ -68,9 +72,17 @@ class Wire:
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._fd)
             except OSError as error:
-                raise trio.BrokenResourceError from error
+                raise self._broken() from error
             else:
-                return memoryview(scratch)[:size] if size else b""
+                data = memoryview(scratch)[:size] if size else b""
+                if self._tap is not None:
+                    self._tap.received(data)
+                return data
+
+    def _broken(self) -> trio.BrokenResourceError:
+        if self._tap is not None:
+            self._tap.broken()
+        return trio.BrokenResourceError()
 
     def _scratch(self) -> bytearray:
         try:
@@ -100,11 +112,14 @@ class Wire:
             return False
         try:
             while self.pending:
-                self._taken(self._write_some(self._fd))
+                size = self._write_some(self._fd)
+                if self._tap is not None:
+                    self._tap.sent(self._parts, size)
+                self._taken(size)
         except BlockingIOError:
             return False
         except OSError as error:
-            raise trio.BrokenResourceError from error
+            raise self._broken() from error
         return True
 
     async def write(self, patience: float) -> None:

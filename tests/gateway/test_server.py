@@ -17,6 +17,8 @@ from penstock import server
 from penstock.accepting import Listener, accept_connections, open_sockets
 from penstock.config import Address, Config, Drain, Listeners, S2Listener
 from penstock.errors import CannotStart
+from penstock.recorder.connections import Connections
+from penstock.recorder.tapped import TappedStream
 from penstock.server import Running, serve
 
 Serve = Callable[[trio.abc.Stream], Awaitable[None]]
@@ -51,7 +53,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Front], list[str]]:
                 story.append("closed")
 
         monkeypatch.setattr(server, "open_store", open_store)
-        monkeypatch.setattr(server, "open_listeners", lambda _config, _back: [front.listener])
+        monkeypatch.setattr(server, "open_listeners", lambda _config, _back, _traffic: [front.listener])
         return story
 
     return put
@@ -148,9 +150,9 @@ async def test_connections_over_the_limit_wait(install: Callable[[Front], list[s
 
 async def test_silent_peers_are_probed(install: Callable[[Front], list[str]], nursery: trio.Nursery) -> None:
     async def tell(stream: trio.abc.Stream) -> None:
-        assert isinstance(stream, trio.SocketStream)
-        on = stream.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        idle = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        assert isinstance(stream, TappedStream) and isinstance(stream.inner, trio.SocketStream)
+        on = stream.inner.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        idle = stream.inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
         await stream.send_all(f"{on} {idle}".encode())
 
     install(Front(tell))
@@ -181,7 +183,7 @@ async def test_a_connection_that_ended_before_it_was_accepted_harms_nobody(
 
     async with real, trio.open_nursery() as nursery:
         limit = trio.Semaphore(1)
-        nursery.start_soon(accept_connections, listener, Unlucky(), limit, nursery)
+        nursery.start_soon(accept_connections, listener, Unlucky(), limit, nursery, Connections())
         with socket.create_connection(real.socket.getsockname()):
             await served.wait()
         nursery.cancel_scope.cancel()
@@ -210,7 +212,7 @@ async def test_out_of_descriptors_waits_and_goes_on(autojump_clock: trio.testing
     with structlog.testing.capture_logs() as lines:
         async with real, trio.open_nursery() as nursery:
             limit = trio.Semaphore(1)
-            nursery.start_soon(accept_connections, listener, Starved(), limit, nursery)
+            nursery.start_soon(accept_connections, listener, Starved(), limit, nursery, Connections())
             with socket.create_connection(real.socket.getsockname()):
                 await served.wait()
             nursery.cancel_scope.cancel()

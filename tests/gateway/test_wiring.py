@@ -262,7 +262,7 @@ async def test_the_segment_protocol_over_tls(
     segment_over_tls: Listener, files: dict[str, str], nursery: trio.Nursery
 ) -> None:
     ours, theirs = trio.testing.memory_stream_pair()
-    nursery.start_soon(segment_over_tls.serve, theirs)
+    nursery.start_soon(segment_over_tls.serve, segment_over_tls.carried(theirs))
     context = ssl.create_default_context(cafile=files["tls_certificate"])
     client = trio.SSLStream(ours, context, server_hostname="localhost", https_compatible=True)
     await client.send_all(b"".join(SegmentClient(Dialect.RELEASED).send(Hello(16, 5))))
@@ -274,4 +274,4 @@ async def test_a_tls_handshake_must_come_to_an_end(segment_over_tls: Listener, a
     ours, theirs = trio.testing.memory_stream_pair()
     await ours.send_all(b"\x16\x03")
     with pytest.raises(trio.TooSlowError):
-        await segment_over_tls.serve(theirs)
+        await segment_over_tls.serve(segment_over_tls.carried(theirs))

@@ -44,14 +44,16 @@ LISTENER = "[listeners.s2]\nbind = '127.0.0.1:0'\n"
 
 
 def test_defaults_are_those_of_the_parts() -> None:
-    assert upstream_settings("far", S2, "host:1") == UpstreamSettings(name="far", host="host", port=1)
+    assert upstream_settings("far", S2, "host:1", "s2") == UpstreamSettings(
+        name="far", host="host", port=1, protocol="s2"
+    )
     assert s2_back_settings(S2) == S2BackSettings()
     assert s2_back_settings(S2SseBack(address="a:1")) == S2BackSettings()
     s3p = S3PBack(address="a:1")
     assert s3p_back_settings(s3p) == S3PBackSettings(names=FixedBasin("penstock"))
     assert indexed_settings(s3p) == IndexedSettings()
     segment = SegmentBack(address="a:1")
-    store = UpstreamSettings(name="far", host="a", port=1)
+    store = UpstreamSettings(name="far", host="a", port=1, protocol="segment")
     assert segment_back_settings("far", segment) == SegmentBackSettings(store=store)
     assert bytes_settings(()) == BytesSettings()
 
@@ -68,12 +70,13 @@ def test_a_server_is_reached_as_the_file_says() -> None:
         breaker_failures=5,
         breaker_open_seconds=6,
     )
-    told = upstream_settings("far", table, "[::1]:7")
+    told = upstream_settings("far", table, "[::1]:7", "s2")
     assert told.tls is not None
     assert replace(told, tls=None) == UpstreamSettings(
         name="far",
         host="::1",
         port=7,
+        protocol="s2",
         server_name="store.example",
         connect_seconds=1,
         request_seconds=2,
@@ -143,7 +146,7 @@ def test_a_segment_store_is_told_what_the_file_says(tmp_path: Path) -> None:
         loss=SegmentBackLoss(headers="envelope", empty_body="keep", command_records="envelope"),
     )
     assert segment_back_settings("far", table) == SegmentBackSettings(
-        controller=UpstreamSettings(name="far", host="a", port=1),
+        controller=UpstreamSettings(name="far", host="a", port=1, protocol="controller"),
         names=SegmentNames("telemetry"),
         username="penstock",
         password="secret",

@@ -26,14 +26,18 @@ __all__ = [
     "Dial",
     "Upstream",
     "UpstreamSettings",
+    "Watch",
     "client_tls",
     "lost",
     "reason_of",
     "too_late",
     "unreachable",
+    "unwatched",
 ]
 
 Dial = Callable[[str, int], Awaitable[trio.abc.Stream]]
+Watch = Callable[[trio.abc.Stream, UpstreamSettings], trio.abc.Stream]
+"""Gives the stream, above TLS, that is used instead of a new connection's own: one that tells what goes by."""
 
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A server that vanished without a word (no power, no route) is found out after 30 s, in seconds and probes: a read
@@ -49,19 +53,32 @@ async def _dial_tcp(host: str, port: int) -> trio.abc.Stream:
     return stream
 
 
-class Upstream:
-    """One server. `dial` makes the connection below TLS: over TCP, unless a test has something else."""
+def unwatched(stream: trio.abc.Stream, _settings: UpstreamSettings) -> trio.abc.Stream:
+    """A `Watch` that nobody keeps: the stream as it is."""
+    return stream
 
-    def __init__(self, settings: UpstreamSettings, credentials: Credentials | None = None, dial: Dial = _dial_tcp):
+
+class Upstream:
+    """One server. `dial` makes the connection below TLS (None: over TCP); `watch` is given each that was made."""
+
+    def __init__(
+        self,
+        settings: UpstreamSettings,
+        credentials: Credentials | None = None,
+        dial: Dial | None = None,
+        watch: Watch = unwatched,
+    ):
         self.settings = settings
         self.credentials = credentials or Credentials(back=settings.name)
         self.breaker = Breaker(settings)
-        self._dial = dial
+        self._dial = dial or _dial_tcp
+        self._watch = watch
 
     async def connect(self, alpn: Sequence[str] = ()) -> trio.abc.Stream:
         """A new connection, with TLS where that is configured, offering the protocols `alpn`, the preferred one first.
 
-        What was agreed upon is `selected_alpn_protocol()` of the SSLStream, None for a server that does not know ALPN.
+        What was agreed upon is `selected_alpn_protocol()` of the SSLStream (`penstock.recorder.tapped.encrypted`), None
+        for a server that does not know ALPN.
         Raises OperationFailed(HOT_SERVER), saying why, where it is not there in `connect_seconds` or the circuit is
         open. The breaker learns how it ended; tell it `succeeded` at answers, and `lost` where none ever came.
         """
@@ -70,7 +87,7 @@ class Upstream:
             with trio.move_on_after(self.settings.connect_seconds):
                 stream = await self._connect(alpn)
                 self.breaker.connected()
-                return stream
+                return self._watch(stream, self.settings)
         except (OSError, trio.BrokenResourceError, ValueError) as error:  # the last for what can be no host's name
             raise self._unreachable(reason_of(error)) from error
         except BaseException:

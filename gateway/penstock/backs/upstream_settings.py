@@ -17,6 +17,8 @@ class UpstreamSettings:
     name: str
     host: str
     port: int
+    protocol: str = ""
+    """What is spoken there: `s2`, `s3p`, `segment` or `controller`."""
     tls: ssl.SSLContext | None = None
     """See `penstock.backs.upstream.client_tls`; None: plaintext."""
     server_name: str | None = None

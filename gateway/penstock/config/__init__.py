@@ -18,6 +18,7 @@ from penstock.config.listeners import (
 )
 from penstock.config.loading import ConfigError, load_config, parse_config
 from penstock.config.management import Management
+from penstock.config.recorder import RecorderTable, RedactTable
 from penstock.config.routes import IdentityTable, RouteTable
 from penstock.config.schema import Basin, Config, Drain, Log, Store, default_config
 
@@ -36,6 +37,8 @@ __all__ = [
     "Listeners",
     "Log",
     "Management",
+    "RecorderTable",
+    "RedactTable",
     "RouteTable",
     "S2Back",
     "S2Limits",

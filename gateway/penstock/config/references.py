@@ -8,9 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from penstock.config.backs import EMBEDDED, BackTable, S2SseBack
 from penstock.config.listeners import Listeners
+from penstock.config.recorder import RecorderTable
 from penstock.config.routes import IdentityTable, RouteTable
+from penstock.routing.matching import Match, NamePattern
 
-__all__ = ["check_references"]
+__all__ = ["check_recorder", "check_references"]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -48,6 +50,20 @@ def check_references(
             )
     for name, back in backs.items():
         _check_known(f"back {name}: tokens", getattr(back, "tokens", ()), known)
+
+
+def check_recorder(
+    recorder: RecorderTable, listeners: Listeners, backs: Mapping[str, BackTable], routes: Sequence[RouteTable]
+) -> None:
+    """Raises ValueError where it would record what there is not."""
+    labels = [label for label, _ in listeners.labelled()]
+    _check_known("recorder.listeners", recorder.listeners, {*labels, *(label.partition(".")[0] for label in labels)})
+    _check_known("recorder.backs", recorder.backs, backs)
+    names = [route.name for route in routes]
+    for glob in recorder.routes:
+        pattern = NamePattern.compile(Match.GLOB, glob)
+        if not any(pattern.match(name) is not None for name in names):
+            _check_known("recorder.routes", [glob], names)
 
 
 def _any_s3p(route: RouteTable) -> bool:

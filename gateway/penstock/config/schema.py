@@ -14,7 +14,8 @@ from penstock.config.backs import BackTable
 from penstock.config.fields import DEFAULT_BASIN, Table, check_basin, key
 from penstock.config.listeners import ControllerListener, Listeners, S2Listener, S3PListener, SegmentListener
 from penstock.config.management import Management
-from penstock.config.references import check_references
+from penstock.config.recorder import RecorderTable
+from penstock.config.references import check_recorder, check_references
 from penstock.config.routes import IdentityTable, RouteTable
 from penstock_codecs.limits import MIB
 
@@ -95,6 +96,7 @@ class Config(Table, frozen=True, kw_only=True):
     routes: tuple[RouteTable, ...] = ()
     identities: tuple[IdentityTable, ...] = ()
     management: Management | None = None
+    recorder: RecorderTable | None = None
     store: Store = Store()
     drain: Drain = Drain()
     log: Log = Log()
@@ -104,6 +106,8 @@ class Config(Table, frozen=True, kw_only=True):
         if not (listeners.s2 or listeners.s3p or listeners.segment):
             raise ValueError("there is nothing to run: give [listeners.s2], [listeners.s3p] or [listeners.segment]")
         check_references(self.listeners, self.backs, self.routes, self.identities)
+        if self.recorder is not None:
+            check_recorder(self.recorder, self.listeners, self.backs, self.routes)
 
 
 def default_config() -> Config:

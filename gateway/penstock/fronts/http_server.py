@@ -10,6 +10,7 @@ import trio
 from penstock.fronts.exchange import Handler
 from penstock.fronts.http.connection import HttpServerConnection
 from penstock.fronts.http.settings import Drain, HttpSettings
+from penstock.recorder.tapped import encrypted
 from penstock.wire import Wire
 from penstock_codecs.codec import Role
 from penstock_codecs.http import connection, sniff
@@ -31,11 +32,11 @@ async def serve_http(
     try:
         alpn = None
         scheme = "http"
-        if isinstance(stream, trio.SSLStream):
+        if (tls := encrypted(stream)) is not None:
             scheme = "https"
             with trio.fail_after(settings.head_timeout) as patience, drain.watched_by(patience.cancel):
-                await stream.do_handshake()
-            alpn = stream.selected_alpn_protocol()
+                await tls.do_handshake()
+            alpn = tls.selected_alpn_protocol()
         start = b""
         with trio.fail_after(settings.keep_alive) as patience, drain.watched_by(patience.cancel):
             while alpn is None:

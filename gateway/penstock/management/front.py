@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 import msgspec
 import trio
 
+from penstock.errors import CannotStart
 from penstock.fronts.exchange import Exchange
 from penstock.management.overview import BackView, Overview, RouteView
 from penstock.management.positions import Positions, query_of
 from penstock.management.settings import ManagementSettings
+from penstock.management.traffic import SelectionWords, Traffic, words_of
 from penstock.mirror.route import MirroredRoute
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB
@@ -27,11 +29,16 @@ _MOST_WAIT: Final = 600.0
 _JSON: Final = ("content-type", "application/json")
 _NO_STORE: Final = ("cache-control", "no-store")
 _Answer = tuple[int, Any]
+W = TypeVar("W")
 
 
 class _CutOverWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     force: bool = False
     wait_seconds: float = 30.0
+
+
+class _NoWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
 
 
 class _Refusal(Exception):
@@ -48,12 +55,14 @@ class ManagementFront:
     application/json`, which a page of another origin cannot send without being asked for it first.
     """
 
-    def __init__(self, overview: Overview, settings: ManagementSettings) -> None:
+    def __init__(self, overview: Overview, settings: ManagementSettings, traffic: Traffic | None = None) -> None:
+        """`traffic`: connections and recordings, where they are to be shown."""
         self._overview = overview
         self._settings = settings
         self._positions = Positions(overview)
+        self._traffic = traffic
         self._draining = False
-        self._endpoints: dict[tuple[str, ...], dict[str, Callable[[Exchange, str], Awaitable[_Answer]]]] = {
+        self._endpoints: dict[tuple[str, ...], dict[str, Callable[[Exchange, str], Awaitable[_Answer | None]]]] = {
             ("health",): {"GET": self._health},
             ("backs",): {"GET": self._backs},
             ("routes",): {"GET": self._routes},
@@ -61,16 +70,28 @@ class ManagementFront:
             ("routes", "", "streams"): {"GET": self._streams},
             ("routes", "", "cut-over"): {"POST": self._cut_over},
         }
+        if traffic is not None:
+            self._endpoints |= {
+                ("connections",): {"GET": self._connections},
+                ("recordings",): {"GET": self._recordings, "POST": self._record},
+                ("recordings", "", "stop"): {"POST": self._stop_recording},
+                ("tail",): {"GET": self._tail},
+            }
 
     def drain(self) -> None:
-        """From now on `GET /health` says 503."""
+        """From now on `GET /health` says 503, and whoever follows the traffic is told that it ends."""
         self._draining = True
+        if self._traffic is not None:
+            self._traffic.recordings.drain()
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one exchange. Never raises for what a client did."""
         challenge = []
         try:
-            status, answer = await self._answer(exchange)
+            answered = await self._answer(exchange)
+            if answered is None:  # it has answered itself
+                return
+            status, answer = answered
             body = msgspec.json.format(msgspec.json.encode(answer)) + b"\n"
         except _Refusal as refusal:
             status, body = refusal.status, msgspec.json.encode(refusal.answer)
@@ -79,7 +100,7 @@ class ManagementFront:
             challenge = [("www-authenticate", "Bearer")] if status == 401 else []
         await exchange.respond(status, [_JSON, _NO_STORE, *challenge], body)
 
-    async def _answer(self, exchange: Exchange) -> _Answer:
+    async def _answer(self, exchange: Exchange) -> _Answer | None:
         parts = exchange.request.path.strip("/").split("/")
         name = unquote(parts[1]) if len(parts) == 3 else ""
         methods = self._endpoints.get((parts[0], "", parts[2]) if len(parts) == 3 else tuple(parts))
@@ -138,7 +159,9 @@ class ManagementFront:
 
     async def _cut_over(self, exchange: Exchange, name: str) -> _Answer:
         mirrored = self._mirrored(name)
-        words = await self._body(exchange)
+        words = await self._body(exchange, _CutOverWords)
+        if not 0 <= words.wait_seconds <= _MOST_WAIT:
+            raise fail(FailureCode.BAD_JSON, f"wait_seconds: expected 0 to {_MOST_WAIT:g}, got {words.wait_seconds:g}")
         done = await mirrored.cut_over(force=words.force, wait_seconds=words.wait_seconds)
         return (200 if done.swapped else 409), done
 
@@ -151,7 +174,7 @@ class ManagementFront:
             raise _Refusal(409, "no_mirror", f"route {name} has no mirror")
         return route.mirrored
 
-    async def _body(self, exchange: Exchange) -> _CutOverWords:
+    async def _body(self, exchange: Exchange, wanted: type[W]) -> W:
         essence = (exchange.request.header("content-type") or "").split(";")[0].strip().lower()
         if essence != "application/json":
             raise fail(FailureCode.BAD_HEADER, "content-type: expected application/json")
@@ -164,12 +187,49 @@ class ManagementFront:
         if patience.cancelled_caught:
             raise fail(FailureCode.REQUEST_TIMEOUT, f"the body took more than {self._settings.body_seconds:g} seconds")
         try:
-            words = msgspec.json.decode(held or b"{}", type=_CutOverWords)
+            return msgspec.json.decode(held or b"{}", type=wanted)
         except msgspec.DecodeError as error:
             raise fail(FailureCode.BAD_JSON, str(error)) from None
-        if not 0 <= words.wait_seconds <= _MOST_WAIT:
-            raise fail(FailureCode.BAD_JSON, f"wait_seconds: expected 0 to {_MOST_WAIT:g}, got {words.wait_seconds:g}")
-        return words
+
+    # ---- traffic -------------------------------------------------------------------------------------------------
+
+    @property
+    def _known_traffic(self) -> Traffic:
+        assert self._traffic is not None, "there are no such endpoints without it"
+        return self._traffic
+
+    async def _connections(self, _exchange: Exchange, _name: str) -> _Answer:
+        return 200, {"connections": self._known_traffic.connections()}
+
+    async def _recordings(self, _exchange: Exchange, _name: str) -> _Answer:
+        return 200, {"recordings": self._known_traffic.running()}
+
+    async def _record(self, exchange: Exchange, _name: str) -> _Answer:
+        words = await self._body(exchange, SelectionWords)
+        try:
+            return 200, await self._known_traffic.start(words)
+        except CannotStart as error:
+            raise _Refusal(409, "cannot_record", str(error)) from None
+
+    async def _stop_recording(self, exchange: Exchange, name: str) -> _Answer:
+        await self._body(exchange, _NoWords)
+        stopped = await self._known_traffic.stop(name)
+        if stopped is None:
+            raise _Refusal(404, "recording_not_found", f"no recording {name!r:.80} is running")
+        return 200, stopped
+
+    async def _tail(self, exchange: Exchange, _name: str) -> None:
+        """What goes by from now on, until the client goes away."""
+        words = words_of(exchange.request.query)
+        head = [("content-type", "application/x-pcapng"), _NO_STORE]
+        async with self._known_traffic.listening(words) as live:
+            if exchange.request.method == "HEAD":
+                await exchange.respond(200, head)
+                return
+            await exchange.start(200, head)
+            async for piece in live:
+                await exchange.send([piece])
+            await exchange.finish()
 
 
 def _back(back: BackView) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from penstock.backs.base import Back
 from penstock.identity import CLIENT
 from penstock.management.overview import ListenerView, Overview
+from penstock.routing.noting import Noting
 from penstock.routing.router import View
 from penstock.routing.segments import SegmentNames
 from penstock_codecs.byte_operations import GetSegmentInfo
@@ -133,7 +134,7 @@ class Positions:
 def _place(back: Back, stream: StreamRef) -> tuple[object, StreamRef] | None:
     """Where the stream of this name is for the clients of a listener; None where none of its routes takes it."""
     if not isinstance(back, View):
-        return back, stream
+        return (back.inner if isinstance(back, Noting) else back), stream
     try:
         decision = back.decide(stream)
     except OperationFailed:

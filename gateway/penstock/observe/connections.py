@@ -6,11 +6,16 @@ import itertools
 
 from structlog.contextvars import bind_contextvars
 
-__all__ = ["bind_connection"]
+__all__ = ["bind_connection", "next_connection_number"]
 
 _numbers = itertools.count(1)
 
 
-def bind_connection(listener: str, peer: str) -> None:
-    """Give this task, and all that it starts, a new connection number; each log line then has it and these two."""
-    bind_contextvars(connection=next(_numbers), listener=listener, peer=peer)
+def next_connection_number() -> int:
+    """A number that no connection of this process had; those with clients and with servers share one count."""
+    return next(_numbers)
+
+
+def bind_connection(number: int, listener: str, peer: str) -> None:
+    """Each log line of this task, and of all that it starts, has these from now on."""
+    bind_contextvars(connection=number, listener=listener, peer=peer)

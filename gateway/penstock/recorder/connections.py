@@ -2,27 +2,104 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
+from typing import Protocol
 
 import trio
 
-from penstock.recorder.tap import Tap
-from penstock_codecs.capture import Side
+from penstock.backs.upstream_settings import UpstreamSettings
+from penstock.observe import next_connection_number
+from penstock.recorder.sink import Sink
+from penstock.recorder.tap import Tap, Use, Watcher
+from penstock.recorder.tapped import TappedStream, encrypted, tapped
+from penstock_codecs.capture import Conversation, Endpoint, Side
 
-__all__ = ["Connections"]
+__all__ = ["Connections", "Opening"]
+
+_UNKNOWN = Endpoint("0.0.0.0", 0)
+
+
+class Opening(Watcher, Protocol):
+    """Also told of new connections."""
+
+    def opened(self, tap: Tap) -> None:
+        """A connection, before its first byte."""
 
 
 class Connections:
     """All of one process. `run`: what tells its captures from those of other processes."""
 
-    run: str
+    def __init__(self) -> None:
+        self.run = secrets.token_hex(4)
+        self.watcher: Opening | None = None
+        """Who decides what is recorded."""
+        self._open: dict[int, Tap] = {}
 
-    def accepted(self, stream: trio.abc.Stream, number: int, name: str, protocol: str) -> trio.abc.Stream:
+    def accepted(self, stream: trio.abc.Stream, number: int, name: str, protocol: str) -> TappedStream:
         """A client's connection, above TLS, from now on with a tap: the stream to be used instead. `number`: the log's;
-        `name`: of the listener."""
+        `name`: of the listener, as `listeners.s2`."""
+        server, client = _ends(stream)
+        tls = encrypted(stream) is not None
+        return self._tapped(
+            stream, Conversation(number, client, server, Side.FRONT, name, protocol, tls=tls, run=self.run)
+        )
 
-    def dialled(self, stream: trio.abc.Stream, name: str, protocol: str) -> trio.abc.Stream:
-        """The same for a connection with a server; `name`: of the back."""
+    def dialled(self, stream: trio.abc.Stream, settings: UpstreamSettings) -> TappedStream:
+        """The same for a connection with the server of a back. See `penstock.backs.upstream.Watch`."""
+        client, server = _ends(stream)
+        number, name, tls = next_connection_number(), f"backs.{settings.name}", encrypted(stream) is not None
+        return self._tapped(
+            stream, Conversation(number, client, server, Side.BACK, name, settings.protocol, tls=tls, run=self.run)
+        )
+
+    def _tapped(self, stream: trio.abc.Stream, conversation: Conversation) -> TappedStream:
+        tap = self._open[conversation.number] = Tap(conversation, self)
+        if self.watcher is not None:
+            self.watcher.opened(tap)
+        return tapped(stream, tap)
 
     def __iter__(self) -> Iterator[Tap]:
-        """Those that are open, in the order of their numbers."""
+        """Those that are open, in the order of their numbers. They may end meanwhile."""
+        return iter([tap for _, tap in sorted(self._open.items())])
+
+    # ---- what taps say -------------------------------------------------------------------------------------------
+
+    def used(self, tap: Tap, use: Use) -> None:
+        """See `Watcher`."""
+        if self.watcher is not None:
+            self.watcher.used(tap, use)
+
+    def dropped(self, tap: Tap, sink: Sink) -> None:
+        """See `Watcher`."""
+        if self.watcher is not None:
+            self.watcher.dropped(tap, sink)
+
+    def ended(self, tap: Tap) -> None:
+        """See `Watcher`."""
+        self._open.pop(tap.conversation.number, None)
+        if self.watcher is not None:
+            self.watcher.ended(tap)
+
+
+def _ends(stream: trio.abc.Stream) -> tuple[Endpoint, Endpoint]:
+    """Ours and our peer's; zeros for what is no socket, or gone."""
+    tls = encrypted(stream)
+    inner = stream if tls is None else tls.transport_stream
+    if not isinstance(inner, trio.SocketStream):
+        return _UNKNOWN, _UNKNOWN
+    try:
+        own = _endpoint(inner.socket.getsockname())
+    except OSError:
+        return _UNKNOWN, _UNKNOWN
+    try:
+        return own, _endpoint(inner.socket.getpeername())
+    except OSError:
+        return own, Endpoint("::" if ":" in own.host else "0.0.0.0", 0)
+
+
+def _endpoint(name: object) -> Endpoint:
+    """Of a socket's name; a zone behind the number is left out."""
+    if not isinstance(name, tuple):
+        return _UNKNOWN
+    return Endpoint(str(name[0]).partition("%")[0], int(name[1]))

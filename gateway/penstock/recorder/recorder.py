@@ -2,46 +2,170 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
 
 from penstock.recorder.connections import Connections
-from penstock.recorder.selection import Selection
+from penstock.recorder.holding import HeldBack, Holding
+from penstock.recorder.selection import Selection, Verdict
 from penstock.recorder.sink import Sink
+from penstock.recorder.tap import Tap, Use
 
 __all__ = ["Recorder", "Recording"]
+
+_LOOK_SECONDS: Final = 0.25
+"""How often it is looked whether a sink takes dropped connections again."""
 
 
 @dataclass(eq=False, slots=True)
 class Recording:
-    """One that runs. `id`: of the process, from 1; `kind`: `file` or `live`; `since_ns`: when it began."""
+    """One that runs. `id`: counted from 1 in each process; `since_ns`: when it began."""
 
     id: int
-    kind: str
     selection: Selection
     sink: Sink
-    since_ns: int
+    since_ns: int = field(default_factory=time.time_ns)
+    dropped: dict[Tap, int | None] = field(default_factory=dict, repr=False)
+    """Connections that the sink dropped, each with the sink's generation then; None: it may have grown meanwhile."""
 
 
 class Recorder:
-    """Attaches sinks to taps as connections open and as it becomes known what they are about.
+    """Attaches sinks to taps as connections open, and as their requests show what they are about.
 
     While a recording selects by what only requests say (identity, route, stream), connections that may still become its
-    own are held back: the last bytes of each, up to a bound, are told when they do.
+    own are held back: what went by on each, up to a bound, is told when they do.
     """
 
-    def __init__(self, connections: Connections, backs_of_routes: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        backs_of_routes: Mapping[str, Collection[str]],
+        holding: Holding | None = None,
+    ) -> None:
         """`backs_of_routes`: for each route the backs that it leads to, mirrors included."""
-
-    def start(self, selection: Selection, sink: Sink, kind: str = "file") -> Recording:
-        """Connections that are open are taken from their middle."""
-
-    def stop(self, recording: Recording) -> None:
-        """Tell its sink nothing more. Closing the sink is the caller's."""
+        self._connections = connections
+        self._backs_of_routes = backs_of_routes
+        self._holding = holding or Holding()
+        self._recordings: dict[Sink, Recording] = {}
+        self._late: list[Recording] = []
+        self._held: dict[Tap, HeldBack] = {}
+        self._ids = itertools.count(1)
+        self._dropping = trio.lowlevel.ParkingLot()
+        connections.watcher = self
 
     @property
     def recordings(self) -> Sequence[Recording]:
-        """Those that run."""
+        """Those that run, the oldest first."""
+        return tuple(self._recordings.values())
+
+    # ---- recordings ----------------------------------------------------------------------------------------------
+
+    def start(self, selection: Selection, sink: Sink) -> Recording:
+        """From now on the sink is told of the connections that it wants; of those that are open already from their
+        middle."""
+        recording = self._recordings[sink] = Recording(next(self._ids), selection, sink)
+        if selection.late:
+            self._late.append(recording)
+        for tap in self._connections:
+            self._consider(recording, tap)
+        return recording
+
+    def stop(self, recording: Recording) -> None:
+        """The sink is told nothing more; closing it is the caller's. May be called more than once."""
+        self._recordings.pop(recording.sink, None)
+        recording.dropped.clear()
+        if recording in self._late:
+            self._late.remove(recording)
+        for tap in self._connections:
+            tap.detach(recording.sink)
+            self._release(tap)
+
+    def _consider(self, recording: Recording, tap: Tap) -> None:
+        verdict = self._judge(recording, tap)
+        if verdict is Verdict.YES:
+            tap.attach(recording.sink)
+        elif verdict is Verdict.LATER:
+            use = next((use for use in tap.uses if recording.selection.wants(use)), None)
+            if use is not None:
+                self._begin(recording, tap, use)
+            elif tap not in self._held:
+                held = self._held[tap] = self._holding.begin()
+                tap.attach(held)
+
+    def _judge(self, recording: Recording, tap: Tap) -> Verdict:
+        return recording.selection.judge(tap.conversation, self._backs_of_routes)
+
+    def _begin(self, recording: Recording, tap: Tap, use: Use) -> None:
+        """A connection that may have been held back is wanted."""
+        held = self._held.get(tap)
+        if held is None:
+            tap.attach(recording.sink, use)
+        else:
+            tap.join(recording.sink, held.events, use)
+            self._release(tap)
+
+    def _release(self, tap: Tap) -> None:
+        """Hold nothing back for which nobody waits."""
+        held = self._held.get(tap)
+        if held is None or any(self._waits(recording, tap) for recording in self._late):
+            return
+        del self._held[tap]
+        tap.detach(held)
+        held.end()
+
+    def _waits(self, recording: Recording, tap: Tap) -> bool:
+        """Whether a recording may begin to want it."""
+        heard = recording.sink in tap.sinks or tap in recording.dropped
+        return not heard and not tap.over and self._judge(recording, tap) is Verdict.LATER
+
+    # ---- what connections say ------------------------------------------------------------------------------------
+
+    def opened(self, tap: Tap) -> None:
+        """See `penstock.recorder.connections.Opening`."""
+        for recording in self.recordings:
+            self._consider(recording, tap)
+
+    def used(self, tap: Tap, use: Use) -> None:
+        """See `penstock.recorder.tap.Watcher`."""
+        for recording in tuple(self._late):
+            if recording.selection.wants(use) and self._waits(recording, tap):
+                self._begin(recording, tap, use)
+
+    def dropped(self, tap: Tap, sink: Sink) -> None:
+        """See `penstock.recorder.tap.Watcher`."""
+        recording = self._recordings.get(sink)
+        if recording is not None:
+            recording.dropped[tap] = None
+            self._dropping.unpark_all()
+
+    def ended(self, tap: Tap) -> None:
+        """See `penstock.recorder.tap.Watcher`."""
+        for recording in self.recordings:
+            recording.dropped.pop(tap, None)
+        self._release(tap)
+
+    # ---- dropped connections -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """For ever: connections that a sink dropped are told to it again when its `generation` grows."""
+        """For ever: connections that a sink dropped are told to it again when its `generation` has grown."""
+        while True:
+            if any(recording.dropped for recording in self.recordings):
+                await trio.sleep(_LOOK_SECONDS)
+                for recording in self.recordings:
+                    self._retry(recording)
+            else:
+                await self._dropping.park()
+
+    def _retry(self, recording: Recording) -> None:
+        generation = recording.sink.generation
+        for tap, then in tuple(recording.dropped.items()):
+            if then != generation:
+                del recording.dropped[tap]
+                tap.attach(recording.sink, continued=True)
+                if tap in recording.dropped:
+                    recording.dropped[tap] = generation

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from penstock.identity import Network
-from penstock.recorder.tap import Tap
+from penstock.recorder.tap import Use
+from penstock.routing.matching import Match, NamePattern, StreamPattern
+from penstock_codecs.capture import Conversation, Endpoint, Side
 
-__all__ = ["EVERYTHING", "Selection", "Verdict"]
+__all__ = ["Selection", "Verdict", "network"]
 
 
 class Verdict(Enum):
@@ -18,7 +23,7 @@ class Verdict(Enum):
     NO = "no"
     """Never: what is said of it does not change."""
     LATER = "later"
-    """Not yet: it depends on what its requests will be about."""
+    """It depends on what its requests will be about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,19 +32,80 @@ class Selection:
 
     `listeners`: of clients, as `s2` for all of the kind, or `s2.NAME`; `backs`: of servers, by their names. Given both,
     a connection is one of either. `protocols`: as in `Conversation`. `peers`: networks that our peer is in.
-    `connections`: by their numbers. `identities`, `routes`, `streams` (as BASIN/STREAM, or STREAM of any basin): globs,
-    of which a client's connection must have had to do with one. `routes` are good for the connections with their backs
-    too; identities and streams for those of clients only.
+    `connections`: by their numbers. `identities`, `routes`, `streams` (as BASIN/STREAM, or STREAM of any basin) are
+    globs: a request by the connection must have been about all of them. `routes` are good for the connections with
+    their backs too; identities and streams for those of clients only.
     """
 
     listeners: tuple[str, ...] = ()
     backs: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
     peers: tuple[Network, ...] = ()
-    connections: frozenset[int] = frozenset()
+    connections: tuple[int, ...] = ()
     identities: tuple[str, ...] = ()
     routes: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
 
-    def judge(self, tap: Tap) -> Verdict:
-        """Whether it is wanted, by what is known now."""
+    @property
+    def late(self) -> bool:
+        """Whether it asks for what only requests say."""
+        return bool(self.identities or self.routes or self.streams)
+
+    def judge(self, conversation: Conversation, backs_of_routes: Mapping[str, Collection[str]]) -> Verdict:
+        """Whether it is wanted, by what is known when it is opened. What the management listener is told is recorded
+        nowhere: it may be the recording itself."""
+        if conversation.protocol == "management" or not self._is_there(conversation):
+            return Verdict.NO
+        if conversation.side is Side.FRONT:
+            return Verdict.LATER if self.late else Verdict.YES
+        if self.identities or self.streams:
+            return Verdict.NO
+        name = conversation.name.removeprefix("backs.")
+        led = [backs for route, backs in backs_of_routes.items() if _any_name(self.routes, route)]
+        return Verdict.YES if not self.routes or any(name in backs for backs in led) else Verdict.NO
+
+    def _is_there(self, conversation: Conversation) -> bool:
+        front = conversation.side is Side.FRONT
+        peer = conversation.client if front else conversation.server
+        label = conversation.name.partition(".")[2]
+        named = {label, label.partition(".")[0]} & set(self.listeners) if front else label in self.backs
+        return (
+            (bool(named) or not (self.listeners or self.backs))
+            and (not self.protocols or conversation.protocol in self.protocols)
+            and (not self.peers or _within(peer, self.peers))
+            and (not self.connections or conversation.number in self.connections)
+        )
+
+    def wants(self, use: Use) -> bool:
+        """Whether a request is about all that it asks for."""
+        return (
+            (not self.identities or _any_name(self.identities, use.identity))
+            and (not self.routes or _any_name(self.routes, use.route))
+            and (not self.streams or any(_pattern(one).match(use.stream) is not None for one in self.streams))
+        )
+
+
+def network(text: str) -> Network:
+    """A network, as `10.1.0.0/16`, or an address, which stands for itself. Raises ValueError."""
+    return ipaddress.ip_network(text)
+
+
+def _within(peer: Endpoint, networks: Iterable[Network]) -> bool:
+    address = ipaddress.ip_address(peer.host)
+    address = getattr(address, "ipv4_mapped", None) or address
+    return any(address in one for one in networks)
+
+
+def _any_name(globs: Iterable[str], name: str) -> bool:
+    return any(_name(one).match(name) is not None for one in globs)
+
+
+@lru_cache(maxsize=1000)
+def _name(glob: str) -> NamePattern:
+    return NamePattern.compile(Match.GLOB, glob)
+
+
+@lru_cache(maxsize=1000)
+def _pattern(glob: str) -> StreamPattern:
+    basin, slash, stream = glob.partition("/")
+    return StreamPattern.compile(Match.GLOB, basin, stream) if slash else StreamPattern.compile(Match.GLOB, None, glob)

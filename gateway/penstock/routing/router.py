@@ -10,8 +10,10 @@ from penstock.backs.base import AppendSession, Back, ReadSession
 from penstock.backs.passing import S2SPassage, s2s_passage
 from penstock.identity import CLIENT, Client
 from penstock.mirror.route import MirroredRoute
+from penstock.recorder.tap import note_use
 from penstock.routing.carrying import carry_out
 from penstock.routing.internal import owner_of, renamed
+from penstock.routing.noting import Noting
 from penstock.routing.route import Decision, Route
 from penstock.routing.segments import INTERNAL_BASIN, INTERNAL_TABLES, SegmentNames
 from penstock.routing.sessions import append_session, passage, read_session
@@ -51,7 +53,7 @@ class Router:
     def for_listener(self, label: str, names: SegmentNames | None = None) -> Back:
         """What the front of this listener (`s2`, `s2.public`) is given. `names`: how its clients name segments."""
         if not self.routes:
-            return self.embedded.target.back
+            return Noting(self.embedded.target.back, names or SegmentNames())
         return View(self, label, names or SegmentNames())
 
     def route(self, name: str) -> Route | None:
@@ -135,6 +137,7 @@ class View:
             if len(self._cache) >= CACHED:
                 del self._cache[next(iter(self._cache))]
             self._cache[key] = known
+        _note(known, client)
         return known
 
     def _public(self, stream: StreamRef, client: Client) -> Decision:
@@ -176,14 +179,21 @@ class View:
         owned = owner_of(name, self.names)
         if owned is None:
             return None
+        client = CLIENT.get()
         try:
-            decision = self._public(owned[1], CLIENT.get())
+            decision = self._public(owned[1], client)
         except OperationFailed as error:
             if error.failure.code is FailureCode.PERMISSION_DENIED:
                 raise  # it belongs to a stream of others
             return None  # there is no such stream for anybody: what a client keeps by this name stays here
+        _note(decision, client)
         target = decision.holder.target
         if Capability.TABLES not in target.capabilities:
             return None
         there = renamed(owned[0], decision.there, target.names or self.names)
         return None if there is None else (decision, there)
+
+
+def _note(decision: Decision, client: Client) -> None:
+    """The client's connection has to do with the stream, by its name for the client."""
+    note_use("" if decision.route is None else decision.route.name, decision.asked, client.identity)

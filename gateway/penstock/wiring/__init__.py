@@ -10,6 +10,7 @@ from penstock.wiring.fronts import (
     segment_settings,
 )
 from penstock.wiring.listeners import open_listeners
+from penstock.wiring.recorder import open_recordings
 from penstock.wiring.router import open_router
 from penstock.wiring.store import open_store, store_settings
 
@@ -19,6 +20,7 @@ __all__ = [
     "controller_settings",
     "http_settings",
     "open_listeners",
+    "open_recordings",
     "open_router",
     "open_store",
     "s2_settings",

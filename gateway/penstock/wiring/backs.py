@@ -21,7 +21,7 @@ from penstock.backs.s2.settings import BasinStyle, S2BackSettings
 from penstock.backs.s2.sse import open_s2_sse
 from penstock.backs.s3p import S3PBackSettings, open_s3p
 from penstock.backs.segment import SegmentBackSettings, open_segment
-from penstock.backs.upstream import Upstream
+from penstock.backs.upstream import Upstream, Watch, unwatched
 from penstock.config import BackTable, S2Back, S2SseBack, S3PBack, SegmentBack, SegmentLoss
 from penstock.policy.loss import Loss, LossPolicy
 from penstock.routing.names import s3p_names
@@ -57,26 +57,27 @@ class _Sources:
 
 
 def open_target(
-    name: str, table: BackTable, embedded: Back, losses: tuple[SegmentLoss, ...]
+    name: str, table: BackTable, embedded: Back, losses: tuple[SegmentLoss, ...], watch: Watch = unwatched
 ) -> AbstractAsyncContextManager[Target]:
-    """A back until the block ends. `losses`: of the segment listeners, whose clients see records as bytes.
+    """A back until the block ends. `losses`: of the segment listeners, whose clients see records as bytes. `watch` is
+    given each connection to a server.
 
     Raises CannotStart for files that cannot be used. Nothing is dialled before it is needed.
     """
     match table:
         case S3PBack():
-            return _s3p(name, table, embedded, bytes_settings(losses))
+            return _s3p(name, table, embedded, bytes_settings(losses), watch)
         case SegmentBack():
-            return _segment(name, table, embedded)
+            return _segment(name, table, embedded, watch)
         case S2Back():
-            return _s2(name, table, embedded, bytes_settings(losses))
+            return _s2(name, table, embedded, bytes_settings(losses), watch)
         case S2SseBack():
-            return _s2_sse(name, table, embedded, bytes_settings(losses))
+            return _s2_sse(name, table, embedded, bytes_settings(losses), watch)
 
 
 @asynccontextmanager
-async def _s2(name: str, table: S2Back, embedded: Back, settings: BytesSettings) -> AsyncIterator[Target]:
-    server = Upstream(upstream_settings(name, table, table.address), credentials(name, table))
+async def _s2(name: str, table: S2Back, embedded: Back, settings: BytesSettings, watch: Watch) -> AsyncIterator[Target]:
+    server = Upstream(upstream_settings(name, table, table.address, "s2"), credentials(name, table), watch=watch)
     async with (
         open_s2(s2_back_settings(table), server, cuts=Cuts(embedded, name)) as records,
         open_bytes_on_records(records, name, embedded, settings, _Sources(embedded)) as back,
@@ -85,8 +86,10 @@ async def _s2(name: str, table: S2Back, embedded: Back, settings: BytesSettings)
 
 
 @asynccontextmanager
-async def _s2_sse(name: str, table: S2SseBack, embedded: Back, settings: BytesSettings) -> AsyncIterator[Target]:
-    server = Upstream(upstream_settings(name, table, table.address), credentials(name, table))
+async def _s2_sse(
+    name: str, table: S2SseBack, embedded: Back, settings: BytesSettings, watch: Watch
+) -> AsyncIterator[Target]:
+    server = Upstream(upstream_settings(name, table, table.address, "s2"), credentials(name, table), watch=watch)
     async with (
         open_s2_sse(s2_back_settings(table), server) as records,
         open_bytes_on_records(records, name, embedded, settings, _Sources(embedded)) as back,
@@ -95,8 +98,10 @@ async def _s2_sse(name: str, table: S2SseBack, embedded: Back, settings: BytesSe
 
 
 @asynccontextmanager
-async def _s3p(name: str, table: S3PBack, embedded: Back, settings: BytesSettings) -> AsyncIterator[Target]:
-    server = Upstream(upstream_settings(name, table, table.address))
+async def _s3p(
+    name: str, table: S3PBack, embedded: Back, settings: BytesSettings, watch: Watch
+) -> AsyncIterator[Target]:
+    server = Upstream(upstream_settings(name, table, table.address, "s3p"), watch=watch)
     async with (
         open_s3p(server, s3p_back_settings(table)) as native,
         open_indexed(native, name, embedded, indexed_settings(table)) as records,
@@ -106,10 +111,10 @@ async def _s3p(name: str, table: S3PBack, embedded: Back, settings: BytesSetting
 
 
 @asynccontextmanager
-async def _segment(name: str, table: SegmentBack, embedded: Back) -> AsyncIterator[Target]:
+async def _segment(name: str, table: SegmentBack, embedded: Back, watch: Watch) -> AsyncIterator[Target]:
     settings = segment_back_settings(name, table)
     async with (
-        open_segment(settings) as back,
+        open_segment(settings, watch=watch) as back,
         open_indexed(back.native, name, embedded, indexed_settings(table)) as records,
     ):
         combined = Combined(records, back.direct)
@@ -170,8 +175,8 @@ def segment_back_settings(name: str, table: SegmentBack) -> SegmentBackSettings:
     keep = loss.empty_body == "keep"
     file = table.password_file
     return SegmentBackSettings(
-        store=None if table.address is None else upstream_settings(name, table, table.address),
-        controller=None if table.controller is None else upstream_settings(name, table, table.controller),
+        store=None if table.address is None else upstream_settings(name, table, table.address, "segment"),
+        controller=None if table.controller is None else upstream_settings(name, table, table.controller, "controller"),
         username=table.username,
         password="" if file is None else secret_in(f"backs.{name}.password_file", file),
         names=SegmentNames(table.basin),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ssl
 from typing import Protocol
 
 import trio
 
 from penstock.fronts.exchange import Exchange
-from penstock.fronts.http_server import Drain, HttpSettings, serve_http, tls_stream
+from penstock.fronts.http_server import Drain, HttpSettings, serve_http
 
 __all__ = ["HttpFront", "HttpServer"]
 
@@ -24,18 +23,16 @@ class HttpFront(Protocol):
 
 
 class HttpServer:
-    """The connections of a front that answers HTTP; `tls` None: in plaintext."""
+    """The connections of a front that answers HTTP."""
 
-    def __init__(self, tls: ssl.SSLContext | None, settings: HttpSettings, front: HttpFront) -> None:
-        self._tls = tls
+    def __init__(self, settings: HttpSettings, front: HttpFront) -> None:
         self._settings = settings
         self._front = front
         self._drain = Drain()
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """One connection from its first byte to its last."""
-        secured = stream if self._tls is None else tls_stream(stream, self._tls)
-        await serve_http(secured, self._front.handle, self._settings, self._drain)
+        await serve_http(stream, self._front.handle, self._settings, self._drain)
 
     def begin_drain(self) -> None:
         """The gateway is about to stop."""

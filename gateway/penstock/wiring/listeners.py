@@ -19,11 +19,12 @@ from penstock.config import (
     SegmentListener,
 )
 from penstock.fronts.controller import ControllerFront
-from penstock.fronts.http_server import tls_stream
 from penstock.fronts.s2 import S2Front
 from penstock.fronts.s3p import S3PFront
 from penstock.fronts.segment import SegmentFront
 from penstock.identity import Identities
+from penstock.management.traffic import Traffic
+from penstock.recorder.tapped import encrypted
 from penstock.routing.router import Router
 from penstock.routing.segments import SegmentNames
 from penstock.wiring.files import tls_of
@@ -46,16 +47,18 @@ HANDSHAKE_SECONDS: Final = 30.0
 """A TLS handshake of the segment protocol must be complete within this."""
 
 
-def open_listeners(config: Config, router: Router) -> list[Listener]:
-    """Every listener that is configured, not yet bound. Raises CannotStart."""
-    opening = _Opening(config, router)
+def open_listeners(config: Config, router: Router, traffic: Traffic | None = None) -> list[Listener]:
+    """Every listener that is configured, not yet bound. `traffic`: what the management listener knows of connections
+    and recordings. Raises CannotStart."""
+    opening = _Opening(config, router, traffic)
     return list(opening.listeners())
 
 
 class _Opening:
-    def __init__(self, config: Config, router: Router) -> None:
+    def __init__(self, config: Config, router: Router, traffic: Traffic | None) -> None:
         self._config = config
         self._router = router
+        self._traffic = traffic
         self._identities = _identities(config.identities)
         self._ports: dict[str | None, list[int]] = {}  # of the segment listeners by name, once they are bound
 
@@ -69,12 +72,12 @@ class _Opening:
         for label, listener in self._config.listeners.labelled():
             yield make[type(listener)](label, listener)
         if self._config.management is not None:
-            yield management_listener(self._config, self._config.management, self._router)
+            yield management_listener(self._config, self._config.management, self._router, self._traffic)
 
     def _s2(self, label: str, listener: S2Listener) -> Listener:
         settings = s2_settings(listener, self._config.drain, self._identities)
         front = S2Front(self._router.for_listener(label), settings)
-        server = HttpServer(tls_of(label, listener), http_settings(listener.limits), front)
+        server = HttpServer(http_settings(listener.limits), front)
         return self._listener(label, listener, server.serve, server.begin_drain)
 
     def _s3p(self, label: str, listener: S3PListener) -> Listener:
@@ -84,14 +87,12 @@ class _Opening:
     def _segment(self, label: str, listener: SegmentListener) -> Listener:
         names = SegmentNames(listener.basin)
         front = SegmentFront(self._router.for_listener(label, names), segment_settings(listener))
-        tls = tls_of(label, listener)
         ports = self._ports.setdefault(listener.name, [])
 
         async def serve(stream: trio.abc.Stream) -> None:
-            if tls is not None:
-                stream = tls_stream(stream, tls)
+            if (tls := encrypted(stream)) is not None:
                 with trio.fail_after(HANDSHAKE_SECONDS):
-                    await stream.do_handshake()
+                    await tls.do_handshake()
             await front.serve(stream)
 
         def bound(addresses: Sequence[Address]) -> None:
@@ -104,7 +105,7 @@ class _Opening:
         ports = self._ports.setdefault(segment.name, [])
         back = self._router.for_listener(label, SegmentNames(segment.basin))
         front = ControllerFront(back, controller_settings(listener, segment, lambda: ports[0]))
-        server = HttpServer(tls_of(label, listener), controller_http_settings(listener.limits), front)
+        server = HttpServer(controller_http_settings(listener.limits), front)
         return self._listener(label, listener, server.serve, server.begin_drain, duties=front.run)
 
     def _listener(
@@ -127,6 +128,7 @@ class _Opening:
             bound,
             duties,
             self._identities,
+            None if isinstance(listener, S3PListener) else tls_of(label, listener),
         )
 
 

@@ -23,6 +23,7 @@ from penstock.fronts.http_server import HttpSettings
 from penstock.management.front import ManagementFront
 from penstock.management.overview import BackView, Circuit, ListenerView, Overview, RouteView
 from penstock.management.settings import ManagementSettings
+from penstock.management.traffic import Traffic
 from penstock.routing.names import s3p_names
 from penstock.routing.router import Router
 from penstock.routing.segments import SegmentNames
@@ -31,10 +32,10 @@ from penstock.wiring.http import HttpServer
 __all__ = ["management_listener", "management_settings", "overview"]
 
 
-def management_listener(config: Config, table: Management, router: Router) -> Listener:
+def management_listener(config: Config, table: Management, router: Router, traffic: Traffic | None = None) -> Listener:
     """The listener, not yet bound."""
-    front = ManagementFront(overview(config, router), management_settings(table))
-    server = HttpServer(None, HttpSettings(), front)
+    front = ManagementFront(overview(config, router), management_settings(table), traffic)
+    server = HttpServer(HttpSettings(), front)
     address = Address.parse(table.bind)
     return Listener("management", "management", address, table.max_connections, server.serve, server.begin_drain)
 

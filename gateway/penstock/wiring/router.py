@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 from penstock.backs.base import Back
+from penstock.backs.upstream import Watch, unwatched
 from penstock.config import EMBEDDED, Config, RouteTable
 from penstock.errors import CannotStart
 from penstock.routing.route import Route
@@ -18,8 +19,9 @@ __all__ = ["open_router"]
 
 
 @asynccontextmanager
-async def open_router(config: Config, embedded: Back) -> AsyncIterator[Router]:
+async def open_router(config: Config, embedded: Back, watch: Watch = unwatched) -> AsyncIterator[Router]:
     """Everything that is configured, until the block ends. A server that is not there is no reason not to start.
+    `watch` is given each connection to a server.
 
     Raises CannotStart for files of a back that cannot be used, and where the store fails.
     """
@@ -28,7 +30,7 @@ async def open_router(config: Config, embedded: Back) -> AsyncIterator[Router]:
             targets = {EMBEDDED: Target(EMBEDDED, EMBEDDED, embedded)}
             losses = tuple(segment.loss for segment in config.listeners.segment)
             for name, table in config.backs.items():
-                targets[name] = await stack.enter_async_context(open_target(name, table, embedded, losses))
+                targets[name] = await stack.enter_async_context(open_target(name, table, embedded, losses, watch))
             routes = [_route(table, targets) for table in config.routes]
             mirrored = {
                 table.name: mirrored_route(table, route, routes[:index], targets)

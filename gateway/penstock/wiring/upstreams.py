@@ -12,7 +12,7 @@ from penstock.errors import CannotStart
 __all__ = ["check_back", "credentials", "secret_in", "upstream_settings"]
 
 
-def upstream_settings(name: str, table: BackTable, address: str) -> UpstreamSettings:
+def upstream_settings(name: str, table: BackTable, address: str, protocol: str) -> UpstreamSettings:
     """What connections to a server of this back are told. Raises CannotStart for files that cannot be used."""
     host, port = Address.parse(address)
     tls = _tls(name, table)
@@ -20,6 +20,7 @@ def upstream_settings(name: str, table: BackTable, address: str) -> UpstreamSett
         name=name,
         host=host,
         port=port,
+        protocol=protocol,
         tls=tls,
         server_name=table.tls_server_name,
         connect_seconds=table.connect_seconds,

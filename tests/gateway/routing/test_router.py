@@ -11,6 +11,7 @@ from support.store import appending, bodies
 from penstock.backs.embedded import EmbeddedBack
 from penstock.config import RouteTable
 from penstock.identity import CLIENT, Client
+from penstock.routing.noting import Noting
 from penstock.routing.router import Router
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge, ReadBytes
 from penstock_codecs.failures import FailureCode
@@ -31,8 +32,10 @@ from penstock_codecs.operations import (
 from penstock_codecs.segment.events import join_events
 
 
-async def test_without_routes_the_store_itself_is_given(here: EmbeddedBack) -> None:
-    assert Router((), here).for_listener("s2") is here
+async def test_without_routes_all_goes_to_the_store(here: EmbeddedBack) -> None:
+    given = Router((), here).for_listener("s2")
+    assert isinstance(given, Noting) and given.inner is here
+    assert given.capabilities == here.capabilities
 
 
 async def test_the_first_route_that_takes_a_stream_has_it(here: EmbeddedBack, there: EmbeddedBack) -> None:

@@ -11,6 +11,7 @@ import trio
 from penstock.backs.http.connection import HttpClientConnection
 from penstock.backs.http.settings import HttpClientSettings, HttpVersion
 from penstock.backs.upstream import Upstream, unreachable
+from penstock.recorder.tapped import encrypted
 from penstock.wire import Wire
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import Failure, OperationFailed
@@ -143,9 +144,9 @@ class HttpPool:
         stream = await self._upstream.connect(offered)
         agreed = "h2" if settings.version is HttpVersion.H2 else "http/1.1"
         scheme = "http"
-        if isinstance(stream, trio.SSLStream):
+        if (tls := encrypted(stream)) is not None:
             scheme = "https"
-            agreed = stream.selected_alpn_protocol() or offered[-1]
+            agreed = tls.selected_alpn_protocol() or offered[-1]
         if agreed == "h2":
             assumed = min((each.peer_streams for each in self._connections), default=self._peer_streams)
         else:

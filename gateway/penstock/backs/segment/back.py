@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
@@ -16,7 +17,7 @@ from penstock.backs.segment.reader import Reader
 from penstock.backs.segment.settings import SegmentBackSettings
 from penstock.backs.segment.stores import Stores
 from penstock.backs.segment.writers import Writers
-from penstock.backs.upstream import Breaker, Dial, Upstream
+from penstock.backs.upstream import Breaker, Dial, Upstream, Watch, unwatched
 
 __all__ = ["SegmentBack", "open_segment"]
 
@@ -32,18 +33,20 @@ class SegmentBack:
 
 
 @asynccontextmanager
-async def open_segment(settings: SegmentBackSettings, dial: Dial | None = None) -> AsyncIterator[SegmentBack]:
+async def open_segment(
+    settings: SegmentBackSettings, dial: Dial | None = None, watch: Watch = unwatched
+) -> AsyncIterator[SegmentBack]:
     """The back until the block ends, and its connections with it. Nothing is dialled before it is needed; `dial` makes
-    the connections below TLS, to stores and controller (None: over TCP)."""
+    the connections below TLS, to stores and controller (None: over TCP), and `watch` is given them."""
+    server = partial(Upstream, dial=dial, watch=watch)
     async with AsyncExitStack() as stack:
         controller = None
-        known = settings.controller or settings.upstream
-        upstream = Upstream(known) if dial is None else Upstream(known, dial=dial)
+        upstream = server(settings.controller or settings.upstream)
         if settings.controller is not None:
             controller = await stack.enter_async_context(open_controller(upstream, settings))
         manager = trio.open_nursery()
         nursery = await manager.__aenter__()
-        stores = Stores(settings, nursery, controller, dial)
+        stores = Stores(settings, nursery, controller, server)
         if settings.controller is None:
             stores.add(upstream)
         writers, reader = Writers(stores), Reader(stores)

@@ -14,7 +14,7 @@ from penstock.backs.segment.controller import Address, ControllerClient
 from penstock.backs.segment.lines import Kind, Lines
 from penstock.backs.segment.refusals import refusal
 from penstock.backs.segment.settings import SegmentBackSettings
-from penstock.backs.upstream import Dial, Upstream
+from penstock.backs.upstream import Upstream, UpstreamSettings
 from penstock.routing.segments import INTERNAL_BASIN, SegmentName
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
@@ -44,19 +44,19 @@ class _Remembered(OrderedDict[str, T]):
 
 
 class Stores:
-    """All segment stores of a back. Their lines run in `nursery`."""
+    """All segment stores of a back. Their lines run in `nursery`; `server` gives the way to one."""
 
     def __init__(
         self,
         settings: SegmentBackSettings,
         nursery: trio.Nursery,
         controller: ControllerClient | None,
-        dial: Dial | None,
+        server: Callable[[UpstreamSettings], Upstream],
     ) -> None:
         self.settings = settings
         self.nursery = nursery
         self.controller = controller
-        self._dial = dial
+        self._server = server
         self._lines: dict[Address, Lines] = {}
         self._places: _Remembered[Address] = _Remembered()
         self._tokens: _Remembered[str] = _Remembered()
@@ -119,8 +119,8 @@ class Stores:
     def _lines_to(self, place: Address) -> Lines:
         lines = self._lines.get(place)
         if lines is None:
-            settings = replace(self.settings.upstream, host=place.host, port=place.port)
-            lines = self.add(Upstream(settings) if self._dial is None else Upstream(settings, dial=self._dial))
+            settings = replace(self.settings.upstream, host=place.host, port=place.port, protocol="segment")
+            lines = self.add(self._server(settings))
         return lines
 
     def moved(self, segment: str) -> None:

@@ -1,0 +1,169 @@
+"""Connections and recordings, as the management listener shows and switches them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from penstock.recorder.connections import Connections
+from penstock.recorder.live import LiveRecording
+from penstock.recorder.recordings import Recordings, Running
+from penstock.recorder.selection import Selection, network
+from penstock.recorder.tap import Tap
+from penstock_codecs.failures import FailureCode, fail
+
+__all__ = ["SelectionWords", "Traffic", "words_of"]
+
+_MOST_FIELDS: Final = 50
+
+
+class SelectionWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which connections are meant, in JSON; see `Selection`."""
+
+    listeners: tuple[str, ...] = ()
+    backs: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    connections: tuple[int, ...] = ()
+    identities: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+
+
+_SINGULAR: Final = {
+    "listener": "listeners",
+    "back": "backs",
+    "protocol": "protocols",
+    "peer": "peers",
+    "connection": "connections",
+    "identity": "identities",
+    "route": "routes",
+    "stream": "streams",
+}
+
+
+def words_of(query: str) -> SelectionWords:
+    """The same in a query, where each name may stand several times. Raises BAD_QUERY."""
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, errors="surrogateescape", max_num_fields=_MOST_FIELDS)
+    except ValueError as error:
+        raise fail(FailureCode.BAD_QUERY, f"the query cannot be read: {error}") from None
+    found: dict[str, list[str]] = {}
+    for name, value in pairs:
+        if name not in _SINGULAR:
+            raise fail(FailureCode.BAD_QUERY, f"{name!r:.80}: unknown parameter; there are {', '.join(_SINGULAR)}")
+        found.setdefault(_SINGULAR[name], []).append(value)
+    try:
+        return msgspec.convert(found, SelectionWords, strict=False)
+    except msgspec.ValidationError as error:
+        raise fail(FailureCode.BAD_QUERY, str(error)) from None
+
+
+class Traffic:
+    """What is asked about connections and recordings."""
+
+    def __init__(
+        self, connections: Connections, recordings: Recordings, listeners: Collection[str], backs: Collection[str]
+    ) -> None:
+        """`listeners`, `backs`: the names that there are, as in `Selection`."""
+        self.recordings = recordings
+        self._connections = connections
+        self._known = {
+            "listeners": {*listeners, *(label.partition(".")[0] for label in listeners)},
+            "backs": set(backs),
+            "protocols": {"s2", "s3p", "segment", "controller"},
+        }
+
+    def connections(self) -> list[dict[str, Any]]:
+        """Those that are open, each with what is known of it."""
+        return [self._shown(tap) for tap in self._connections]
+
+    def running(self) -> list[dict[str, Any]]:
+        """The recordings that run, with their status."""
+        return [_running(one) for one in self.recordings.running]
+
+    async def start(self, words: SelectionWords) -> dict[str, Any]:
+        """Begin a recording into files. Raises CannotStart, and OperationFailed: INVALID for names that there are not,
+        or without a directory, LIMIT_EXCEEDED."""
+        return _running(await self.recordings.start(self._selection(words)))
+
+    async def stop(self, number: str) -> dict[str, Any] | None:
+        """End a recording: how it ended; None where none of this number runs."""
+        if not (number.isascii() and number.isdigit() and len(number) < 10):
+            return None
+        stopped = await self.recordings.stop(int(number))
+        return None if stopped is None else _running(stopped)
+
+    @asynccontextmanager
+    async def listening(self, words: SelectionWords) -> AsyncIterator[LiveRecording]:
+        """Pieces of a pcapng file that never ends. Raises OperationFailed as `start`."""
+        async with self.recordings.listening(self._selection(words)) as live:
+            yield live
+
+    def _selection(self, words: SelectionWords) -> Selection:
+        for key, known in self._known.items():
+            for name in getattr(words, key):
+                if name not in known:
+                    there = ", ".join(sorted(known)) or "none"
+                    raise fail(FailureCode.INVALID, f"{key}: {name!r:.80} is unknown; there are {there}")
+        for number in words.connections:
+            if not any(tap.conversation.number == number for tap in self._connections):
+                raise fail(FailureCode.INVALID, f"connections: {number} is not open")
+        try:
+            peers = tuple(network(peer) for peer in words.peers)
+        except ValueError as error:
+            raise fail(FailureCode.INVALID, f"peers: {error}") from None
+        return Selection(**{**msgspec.structs.asdict(words), "peers": peers})
+
+    def _shown(self, tap: Tap) -> dict[str, Any]:
+        conversation, noted = tap.conversation, tap.noted
+        client_bytes, server_bytes = tap.offsets
+        return {
+            "connection": conversation.number,
+            "side": conversation.side.value,
+            "name": conversation.name,
+            "protocol": conversation.protocol,
+            "tls": conversation.tls,
+            "client": str(conversation.client),
+            "server": str(conversation.server),
+            "since": tap.opened_ns // 1_000_000,
+            "client_bytes": client_bytes,
+            "server_bytes": server_bytes,
+            "routes": noted["route"],
+            "streams": noted["stream"],
+            "identities": noted["identity"],
+            "recordings": list(self._recording(tap)),
+        }
+
+    def _recording(self, tap: Tap) -> Iterator[int]:
+        for one in self.recordings.running:
+            if one.recording.sink in tap.sinks:
+                yield one.recording.id
+
+
+def _running(running: Running) -> dict[str, Any]:
+    recording, status = running.recording, running.status
+    asked = recording.selection
+    return {
+        "id": recording.id,
+        "kind": running.kind,
+        "since": recording.since_ns // 1_000_000,
+        "selection": {
+            key: [str(one) if key == "peers" else one for one in getattr(asked, key)]
+            for key in _SINGULAR.values()
+            if getattr(asked, key)
+        },
+        "state": status.state.value,
+        "file": None if status.file is None else str(status.file),
+        "files": status.files,
+        "bytes": status.bytes,
+        "events": status.events,
+        "conversations": status.conversations,
+        "dropped": status.dropped,
+        "queue_bytes": status.queue_bytes,
+        "last_error": status.last_error,
+    }

@@ -1,0 +1,146 @@
+"""Recordings that are begun by the configuration or at run time, into files or for one listener."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+import trio
+
+from penstock.recorder.files import FileRecording
+from penstock.recorder.live import LiveRecording
+from penstock.recorder.recorder import Recorder, Recording
+from penstock.recorder.selection import Selection
+from penstock.recorder.settings import FileSettings
+from penstock.recorder.status import RecordingStatus
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.redaction import RedactionRules
+
+__all__ = ["MOST_RECORDINGS", "Recordings", "Running"]
+
+log = structlog.get_logger()
+
+MOST_RECORDINGS: Final = 16
+"""At once, into files, and as many live: each has a thread and a queue."""
+_CLOSE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A recording as others see it. `kind`: `file` or `live`."""
+
+    recording: Recording
+    kind: str
+    status: RecordingStatus
+
+
+class Recordings:
+    """All of a process. `files`: where they go; None: nothing may be written. `rules`: what is blanked in all of them,
+    whoever begins them."""
+
+    def __init__(self, recorder: Recorder, files: FileSettings | None, rules: RedactionRules) -> None:
+        self._recorder = recorder
+        self._files = files
+        self._rules = rules
+        self._written: dict[Recording, FileRecording] = {}
+        self._live: dict[Recording, LiveRecording] = {}
+        self._starting = 0
+        self._prefixes = itertools.count(1)
+        self._draining = False
+
+    @property
+    def running(self) -> Sequence[Running]:
+        """The oldest first."""
+        found = [Running(one, "file", sink.status()) for one, sink in self._written.items()]
+        found += [Running(one, "live", sink.status()) for one, sink in self._live.items()]
+        return sorted(found, key=lambda running: running.recording.id)
+
+    # ---- into files ----------------------------------------------------------------------------------------------
+
+    async def start(self, selection: Selection, *, configured: bool = False) -> Running:
+        """Record until it is stopped. What is `configured` has the usual names; others have a prefix of their own, so
+        that rotation deletes nothing of each other.
+
+        Raises CannotStart where the directory cannot be written to, and OperationFailed: INVALID where there is no
+        directory, LIMIT_EXCEEDED where too many run.
+        """
+        if self._files is None:
+            raise fail(FailureCode.INVALID, "the gateway's configuration has no [recorder] with a directory")
+        _admit(len(self._written) + self._starting)
+        prefix = self._files.prefix if configured else f"{self._files.prefix}-{next(self._prefixes)}"
+        sink = FileRecording(replace(self._files, prefix=prefix), self._rules)
+        self._starting += 1
+        try:
+            await trio.to_thread.run_sync(sink.start)
+        finally:
+            self._starting -= 1
+        recording = self._recorder.start(selection, sink)
+        self._written[recording] = sink
+        log.info("recording_started", recording=recording.id, directory=str(self._files.directory))
+        return Running(recording, "file", sink.status())
+
+    async def stop(self, number: int) -> Running | None:
+        """End a recording in order, a live one too: its status then; None where there is none of this number."""
+        found = next((one for one in self.running if one.recording.id == number), None)
+        if found is None:
+            return None
+        recording = found.recording
+        self._recorder.stop(recording)
+        if recording in self._live:
+            sink = self._live[recording]
+            sink.end()
+            return Running(recording, "live", sink.status())
+        return await self._close(recording)
+
+    async def _close(self, recording: Recording) -> Running:
+        sink = self._written.pop(recording)
+        with trio.CancelScope(shield=True):
+            if not await trio.to_thread.run_sync(sink.close, _CLOSE_SECONDS):
+                log.warning("recording_not_finished", recording=recording.id, seconds=_CLOSE_SECONDS)
+        log.info("recording_stopped", recording=recording.id)
+        return Running(recording, "file", sink.status())
+
+    # ---- for a listener ------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def listening(self, selection: Selection) -> AsyncIterator[LiveRecording]:
+        """A live recording until the block ends; it ends earlier where it is stopped, or the gateway drains.
+
+        Raises OperationFailed(LIMIT_EXCEEDED) where too many listen.
+        """
+        _admit(len(self._live))
+        async with LiveRecording(self._rules) as sink:
+            recording = self._recorder.start(selection, sink)
+            self._live[recording] = sink
+            log.info("listening_started", recording=recording.id)
+            try:
+                if self._draining:
+                    sink.end()
+                yield sink
+            finally:
+                self._recorder.stop(recording)
+                del self._live[recording]
+                log.info("listening_stopped", recording=recording.id)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """The gateway is about to stop: nobody need listen any longer."""
+        self._draining = True
+        for sink in self._live.values():
+            sink.end()
+
+    async def close(self) -> None:
+        """End all that is written into files, in order."""
+        for recording in list(self._written):
+            self._recorder.stop(recording)
+            await self._close(recording)
+
+
+def _admit(running: int) -> None:
+    if running >= MOST_RECORDINGS:
+        raise fail(FailureCode.LIMIT_EXCEEDED, f"{running} recordings are running already: stop one of them")

@@ -1,0 +1,85 @@
+"""The recorder that a configuration asks for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from penstock.config import EMBEDDED, Config, RecorderTable, RedactTable
+from penstock.recorder.connections import Connections
+from penstock.recorder.recorder import Recorder
+from penstock.recorder.recordings import Recordings
+from penstock.recorder.selection import Selection
+from penstock.recorder.settings import Compression, FileSettings, Sync
+from penstock_codecs.redaction import RedactionRules
+
+__all__ = ["backs_of_routes", "file_settings", "open_recordings", "redaction_rules", "selection_of"]
+
+
+@asynccontextmanager
+async def open_recordings(config: Config, connections: Connections) -> AsyncIterator[Recordings]:
+    """The recorder until the block ends, with the recording that is configured. To be opened before anything listens or
+    is dialled. Raises CannotStart where its directory cannot be written to."""
+    table = config.recorder
+    recorder = Recorder(connections, backs_of_routes(config))
+    files = None if table is None else file_settings(table)
+    recordings = Recordings(recorder, files, redaction_rules(RedactTable() if table is None else table.redact))
+    try:
+        if table is not None and table.start:
+            await recordings.start(selection_of(table), configured=True)
+        manager = trio.open_nursery()
+        nursery = await manager.__aenter__()
+        nursery.start_soon(recorder.run)
+        try:
+            yield recordings
+        finally:  # what the block raised goes on as it is, not in a group
+            nursery.cancel_scope.cancel()
+            await manager.__aexit__(None, None, None)
+    finally:
+        await recordings.close()
+
+
+def backs_of_routes(config: Config) -> dict[str, tuple[str, ...]]:
+    """For each route the servers that it leads to, its mirror included."""
+    both = {route.name: (route.back, route.mirror) for route in config.routes}
+    return {name: tuple(back for back in backs if back not in (None, EMBEDDED)) for name, backs in both.items()}
+
+
+def selection_of(table: RecorderTable) -> Selection:
+    """Which connections are recorded from the start."""
+    return Selection(
+        listeners=table.listeners,
+        backs=table.backs,
+        protocols=table.protocols,
+        routes=table.routes,
+        streams=table.streams,
+    )
+
+
+def file_settings(table: RecorderTable) -> FileSettings:
+    """What recordings into files are told; 0 in the configuration stands for no bound."""
+    return FileSettings(
+        directory=Path(table.directory),
+        rotate_bytes=table.rotate_bytes or None,
+        rotate_seconds=table.rotate_seconds or None,
+        keep_files=table.keep_files or None,
+        keep_bytes=table.keep_bytes or None,
+        compress=Compression(table.compress),
+        fsync=Sync(table.fsync),
+        fsync_seconds=table.fsync_seconds,
+        queue_bytes=table.queue_bytes,
+    )
+
+
+def redaction_rules(table: RedactTable) -> RedactionRules:
+    """What is blanked. Names and patterns are looked for as UTF-8."""
+    return RedactionRules(
+        headers=table.headers,
+        parameters=table.parameters,
+        tokens=table.tokens,
+        record_headers=tuple(name.encode() for name in table.record_headers),
+        patterns=tuple(pattern.encode() for pattern in table.patterns),
+    )
