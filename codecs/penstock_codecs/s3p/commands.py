@@ -24,7 +24,7 @@ from penstock_codecs.s3p.events import (
 from penstock_codecs.s3p.source import Source
 from penstock_codecs.s3p.values import parse_id, parse_integer, parse_ms
 
-__all__ = ["parse_commands"]
+__all__ = ["SCHEMAS", "Schema", "parse_commands"]
 
 Option = Callable[[Source, S3PLimits, bytes], Any]
 
@@ -60,21 +60,22 @@ def _within(source: Source, key: str, value: bytes, least: int, most: int) -> in
     return found
 
 
-class _Schema(NamedTuple):
+class Schema(NamedTuple):
     """One command: its number of elements and its options."""
 
     elements: int
     options: Mapping[bytes, Option]
 
 
-_SCHEMAS: Final[dict[bytes, _Schema]] = {
-    b"CREATE": _Schema(3, {}),  # 8.1
-    b"APPEND": _Schema(4, {b"ID": _id}),  # 8.2
-    b"READ": _Schema(3, {b"COUNT": _count, b"BLOCK": _block, b"MIN_ID": _min_id}),  # 8.3
-    b"TRIM": _Schema(3, {b"MIN_ID": _min_id}),  # 8.4
-    b"DELETE": _Schema(3, {}),  # 8.5
+SCHEMAS: Final[dict[bytes, Schema]] = {
+    b"CREATE": Schema(3, {}),  # 8.1
+    b"APPEND": Schema(4, {b"ID": _id}),  # 8.2
+    b"READ": Schema(3, {b"COUNT": _count, b"BLOCK": _block, b"MIN_ID": _min_id}),  # 8.3
+    b"TRIM": Schema(3, {b"MIN_ID": _min_id}),  # 8.4
+    b"DELETE": Schema(3, {}),  # 8.5
 }
-_ELEMENTS: Final = frozenset(schema.elements for schema in _SCHEMAS.values())
+"""The commands by name."""
+_ELEMENTS: Final = frozenset(schema.elements for schema in SCHEMAS.values())
 
 
 def parse_commands(source: Source, limits: S3PLimits) -> Generator[Command | Pull, None, NoReturn]:
@@ -88,7 +89,7 @@ def parse_commands(source: Source, limits: S3PLimits) -> Generator[Command | Pul
         while (word := source.bulk(limits.max_option_bytes, "command name")) is None:
             yield NEED_DATA
         word = word.upper()
-        schema = _SCHEMAS.get(word)
+        schema = SCHEMAS.get(word)
         if schema is None:
             raise source.bad_format(f"unknown command {printable(word)}")
         if elements != schema.elements:
@@ -117,7 +118,7 @@ def parse_commands(source: Source, limits: S3PLimits) -> Generator[Command | Pul
 
 
 def _options(
-    source: Source, limits: S3PLimits, word: bytes, schema: _Schema, length: int
+    source: Source, limits: S3PLimits, word: bytes, schema: Schema, length: int
 ) -> Generator[Pull, None, dict[bytes, Any]]:
     """The options' effective values; the last one given for a key counts (section 7)."""
     if length % 2:

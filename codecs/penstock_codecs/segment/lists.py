@@ -26,6 +26,8 @@ __all__ = [
     "ChunkInfo",
     "Chunks",
     "I64s",
+    "ItemsWire",
+    "ListWire",
     "MergedSegment",
     "MergedSegments",
     "Names",
@@ -41,14 +43,14 @@ NO_VERSION: Final = -(1 << 63)
 """A table key's version that matches any."""
 
 
-class _List(Wire[tuple[T, ...]]):
-    """Four bytes of count, then the items."""
+class ListWire(Wire[tuple[T, ...]]):
+    """Four bytes of count, then the items, each of them an `item`."""
 
-    __slots__ = ("_item",)
+    __slots__ = ("item",)
 
     def __init__(self, item: Wire[T]) -> None:
         super().__init__(f"i32 n, n x ({item.name})")
-        self._item = item
+        self.item = item
 
     def read(self, body: memoryview, at: int) -> tuple[tuple[T, ...], int]:
         count, end = read_length(body, at, "count")
@@ -56,7 +58,7 @@ class _List(Wire[tuple[T, ...]]):
             raise Malformed(f"a list of {count}, at most {SEGMENT_MAX_ITEMS} are allowed", at)
         items = []
         for _ in range(count):
-            item, end = self._item.read(body, end)
+            item, end = self.item.read(body, end)
             items.append(item)
         return tuple(items), end
 
@@ -65,28 +67,28 @@ class _List(Wire[tuple[T, ...]]):
             raise ValueError(f"a list of {len(value)}, at most {SEGMENT_MAX_ITEMS} are allowed")
         out.append(len(value).to_bytes(4, "big"))
         for item in value:
-            self._item.write(item, out)
+            self.item.write(item, out)
 
 
-class _Items(Wire[T]):
-    """A few values in a row, given as the arguments of a class in that order."""
+class ItemsWire(Wire[T]):
+    """A few values in a row, given as the arguments of a class in that order; `parts` by name."""
 
-    __slots__ = ("_make", "_parts")
+    __slots__ = ("_make", "parts")
 
     def __init__(self, make: Callable[..., T], **parts: Wire[Any]) -> None:
         super().__init__(", ".join(f"{wire.name} {name}" for name, wire in parts.items()))
         self._make = make
-        self._parts = parts
+        self.parts = parts
 
     def read(self, body: memoryview, at: int) -> tuple[T, int]:
         values = []
-        for wire in self._parts.values():
+        for wire in self.parts.values():
             value, at = wire.read(body, at)
             values.append(value)
         return self._make(*values), at
 
     def write(self, value: T, out: list[bytes]) -> None:
-        for name, wire in self._parts.items():
+        for name, wire in self.parts.items():
             wire.write(getattr(value, name), out)
 
 
@@ -175,7 +177,7 @@ class _TableValue(Wire[bytes]):
 
 
 _KEY: Final = _TableKey("key")
-_CHUNK: Final = _Items(
+_CHUNK: Final = ItemsWire(
     ChunkInfo,
     length_in_metadata=I64_WIRE,
     length_in_storage=I64_WIRE,
@@ -184,15 +186,17 @@ _CHUNK: Final = _Items(
     exists_in_storage=BOOL_WIRE,
 )
 
-I64s = Annotated[tuple[int, ...], _List(I64_WIRE)]
-Names = Annotated[tuple[str, ...], _List(NAME_WIRE)]
-TableKeys = Annotated[tuple[TableKey, ...], _List(_KEY)]
-TableEntries = Annotated[tuple[TableEntry, ...], _List(_Items(TableEntry, key=_KEY, value=_TableValue("value")))]
+I64s = Annotated[tuple[int, ...], ListWire(I64_WIRE)]
+Names = Annotated[tuple[str, ...], ListWire(NAME_WIRE)]
+TableKeys = Annotated[tuple[TableKey, ...], ListWire(_KEY)]
+TableEntries = Annotated[tuple[TableEntry, ...], ListWire(ItemsWire(TableEntry, key=_KEY, value=_TableValue("value")))]
 AttributeUpdates = Annotated[
     tuple[AttributeUpdate, ...],
-    _List(_Items(AttributeUpdate, attribute=UUID_WIRE, update_type=U8_WIRE, new_value=I64_WIRE, old_value=I64_WIRE)),
+    ListWire(
+        ItemsWire(AttributeUpdate, attribute=UUID_WIRE, update_type=U8_WIRE, new_value=I64_WIRE, old_value=I64_WIRE)
+    ),
 ]
 MergedSegments = Annotated[
-    tuple[MergedSegment, ...], _List(_Items(MergedSegment, source=NAME_WIRE, new_target_write_offset=I64_WIRE))
+    tuple[MergedSegment, ...], ListWire(ItemsWire(MergedSegment, source=NAME_WIRE, new_target_write_offset=I64_WIRE))
 ]
-Chunks = Annotated[tuple[ChunkInfo, ...], _List(_CHUNK)]
+Chunks = Annotated[tuple[ChunkInfo, ...], ListWire(_CHUNK)]

@@ -1,0 +1,94 @@
+-- S2 over HTTP/1.1 and HTTP/2, and the controller's gRPC: which of them it is, and their sessions.
+--
+-- Wireshark's own dissectors do HTTP. Of HTTP/1.1 they show a body only at its end, and that of a session may come days
+-- later or not at all, so the chunks of sessions are taken apart here (`penstock.http1`).
+
+if not ... then return end
+
+local conversations = require("penstock.conversations")
+local flows = require("penstock.flows")
+local http1 = require("penstock.http1")
+local s2s = require("penstock.s2s")
+local sse = require("penstock.sse")
+local tcp = require("penstock.tcp")
+
+local s2 = Proto("s2", "S2 over HTTP")
+local PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+local SETTINGS = 4
+
+s2.prefs.ports = Pref.range("S2 TCP ports", "8080", "Ports of S2 servers: HTTP/1.1 and HTTP/2", 65535)
+s2.prefs.controller_ports = Pref.range("Controller TCP ports", "9090", "Ports of Pravega's controllers: gRPC", 65535)
+
+local http = Dissector.get("http")
+local http2 = Dissector.get("http2")
+local stream_id_of = Field.new("http2.streamid")
+
+local is_server_port
+
+local function direction(found, pinfo)
+    return found:from_client(pinfo, is_server_port) and "client" or "server"
+end
+
+-- Which HTTP: 1 or 2. nil and the missing bytes: cannot be told yet.
+local function version_of(found, tvb)
+    if found.http == nil then
+        local start = tvb:raw(0, math.min(tvb:len(), #PREFACE))
+        if #start < #PREFACE and PREFACE:sub(1, #start) == start then return nil, #PREFACE - #start end
+        local preface = start == PREFACE
+        local settings = #start >= 9 and start:byte(4) == SETTINGS and start:sub(6, 9) == "\0\0\0\0"
+        found.http = (preface or settings) and 2 or 1
+    end
+    return found.http
+end
+
+function s2.dissector(tvb, pinfo, tree)
+    local found = conversations.current(pinfo)
+    local other = tcp.chosen(s2, found)
+    if other ~= nil then return other.dissector(tvb, pinfo, tree) end
+    local version, missing = version_of(found, tvb)
+    if version == nil then
+        if pinfo.can_desegment > 0 then
+            pinfo.desegment_offset, pinfo.desegment_len = 0, missing
+            return tvb:len()
+        end
+        return http:call(tvb, pinfo, tree)
+    end
+    if version == 2 then return http2:call(tvb, pinfo, tree) end
+    return http1.dissect(found, tvb, pinfo, tree, direction(found, pinfo))
+end
+
+local function stream_id()
+    local all = { stream_id_of() }
+    return #all > 0 and all[#all].value or 0
+end
+
+-- A session's bytes in HTTP/2, as they come. Where Wireshark's HTTP/1.1 is at work, all of them at the end.
+local function session(add, name)
+    return function(tvb, pinfo, tree)
+        local found = conversations.current(pinfo)
+        local side = direction(found, pinfo)
+        local flow = flows.of(found, side .. " " .. name .. " " .. stream_id())
+        local info = add(found, flow, pinfo, tree, tvb, 0, tvb:len(), side == "client")
+        if info ~= "" then pinfo.cols.info:append(", " .. info) end
+        return tvb:len()
+    end
+end
+
+s2s.proto.dissector = session(s2s.add, "s2s")
+sse.proto.dissector = session(sse.add, "sse")
+for _, name in ipairs({ "streaming_content_type", "media_type" }) do
+    DissectorTable.get(name):add("s2s/proto", s2s.proto)
+    DissectorTable.get(name):add("text/event-stream", sse.proto)
+end
+
+is_server_port = tcp.ports(s2, { ports = "8080", controller_ports = "9090" })
+
+-- On other ports Wireshark finds HTTP/1.1 by itself.
+s2:register_heuristic("tcp", function(tvb, pinfo, tree)
+    if tvb:len() < #PREFACE or tvb:raw(0, #PREFACE) ~= PREFACE then return false end
+    pinfo.conversation = s2
+    s2.dissector(tvb, pinfo, tree)
+    return true
+end)
+
+return s2

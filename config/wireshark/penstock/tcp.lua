@@ -1,0 +1,81 @@
+-- What the dissectors over TCP have in common: ports that can be changed, messages that TCP cuts anywhere, and that no
+-- bytes at all make an error of Lua.
+
+if not ... then return end
+
+local conversations = require("penstock.conversations")
+
+local tcp = {}
+
+local by_port = DissectorTable.get("tcp.port")
+
+-- Registers `proto` for the ports of its preferences with these names, and keeps to them when they change. Gives a
+-- function that says whether a port is one of them.
+function tcp.ports(proto, preferences)
+    local current, previous = {}, {}
+    local function registered(port)
+        for name in pairs(current) do
+            for first, last in current[name]:gmatch("(%d+)%-?(%d*)") do
+                local highest = last == "" and first or last
+                if port >= tonumber(first) and port <= tonumber(highest) then return true end
+            end
+        end
+        return false
+    end
+    local function renew()
+        for name in pairs(preferences) do
+            local wanted = tostring(proto.prefs[name])
+            if wanted ~= previous[name] then
+                if current[name] ~= nil and current[name] ~= "" then by_port:remove(current[name], proto) end
+                if wanted ~= "" then by_port:add(wanted, proto) end
+                current[name], previous[name] = wanted, wanted
+            end
+        end
+    end
+    for name, ports in pairs(preferences) do
+        current[name], previous[name] = ports, ports
+        by_port:add(ports, proto)
+    end
+    proto.prefs_changed = renew
+    return registered
+end
+
+-- Sets or adds to what the packet list says of a frame, which may hold several messages.
+function tcp.info(pinfo, name, text)
+    pinfo.cols.protocol = name
+    if pinfo.private["penstock_info"] == nil then
+        pinfo.private["penstock_info"] = "yes"
+        pinfo.cols.info = text
+    else
+        pinfo.cols.info:append("; " .. text)
+    end
+end
+
+-- Takes the messages of a Tvb one by one. `one(offset)` dissects what stands there and gives its length, or nil and how
+-- many bytes are missing (nil: nobody knows). Where more cannot be had, `cut(offset)` shows what there is.
+function tcp.each(tvb, pinfo, one, cut)
+    local offset = 0
+    while offset < tvb:len() do
+        local taken, missing = one(offset)
+        if taken ~= nil then
+            offset = offset + taken
+        elseif pinfo.can_desegment > 0 and tvb:len() == tvb:reported_len() then
+            pinfo.desegment_offset = offset
+            pinfo.desegment_len = missing or DESEGMENT_ONE_MORE_SEGMENT
+            break
+        else
+            cut(offset)
+            break
+        end
+    end
+    return tvb:len()
+end
+
+-- The dissector to be used for a frame: the one that the recorder's comment calls for, even where a port or a
+-- heuristic called another.
+function tcp.chosen(proto, found)
+    local routed = conversations.routed(found)
+    return routed ~= nil and routed ~= proto and routed or nil
+end
+
+return tcp
