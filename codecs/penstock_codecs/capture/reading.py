@@ -11,6 +11,7 @@ the higher port is, and places are sequence numbers, since nobody knows how many
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Final
@@ -42,7 +43,7 @@ Key = tuple[int, bytes]
 class _Tracked:
     """A conversation whose segments are being put in order."""
 
-    __slots__ = ("client", "conversation", "keys", "ours", "server", "touched")
+    __slots__ = ("client", "conversation", "keys", "ours", "server")
 
     def __init__(self, conversation: Conversation, keys: tuple[Key, Key], window: int, ours: bool) -> None:
         self.conversation = conversation
@@ -51,7 +52,6 @@ class _Tracked:
         self.ours = ours
         self.client = Half(conversation, Sender.CLIENT, window)
         self.server = Half(conversation, Sender.SERVER, window)
-        self.touched = True
 
 
 class CaptureReader:
@@ -63,7 +63,8 @@ class CaptureReader:
         self._most = max_conversations
         self._tracked: dict[Key, tuple[_Tracked, Half, Half]] = {}
         """For each direction its conversation, its own half, and its peer's."""
-        self._open: dict[_Tracked, None] = {}
+        self._open: OrderedDict[_Tracked, None] = OrderedDict()
+        """Those that were silent longest stand first."""
         self._closed: dict[Key, None] = {}
         self._foreign = 0
         self._at_end = False
@@ -93,6 +94,8 @@ class CaptureReader:
             if out:
                 yield from out
                 out.clear()
+        if self._file.skipped:
+            self.ignored["unknown interface"] = self._file.skipped
         if self._at_end:
             for tracked in self._open:
                 tracked.client.flush(out)
@@ -120,7 +123,7 @@ class CaptureReader:
                 return
             found = self._begin_in_middle(time_ns, key, segment, out)
         tracked, half, peer = found
-        tracked.touched = True
+        self._open.move_to_end(tracked)
         if flags & ACK and not peer.anchored:
             peer.anchor(segment.acknowledgement, peer.next)
         if (end > start or segment.cut or flags & FIN) and (tracked.ours or not half.finished):
@@ -250,14 +253,8 @@ class CaptureReader:
         return tracked
 
     def _forget_idle(self, out: list[CaptureEvent], time_ns: int) -> None:
-        """Forget the one that was silent for longest, nearly: each that has spoken since it was asked is passed by."""
-        while True:
-            tracked = next(iter(self._open))
-            if not tracked.touched:
-                break
-            tracked.touched = False
-            del self._open[tracked]
-            self._open[tracked] = None
+        """Forget the one that was silent for longest."""
+        tracked = next(iter(self._open))
         self._forget(tracked, out)
         reason = f"more than {self._most} conversations were open at once"
         out.append(Lost(tracked.conversation, time_ns, Sender.CLIENT, tracked.client.next, 0, reason))
