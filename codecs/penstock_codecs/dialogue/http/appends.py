@@ -1,0 +1,206 @@
+"""Records on their way: appended ones are kept until they are acknowledged, and all become `SeenRecord` when asked for.
+
+A `SeenRecord` costs about a microsecond, several times what decoding its record did, so that they are made lazily.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple, overload
+
+from penstock_codecs.capture import Conversation
+from penstock_codecs.dialogue.messages import APPENDED, DELIVERED, SeenRecord
+from penstock_codecs.limits import MIB
+from penstock_codecs.model import RecordBatch
+from penstock_codecs.operations import Append, Appended
+
+__all__ = ["MAX_WAITING", "MAX_WAITING_BYTES", "Book", "LazyRecords", "Waiting", "delivered"]
+
+MAX_WAITING: Final = 100_000
+"""Most appends of a conversation whose acknowledgement is waited for."""
+MAX_WAITING_BYTES: Final = 256 * MIB
+"""Most metered bytes of them. A server stops reading long before: s2-lite at 128 MiB (S2 fact sheet, 2.3)."""
+
+
+class LazyRecords(Sequence[SeenRecord]):
+    """So many records, made when one is looked at."""
+
+    __slots__ = ("_count", "_made", "_make")
+
+    def __init__(self, count: int, make: Callable[[], list[SeenRecord]]) -> None:
+        self._count = count
+        self._make: Callable[[], list[SeenRecord]] | None = make
+        self._made: list[SeenRecord] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> SeenRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[SeenRecord]: ...
+    def __getitem__(self, index: int | slice) -> SeenRecord | list[SeenRecord]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[SeenRecord]:
+        return iter(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def _all(self) -> list[SeenRecord]:
+        if self._make is not None:
+            self._made, self._make = self._make(), None
+        return self._made
+
+
+class Waiting(NamedTuple):
+    """An append of `size` records that is not acknowledged. `append` None: it is not kept, its records are not told."""
+
+    append: Append | None
+    size: int
+    asked_ns: int
+
+
+class Book:
+    """The appends of one exchange that wait, the oldest first. Those of all exchanges share one `Room`."""
+
+    def __init__(self, conversation: Conversation, room: Room) -> None:
+        self._conversation = conversation
+        self._room = room
+        self._waiting: deque[Waiting] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def ask(self, append: Append, time_ns: int) -> bool:
+        """An input; whether it is kept."""
+        kept = self._room.take(append)
+        self._waiting.append(Waiting(append if kept else None, len(append.bodies), time_ns))
+        return kept
+
+    def acknowledge(self) -> Waiting | None:
+        """The append that the next acknowledgement is of."""
+        if not self._waiting:
+            return None
+        waiting = self._waiting.popleft()
+        self._room.give_back(waiting)
+        return waiting
+
+    def records(self, waiting: Waiting, appended: Appended, time_ns: int) -> Sequence[SeenRecord]:
+        """The records of an append that was acknowledged so."""
+        if waiting.append is None:
+            return ()
+        make = partial(_acknowledged, waiting.append, appended, self._conversation, time_ns)
+        return LazyRecords(waiting.size, make)
+
+    def left(self, time_ns: int, failure: str = "") -> Sequence[SeenRecord]:
+        """The records of all that waits: they are not acknowledged any more."""
+        appends: list[Append] = []
+        while (waiting := self.acknowledge()) is not None:
+            if waiting.append is not None:
+                appends.append(waiting.append)
+        count = sum(len(append.bodies) for append in appends)
+        if not count:
+            return ()
+        return LazyRecords(count, partial(_unacknowledged, appends, failure, self._conversation, time_ns))
+
+
+class Room:
+    """How much of a conversation's appends is kept until they are acknowledged."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._bytes = 0
+
+    def take(self, append: Append) -> bool:
+        """Whether there is room."""
+        if self._count >= MAX_WAITING or self._bytes + append.metered > MAX_WAITING_BYTES:
+            return False
+        self._count += 1
+        self._bytes += append.metered
+        return True
+
+    def give_back(self, waiting: Waiting) -> None:
+        """It is not kept any longer."""
+        if waiting.append is not None:
+            self._count -= 1
+            self._bytes -= waiting.append.metered
+
+
+def _acknowledged(append: Append, appended: Appended, conversation: Conversation, time_ns: int) -> list[SeenRecord]:
+    stream, headers, first = str(append.stream), append.headers, appended.start.seq_num
+    stamps = _stamps(append, appended)
+    return [
+        SeenRecord(
+            APPENDED,
+            stream,
+            body,
+            headers.get(index, ()),
+            first + index,
+            stamps[index],
+            time_ns=time_ns,
+            conversation=conversation,
+        )
+        for index, body in enumerate(append.bodies)
+    ]
+
+
+def _stamps(append: Append, appended: Appended) -> Sequence[int | None]:
+    """The acknowledgement tells the first timestamp and the last; those between are what the client gave, if it did.
+
+    Timestamps never fall (S2 fact sheet, 5.2), so that if both are one, all are.
+    """
+    first, last, count = appended.start.timestamp, appended.end.timestamp, len(append.bodies)
+    if first == last:
+        return [first] * count
+    stamps = list(append.timestamps or [None] * count)
+    if stamps:
+        stamps[0] = first
+        stamps[-1] = last
+    return stamps
+
+
+def _unacknowledged(appends: list[Append], failure: str, conversation: Conversation, time_ns: int) -> list[SeenRecord]:
+    return [
+        SeenRecord(
+            APPENDED,
+            str(append.stream),
+            body,
+            append.headers.get(index, ()),
+            timestamp=None if append.timestamps is None else append.timestamps[index],
+            acknowledged=False,
+            failure=failure,
+            time_ns=time_ns,
+            conversation=conversation,
+        )
+        for append in appends
+        for index, body in enumerate(append.bodies)
+    ]
+
+
+def delivered(batch: RecordBatch, stream: str, conversation: Conversation, time_ns: int) -> Sequence[SeenRecord]:
+    """The records of a batch that a server gave."""
+    return LazyRecords(batch.count, partial(_delivered, batch, stream, conversation, time_ns))
+
+
+def _delivered(batch: RecordBatch, stream: str, conversation: Conversation, time_ns: int) -> list[SeenRecord]:
+    columns = batch.columns
+    headers = columns.headers
+    return [
+        SeenRecord(
+            DELIVERED,
+            stream,
+            body,
+            headers.get(index, ()),
+            seq_num,
+            timestamp,
+            time_ns=time_ns,
+            conversation=conversation,
+        )
+        for index, (seq_num, timestamp, body) in enumerate(
+            zip(columns.seq_nums, columns.timestamps, columns.bodies, strict=True)
+        )
+    ]

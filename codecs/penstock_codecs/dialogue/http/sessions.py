@@ -1,0 +1,183 @@
+"""S2S sessions on their way by: inputs, acknowledgements, batches, heartbeats, terminal frames (S2 fact sheet, 2)."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from google.protobuf.descriptor import Descriptor
+
+from penstock_codecs.capture import Sender
+from penstock_codecs.compression import Compression
+from penstock_codecs.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered
+from penstock_codecs.dialogue.http.clauses import S2_MESSAGES, S2S_FRAMES, S2S_SESSIONS
+from penstock_codecs.dialogue.http.exchange import Exchange
+from penstock_codecs.dialogue.http.places import Span
+from penstock_codecs.dialogue.http.protobuf_faults import first_fault
+from penstock_codecs.dialogue.http.readers import Reader
+from penstock_codecs.dialogue.http.shapes import (
+    append_fields,
+    appended_fields,
+    batch_fields,
+    frame_fields,
+    position,
+)
+from penstock_codecs.dialogue.http.telling import Fault, Held, Teller
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import RecordBatch
+from penstock_codecs.s2.errors import failure_from_http
+from penstock_codecs.s2.protobuf import decode_append_ack, decode_append_input, decode_read_batch
+from penstock_codecs.s2s.frames import Frame, FrameError, FrameReader, Terminal
+from penstock_proto import s2_pb2
+
+__all__ = ["Acknowledgements", "Batches", "Inputs"]
+
+_HEAD_BYTES = 4
+
+
+class _Frames(Reader):
+    """Frames of one side of a session, whose messages are of one kind."""
+
+    layer = "s2s"
+    session = True
+    kind: Descriptor
+
+    def __init__(self, teller: Teller, exchange: Exchange, sender: Sender) -> None:
+        super().__init__(teller, exchange, sender)
+        self._frames = FrameReader()
+        self._closed = False
+
+    def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
+        """Say every frame that these bytes complete."""
+        self._check_open(offset)
+        self._places.add(offset, len(data), time_ns)
+        self._frames.feed(data)
+        while (frame := self._next()) is not None:
+            span = self._places.take(self._places.left - self._frames.held)
+            if isinstance(frame, Frame):
+                self._regular(frame, span)
+            else:
+                self._terminal(frame, span)
+            if self._places.left:
+                self._check_open(self._places.offset())
+
+    def finish(self, end: Span) -> None:
+        """The body has ended: not amid a frame."""
+        del end
+        try:
+            self._frames.end()
+        except FrameError as error:
+            raise self._misframed(error) from None
+
+    @property
+    def half(self) -> str:
+        """A frame, if one is under way."""
+        return "a frame" if self._places.left else ""
+
+    def _check_open(self, offset: int) -> None:
+        if self._closed:
+            raise Fault(offset, "nothing follows a terminal frame", S2S_SESSIONS)
+
+    def _next(self) -> Frame | Terminal | None:
+        try:
+            return self._frames.next()
+        except FrameError as error:
+            raise self._misframed(error) from None
+
+    def _misframed(self, error: FrameError) -> Fault:
+        places = self._places
+        start, offset = places.offset(), places.offset(error.at)
+        # The excerpt may have come in several pieces: of these, the first stands where it says.
+        whole = places.offset(len(error.excerpt) - 1) - start == len(error.excerpt) - 1
+        return Fault(offset, str(error), S2S_FRAMES, Held(start, error.excerpt) if whole else None)
+
+    def _regular(self, frame: Frame, span: Span) -> None:
+        size = span.end - span.start
+        try:
+            self._message(frame, span, frame_fields(size, frame.compression, frame.reconnect_advised))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.BAD_PROTO:
+                fault = Fault(span.start, error.failure.message, S2_MESSAGES)
+                self._fault(fault, span.end_ns)
+                return
+            raise self._undecodable(frame, span, error.failure.message) from None
+
+    def _undecodable(self, frame: Frame, span: Span, why: str) -> Fault:
+        """The message is none: where, as far as that can be known inside a frame in one piece."""
+        found = first_fault(frame.payload, self.kind)
+        rule = why if found is None else found.rule
+        at = _HEAD_BYTES
+        plain = frame.compression is Compression.NONE and span.end - span.start == _HEAD_BYTES + len(frame.payload)
+        if found is not None and plain:
+            at += found.at
+        held = Held(span.start + _HEAD_BYTES, frame.payload) if plain else None
+        return Fault(min(span.start + at, span.end), rule, S2_MESSAGES, held)
+
+    def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
+        raise NotImplementedError
+
+    def _terminal(self, terminal: Terminal, span: Span) -> None:
+        """What ends the session: nothing that is not acknowledged will be."""
+        self._closed = True
+        failure = failure_from_http(terminal.status, terminal.body)
+        records = self._exchange.appends.left(span.end_ns, str(failure))
+        fields: dict[str, object] = {"status": terminal.status, "code": failure.code.value, "message": failure.message}
+        self._say(span, "Terminal", {**fields, **failure.details}, records=records, failure=str(failure), event=failure)
+
+
+class Inputs(_Frames):
+    """What the client of an append session sends."""
+
+    kind = cast(Descriptor, s2_pb2.AppendInput.DESCRIPTOR)
+
+    def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
+        append = decode_append_input(frame.payload, self._exchange.target.ref)
+        if not self._exchange.appends.ask(append, span.end_ns):
+            rule = f"of at most {MAX_WAITING} appends and {MAX_WAITING_BYTES} bytes an acknowledgement is waited for"
+            self._fault(Fault(span.start, rule, ""), span.end_ns)
+        self._say(span, "AppendInput", append_fields(append) | fields, event=append)
+
+    def _terminal(self, terminal: Terminal, span: Span) -> None:
+        del terminal
+        raise Fault(span.start + _HEAD_BYTES - 1, "Unexpected terminal frame as input", S2S_SESSIONS)
+
+
+class Acknowledgements(_Frames):
+    """What the server of an append session sends."""
+
+    kind = cast(Descriptor, s2_pb2.AppendAck.DESCRIPTOR)
+
+    def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
+        appended = decode_append_ack(frame.payload)
+        book = self._exchange.appends
+        waiting = book.acknowledge()
+        if waiting is None:
+            self._fault(Fault(span.start, "an acknowledgement answers an input", S2S_SESSIONS), span.end_ns)
+            self._say(span, "AppendAck", appended_fields(appended) | fields, event=appended)
+            return
+        count = appended.end.seq_num - appended.start.seq_num
+        if count != waiting.size:
+            rule = f"an acknowledgement of {waiting.size} records says so many, not {count}"
+            self._fault(Fault(span.start, rule, S2S_SESSIONS), span.end_ns)
+        self._say(
+            span,
+            "AppendAck",
+            appended_fields(appended) | fields,
+            records=book.records(waiting, appended, span.end_ns),
+            event=appended,
+            answers=span.end_ns - waiting.asked_ns,
+        )
+
+
+class Batches(_Frames):
+    """What the server of a read session sends."""
+
+    kind = cast(Descriptor, s2_pb2.ReadBatch.DESCRIPTOR)
+
+    def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
+        event = decode_read_batch(frame.payload)
+        if isinstance(event, RecordBatch):
+            stream = self._exchange.target.stream
+            records = delivered(event, stream, self._teller.conversation, span.end_ns)
+            self._say(span, "ReadBatch", batch_fields(event) | fields, records=records, event=event)
+        else:
+            self._say(span, "heartbeat", {"tail": position(event)} | fields, event=event)
