@@ -62,7 +62,8 @@ class Keeper:
         """Wait until all files that were closed so far are looked after; False: not within `timeout` seconds."""
         with self._state:
             wanted = self._wanted
-            return self._state.wait_for(lambda: self._done >= wanted, timeout)
+            self._state.wait_for(lambda: self._done >= wanted or self._ending, timeout)
+            return self._done >= wanted
 
     def close(self, timeout: float) -> bool:
         """As `settle`; then the thread ends. What it could not finish is left to the next start."""

@@ -68,7 +68,7 @@ class EventQueue:
         self._lock = threading.Lock()
         self._lanes: dict[Conversation, _Lane] = {}
         self._order: deque[_Lane] = deque()  # one place for each event, and some of events that are gone
-        self._loaded: set[_Lane] = set()
+        self._loaded: set[_Lane] = set()  # that could be given up
         self._held = self._queued = self._taken = self._events = 0
         self._admits = False
         self._some = threading.Event()
@@ -109,7 +109,8 @@ class EventQueue:
     def _append(self, lane: _Lane, event: CaptureEvent, size: int) -> None:
         if lane.events is None:
             lane.events = deque()
-            self._loaded.add(lane)
+            if not lane.given_up:
+                self._loaded.add(lane)
         lane.events.append(event)
         lane.waiting += size
         self._order.append(lane)
@@ -127,8 +128,7 @@ class EventQueue:
         for lane in sorted(self._loaded, key=attrgetter("waiting"), reverse=True):
             if self._held <= goal:
                 break
-            if not lane.given_up:
-                self._give_up(lane, event)
+            self._give_up(lane, event)
         if self._held + size > self._limit and self._lanes.get(event.conversation) is own:
             self._give_up(own, event)  # it had nothing waiting, and there is no room for this all the same
         if len(self._order) > max(_STALE, 2 * self._events):

@@ -144,12 +144,13 @@ class Recording:
             self._closing = True
         self._queue.hurry()
 
-    def _log_drops(self) -> None:
+    def _log_drops(self, *, last: bool = False) -> None:
         """In nobody's context: the line is not about the connection whose task happens to be here."""
-        if time.monotonic() - self._drops_at < _DROPS_SECONDS or not self._logging.acquire(blocking=False):
+        now = time.monotonic()
+        if (now - self._drops_at < _DROPS_SECONDS and not last) or not self._logging.acquire(blocking=last):
             return
         try:
-            self._drops_at = time.monotonic()
+            self._drops_at = now
             drops = self._queue.drops
             conversations = drops.conversations - self._drops_logged
             self._drops_logged += conversations
@@ -169,6 +170,7 @@ class Recording:
         finally:
             self._state = RecordingState.STOPPED
             self._queue.close()
+            self._log_drops(last=True)
             with self._settling:
                 self._settling.notify_all()
 

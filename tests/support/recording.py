@@ -1,0 +1,120 @@
+"""Recordings for tests: talk whose every byte is known from its place, and files read back."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import zstandard
+from support.captures import conversation
+from support.captures import read as events_of
+from support.peers import need
+
+from penstock.recorder.sink import Sink
+from penstock_codecs.capture import CaptureEvent, CaptureReader, Chunk, Closed, Lost, Noted, Opened, Sender
+
+__all__ = [
+    "Talk",
+    "capture_files",
+    "check_bytes",
+    "given_up",
+    "read_file",
+    "said",
+    "spans",
+    "tshark_warnings",
+]
+
+_TILE = 65_521
+_TALK = random.Random(20261121).randbytes(_TILE)
+
+
+def said(number: int, sender: Sender, offset: int, size: int) -> bytes:
+    """What a side of a conversation says from `offset` on: bytes that tell each place, side and conversation."""
+    first = (offset + 7919 * number + (sender is Sender.SERVER) * 31_337) % _TILE
+    return (_TALK * ((first + size) // _TILE + 1))[first : first + size]
+
+
+class Talk:
+    """A conversation, as its tap tells it."""
+
+    def __init__(self, sink: Sink, number: int) -> None:
+        self.conversation = conversation(number)
+        self.offsets = dict.fromkeys(Sender, 0)
+        self._sink = sink
+
+    def open(self, *, continued: bool = False) -> bool:
+        """It begins, or goes on after a gap."""
+        offsets = self.offsets[Sender.CLIENT], self.offsets[Sender.SERVER]
+        return self._sink.put(Opened(self.conversation, time.time_ns(), *offsets, continued=continued))
+
+    def say(self, size: int, sender: Sender = Sender.CLIENT) -> bool:
+        """So many bytes; they go by even where they are not recorded."""
+        offset = self.offsets[sender]
+        self.offsets[sender] += size
+        data = said(self.conversation.number, sender, offset, size)
+        return self._sink.put(Chunk(self.conversation, time.time_ns(), sender, offset, data))
+
+    def note(self, key: str, value: str) -> bool:
+        """As a front does that knows its route."""
+        return self._sink.put(Noted(self.conversation, time.time_ns(), key, value))
+
+    def close(self) -> bool:
+        """Both sides."""
+        return all(self._sink.put(Closed(self.conversation, time.time_ns(), sender)) for sender in Sender)
+
+
+def capture_files(directory: Path) -> list[Path]:
+    """The files of a recording in order, whatever else there is."""
+    return sorted(path for path in directory.glob("penstock-*.pcapng*"))
+
+
+def read_file(path: Path, *, whole: bool = True) -> list[CaptureEvent]:
+    """The events of a file, plain or compressed. `whole`: it must not be damaged."""
+    data = path.read_bytes()
+    if path.suffix == ".zst":
+        data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    reader = CaptureReader()
+    events = events_of(data, reader=reader)
+    assert not whole or reader.damage is None, reader.damage
+    return events
+
+
+def check_bytes(events: Iterable[CaptureEvent]) -> None:
+    """Every byte is at its place."""
+    for event in events:
+        if isinstance(event, Chunk):
+            wanted = said(event.conversation.number, event.sender, event.offset, len(event.data))
+            assert bytes(event.data) == wanted, (event.conversation.number, event.sender, event.offset)
+
+
+def spans(events: Iterable[CaptureEvent], sender: Sender = Sender.CLIENT) -> dict[int, list[tuple[int, int]]]:
+    """For each conversation the places that were recorded of a side, from and to; adjacent ones are joined."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for event in events:
+        places = found.setdefault(event.conversation.number, [])
+        if isinstance(event, Chunk) and event.sender is sender and event.data:
+            begin, end = event.offset, event.offset + len(event.data)
+            if places and places[-1][1] == begin:
+                places[-1] = (places[-1][0], end)
+            else:
+                places.append((begin, end))
+    return found
+
+
+def given_up(events: Iterable[CaptureEvent]) -> list[int]:
+    """Conversations of which the recording says that nothing follows."""
+    return [event.conversation.number for event in events if isinstance(event, Lost) and event.length == 0]
+
+
+def tshark_warnings(path: Path) -> list[str]:
+    """What tshark finds wrong with a file: malformed packets, gaps, doubles; skips the test where it is missing. That a
+    packet which says that something is lost says nothing else is not wrong."""
+    program = need("tshark", "apt-get install tshark")
+    odd = "_ws.malformed or (tcp.analysis.flags and not tcp.analysis.keep_alive)"
+    command = [program, "-r", str(path), "-Y", odd, "-T", "fields", "-e", "frame.number", "-e", "_ws.expert.message"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    damaged = [line for line in done.stderr.splitlines() if "tshark: The file" in line]
+    return [line for line in done.stdout.splitlines() if " lost=" not in line] + damaged
