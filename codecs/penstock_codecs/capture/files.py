@@ -32,12 +32,12 @@ _NS: Final = 1_000_000_000
 
 
 class Packet(NamedTuple):
-    """One packet: what stands in `buffer` from `start` to `end`. `link`: its LINKTYPE. `cut`: how many of its bytes
-    were not captured. `comments`: those of ours."""
+    """One packet: what stands in `buffer` from `start` to `end`. `link`: its LINKTYPE, None where the file does not
+    describe its interface. `cut`: how many of its bytes were not captured. `comments`: those of ours."""
 
     time_ns: int
     interface: int
-    link: int
+    link: int | None
     buffer: bytes
     start: int
     end: int
@@ -100,8 +100,6 @@ class PacketFile:
     def __init__(self) -> None:
         self.damage: str | None = None
         """What is wrong with the file, and the byte where."""
-        self.skipped = 0
-        """Packets of interfaces that the file does not describe."""
         self._pieces: list[bytes] = []
         self._have = 0
         self._needed = 4
@@ -115,6 +113,11 @@ class PacketFile:
         self._unit = 1
         self._link = 0
         self._last_ns = 0
+
+    @property
+    def recognized(self) -> bool:
+        """The first bytes are those of a capture."""
+        return self._next != self._first
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Bytes in order; b"" says that the file has ended."""
@@ -236,29 +239,28 @@ class PacketFile:
             yield code, buffer[place : place + length]
             place += length + (-length & 3)
 
-    def _enhanced(self, buffer: bytes, start: int, end: int) -> Packet | None:
+    def _enhanced(self, buffer: bytes, start: int, end: int) -> Packet:
         """A packet (4.3)."""
         if end - start < 20:
             raise _Damage("a packet block that is too short")
         interface, high, low, captured, original = self._order.enhanced.unpack_from(buffer, start)
         return self._packet(buffer, start + 20, end, interface, (high, low), captured, original)
 
-    def _obsolete(self, buffer: bytes, start: int, end: int) -> Packet | None:
+    def _obsolete(self, buffer: bytes, start: int, end: int) -> Packet:
         """A packet as it was written before 2010 (appendix A)."""
         if end - start < 20:
             raise _Damage("a packet block that is too short")
         interface, _drops, high, low, captured, original = self._order.obsolete.unpack_from(buffer, start)
         return self._packet(buffer, start + 20, end, interface, (high, low), captured, original)
 
-    def _simple(self, buffer: bytes, start: int, end: int) -> Packet | None:
+    def _simple(self, buffer: bytes, start: int, end: int) -> Packet:
         """A packet without a time (4.4): it has that of the packet before it."""
         if end - start < 4:
             raise _Damage("a packet block that is too short")
         original = self._order.length.unpack_from(buffer, start)[0]
         start += 4
         if not self._interfaces:
-            self.skipped += 1
-            return None
+            return Packet(self._last_ns, 0, None, buffer, start, end, 0, ())
         described = self._interfaces[0]
         captured = min(original, end - start, described.snap_length or original)
         cut = original - captured
@@ -266,10 +268,9 @@ class PacketFile:
 
     def _packet(
         self, buffer: bytes, start: int, end: int, interface: int, time: tuple[int, int], captured: int, original: int
-    ) -> Packet | None:
+    ) -> Packet:
         if interface >= len(self._interfaces):
-            self.skipped += 1
-            return None
+            return Packet(self._last_ns, interface, None, buffer, start, end, 0, ())
         stop = start + captured
         if stop > end:
             raise _Damage(f"a packet of {captured} bytes in a block that is smaller")

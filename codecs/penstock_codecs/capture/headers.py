@@ -50,18 +50,18 @@ _SCALE: Final = bytes.fromhex("01 03 03 0e")
 
 
 def addresses(client: Endpoint, server: Endpoint) -> tuple[Address, Address]:
-    """The two hosts as addresses of one family; what is no address, as a memory stream's end, becomes 0.0.0.0."""
-    ends = _address(client.host), _address(server.host)
+    """The two hosts as addresses of one family; what is none, as a memory stream's end, becomes 0.0.0.1 or 0.0.0.2."""
+    ends = _address(client.host, 1), _address(server.host, 2)
     if ends[0].version == ends[1].version:
         return ends
     return _as_ipv6(ends[0]), _as_ipv6(ends[1])
 
 
-def _address(host: str) -> Address:
+def _address(host: str, otherwise: int) -> Address:
     try:
         return ip_address(host.partition("%")[0])
     except ValueError:
-        return IPv4Address(0)
+        return IPv4Address(otherwise)
 
 
 def _as_ipv6(address: Address) -> IPv6Address:

@@ -66,6 +66,8 @@ class CaptureReader:
         self._open: OrderedDict[_Tracked, None] = OrderedDict()
         """Those that were silent longest stand first."""
         self._closed: dict[Key, None] = {}
+        self._ours: dict[tuple[str, int], _Tracked] = {}
+        """Those that a gateway recorded, by run and number."""
         self._foreign = 0
         self._at_end = False
         self.ignored: dict[str, int] = {}
@@ -75,6 +77,16 @@ class CaptureReader:
     def damage(self) -> str | None:
         """What is wrong with the file, and the byte where; None: nothing so far. Nothing comes after it."""
         return self._file.damage
+
+    @property
+    def recognized(self) -> bool:
+        """The file's first bytes are those of a capture."""
+        return self._file.recognized
+
+    def next_file(self) -> None:
+        """The file has ended, and the next one of the same recording follows: conversations go on in it, which then
+        stay the same objects. `damage` and `recognized` are of the new file from now on."""
+        self._file = PacketFile()
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Bytes of the file in order; b"" says that it has ended."""
@@ -86,6 +98,8 @@ class CaptureReader:
         out: list[CaptureEvent] = []
         for packet in self._file.packets():
             try:
+                if packet.link is None:
+                    raise Ignored("unknown interface")
                 segment = segment_of(packet.link, packet.buffer, packet.start, packet.end, packet.cut)
             except Ignored as reason:
                 self._ignore(str(reason))
@@ -94,8 +108,6 @@ class CaptureReader:
             if out:
                 yield from out
                 out.clear()
-        if self._file.skipped:
-            self.ignored["unknown interface"] = self._file.skipped
         if self._at_end:
             for tracked in self._open:
                 tracked.client.flush(out)
@@ -104,6 +116,7 @@ class CaptureReader:
                 out.clear()
             self._open.clear()
             self._tracked.clear()
+            self._ours.clear()
 
     def _ignore(self, reason: str) -> None:
         self.ignored[reason] = self.ignored.get(reason, 0) + 1
@@ -164,17 +177,20 @@ class CaptureReader:
         if conversation is None or offsets[0] is None or offsets[1] is None:
             self._ignore("comment")
             return
+        continued = pairs.get("continued") == "yes"
+        earlier = self._ours.get((conversation.run, conversation.number))
+        if earlier is not None and _same(earlier.conversation, conversation):
+            self._forget(earlier, out)
+            if continued or any(offsets):
+                conversation = earlier.conversation
         if found := self._tracked.get(key):
             self._forget(found[0], out)
-            if _same(found[0].conversation, conversation):
-                conversation = found[0].conversation
         tracked = self._track(conversation, key, True, out, time_ns)
         client_offset, server_offset = offsets[0], offsets[1]
         tracked.client.anchor((segment.sequence + bool(segment.flags & SYN)) % _SPACE, client_offset)
         tracked.server.next = server_offset
         if segment.flags & ACK:
             tracked.server.anchor(segment.acknowledgement, server_offset)
-        continued = pairs.get("continued") == "yes"
         out.append(Opened(conversation, time_ns, client_offset, server_offset, continued))
 
     def _lost(self, tracked: _Tracked, pairs: dict[str, str], time_ns: int, out: list[CaptureEvent]) -> None:
@@ -248,6 +264,8 @@ class CaptureReader:
         keys = key, (key[0], _turned(key[1]))
         tracked = _Tracked(conversation, keys, 0 if ours else self._window, ours)
         self._open[tracked] = None
+        if ours:
+            self._ours[conversation.run, conversation.number] = tracked
         self._tracked[keys[0]] = tracked, tracked.client, tracked.server
         self._tracked[keys[1]] = tracked, tracked.server, tracked.client
         return tracked
@@ -264,8 +282,11 @@ class CaptureReader:
         tracked.client.flush(out)
         tracked.server.flush(out)
         del self._open[tracked]
+        conversation = tracked.conversation
+        if self._ours.get((conversation.run, conversation.number)) is tracked:
+            del self._ours[conversation.run, conversation.number]
         for key in tracked.keys:
-            del self._tracked[key]
+            self._tracked.pop(key, None)  # the ends of a connection with itself are one
             self._closed.pop(key, None)
             self._closed[key] = None
         while len(self._closed) > MAX_CLOSED:

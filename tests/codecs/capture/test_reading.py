@@ -25,7 +25,7 @@ from support.captures import (
     written,
 )
 
-from penstock_codecs.capture import CaptureReader, Chunk, Closed, Endpoint, Lost, Opened, Sender, Side
+from penstock_codecs.capture import CaptureReader, CaptureWriter, Chunk, Closed, Endpoint, Lost, Opened, Sender, Side
 from penstock_codecs.capture.files import MAX_BLOCK
 
 CLIENT, SERVER = Sender.CLIENT, Sender.SERVER
@@ -404,6 +404,35 @@ def test_any_order_of_any_pieces(sent: bytes, start: int, data: st.DataObject) -
         if isinstance(event, Chunk):
             assert event.offset == place
             place += len(event.data)
+
+
+def test_a_connection_with_itself() -> None:
+    """Both its directions are one: what it says is no use, but nothing fails."""
+    same = {"target": FIRST.source, "target_port": FIRST.source_port}
+    read(captured([each._replace(**same) for each in (FIRST, ASK, ASK._replace(flags=RST), FIRST)]))
+
+
+def test_files_of_one_recording() -> None:
+    """A conversation goes on in the next file as the same object; one of other people's does too."""
+    one = conversation()
+    writer = CaptureWriter("x")
+    first = written([Opened(one, 1), Chunk(one, 2, CLIENT, 0, b"question")], writer) + captured([FIRST, ANSWER, ASK])
+    rest = written(
+        [Chunk(one, 3, SERVER, 0, b"answer"), Closed(one, 4, CLIENT, reset=True)], CaptureWriter("x", writer)
+    )
+    again = written([Opened(one, 5)])
+    reader = CaptureReader()
+    events = []
+    for file in (first, rest + captured([REPLY]), again):
+        reader.receive(file)
+        events += reader.events()
+        assert reader.recognized and reader.damage is None
+        reader.next_file()
+        assert not reader.recognized
+    ours = [event for event in events if event.conversation.run]
+    assert [event.conversation is ours[0].conversation for event in ours] == [True] * 5 + [False]
+    assert ours[2] == Opened(ours[0].conversation, 3, 8, 0, continued=True)
+    assert story(event for event in events if not event.conversation.run) == {(1, ""): TOLD}
 
 
 def test_ours_without_its_comments() -> None:
