@@ -18,6 +18,7 @@ from penstock.cli.cut_over import cut_over_command
 from penstock.cli.decode import decode_command
 from penstock.cli.overrides import overridden
 from penstock.cli.positions import positions_command
+from penstock.cli.replay import replay_command
 from penstock.cli.report import report
 from penstock.config import Config, ConfigError, default_config, load_config
 from penstock.config.advice import advice
@@ -49,7 +50,7 @@ def main() -> None:
     """Penstock: a multi-protocol gateway for append-only streams of records."""
 
 
-for _command in (decode_command, positions_command, cut_over_command):
+for _command in (decode_command, positions_command, cut_over_command, replay_command):
     main.add_command(_command)
 
 
@@ -60,6 +61,7 @@ for _command in (decode_command, positions_command, cut_over_command):
 @click.option("--segment", metavar="HOST:PORT|off", help="Where clients of the segment protocol connect.")
 @click.option("--controller", metavar="HOST:PORT|off", help="Where clients of Pravega ask for their segments.")
 @click.option("--data", metavar="DIR", help="The store's directory.")
+@click.option("--record", metavar="DIR", help="Record the traffic from the start, into pcapng files in this directory.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="The least that is logged.")
 def serve_command(path: Path | None, **flags: str | None) -> None:
     """Run the gateway until SIGTERM or SIGINT; a second signal stops it at once.

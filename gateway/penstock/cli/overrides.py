@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from penstock.config import Config, ControllerListener, S2Listener, S3PListener, SegmentListener
+from penstock.config import Config, ControllerListener, RecorderTable, S2Listener, S3PListener, SegmentListener
 
 __all__ = ["overridden"]
 
@@ -23,6 +23,7 @@ def overridden(
     controller: str | None = None,
     data: str | None = None,
     log_level: str | None = None,
+    record: str | None = None,
 ) -> Config:
     """`config` with the flags that were given; raises ValueError that names the flag."""
     listeners = replace(
@@ -34,7 +35,18 @@ def overridden(
     )
     store = config.store if data is None else replace(config.store, directory=data)
     log = config.log if log_level is None else replace(config.log, level=log_level)
-    return replace(config, listeners=listeners, store=store, log=log)
+    recorder = config.recorder if record is None else _recorder(config.recorder, record)
+    return replace(config, listeners=listeners, store=store, log=log, recorder=recorder)
+
+
+def _recorder(configured: RecorderTable | None, directory: str) -> RecorderTable:
+    """Record from the start; which connections, and how, is as configured."""
+    try:
+        if configured is None:
+            return RecorderTable(directory=directory)
+        return replace(configured, directory=directory, start=True)
+    except ValueError as error:
+        raise ValueError(f"--record: {error}") from error
 
 
 def _listeners(flag: str, text: str | None, configured: tuple[L, ...], default: L) -> tuple[L, ...]:

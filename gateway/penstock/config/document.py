@@ -41,7 +41,7 @@ are free: below each kind of back is shown as `[backs.KIND]`. [Routes](routes.md
 
 Sizes are in bytes and times in seconds unless a key's name says else. The flags of `penstock serve` win over the file:
 `--s2 HOST:PORT`, `--s3p HOST:PORT`, `--segment HOST:PORT`, `--controller HOST:PORT` (each may be `off`), `--data DIR`,
-`--log-level LEVEL`.
+`--log-level LEVEL`, `--record DIR`.
 """
 
 

@@ -73,7 +73,10 @@ class RecorderTable(Table, frozen=True, kw_only=True):
     ] = ()
     streams: Annotated[
         tuple[str, ...],
-        key("Connections of clients with a request about one of these: BASIN/STREAM, or STREAM of any basin; globs."),
+        key(
+            "Connections of clients with a request about one of these: BASIN/STREAM, or without a slash of any basin; "
+            "globs."
+        ),
     ] = ()
     rotate_bytes: Annotated[
         int, key("A file that has grown so long is closed, and another begun; 0: never.", least=0)

@@ -70,10 +70,10 @@ class Connections:
         if self.watcher is not None:
             self.watcher.used(tap, use)
 
-    def dropped(self, tap: Tap, sink: Sink) -> None:
+    def dropped(self, tap: Tap, sink: Sink, generation: int) -> None:
         """See `Watcher`."""
         if self.watcher is not None:
-            self.watcher.dropped(tap, sink)
+            self.watcher.dropped(tap, sink, generation)
 
     def ended(self, tap: Tap) -> None:
         """See `Watcher`."""

@@ -30,8 +30,8 @@ class Recording:
     selection: Selection
     sink: Sink
     since_ns: int = field(default_factory=time.time_ns)
-    dropped: dict[Tap, int | None] = field(default_factory=dict, repr=False)
-    """Connections that the sink dropped, each with the sink's generation then; None: it may have grown meanwhile."""
+    dropped: dict[Tap, int] = field(default_factory=dict, repr=False)
+    """Connections that the sink dropped, each with the sink's generation when it still took them."""
 
 
 class Recorder:
@@ -136,11 +136,11 @@ class Recorder:
             if recording.selection.wants(use) and self._waits(recording, tap):
                 self._begin(recording, tap, use)
 
-    def dropped(self, tap: Tap, sink: Sink) -> None:
+    def dropped(self, tap: Tap, sink: Sink, generation: int) -> None:
         """See `penstock.recorder.tap.Watcher`."""
         recording = self._recordings.get(sink)
         if recording is not None:
-            recording.dropped[tap] = None
+            recording.dropped[tap] = generation
             self._dropping.unpark_all()
 
     def ended(self, tap: Tap) -> None:
@@ -167,5 +167,3 @@ class Recorder:
             if then != generation:
                 del recording.dropped[tap]
                 tap.attach(recording.sink, continued=True)
-                if tap in recording.dropped:
-                    recording.dropped[tap] = generation

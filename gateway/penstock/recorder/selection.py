@@ -32,9 +32,9 @@ class Selection:
 
     `listeners`: of clients, as `s2` for all of the kind, or `s2.NAME`; `backs`: of servers, by their names. Given both,
     a connection is one of either. `protocols`: as in `Conversation`. `peers`: networks that our peer is in.
-    `connections`: by their numbers. `identities`, `routes`, `streams` (as BASIN/STREAM, or STREAM of any basin) are
-    globs: a request by the connection must have been about all of them. `routes` are good for the connections with
-    their backs too; identities and streams for those of clients only.
+    `connections`: by their numbers. `identities`, `routes`, `streams` (as BASIN/STREAM; without a slash: STREAM of any
+    basin) are globs: a request by the connection must have been about all of them. `routes` are good for the
+    connections with their backs too; identities and streams for those of clients only.
     """
 
     listeners: tuple[str, ...] = ()

@@ -43,8 +43,8 @@ class Watcher(Protocol):
     def used(self, tap: Tap, use: Use) -> None:
         """A connection is used for something that it was not used for before, as far as that is remembered."""
 
-    def dropped(self, tap: Tap, sink: Sink) -> None:
-        """A sink takes no more of a connection, for now."""
+    def dropped(self, tap: Tap, sink: Sink, generation: int) -> None:
+        """A sink takes no more of a connection; this was its generation when it still did."""
 
     def ended(self, tap: Tap) -> None:
         """The connection is gone; its sinks have been told."""
@@ -55,6 +55,7 @@ class Tap:
 
     __slots__ = (
         "_finished",
+        "_generations",
         "_notes",
         "_own",
         "_peer",
@@ -84,6 +85,7 @@ class Tap:
         self._own = Sender.CLIENT if conversation.side is Side.BACK else Sender.SERVER
         self._peer = self._own.other
         self._finished: set[Sender] = set()
+        self._generations: dict[Sink, int] = {}  # of each sink, when it took something last
         self._notes: dict[tuple[str, str], None] = {}
         self._watcher = watcher
 
@@ -126,6 +128,7 @@ class Tap:
         self._finish(self._peer)
         self.over = True
         self.sinks = ()
+        self._generations.clear()
         self._watcher.ended(self)
 
     def _finish(self, sender: Sender) -> None:
@@ -173,6 +176,7 @@ class Tap:
         if self.over or sink in self.sinks:
             return
         self.sinks = (*self.sinks, sink)
+        self._generations[sink] = sink.generation
         for event in (*heard, *self._ends()):
             self._tell_one(sink, event)
         for pair in {**self._notes, **dict.fromkeys(() if use is None else _pairs(use))}:
@@ -181,6 +185,7 @@ class Tap:
     def detach(self, sink: Sink) -> None:
         """The sink is told nothing more."""
         self.sinks = tuple(one for one in self.sinks if one is not sink)
+        self._generations.pop(sink, None)
 
     def _ends(self) -> Iterator[Closed]:
         """Those who have finished already."""
@@ -200,9 +205,12 @@ class Tap:
         except Exception:
             log.exception("recording_failed", connection=self.conversation.number)
             kept = False
-        if not kept:
-            self.detach(sink)
-            self._watcher.dropped(self, sink)
+        if kept:
+            self._generations[sink] = sink.generation
+            return
+        generation = self._generations[sink]
+        self.detach(sink)
+        self._watcher.dropped(self, sink, generation)
 
 
 def _pairs(use: Use) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,404 @@
+"""What a tap tells: every byte of both sides, in its place, and how the connection ended."""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from support.certificates import needs_openssl, self_signed
+from support.http_client import memory_pair, socket_pair
+from support.listening import Heard, taken, tapped_front
+
+from penstock.backs.upstream import UpstreamSettings
+from penstock.recorder.connections import Connections
+from penstock.recorder.tap import Tap
+from penstock.recorder.tapped import encrypted
+from penstock.wire import TooSlow, Wire
+from penstock_codecs.capture import CaptureEvent, Chunk, Conversation, Endpoint, Sender, Side
+from penstock_codecs.limits import KIB, MIB
+
+PAIRS = {"socket": socket_pair, "memory": memory_pair}
+BOTH_ENDED = [(Sender.SERVER, False), (Sender.CLIENT, False)]
+
+
+@pytest.fixture(params=PAIRS)
+async def pair(request: pytest.FixtureRequest) -> AsyncIterator[tuple[trio.abc.Stream, trio.abc.Stream]]:
+    """A client's end and a server's, of a socket or in memory."""
+    client, server = PAIRS[request.param]()
+    yield client, server
+    await trio.aclose_forcefully(client)
+    await trio.aclose_forcefully(server)
+
+
+@pytest.fixture
+async def sockets() -> AsyncIterator[tuple[trio.abc.Stream, trio.abc.Stream]]:
+    """A client's end and a server's."""
+    client, server = socket_pair()
+    yield client, server
+    await trio.aclose_forcefully(client)
+    await trio.aclose_forcefully(server)
+
+
+@pytest.fixture
+async def tcp() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStream]]:
+    """The same over TCP."""
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        client = await trio.open_tcp_stream(*listener.socket.getsockname())
+        server = await listener.accept()
+    yield client, server
+    await trio.aclose_forcefully(client)
+    await trio.aclose_forcefully(server)
+
+
+def parts(size: int) -> Iterator[Any]:
+    """Random bytes in parts of all sizes and kinds, as codecs make them."""
+    dice = random.Random(size)
+    whole = dice.randbytes(2 * MIB)
+    while size > 0:
+        length = min(size, dice.choice([1, 20, 300, 5 * KIB, 64 * KIB, 700 * KIB]))
+        at = dice.randrange(len(whole) - length)
+        kind = dice.choice([bytes, bytearray, memoryview])
+        yield memoryview(whole)[at : at + length] if kind is memoryview else kind(whole[at : at + length])
+        size -= length
+
+
+async def test_a_wire_tells_every_byte(pair: tuple[trio.abc.Stream, trio.abc.Stream], nursery: trio.Nursery) -> None:
+    client, server = pair
+    heard = Heard()
+    wire = Wire(tapped_front(server, heard), 64 * KIB)
+    answer, question = list(parts(9 * MIB)), random.Random(1).randbytes(3 * MIB)
+    got = bytearray()
+
+    async def ask() -> None:
+        await client.send_all(question)
+
+    async def read() -> None:
+        while len(got) < 9 * MIB:
+            got.extend(await client.receive_some())
+
+    nursery.start_soon(read)
+    nursery.start_soon(ask)
+    came = bytearray()
+    while len(came) < len(question):
+        came += await wire.receive()
+    wire.put(answer)
+    while wire.pending:
+        await wire.write(5)
+    await trio.testing.wait_all_tasks_blocked()
+    assert came == question == heard.said(Sender.CLIENT)
+    assert got == b"".join(answer) == heard.said(Sender.SERVER)
+    assert all(event.time_ns for event in heard.events)
+
+
+async def test_what_is_told_does_not_change_with_the_buffers(sockets: tuple[trio.abc.Stream, trio.abc.Stream]) -> None:
+    """The buffer that is read into serves all connections, and what was written may be used again."""
+    client, server = sockets
+    heard = Heard()
+    tapped = tapped_front(server, heard)
+    wire = Wire(tapped, 4 * KIB)
+    for question in (b"first", b"other"):
+        await client.send_all(question)
+        await wire.receive()
+    mine = bytearray(b"x" * 8 * KIB)
+    await tapped.send_all(mine)
+    mine[:] = bytes(len(mine))
+    assert heard.said(Sender.CLIENT) == b"firstother"
+    assert heard.said(Sender.SERVER) == b"x" * 8 * KIB
+
+
+def test_small_parts_of_one_write_are_told_together() -> None:
+    heard = Heard()
+    tap = tapped_front(memory_pair()[1], heard).tap
+    tap.sent([b"head", b"er", bytes(9 * KIB), b"tail", b"not written"], 9 * KIB + 10)
+    assert [len(event.data) for event in heard.events if isinstance(event, Chunk)] == [6, 9 * KIB, 4]
+
+
+async def test_little_is_kept_of_large_buffers() -> None:
+    """A part of a large buffer must not hold all of it while a recording waits for its disk."""
+    heard = Heard()
+    tap = tapped_front(memory_pair()[1], heard).tap
+    large, part = bytes(1 * MIB), memoryview(bytes(1 * MIB))[: 8 * KIB]
+    tap.sent([large, part], 1 * MIB + 8 * KIB)
+    first, second = [event.data for event in heard.events if isinstance(event, Chunk)]
+    assert first is large, "and no bytes are copied"
+    assert isinstance(second, bytes) and len(second) == 8 * KIB
+
+
+async def test_a_stream_without_a_wire_tells_every_byte(pair: tuple[trio.abc.Stream, trio.abc.Stream]) -> None:
+    client, server = pair
+    heard = Heard()
+    tapped = tapped_front(server, heard)
+    answer = random.Random(2).randbytes(5 * MIB)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.send_all, b"question")
+        got = b""
+        while len(got) < 8:
+            got += await tapped.receive_some()
+        received: list[bytes] = []
+
+        async def read() -> None:
+            received.append(await taken(client))
+
+        nursery.start_soon(read)
+        await tapped.send_all(answer)
+        await tapped.aclose()
+    assert received == [answer]
+    assert (heard.said(Sender.CLIENT), heard.said(Sender.SERVER)) == (b"question", answer)
+    assert heard.ends == BOTH_ENDED
+
+
+async def test_a_write_that_is_cut_off_is_told_as_far_as_it_went(
+    sockets: tuple[trio.abc.Stream, trio.abc.Stream],
+) -> None:
+    client, server = sockets
+    heard = Heard()
+    tapped = tapped_front(server, heard)
+    with trio.move_on_after(0.05) as scope:
+        await tapped.send_all(bytes(20 * MIB))
+    assert scope.cancelled_caught
+    await tapped.aclose()
+    assert await taken(client) == heard.said(Sender.SERVER)
+
+
+async def test_a_slow_reader_is_told_as_far_as_it_went(
+    autojump_clock: trio.testing.MockClock, sockets: tuple[trio.abc.Stream, trio.abc.Stream]
+) -> None:
+    client, server = sockets
+    heard = Heard()
+    wire = Wire(tapped_front(server, heard), 4 * KIB)
+    wire.put([bytes(8 * MIB)])
+    with pytest.raises(TooSlow):
+        while wire.pending:
+            await wire.write(1)
+    await wire.close()
+    assert await taken(client) == heard.said(Sender.SERVER)
+    assert heard.ends == BOTH_ENDED
+
+
+async def test_who_finishes_first(pair: tuple[trio.abc.Stream, trio.abc.Stream]) -> None:
+    client, server = pair
+    heard = Heard()
+    wire = Wire(tapped_front(server, heard), 4 * KIB)
+    assert isinstance(client, trio.abc.HalfCloseableStream)
+    await client.send_eof()
+    for _ in range(3):
+        assert not await wire.receive()
+    assert heard.ends == [(Sender.CLIENT, False)]
+    await wire.close()
+    await wire.close()
+    assert heard.ends == [(Sender.CLIENT, False), (Sender.SERVER, False)]
+
+
+async def test_our_own_end_is_told_before_the_peers(
+    autojump_clock: trio.testing.MockClock, sockets: tuple[trio.abc.Stream, trio.abc.Stream]
+) -> None:
+    client, server = sockets
+    heard = Heard()
+    wire = Wire(tapped_front(server, heard), 4 * KIB)
+    await wire.linger(1)
+    assert heard.ends == [(Sender.SERVER, False)]
+    await client.send_all(b"late")
+    await client.aclose()
+    await wire.linger(1)
+    assert heard.said(Sender.CLIENT) == b"late"
+    assert heard.ends == BOTH_ENDED
+
+
+@pytest.mark.parametrize("by_wire", [True, False])
+async def test_a_reset(by_wire: bool, tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
+    client, server = tcp
+    heard = Heard()
+    tapped = tapped_front(server, heard)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    await client.aclose()
+    wire = Wire(tapped, 4 * KIB)
+    with pytest.raises(trio.BrokenResourceError):
+        await (wire.receive() if by_wire else tapped.receive_some())
+    with pytest.raises(trio.BrokenResourceError):
+        await tapped.send_all(b"in vain")
+    await tapped.aclose()
+    assert heard.ends == [(Sender.CLIENT, True)]
+    assert heard.said(Sender.SERVER) == b""
+
+
+async def test_a_write_into_a_connection_that_is_gone(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
+    client, server = tcp
+    heard = Heard()
+    wire = Wire(tapped_front(server, heard), 4 * KIB)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    await client.aclose()
+    wire.put([b"in vain"])
+    with pytest.raises(trio.BrokenResourceError):
+        wire.write_now()
+    assert heard.ends == [(Sender.CLIENT, True)]
+
+
+async def test_sockets_are_named(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
+    client, server = tcp
+    connections = Connections()
+    front = connections.accepted(server, 7, "listeners.s3p", "s3p").tap.conversation
+    back = connections.dialled(client, UpstreamSettings(name="lite", host="x", port=1, protocol="s2")).tap.conversation
+    there, here = Endpoint(*client.socket.getsockname()), Endpoint(*server.socket.getsockname())
+    assert (front.client, front.server, front.side, front.number) == (there, here, Side.FRONT, 7)
+    assert (back.client, back.server, back.side, back.name) == (there, here, Side.BACK, "backs.lite")
+    assert (front.protocol, back.protocol) == ("s3p", "s2")
+    assert front.run == back.run != "" and front.run != Connections().run
+    assert [tap.conversation for tap in connections] == sorted([front, back], key=lambda one: one.number)
+    await client.aclose()
+    await server.aclose()
+
+
+async def test_on_a_back_we_are_the_client() -> None:
+    ours, theirs = memory_pair()
+    heard = Heard()
+    tapped = Connections().dialled(ours, UpstreamSettings(name="lite", host="x", port=1))
+    tapped.tap.attach(heard)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(theirs.send_all, b"server")
+        nursery.start_soon(theirs.receive_some)
+        await tapped.send_all(b"client")
+        await tapped.receive_some()
+    await tapped.aclose()
+    assert (heard.said(Sender.CLIENT), heard.said(Sender.SERVER)) == (b"client", b"server")
+    assert heard.ends == [(Sender.CLIENT, False), (Sender.SERVER, False)]
+
+
+@needs_openssl
+async def test_over_tls_plaintext_is_told(tmp_path: Path, tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
+    certificate, key = self_signed(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    below, server = tcp
+    client = trio.SSLStream(below, ssl.create_default_context(cafile=certificate), server_hostname="127.0.0.1")
+    heard = Heard()
+    tapped = tapped_front(trio.SSLStream(server, context, server_side=True), heard)
+    assert encrypted(tapped) is not None and tapped.tap.conversation.tls
+    assert tapped.tap.conversation.client == Endpoint(*below.socket.getsockname())
+    wire = Wire(tapped, 16 * KIB)
+    answer = list(parts(2 * MIB))
+    got: list[bytes] = []
+
+    async def ask() -> None:
+        await client.send_all(b"question")
+        got.append(await taken(client))
+        await client.aclose()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        assert await wire.receive() == b"question"
+        wire.put(answer)
+        while wire.pending:
+            await wire.write(5)
+        await wire.close()
+    assert got == [b"".join(answer)]
+    assert (heard.said(Sender.CLIENT), heard.said(Sender.SERVER)) == (b"question", got[0])
+    assert heard.ends == BOTH_ENDED
+
+
+async def test_a_question_is_told_before_its_answer(pair: tuple[trio.abc.Stream, trio.abc.Stream]) -> None:
+    """Another task may have read the answer before the write is back."""
+    theirs, ours = pair
+    heard = Heard()
+    tapped = Connections().dialled(ours, UpstreamSettings(name="lite", host="x", port=1))
+    tapped.tap.attach(heard)
+
+    async def echo() -> None:
+        while data := await theirs.receive_some():
+            await theirs.send_all(data)
+
+    async def read() -> None:
+        for _ in range(200):
+            await tapped.receive_some(1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(echo)
+        nursery.start_soon(read)
+        for _ in range(200):
+            await tapped.send_all(b"?")
+        while len(heard.said(Sender.SERVER)) < 200:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    asked = answered = 0
+    for event in heard.events:
+        if isinstance(event, Chunk):
+            asked += event.sender is Sender.CLIENT
+            answered += event.sender is Sender.SERVER
+            assert asked >= answered
+
+
+async def test_from_the_middle_on() -> None:
+    client, server = memory_pair()
+    tapped = tapped_front(server)
+    await client.send_all(b"unheard")
+    await tapped.receive_some()
+    tapped.tap.sent([b"nor", b"this"], 5)
+    heard = Heard()
+    tapped.tap.attach(heard)
+    await client.send_all(b"heard")
+    await tapped.receive_some()
+    assert heard.opened == [(1, 7, 5, False)]
+    assert heard.said(Sender.CLIENT) == b"heard"
+    assert tapped.tap.offsets == (12, 5)
+
+
+async def test_from_behind_an_end_on() -> None:
+    client, server = memory_pair()
+    tapped = tapped_front(server)
+    assert isinstance(client, trio.abc.HalfCloseableStream)
+    await client.send_eof()
+    await tapped.receive_some()
+    heard = Heard()
+    tapped.tap.attach(heard)
+    assert heard.ends == [(Sender.CLIENT, False)]
+
+
+class Failing(Heard):
+    """A sink with a defect."""
+
+    def put(self, event: CaptureEvent) -> bool:
+        if isinstance(event, Chunk):
+            raise RuntimeError("a defect")
+        return super().put(event)
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_what_a_sink_does_harms_neither_traffic_nor_others() -> None:
+    client, server = memory_pair()
+    tapped = tapped_front(server)
+    sinks = Heard(), Failing(), Heard()
+    for sink in sinks:
+        tapped.tap.attach(sink)
+    sinks[0].takes = False
+    await client.send_all(b"all the same")
+    assert await tapped.receive_some() == b"all the same"
+    assert tapped.tap.sinks == (sinks[2],)
+    assert sinks[2].said(Sender.CLIENT) == b"all the same"
+
+
+class Mute:
+    """A watcher that decides nothing."""
+
+    def used(self, *_: object) -> None: ...
+
+    def dropped(self, *_: object) -> None: ...
+
+    def ended(self, *_: object) -> None: ...
+
+
+def test_a_tap_that_nobody_hears_makes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No events, no copies, no clock: what is left is counting."""
+    tap = Tap(Conversation(1, Endpoint("1.1.1.1", 1), Endpoint("1.1.1.1", 2), Side.FRONT), Mute())
+    monkeypatch.setattr("penstock.recorder.tap.time", None)
+    monkeypatch.setattr("penstock.recorder.tap.Chunk", None)
+    monkeypatch.setattr("penstock.recorder.tap._chunks", None)
+    tap.received(b"abc")
+    tap.sent([b"de", b"fg"], 3)
+    assert tap.offsets == (3, 3)
