@@ -114,7 +114,21 @@ def tshark_warnings(path: Path) -> list[str]:
     packet which says that something is lost says nothing else is not wrong."""
     program = need("tshark", "apt-get install tshark")
     odd = "_ws.malformed or (tcp.analysis.flags and not tcp.analysis.keep_alive)"
-    command = [program, "-r", str(path), "-Y", odd, "-T", "fields", "-e", "frame.number", "-e", "_ws.expert.message"]
+    as_data = ("-d", "tcp.port==8080,data")  # what `Talk` says is no HTTP
+    command = [
+        program,
+        "-r",
+        str(path),
+        *as_data,
+        "-Y",
+        odd,
+        "-T",
+        "fields",
+        "-e",
+        "frame.number",
+        "-e",
+        "_ws.expert.message",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     damaged = [line for line in done.stderr.splitlines() if "tshark: The file" in line]
     return [line for line in done.stdout.splitlines() if " lost=" not in line] + damaged
