@@ -31,6 +31,7 @@ LOSS_WORDS: Final = ("refuse", "envelope", "drop")
 """What may be done with what a protocol cannot carry (docs/loss.md)."""
 _LOSS_KEYS: Final = ("headers", "empty_body", "command_records")
 _NAME: Final = "target"
+_SCOPES: Final = frozenset({TargetKind.SEGMENT, TargetKind.PRAVEGA})
 _ANYWHERE: Final = "127.0.0.1:12345"
 """Where listeners that never listen are said to be."""
 _PATIENCE: Final = 1_000_000.0
@@ -43,38 +44,39 @@ class TargetOptions:
 
     `token`: the bearer token that it is shown (S2). `tls_ca`: PEM file with the authorities that may have signed its
     certificate; None: the system's. `loss`: one of LOSS_WORDS for all that cannot be carried; None: each protocol's
-    default, which mostly refuses. `basin`: of recorded S3P and segment clients whose names have none. `rename`:
-    templates for basin and stream on the target, as `to_basin` and `to_stream` of a route; "": the same.
+    default, which mostly refuses. `basin`: of recorded S3P and segment clients whose names have none. `renames`:
+    globs over names of streams and what these are called on the target, as `stream` and `to_stream` of a route that
+    matches by glob; the first that fits.
     """
 
     token: str | None = None
     tls_ca: str | None = None
     loss: str | None = None
     basin: str = DEFAULT_BASIN
-    rename: tuple[str, str] = ("", "")
+    renames: tuple[tuple[str, str], ...] = ()
 
 
 def target_config(target: Target, options: TargetOptions, directory: str) -> Config:
-    """The configuration. `directory`: of its store."""
-    to_basin, to_stream = _names(target, options)
-    route = RouteTable(name=_NAME, back=_NAME, to_basin=to_basin, to_stream=to_stream)
+    """The configuration. `directory`: of its store. Raises ValueError for renames that make no route."""
+    renamed = enumerate((*options.renames, ("**", "{stream}")), 1)
     return Config(
         listeners=_listeners(options),
         backs={_NAME: _back(target, options)},
-        routes=(route,),
+        routes=tuple(_route(target, f"{_NAME}-{number}", *names) for number, names in renamed),
         store=Store(directory=directory),
         drain=Drain(grace_seconds=0.0, deadline_seconds=0.0),
     )
 
 
-def _names(target: Target, options: TargetOptions) -> tuple[str | None, str | None]:
-    """What streams are called there: templates of a route."""
-    basin, stream = (text or None for text in options.rename)
+def _route(target: Target, name: str, pattern: str, to_stream: str) -> RouteTable:
+    basin: str | None = target.space
     if target.space is None:
-        return (DEFAULT_BASIN if target.kind is TargetKind.S3P else basin), stream
-    if target.kind in (TargetKind.S2, TargetKind.S3P) or _is_basin(target.space):
-        return target.space, stream
-    return DEFAULT_BASIN, f"{target.space}/{stream or '{stream}'}"  # docs/names.md: scopes that are no basin's name
+        basin = DEFAULT_BASIN if target.kind is TargetKind.S3P else None
+    elif target.kind in _SCOPES and not _is_basin(target.space):
+        basin, to_stream = DEFAULT_BASIN, f"{target.space}/{to_stream}"  # docs/names.md: scopes that no basin is called
+    everything = (pattern, to_stream) == ("**", "{stream}")
+    names = {} if everything else {"match": "glob", "stream": pattern, "to_stream": to_stream}
+    return msgspec.convert({"name": name, "back": _NAME, "to_basin": basin, **names}, RouteTable)
 
 
 def _is_basin(name: str) -> bool:

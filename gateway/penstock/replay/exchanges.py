@@ -1,0 +1,200 @@
+"""Live connections that speak HTTP: recorded requests, part by part, through a client of our own.
+
+Frames, windows and header tables are the client's own. What belonged to the recorded connection is left out of requests
+or replaced: where it led, how it was framed, who asked.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import trio
+
+from penstock.backs.http.connection import HttpClientConnection
+from penstock.backs.http.settings import HttpClientSettings
+from penstock.backs.http.stream import HttpStream
+from penstock.backs.upstream import Upstream
+from penstock.recorder.tapped import encrypted
+from penstock.replay.items import Say
+from penstock.replay.tally import Tally
+from penstock.wire import Wire
+from penstock_codecs.codec import Role
+from penstock_codecs.failures import LocalProtocolError, OperationFailed
+from penstock_codecs.http import Body, End, Headers, RequestHead, Reset, connection
+
+__all__ = ["LiveExchanges", "Rewritten"]
+
+_OF_THE_CONNECTION: Final = frozenset(
+    {
+        *("host", "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "http2-settings"),
+        "expect",  # nobody would wait for the answer
+    }
+)
+_REDACTED: Final = re.compile(r"(?:[A-Za-z0-9-]+[ \t]+)?\*+")
+"""What the recorder leaves of a secret header."""
+_OF_BASINS: Final = "/v1/streams"
+
+
+class Rewritten:
+    """Recorded requests as the target is asked. `token`: shown instead of the recorded one; `basin`: asked for instead
+    of the recorded one. None: as it was, but what was redacted is left out."""
+
+    def __init__(self, authority: str, scheme: str, token: str | None, basin: str | None) -> None:
+        self._authority = authority
+        self._scheme = scheme
+        self._token = token
+        self._basin = basin
+
+    def head(self, head: RequestHead, basin: str) -> RequestHead:
+        """`basin`: that the recorded request was about; "" for none, or nobody knows."""
+        headers = [
+            (name, value)
+            for name, value in head.headers
+            if name not in _OF_THE_CONNECTION and not _REDACTED.fullmatch(value)
+        ]
+        if self._token is not None:
+            headers = _without(headers, "authorization")
+            headers.append(("authorization", f"Bearer {self._token}"))
+        if head.target.startswith(_OF_BASINS) and (wanted := self._basin or basin):
+            headers = _without(headers, "s2-basin")
+            headers.append(("s2-basin", wanted))
+        chunked = any(name == "transfer-encoding" for name, _ in head.headers)
+        if chunked:
+            headers.append(("transfer-encoding", "chunked"))
+        return RequestHead(0, head.method, head.target, headers, self._authority, self._scheme)
+
+
+def _without(headers: Headers, name: str) -> list[tuple[str, str]]:
+    return [pair for pair in headers if pair[0] != name]
+
+
+class LiveExchanges:
+    """See `penstock.replay.live.Live`. `version`: "2" or "1.1", as it was recorded; over TLS the server chooses."""
+
+    def __init__(self, upstream: Upstream, tally: Tally, rewritten: Rewritten, version: str, patience: float) -> None:
+        self._upstream = upstream
+        self._tally = tally
+        self._rewritten = rewritten
+        self._alpn = "h2" if version == "2" else "http/1.1"
+        self._settings = HttpClientSettings(write_seconds=patience)
+        self._connection: HttpClientConnection
+        self._streams: dict[int, HttpStream] = {}
+        self._recorded: dict[int, int] = {}
+        self._ended: set[int] = set()  # exchanges whose live answer is complete
+        self._broken: dict[int, str] = {}
+        self._saying: set[int] = set()  # exchanges whose request is not complete
+        self._answered: set[int] = set()  # of these, whose answer was complete in the recording
+        self._draining: dict[int, trio.CancelScope] = {}
+        self._nursery: trio.Nursery
+
+    def recorded(self, exchange: int | None) -> int | None:
+        """The recorded exchange that a live one is."""
+        return None if exchange is None else self._recorded.get(exchange)
+
+    async def open(self, nursery: trio.Nursery) -> None:
+        """See `Live`."""
+        self._nursery = nursery
+        stream = await self._upstream.connect([self._alpn])
+        scheme, agreed = "http", self._alpn
+        if (tls := encrypted(stream)) is not None:
+            scheme, agreed = "https", tls.selected_alpn_protocol() or "http/1.1"
+        codec = connection(agreed, Role.CLIENT, self._settings.limits, scheme)
+        wire = Wire(stream, self._settings.read_size)
+        assumed = 100 if agreed == "h2" else 1
+        self._connection = HttpClientConnection(self._upstream, wire, codec, self._settings, lambda: None, assumed)
+        nursery.start_soon(self._run)
+
+    async def _run(self) -> None:
+        await self._connection.run()
+        self._tally.end("the server closed the connection")
+
+    async def say(self, item: Say) -> None:
+        """See `Live`."""
+        move = item.move
+        try:
+            match move:
+                case RequestHead():
+                    self._begin(move, item.basin)
+                case Body():
+                    if (stream := self._streams.get(move.stream_id)) is not None:
+                        await stream.send(list(move.parts))
+                case End():
+                    if (stream := self._streams.get(move.stream_id)) is not None:
+                        await stream.finish(move.trailers)
+                        self._said(move.stream_id)
+                case Reset():
+                    self._leave(move.stream_id)
+                case _:
+                    raise TypeError(move)
+        except OperationFailed:
+            pass  # its answer has ended, which is told by what drains it
+        except LocalProtocolError as error:
+            self._tally.end(f"the request cannot be said again: {error}")
+
+    def _begin(self, head: RequestHead, basin: str) -> None:
+        connection = self._connection
+        if not connection.usable:
+            self._tally.end("the server takes no more requests on the connection")
+            return
+        recorded = head.stream_id
+        stream = connection.begin(self._rewritten.head(head, basin))
+        self._streams[recorded] = stream
+        self._recorded[stream.stream_id] = recorded
+        self._saying.add(recorded)
+        scope = self._draining[recorded] = trio.CancelScope()
+        stream.begun()
+        self._nursery.start_soon(self._drain, recorded, stream, scope)
+
+    async def _drain(self, recorded: int, stream: HttpStream, scope: trio.CancelScope) -> None:
+        """Take all of an answer; what was in it the tap has told."""
+        with scope:
+            try:
+                while await stream.receive_pieces(1):
+                    pass
+            except OperationFailed as error:
+                self._broken[recorded] = error.failure.message
+            self._ended.add(recorded)
+            self._tally.changed.unpark_all()
+
+    def over(self, exchange: int | None) -> bool:
+        """See `Live`."""
+        return bool(self._tally.over) or exchange in self._ended
+
+    def broken(self, exchange: int) -> str:
+        """See `Live`."""
+        return self._broken.get(exchange, "")
+
+    def forget(self, exchange: int) -> None:
+        """See `Live`. A request that the recorded client went on with after its answer is gone on with."""
+        self._ended.discard(exchange)
+        self._broken.pop(exchange, None)
+        if exchange in self._saying:
+            self._answered.add(exchange)
+        else:
+            self._leave(exchange)
+
+    def _said(self, exchange: int) -> None:
+        self._saying.discard(exchange)
+        if exchange in self._answered:
+            self._leave(exchange)
+
+    def _leave(self, recorded: int) -> None:
+        stream = self._streams.pop(recorded, None)
+        self._saying.discard(recorded)
+        self._answered.discard(recorded)
+        if stream is not None:
+            self._connection.leave(stream)
+            self._recorded.pop(stream.stream_id, None)
+            self._draining.pop(recorded).cancel()
+
+    async def finish(self) -> None:
+        """See `Live`. HTTP's clients close when they have their answers."""
+        await trio.lowlevel.checkpoint()
+
+    async def close(self) -> None:
+        """See `Live`."""
+        self._connection.retire()
+        for recorded in list(self._streams):
+            self._leave(recorded)
+        await trio.lowlevel.checkpoint()

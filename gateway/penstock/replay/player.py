@@ -1,0 +1,161 @@
+"""Plays one recorded conversation on a live connection, item by item."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from penstock.replay.items import Finish, Given, Item, Over, Say
+from penstock.replay.live import Live
+from penstock.replay.order import ReadAhead, Turns
+from penstock.replay.pace import Pace
+from penstock.replay.report import Report
+from penstock.replay.tally import Tally
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.http import Reset
+
+__all__ = ["PATIENCE_SECONDS", "Player", "Stage"]
+
+PATIENCE_SECONDS: Final = 30.0
+"""How long the live server may take to give what the recorded one had given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What all players of one run share. `patience`: in seconds; `gives_up`: a conversation ends where a wait ran out,
+    instead of going on."""
+
+    turns: Turns
+    pace: Pace
+    ahead: ReadAhead
+    patience: float = PATIENCE_SECONDS
+    gives_up: bool = False
+
+
+class Player:
+    """Items go in by `put`, in order, and are played by `run`, which returns after `end`."""
+
+    def __init__(self, stage: Stage, live: Live, tally: Tally, report: Report) -> None:
+        self._stage = stage
+        self._live = live
+        self._tally = tally
+        self._report = report
+        self._open = False
+        self._given_up = ""
+        send, receive = trio.open_memory_channel[Item](10**9)  # bounded by `ReadAhead`
+        self._send, self._receive = send, receive
+
+    async def put(self, item: Item) -> None:
+        """Take the next item; waits while too much of all conversations is not yet played."""
+        await self._stage.ahead.take(item.size)
+        item.place = self._stage.turns.take()
+        self._send.send_nowait(item)
+
+    def end(self) -> None:
+        """There are no more items."""
+        self._send.close()
+
+    async def run(self) -> None:
+        """Play, and close the connection. Whatever the server does stands in the report."""
+        async with trio.open_nursery() as nursery:
+            async for item in self._receive:
+                try:
+                    await self._play(item, nursery)
+                finally:
+                    self._stage.turns.done(item.place)
+                    self._stage.ahead.give_back(item.size)
+            if self._open:
+                await self._live.close()
+            nursery.cancel_scope.cancel()
+        for asked, outcome in self._tally.unanswered():
+            self._report.differs(asked, outcome, "nothing")
+
+    async def _play(self, item: Item, nursery: trio.Nursery) -> None:
+        match item:
+            case Say():
+                await self._say(item, nursery)
+            case Given():
+                self._tally.want(item)
+                await self._wait(item.exchange, lambda: self._tally.has(item.exchange))
+            case Over():
+                await self._wait(item.exchange, lambda: False)
+                self._compare_ends(item)
+                self._forget(item.exchange)
+            case Finish():
+                await self._finish(item)
+
+    # ---- saying --------------------------------------------------------------------------------------------------
+
+    async def _say(self, item: Say, nursery: trio.Nursery) -> None:
+        await self._stage.turns.wait(item.place)
+        await self._stage.pace.wait(item.time_ns, item.records)
+        if self._given_up or (not self._open and not await self._connect(nursery)):
+            return
+        if self._tally.over:
+            self._report.leave_out(f"the rest was not said: {self._tally.over}")
+            return
+        if not await self._in_time(lambda: self._live.say(item)):
+            self._stop(f"the server took nothing for {self._stage.patience:g} s")
+        if isinstance(item.move, Reset):
+            self._forget(item.move.stream_id)
+
+    async def _connect(self, nursery: trio.Nursery) -> bool:
+        try:
+            await self._live.open(nursery)
+        except OperationFailed as error:
+            self._stop(error.failure.message)
+            return False
+        self._open = True
+        return True
+
+    async def _finish(self, item: Finish) -> None:
+        await self._stage.turns.wait(item.place)
+        if self._open and not item.reset:
+            await self._in_time(self._live.finish)
+        elif self._open:
+            await self._live.close()
+            self._stop("")
+
+    def _forget(self, exchange: int) -> None:
+        self._tally.forget(exchange)
+        self._live.forget(exchange)
+
+    def _stop(self, why: str) -> None:
+        """Nothing more of this conversation is played."""
+        self._given_up = why or "the recorded client left"
+        if why:
+            self._report.leave_out(f"the rest was not said: {why}")
+
+    async def _in_time(self, action: Callable[[], Awaitable[None]]) -> bool:
+        with trio.move_on_after(self._stage.patience):
+            await action()
+            return True
+        return False
+
+    # ---- waiting -------------------------------------------------------------------------------------------------
+
+    async def _wait(self, exchange: int | None, enough: Callable[[], bool]) -> None:
+        """Until the live server has given enough, or can give no more, or patience ends."""
+        if not self._open or self._given_up:
+            return
+        with trio.move_on_after(self._stage.patience):
+            while not (enough() or self._live.over(exchange)):
+                await self._tally.changed.park()
+            return
+        where = "" if exchange is None else f"exchange {exchange}: "
+        missing = self._tally.missing(exchange) or "the end of the answer"
+        why = f"{where}{missing} did not come in {self._stage.patience:g} s"
+        self._report.waited(why)
+        self._tally.forgive(exchange)
+        if self._stage.gives_up:
+            await self._live.close()
+            self._stop(why)
+
+    def _compare_ends(self, item: Over) -> None:
+        broken = self._live.broken(item.exchange)
+        if self._open and bool(broken) != item.broken:
+            names = "a whole answer", "one broken off"
+            self._report.differs(item.exchange, names[item.broken], f"{names[bool(broken)]} {broken}".strip())

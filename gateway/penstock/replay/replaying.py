@@ -1,0 +1,280 @@
+"""A replay: events of a capture become items of conversations, and each conversation is played by its own player."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+
+import trio
+
+from penstock.backs.upstream import Dial
+from penstock.replay.configuring import TargetOptions
+from penstock.replay.exchanges import LiveExchanges, Rewritten
+from penstock.replay.gateway import TargetGateway, open_target_gateway
+from penstock.replay.items import Item, Say
+from penstock.replay.live import Live, LiveBytes, Numbers, live_conversation, upstream_of
+from penstock.replay.order import ReadAhead, Turns
+from penstock.replay.pace import AS_RECORDED, Pace
+from penstock.replay.player import PATIENCE_SECONDS, Player, Stage
+from penstock.replay.protocols import dialogue_of_protocol, is_http, protocol_of
+from penstock.replay.recorded import RecordedBytes, RecordedConversation
+from penstock.replay.recorded_http import RecordedExchanges
+from penstock.replay.report import Report, Summary
+from penstock.replay.selection import PlayedParts, moment
+from penstock.replay.tally import Tally
+from penstock.replay.target import Target, TargetKind
+from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Sender
+
+__all__ = ["Replay", "ReplaySettings"]
+
+Events = Callable[[], AsyncIterator[CaptureEvent]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """What a replay is told.
+
+    `options`: of the target; renames may have `{loop}`, the number of the run, in their templates. `speed`, `rate`: see
+    `Pace`. `together`: whether conversations wait for each other, in the order of the capture, or each for itself.
+    `patience`: seconds for each wait. `gives_up`: a conversation ends where a wait ran out. `since`, `until`: seconds
+    from the start of the capture, or RFC 3339. `loops`: how often all is played. `through`: everything goes through a
+    gateway in this process, also what the target speaks itself.
+    """
+
+    options: TargetOptions = field(default_factory=TargetOptions)
+    parts: PlayedParts = field(default_factory=PlayedParts)
+    speed: float = AS_RECORDED
+    rate: float | None = None
+    together: bool = True
+    patience: float = PATIENCE_SECONDS
+    gives_up: bool = False
+    since: str | None = None
+    until: str | None = None
+    loops: int = 1
+    through: bool = False
+
+
+class _Playing:
+    """A recorded conversation, and its player once it is known what it speaks."""
+
+    __slots__ = ("closed", "held", "left_out", "player", "recorded", "report")
+
+    def __init__(self) -> None:
+        self.held: list[CaptureEvent] = []
+        """Before the client has said what it speaks."""
+        self.recorded: RecordedConversation | None = None
+        self.player: Player | None = None
+        self.report: Report | None = None
+        self.closed: set[Sender] = set()
+        self.left_out = False
+
+    def closes(self, event: CaptureEvent) -> bool:
+        """Whether nothing more comes of the conversation."""
+        if isinstance(event, Lost):
+            return not event.length
+        if not isinstance(event, Closed):
+            return False
+        self.closed.add(event.sender)
+        return event.reset or len(self.closed) == len(Sender)
+
+
+MOST_HELD = 64
+"""Events of a conversation before its client says anything."""
+
+
+class Replay:
+    """Plays a capture to a target. `events` begins anew for each loop."""
+
+    def __init__(self, target: Target, events: Events, settings: ReplaySettings | None = None) -> None:
+        self._target = target
+        self._events = events
+        self._settings = settings or ReplaySettings()
+        self.summary = Summary()
+        """What was done; complete when `run` has returned."""
+
+    async def run(self) -> Summary:
+        """Play all of it. Raises CannotStart for files that cannot be used, ValueError for times that are none."""
+        for loop in range(1, self._settings.loops + 1):
+            async with AsyncExitStack() as stack:
+                run = _Run(self._target, _of_loop(self._settings, loop), self.summary, stack)
+                await run.play(self._events())
+        return self.summary
+
+
+def _of_loop(settings: ReplaySettings, loop: int) -> ReplaySettings:
+    renames = tuple((pattern, template.replace("{loop}", str(loop))) for pattern, template in settings.options.renames)
+    return replace(settings, options=replace(settings.options, renames=renames))
+
+
+class _Run:
+    """One time through the capture."""
+
+    def __init__(self, target: Target, settings: ReplaySettings, summary: Summary, stack: AsyncExitStack) -> None:
+        self._target = target
+        self._settings = settings
+        self._summary = summary
+        self._stack = stack
+        self._gateway: TargetGateway | None = None
+        pace = Pace(settings.speed, settings.rate)
+        self._stage = Stage(
+            turns=Turns(settings.together),
+            pace=pace,
+            ahead=ReadAhead(),
+            patience=settings.patience,
+            gives_up=settings.gives_up,
+        )
+        self._parts = settings.parts
+        self._until_ns: float = math.inf
+        self._now = 0
+        self._records = 0
+        self._playing: dict[Conversation, _Playing] = {}
+
+    async def play(self, events: AsyncIterator[CaptureEvent]) -> None:
+        """Read, and let play; returns when everything is played."""
+        async with trio.open_nursery() as nursery:
+            async for event in events:
+                if not self._now:
+                    self._begin(event.time_ns)
+                self._now = max(self._now, event.time_ns)
+                if self._now > self._until_ns:
+                    break
+                await self._take(event, nursery)
+            for playing in self._playing.values():
+                await self._end(playing)
+        self._summary.late_seconds = max(self._summary.late_seconds, self._stage.pace.latest)
+
+    def _begin(self, start_ns: int) -> None:
+        settings = self._settings
+        if settings.since is not None:
+            self._parts = replace(self._parts, since_ns=moment(settings.since, start_ns))
+        if settings.until is not None:
+            self._until_ns = moment(settings.until, start_ns)
+
+    # ---- events --------------------------------------------------------------------------------------------------
+
+    async def _take(self, event: CaptureEvent, nursery: trio.Nursery) -> None:
+        playing = self._playing.get(event.conversation)
+        if playing is None:
+            playing = self._playing[event.conversation] = _Playing()
+        if playing.recorded is not None:
+            await self._hear(playing, [event])
+        elif not playing.left_out:
+            playing.held.append(event)
+            await self._decide(event.conversation, playing, event, nursery)
+        if playing.closes(event):
+            await self._end(self._playing.pop(event.conversation))
+
+    async def _decide(
+        self, conversation: Conversation, playing: _Playing, event: CaptureEvent, nursery: trio.Nursery
+    ) -> None:
+        """Begin to play, once it is known what is spoken; or leave it out."""
+        first = bytes(event.data[:64]) if isinstance(event, Chunk) and event.sender is Sender.CLIENT else b""
+        protocol = protocol_of(conversation, first)
+        if not protocol and not first and len(playing.held) < MOST_HELD:
+            return
+        why = self._parts.why_not(conversation, protocol)
+        if protocol == "segment" and not why and self._parts.since_ns is not None and self._now < self._parts.since_ns:
+            why = "they began before the time that was asked for (--from)"
+        if why:
+            self._summary.count_left_out(why)
+            playing.left_out = True
+            playing.held.clear()
+            return
+        playing.report = Report(conversation, protocol)
+        if is_http(protocol):
+            playing.recorded = RecordedExchanges(conversation, self._parts.wants)
+        else:
+            dialogue = dialogue_of_protocol(conversation, protocol)
+            playing.recorded = RecordedBytes(conversation, dialogue, self._parts.wants, numbered=protocol == "s3p")
+        live, tally = await self._live(conversation, protocol, playing.report, _version(playing.held))
+        playing.player = Player(self._stage, live, tally, playing.report)
+        nursery.start_soon(self._run_player, playing.player, playing.report)
+        held, playing.held = playing.held, []
+        await self._hear(playing, held)
+
+    async def _run_player(self, player: Player, report: Report) -> None:
+        await player.run()
+        self._summary.add(report)
+
+    async def _hear(self, playing: _Playing, events: Iterable[CaptureEvent]) -> None:
+        assert playing.recorded is not None
+        for event in events:
+            before = playing.recorded.records
+            await self._put(playing, playing.recorded.receive(event))
+            self._records += playing.recorded.records - before
+
+    async def _put(self, playing: _Playing, items: Iterator[Item]) -> None:
+        assert playing.player is not None
+        for item in items:
+            if isinstance(item, Say):
+                item.time_ns = max(self._now, item.time_ns)
+                item.records = self._records
+            await playing.player.put(item)
+
+    async def _end(self, playing: _Playing) -> None:
+        if playing.left_out:
+            return
+        if playing.recorded is None:
+            self._summary.count_left_out("their clients said nothing")
+            return
+        await self._put(playing, playing.recorded.end())
+        assert playing.player is not None and playing.report is not None
+        for problem in playing.recorded.problems:
+            playing.report.leave_out(problem)
+        playing.player.end()
+
+    # ---- connections ---------------------------------------------------------------------------------------------
+
+    async def _live(
+        self, conversation: Conversation, protocol: str, report: Report, version: str
+    ) -> tuple[Live, Tally]:
+        """A live connection, not yet made: to the target, or to our own front before it."""
+        target, options = self._target, self._settings.options
+        direct = self._direct(protocol)
+        report.way = "direct" if direct else "translated"
+        dial = None if direct else await self._dial(protocol)
+        shown = live_conversation(conversation, protocol, target)
+        dialogue = dialogue_of_protocol(shown, protocol)
+        if not is_http(protocol):
+            numbers = Numbers(protocol == "s3p")
+            tally = Tally(dialogue, report, numbers.recorded, by_exchange=False)
+            upstream = upstream_of(target, options.tls_ca, tally, shown, dial)
+            return LiveBytes(upstream, tally, numbers.say), tally
+        token = options.token if direct else None
+        basin = target.space if direct else None
+        scheme = "https" if direct and target.tls else "http"
+        rewritten = Rewritten(str(target.address), scheme, token, basin)
+        live: LiveExchanges
+        tally = Tally(dialogue, report, lambda exchange: live.recorded(exchange), by_exchange=True)
+        upstream = upstream_of(target, options.tls_ca, tally, shown, dial)
+        live = LiveExchanges(upstream, tally, rewritten, version, self._settings.patience)
+        return live, tally
+
+    def _direct(self, protocol: str) -> bool:
+        """Whether the target is spoken to as it was recorded: it speaks the same, and no names change on the way."""
+        target, settings = self._target, self._settings
+        if settings.through or settings.options.renames or target.kind.value != protocol:
+            return False
+        return target.kind is TargetKind.S2 or (target.kind is not TargetKind.PRAVEGA and target.space is None)
+
+    async def _dial(self, protocol: str) -> Dial:
+        if self._gateway is None:
+            self._gateway = await self._stack.enter_async_context(
+                open_target_gateway(self._target, self._settings.options)
+            )
+        gateway = self._gateway
+
+        async def dial(_host: str, _port: int) -> trio.abc.Stream:
+            return await gateway.connect(protocol)
+
+        return dial
+
+
+def _version(events: Iterable[CaptureEvent]) -> str:
+    """Which HTTP the client speaks, by its first bytes: "2" or "1.1"."""
+    first = b"".join(
+        bytes(event.data[:8]) for event in events if isinstance(event, Chunk) and event.sender is Sender.CLIENT
+    )
+    return "2" if first.startswith(b"PRI") else "1.1"

@@ -1,0 +1,164 @@
+"""What a live server has given, beside what the recorded one had."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import trio
+
+from penstock.recorder.sink import Sink
+from penstock.recorder.tap import Tap, Use
+from penstock.replay.items import Given, given_by
+from penstock.replay.report import Report
+from penstock_codecs.capture import CaptureEvent, Sender
+from penstock_codecs.dialogue import APPENDED, Dialogue, Message, Problem
+
+__all__ = ["Tally"]
+
+MOST_UNPAIRED: Final = 10_000
+"""So many answers, recorded or live, wait for their counterpart to be compared with."""
+
+Key = int | None
+"""The recorded exchange; None where a conversation is counted as one."""
+
+
+class Tally:
+    """Hears the live connection (it is a Sink of its tap), and knows what the recording had by the same point.
+
+    `key_of`: for an exchange of the live dialogue the recorded one. `changed` is unparked whenever something came.
+    """
+
+    def __init__(
+        self, dialogue: Dialogue, report: Report, key_of: Callable[[int | None], int | None], by_exchange: bool
+    ) -> None:
+        self._dialogue = dialogue
+        self._report = report
+        self._key_of = key_of
+        self._by_exchange = by_exchange
+        self._got: Counter[tuple[Key, str]] = Counter()
+        self._wanted: Counter[tuple[Key, str]] = Counter()
+        self._recorded: dict[int | None, deque[str]] = {}
+        self._live: dict[int | None, deque[str]] = {}
+        self.changed = trio.lowlevel.ParkingLot()
+        self.over = ""
+        """Why nothing more comes; "": it may."""
+
+    # ---- what the live server gives --------------------------------------------------------------------------------
+
+    generation = 0
+
+    def put(self, event: CaptureEvent) -> bool:
+        """See `penstock.recorder.sink.Sink`."""
+        for told in self._dialogue.receive(event):
+            self._told(told)
+        self.changed.unpark_all()
+        return True
+
+    def used(self, tap: Tap, use: Use) -> None:
+        """See `penstock.recorder.tap.Watcher`."""
+
+    def dropped(self, tap: Tap, sink: Sink, generation: int) -> None:
+        """See `penstock.recorder.tap.Watcher`; it never happens."""
+
+    def ended(self, tap: Tap) -> None:
+        """See `penstock.recorder.tap.Watcher`."""
+
+    def _told(self, told: Message | Problem) -> None:
+        if isinstance(told, Problem):
+            if told.sender is Sender.SERVER and told.fatal:
+                self.end(f"the server broke the protocol: {told.rule}")
+            return
+        self._count(told)
+        if told.sender is Sender.CLIENT:
+            return
+        asked = self._key_of(told.exchange)
+        given = given_by(told, asked if self._by_exchange else None)
+        if given is None or (self._by_exchange and asked is None):
+            return
+        self._got[given.exchange, "answers"] += given.answers
+        self._got[given.exchange, "records"] += given.records
+        if given.outcome:
+            self._pair(asked, given.outcome, self._live, self._recorded)
+
+    def _count(self, message: Message) -> None:
+        report = self._report
+        if message.sender is Sender.CLIENT:
+            report.said += 1
+        elif message.answers is not None:
+            report.answers += 1
+        if count := len(message.records):
+            first = message.records[0]
+            if first.action != APPENDED:
+                report.delivered += count
+            elif first.acknowledged:
+                report.appended += count
+            else:
+                report.refused += count
+
+    def end(self, why: str) -> None:
+        """Nothing more comes."""
+        self.over = self.over or why
+        self.changed.unpark_all()
+
+    # ---- what the recorded server gave -----------------------------------------------------------------------------
+
+    def want(self, given: Given) -> None:
+        """From now on this is waited for."""
+        self._wanted[given.exchange, "answers"] += given.answers
+        self._wanted[given.exchange, "records"] += given.records
+        if given.outcome:
+            self._pair(given.asked, given.outcome, self._recorded, self._live)
+
+    def has(self, exchange: Key) -> bool:
+        """Whether the live server has given as much in this exchange."""
+        return all(self._got[exchange, what] >= self._wanted[exchange, what] for what in ("answers", "records"))
+
+    def missing(self, exchange: Key) -> str:
+        """What it has not given, in words."""
+        some = []
+        for what in ("answers", "records"):
+            wanted, got = self._wanted[exchange, what], self._got[exchange, what]
+            if got < wanted:
+                some.append(f"{wanted - got} of {wanted} {what}")
+        return " and ".join(some)
+
+    def forgive(self, exchange: Key) -> None:
+        """What is missing is not waited for any more."""
+        for what in ("answers", "records"):
+            self._got[exchange, what] = max(self._got[exchange, what], self._wanted[exchange, what])
+
+    def forget(self, exchange: Key) -> None:
+        """The exchange is over on both sides."""
+        for what in ("answers", "records"):
+            self._got.pop((exchange, what), None)
+            self._wanted.pop((exchange, what), None)
+
+    # ---- answers, side by side -------------------------------------------------------------------------------------
+
+    def _pair(
+        self,
+        asked: int | None,
+        outcome: str,
+        own: dict[int | None, deque[str]],
+        others: dict[int | None, deque[str]],
+    ) -> None:
+        """Compare an answer with its counterpart, or keep it until that is there."""
+        waiting = others.get(asked)
+        if not waiting:
+            if len(own) < MOST_UNPAIRED:
+                own.setdefault(asked, deque(maxlen=MOST_UNPAIRED)).append(outcome)
+            return
+        other = waiting.popleft()
+        if not waiting:
+            del others[asked]
+        if outcome != other:
+            recorded, live = (outcome, other) if own is self._recorded else (other, outcome)
+            self._report.differs(asked, recorded, live)
+
+    def unanswered(self) -> Iterator[tuple[int | None, str]]:
+        """Recorded answers that the live server never gave."""
+        for asked, outcomes in self._recorded.items():
+            for outcome in outcomes:
+                yield asked, outcome
