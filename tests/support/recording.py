@@ -53,9 +53,10 @@ class Talk:
     def say(self, size: int, sender: Sender = Sender.CLIENT) -> bool:
         """So many bytes; they go by even where they are not recorded."""
         offset = self.offsets[sender]
-        self.offsets[sender] += size
         data = said(self.conversation.number, sender, offset, size)
-        return self._sink.put(Chunk(self.conversation, time.time_ns(), sender, offset, data))
+        taken = self._sink.put(Chunk(self.conversation, time.time_ns(), sender, offset, data))
+        self.offsets[sender] += size
+        return taken
 
     def note(self, key: str, value: str) -> bool:
         """As a front does that knows its route."""
