@@ -83,10 +83,15 @@ class CaptureReader:
         """The file's first bytes are those of a capture."""
         return self._file.recognized
 
-    def next_file(self) -> None:
+    def next_file(self) -> str | None:
         """The file has ended, and the next one of the same recording follows: conversations go on in it, which then
-        stay the same objects. `damage` and `recognized` are of the new file from now on."""
+        stay the same objects. Gives the damage of the one that has ended; `damage` is of the next from now on."""
+        self._file.receive(b"")
+        for _ in self._file.packets():  # all were given; this judges the end
+            pass
+        damage = self._file.damage
         self._file = PacketFile()
+        return damage
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Bytes of the file in order; b"" says that it has ended."""

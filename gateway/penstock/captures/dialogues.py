@@ -1,0 +1,68 @@
+"""Events of many conversations become messages: each conversation has its dialogue, for as long as it lasts."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from penstock_codecs.capture import CaptureEvent, Closed, Conversation, Lost, Sender
+from penstock_codecs.dialogue import Dialogue, Message, Problem
+from penstock_codecs.dialogue.choosing import dialogue_for
+
+__all__ = ["MAX_DIALOGUES", "Dialogues"]
+
+MAX_DIALOGUES: Final = 20_000
+"""Most conversations that are heard at once; of more, those that were silent longest end."""
+
+
+class Dialogues:
+    """Hears all conversations that are wanted, in the order of the capture, and forgets each as it ends."""
+
+    def __init__(
+        self,
+        wanted: Callable[[Conversation], bool] = lambda _conversation: True,
+        most: int = MAX_DIALOGUES,
+    ) -> None:
+        self._wanted = wanted
+        self._most = most
+        self._heard: OrderedDict[Conversation, _Heard] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._heard)
+
+    def receive(self, event: CaptureEvent) -> Iterator[Message | Problem]:
+        """What an event says, and what the end of its conversation leaves unsaid."""
+        conversation = event.conversation
+        heard = self._heard.get(conversation)
+        if heard is None:
+            if not self._wanted(conversation) or isinstance(event, Closed):
+                return
+            if len(self._heard) >= self._most:
+                yield from self._heard.popitem(last=False)[1].dialogue.end()
+            heard = self._heard[conversation] = _Heard(dialogue_for(conversation))
+        self._heard.move_to_end(conversation)
+        yield from heard.dialogue.receive(event)
+        if heard.over(event):
+            del self._heard[conversation]
+            yield from heard.dialogue.end()
+
+    def end(self) -> Iterator[Message | Problem]:
+        """The capture has ended."""
+        while self._heard:
+            yield from self._heard.popitem(last=False)[1].dialogue.end()
+
+
+class _Heard:
+    __slots__ = ("closed", "dialogue")
+
+    def __init__(self, dialogue: Dialogue) -> None:
+        self.dialogue = dialogue
+        self.closed: set[Sender] = set()
+
+    def over(self, event: CaptureEvent) -> bool:
+        """Nothing comes after this event."""
+        if isinstance(event, Closed):
+            self.closed.add(event.sender)
+            return event.reset or len(self.closed) == len(Sender)
+        return isinstance(event, Lost) and not event.length
