@@ -16,7 +16,7 @@ from penstock_codecs.limits import MIB
 from penstock_codecs.model import RecordBatch
 from penstock_codecs.operations import Append, Appended
 
-__all__ = ["MAX_WAITING", "MAX_WAITING_BYTES", "Book", "LazyRecords", "Waiting", "delivered"]
+__all__ = ["MAX_WAITING", "MAX_WAITING_BYTES", "Book", "LazyRecords", "Room", "Waiting", "delivered", "unacknowledged"]
 
 MAX_WAITING: Final = 100_000
 """Most appends of a conversation whose acknowledgement is waited for."""
@@ -68,6 +68,8 @@ class Book:
     """The appends of one exchange that wait, the oldest first. Those of all exchanges share one `Room`."""
 
     def __init__(self, conversation: Conversation, room: Room) -> None:
+        self.stream = ""
+        """How `SeenRecord` spells the stream."""
         self._conversation = conversation
         self._room = room
         self._waiting: deque[Waiting] = deque()
@@ -93,7 +95,7 @@ class Book:
         """The records of an append that was acknowledged so."""
         if waiting.append is None:
             return ()
-        make = partial(_acknowledged, waiting.append, appended, self._conversation, time_ns)
+        make = partial(_acknowledged, waiting.append, appended, self.stream, self._conversation, time_ns)
         return LazyRecords(waiting.size, make)
 
     def left(self, time_ns: int, failure: str = "") -> Sequence[SeenRecord]:
@@ -102,10 +104,7 @@ class Book:
         while (waiting := self.acknowledge()) is not None:
             if waiting.append is not None:
                 appends.append(waiting.append)
-        count = sum(len(append.bodies) for append in appends)
-        if not count:
-            return ()
-        return LazyRecords(count, partial(_unacknowledged, appends, failure, self._conversation, time_ns))
+        return unacknowledged(appends, self.stream, self._conversation, time_ns, failure)
 
 
 class Room:
@@ -130,8 +129,10 @@ class Room:
             self._bytes -= waiting.append.metered
 
 
-def _acknowledged(append: Append, appended: Appended, conversation: Conversation, time_ns: int) -> list[SeenRecord]:
-    stream, headers, first = str(append.stream), append.headers, appended.start.seq_num
+def _acknowledged(
+    append: Append, appended: Appended, stream: str, conversation: Conversation, time_ns: int
+) -> list[SeenRecord]:
+    headers, first = append.headers, appended.start.seq_num
     stamps = _stamps(append, appended)
     return [
         SeenRecord(
@@ -163,11 +164,23 @@ def _stamps(append: Append, appended: Appended) -> Sequence[int | None]:
     return stamps
 
 
-def _unacknowledged(appends: list[Append], failure: str, conversation: Conversation, time_ns: int) -> list[SeenRecord]:
+def unacknowledged(
+    appends: Sequence[Append], stream: str, conversation: Conversation, time_ns: int, failure: str = ""
+) -> Sequence[SeenRecord]:
+    """The records of appends whose acknowledgement was not recorded, or which were refused so."""
+    count = sum(len(append.bodies) for append in appends)
+    if not count:
+        return ()
+    return LazyRecords(count, partial(_unacknowledged, appends, stream, conversation, time_ns, failure))
+
+
+def _unacknowledged(
+    appends: Sequence[Append], stream: str, conversation: Conversation, time_ns: int, failure: str
+) -> list[SeenRecord]:
     return [
         SeenRecord(
             APPENDED,
-            str(append.stream),
+            stream,
             body,
             append.headers.get(index, ()),
             timestamp=None if append.timestamps is None else append.timestamps[index],

@@ -19,6 +19,7 @@ __all__ = ["Body1", "body_of"]
 HandOn = Callable[[memoryview, int, int], None]
 """Takes a piece of body, where it stands, and when it came."""
 
+_HEX: Final = b"0123456789abcdefABCDEF"
 _CRLF: Final = b"\r\n"
 _CHUNKED_CLAUSE: Final = "RFC 9112, section 7.1"
 
@@ -148,7 +149,10 @@ class _Chunked:
         else:
             found = SIZE_LINE.fullmatch(line)
             if found is None:
-                raise Fault(span.start, "a chunk begins with its size", _CHUNKED_CLAUSE, Held(span.start, line))
+                at = span.start + len(line) - len(line.lstrip(_HEX))
+                raise Fault(
+                    at, "a chunk begins with its size, in a line of its own", _CHUNKED_CLAUSE, Held(span.start, line)
+                )
             self._left = int(found[1], 16)
             self._last = None if self._left else span
 

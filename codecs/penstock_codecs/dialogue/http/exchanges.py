@@ -49,6 +49,7 @@ class Exchanges:
         exchange.asked_ns = span.end_ns
         protocol = self._teller.conversation.protocol
         exchange.target = target_of(head, self.noted_streams) if protocol in ("s2", "") else NOWHERE
+        exchange.appends.stream = exchange.target.stream
         exchange.session = session_of(exchange)
         fields = {"target": head.target, "authority": head.authority, "version": head.version}
         self._say(Sender.CLIENT, span, head.method, exchange, fields | _shown(head.headers), event=head)

@@ -52,9 +52,10 @@ class _Frames(Reader):
         self._places.add(offset, len(data), time_ns)
         self._frames.feed(data)
         while (frame := self._next()) is not None:
-            span = self._places.take(self._places.left - self._frames.held)
+            size = self._places.left - self._frames.held
+            span = self._places.take(size)
             if isinstance(frame, Frame):
-                self._regular(frame, span)
+                self._regular(frame, span, size)
             else:
                 self._terminal(frame, span)
             if self._places.left:
@@ -90,8 +91,7 @@ class _Frames(Reader):
         whole = places.offset(len(error.excerpt) - 1) - start == len(error.excerpt) - 1
         return Fault(offset, str(error), S2S_FRAMES, Held(start, error.excerpt) if whole else None)
 
-    def _regular(self, frame: Frame, span: Span) -> None:
-        size = span.end - span.start
+    def _regular(self, frame: Frame, span: Span, size: int) -> None:
         try:
             self._message(frame, span, frame_fields(size, frame.compression, frame.reconnect_advised))
         except OperationFailed as error:

@@ -83,6 +83,7 @@ class Side2:
         self._preface = PREFACE if sender is Sender.CLIENT else b""
         self._begun = False  # SETTINGS have come
         self._block: _Block | None = None
+        self._listed_frame: Frame2 | None = None  # whose content came last
         self._promised = 0  # the stream that PUSH_PROMISE promises
         self._dead = False
         self._seeking = False
@@ -145,7 +146,9 @@ class Side2:
         return True
 
     def _listed_data(self, frame: Frame2, data: memoryview, offset: int, time_ns: int) -> None:
-        """Its size is told with its frame."""
+        begins = frame != self._listed_frame
+        self._listed_frame = frame
+        self._streams.guesses.receive(frame.stream_id, self.sender, data, offset, time_ns, begins)
 
     def _listed(self, frame: Frame2, payload: bytes, span: Span) -> None:
         if frame.type in _CONTROL:
@@ -153,6 +156,8 @@ class Side2:
         elif frame.type in (FrameType.DATA, FrameType.HEADERS):
             fields = {"bytes": frame.length, "end_stream": bool(frame.flags & END_STREAM)}
             self._say(frame, span, fields)
+            if frame.flags & END_STREAM:
+                self._streams.guesses.end(frame.stream_id, self.sender)
 
     # ---- frames ------------------------------------------------------------------------------------------------------
     def _take_preface(self, data: memoryview, offset: int) -> tuple[memoryview, int]:

@@ -11,6 +11,7 @@ from h2.utilities import HeaderValidationFlags, validate_headers
 from penstock_codecs.capture import Sender
 from penstock_codecs.dialogue.http.exchanges import Exchanges
 from penstock_codecs.dialogue.http.frames import END_STREAM, Frame2
+from penstock_codecs.dialogue.http.guesses import Guesses
 from penstock_codecs.dialogue.http.places import Span
 from penstock_codecs.dialogue.http.telling import Fault, Teller
 from penstock_codecs.http import Headers, body_forbidden
@@ -48,9 +49,12 @@ class Streams:
         self._closed: dict[int, bool] = {}  # lately; whether by a reset
         self._highest = 0
         self._in_middle = False
+        self.guesses = Guesses(teller, exchanges.noted_streams)
+        """For what comes where the heads are not known."""
 
     def forget(self) -> None:
         """Nothing is known of any stream."""
+        self.guesses.clear()
         self._open.clear()
         self._closed.clear()
         self._in_middle = True

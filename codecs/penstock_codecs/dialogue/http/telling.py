@@ -70,6 +70,8 @@ class Teller:
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
         self._told: list[Message | Problem] = []
+        self.count = 0
+        """How much was said, of messages."""
         self._recent = {Sender.CLIENT: _Recent(), Sender.SERVER: _Recent()}
 
     def take(self) -> list[Message | Problem]:
@@ -102,6 +104,7 @@ class Teller:
         answers: int | None = None,
     ) -> None:
         """A message; see `Message`."""
+        self.count += 1
         self._told.append(
             Message(
                 self.conversation,
