@@ -28,7 +28,7 @@ def main(directory: Path) -> None:
     recorded.start()
     talks = [Talk(recorded, number) for number in range(CONVERSATIONS)]
     for talk in talks:
-        assert talk.open()
+        assert talk.open() and talk.say(1) and talk.say(1, Sender.SERVER)
     threading.Thread(target=_flush, args=(recorded, talks), daemon=True).start()
     for size in itertools.cycle(SIZES):
         for talk in talks:

@@ -83,7 +83,7 @@ class Recording:
         self._last_error: str | None = None
         self._settling = threading.Condition()
         self._wanted = self._done = 0  # calls of `flush`
-        self._asked = self._closing = False
+        self._asked = self._closing = self._ended = False
         self._logging = threading.Lock()
         self._drops_logged = 0
         self._drops_at = -_DROPS_SECONDS
@@ -126,7 +126,7 @@ class Recording:
             self._wanted += 1
             wanted = self._wanted
             self._queue.hurry()
-            return self._settling.wait_for(lambda: self._done >= wanted or not self._thread.is_alive(), timeout)
+            return self._settling.wait_for(lambda: self._done >= wanted or self._ended, timeout)
 
     def _start(self) -> None:
         """Raises OSError."""
@@ -172,6 +172,7 @@ class Recording:
             self._queue.close()
             self._log_drops(last=True)
             with self._settling:
+                self._ended = True
                 self._settling.notify_all()
 
     def _turn(self) -> bool:

@@ -42,6 +42,7 @@ async def test_the_end_gives_what_waits() -> None:
         events = read(b"".join([piece async for piece in live]))
     check_bytes(events)
     assert spans(events)[1] == [(0, 500_000)]
+    assert await trio.to_thread.run_sync(live.flush)
     assert live.status().state is RecordingState.STOPPED and live.status().dropped == 0
 
 
