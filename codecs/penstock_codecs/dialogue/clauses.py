@@ -110,7 +110,10 @@ _SEGMENT_RULES: Final = _rules(
     (r": a (key|value) of \d+ bytes in", "1.3: Tables"),
     (r"is none of Begin \(0\)", "2, reading 4: Begin, Middle, End"),
     # The released protocol.
-    (r"before Hello$|^a second Hello|^Hello with versions|^the peer speaks versions", "1.2: Hello and versions"),
+    (
+        r"before Hello$|^Hello is not allowed|^a second Hello|^Hello with versions|^the peer speaks versions",
+        "1.2: Hello and versions",
+    ),
     (r"between AppendBlock and AppendBlockEnd$", "1.4: nothing else may come between"),
     (r"^AppendBlock(End)?[ .]", "1.4: AppendBlock and AppendBlockEnd"),
     (r"behind the whole events|^Padding or PartialEvent", "1.4: one trailing wrapper message"),
@@ -126,7 +129,8 @@ _SEGMENT_RULES: Final = _rules(
     (r"is not allowed (inside|outside|behind|before) ", "2, readings 6, 7 and 11: what may come when"),
     (r"in(side)? a block|at the end of a block|left in the block$", "2, reading 6: what stands in a block"),
     # Replies as answers.
-    (r"which did not ask|answers no request$", "1.2: replies echo the request id"),
+    (r"^DataAppended of event number", "1.4: DataAppended"),
+    (r"^SegmentRead from offset", "1.5: SegmentRead.offset must equal the request's offset"),
 )
 
 

@@ -1,0 +1,5 @@
+"""Conversations of the segment protocol as messages, in both dialects (segment fact sheet)."""
+
+from penstock_codecs.dialogue.segment.conversation import SegmentDialogue
+
+__all__ = ["SegmentDialogue"]

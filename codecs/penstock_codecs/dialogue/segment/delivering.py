@@ -1,0 +1,104 @@
+"""The events in the bytes that reads bring, also those that are cut across replies (segment fact sheet, 1.5)."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT
+from penstock_codecs.segment.events import EVENT_HEADER_BYTES
+
+__all__ = ["Deliveries", "Delivery"]
+
+MOST_BYTES: Final = 32 * MIB
+"""Of events that are not complete, over all readers: four of the largest."""
+MOST_PLACES: Final = 10_000
+"""Places up to which somebody has read, with what is missing there."""
+_TYPE_AND_LENGTH: Final = Struct(">Q")
+"""Read as one number, any type but 0 makes it larger than every event."""
+
+
+class Delivery(NamedTuple):
+    """Bodies with their offsets in the segment. `raw`: from here on these are no events, but bytes as they came."""
+
+    bodies: list[bytes]
+    offsets: list[int]
+    raw: bool = False
+
+
+class _Left(NamedTuple):
+    """What stands before a place where a reader goes on: the beginning of an event, from `offset` on; or raw bytes."""
+
+    offset: int
+    data: bytes
+    raw: bool = False
+
+
+class Deliveries:
+    """What readers have been given of events that were cut, by segment and the place where the rest stands.
+
+    What is left there is kept, since several readers may come by; the oldest goes first where there is too much.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES, most_places: int = MOST_PLACES) -> None:
+        self._most_bytes = most_bytes
+        self._most_places = most_places
+        self._left: dict[tuple[str, int], _Left] = {}
+        self._bytes = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of events that are not complete."""
+        return self._bytes
+
+    def read(self, segment: str, offset: int, data: bytes) -> Delivery:
+        """What the bytes at this offset of a segment complete."""
+        if not data:
+            return Delivery([], [])
+        left = self._left.get((segment, offset))
+        if left is not None and left.raw:
+            return self._raw(segment, offset, data, Delivery([], []))
+        if left is None:
+            left = _Left(offset, b"")
+        whole = left.data + data
+        found, at = _events(whole, left.offset)
+        rest = whole[at:]
+        if rest and not _may_begin(rest):
+            return self._raw(segment, left.offset + at, rest, found)
+        if rest:
+            self._keep(segment, offset + len(data), _Left(left.offset + at, rest))
+        return found
+
+    def _raw(self, segment: str, offset: int, data: bytes, found: Delivery) -> Delivery:
+        self._keep(segment, offset + len(data), _Left(offset, b"", raw=True))
+        return Delivery([*found.bodies, data], [*found.offsets, offset], raw=True)
+
+    def _keep(self, segment: str, place: int, left: _Left) -> None:
+        known = self._left.pop((segment, place), None)
+        self._bytes += len(left.data) - (0 if known is None else len(known.data))
+        self._left[segment, place] = left
+        while self._bytes > self._most_bytes or len(self._left) > self._most_places:
+            self._bytes -= len(self._left.pop(next(iter(self._left))).data)
+
+
+def _events(data: bytes, offset: int) -> tuple[Delivery, int]:
+    """Whole events from the beginning on, and where they end."""
+    found = Delivery([], [])
+    at, size, header = 0, len(data), _TYPE_AND_LENGTH.unpack_from
+    while at + EVENT_HEADER_BYTES <= size:
+        (length,) = header(data, at)
+        start = at + EVENT_HEADER_BYTES
+        if length > SEGMENT_MAX_EVENT or start + length > size:
+            break
+        found.bodies.append(data[start : start + length])
+        found.offsets.append(offset + at)
+        at = start + length
+    return found, at
+
+
+def _may_begin(data: bytes) -> bool:
+    """Whether this is the beginning of an event."""
+    head = data[:EVENT_HEADER_BYTES]
+    if len(head) == EVENT_HEADER_BYTES:
+        return int.from_bytes(head, "big") <= SEGMENT_MAX_EVENT
+    return not any(head[:4])

@@ -1,0 +1,219 @@
+"""What messages of the segment protocol mean together: which reply answers what, and which events went by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from penstock_codecs.capture import Conversation, Sender
+from penstock_codecs.dialogue.messages import DELIVERED, SeenRecord
+from penstock_codecs.dialogue.places import Span
+from penstock_codecs.dialogue.segment import describing
+from penstock_codecs.dialogue.segment.appending import Answered, Appends, Stored
+from penstock_codecs.dialogue.segment.delivering import Deliveries
+from penstock_codecs.dialogue.segment.reading import Told
+from penstock_codecs.dialogue.waiting import MOST_WAITING
+from penstock_codecs.segment import draft, released
+from penstock_codecs.segment.blocks import BlockData
+
+__all__ = ["Meaning", "Meanings"]
+
+UNKNOWN_OFFSET: Final = -1
+NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class _Request(NamedTuple):
+    """A request that waits for its reply. `offset`: of a read."""
+
+    segment: str
+    end_ns: int
+    offset: int | None = None
+
+
+class Meaning(NamedTuple):
+    """What a message means beside its own fields: the segment it is about, the records that it makes known, when the
+    request was complete that it answers, and what is wrong with it, if anything."""
+
+    segment: str = ""
+    records: Sequence[SeenRecord] = ()
+    fields: Mapping[str, Any] = NO_FIELDS
+    asked_ns: int | None = None
+    wrong: str = ""
+
+
+class Meanings:
+    """The requests, appends and reads of one conversation. Bounded in all of them."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._requests: dict[object, _Request] = {}
+        self._appends = Appends(conversation)
+        self._deliveries = Deliveries()
+
+    def of(self, sender: Sender, told: Told, span: Span) -> Meaning:
+        """What a message means after those before it."""
+        plain = Meanings._ask if sender is Sender.CLIENT else Meanings._answer
+        return _TABLE.get((sender, type(told.message)), plain)(self, told, span)
+
+    def unanswered(self) -> list[SeenRecord]:
+        """The appended records that nobody acknowledged."""
+        return self._appends.rest()
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    def _ask(self, told: Told, span: Span) -> Meaning:
+        """A request that will be answered."""
+        message = told.message
+        key = _key(message)
+        if key is not None:
+            offset = message.offset if isinstance(message, _READS) else None
+            self._requests[key] = _Request(describing.segment_of(message), span.end_ns, offset)
+            if len(self._requests) > MOST_WAITING:
+                del self._requests[next(iter(self._requests))]
+        return Meaning()
+
+    def _set_up(self, told: Told, span: Span) -> Meaning:
+        """Who appends to what; the server's answer says it again."""
+        message = told.message
+        assert isinstance(message, _SETUPS), "as the table says"
+        self._appends.set_up(_writer(message), message.segment, describing.request_id_of(message))
+        request = isinstance(message, (released.SetupAppend, draft.SetupAppend))
+        return self._ask(told, span) if request else self._answer(told, span)
+
+    def _append(self, told: Told, span: Span) -> Meaning:
+        """A whole append, or a piece of a draft block. Conditional ones make no records known."""
+        message = told.message
+        assert isinstance(message, _APPENDS), "as the table says"
+        stored = None if told.stored is None else Stored.of(told.stored)
+        given_up = self._appends.add(
+            _writer(message), _number(message), describing.request_id_of(message), span.end_ns, stored
+        )
+        fields: Mapping[str, Any] = NO_FIELDS
+        if stored is not None:
+            fields = {"size": stored.size, "events": 0 if stored.raw else len(stored.bodies), "raw": stored.raw}
+        return Meaning(self._appends.segment(_writer(message)), given_up, fields)
+
+    def _of_writer(self, told: Told, _span: Span) -> Meaning:
+        """A part of an append."""
+        return Meaning(self._appends.segment(_writer(told.message)))
+
+    # ---- replies -------------------------------------------------------------------------------------------------
+
+    def _answer(self, told: Told, _span: Span) -> Meaning:
+        """A reply to a request, whatever it says."""
+        message = told.message
+        key, failure = _key(message), describing.failure_of(message)
+        if key is None and failure:  # the draft's errors name the segment only
+            segment = describing.segment_of(message)
+            key = next((each for each, request in self._requests.items() if request.segment == segment), None)
+        request = None if key is None else self._requests.pop(key, None)
+        answered = Answered([])
+        if failure:
+            answered = self._refused(failure, message)
+        if request is None:
+            return Meaning(answered.segment, answered.records, asked_ns=answered.asked_ns)
+        return Meaning(request.segment or answered.segment, answered.records, asked_ns=request.end_ns)
+
+    def _refused(self, failure: str, message: Any) -> Answered:
+        request_id = describing.request_id_of(message)
+        if isinstance(message, (released.InvalidEventNumber, released.ConditionalCheckFailed)):
+            return self._appends.refuse(failure, message.writer_id, message.event_number)
+        if request_id is not None:
+            return self._appends.refuse_request(failure, request_id)
+        return self._appends.refuse_segment(failure, describing.segment_of(message))
+
+    def _appended(self, told: Told, _span: Span) -> Meaning:
+        message = told.message
+        wrong, offset = "", None
+        if isinstance(message, released.DataAppended):
+            number, before = message.event_number, message.previous_event_number
+            if message.current_segment_write_offset != UNKNOWN_OFFSET:
+                offset = message.current_segment_write_offset
+            if before >= number and before != -1:
+                wrong = f"DataAppended of event number {number} after {before}, which is not below it"
+        else:
+            assert isinstance(message, draft.DataAppended), "as the table says"
+            number = message.connection_offset_ack_level
+        answered = self._appends.acknowledge(_writer(message), number, offset)
+        return Meaning(answered.segment, answered.records, NO_FIELDS, answered.asked_ns, wrong)
+
+    def _read(self, told: Told, span: Span) -> Meaning:
+        """Bytes of a segment, and the events that they complete."""
+        message = told.message
+        assert isinstance(message, (released.SegmentRead, draft.SegmentRead)), "as the table says"
+        key = _key(message)
+        request = None if key is None else self._requests.pop(key, None)
+        wrong = ""
+        if request is not None and request.offset not in (None, message.offset):
+            wrong = f"SegmentRead from offset {message.offset}, {request.offset} was asked for"
+        found = self._deliveries.read(message.segment, message.offset, message.data)
+        records = [
+            SeenRecord(
+                DELIVERED,
+                message.segment,
+                body,
+                offset=offset,
+                time_ns=span.end_ns,
+                conversation=self._conversation,
+            )
+            for body, offset in zip(found.bodies, found.offsets, strict=True)
+        ]
+        fields = {"events": len(records) - found.raw, "raw": found.raw}
+        return Meaning("", records, fields, None if request is None else request.end_ns, wrong)
+
+
+_READS: Final = (released.ReadSegment, draft.ReadSegment)
+_SETUPS = (released.SetupAppend, released.AppendSetup, draft.SetupAppend, draft.AppendSetup)
+_APPENDS = (released.AppendBlockEnd, released.ConditionalAppend, released.ConditionalBlockEnd, BlockData)
+_ONCE: Final = (released.Hello, released.KeepAlive, draft.KeepAlive)
+_BY_PLACE: Final = (released.ReadSegment, released.SegmentRead, draft.ReadSegment, draft.SegmentRead)
+
+
+def _writer(message: Any) -> UUID:
+    """Who appends: the draft calls it a connection."""
+    writer: UUID = getattr(message, "writer_id", None) or message.connection_id
+    return writer
+
+
+def _number(
+    message: released.AppendBlockEnd | released.ConditionalAppend | released.ConditionalBlockEnd | BlockData,
+) -> int:
+    """By what an append is acknowledged: the number of its last event, or in the draft the offset behind it."""
+    if isinstance(message, BlockData):
+        return message.offset + len(message.data)
+    return message.last_event_number if isinstance(message, released.AppendBlockEnd) else message.event_number
+
+
+def _key(message: Any) -> object:
+    """What a request and its reply have in common; None for what is not answered one by one."""
+    if isinstance(message, _ONCE):
+        return type(message)
+    if isinstance(message, (draft.SetupAppend, draft.AppendSetup)):
+        return message.connection_id
+    request_id = describing.request_id_of(message)
+    if request_id is None and isinstance(message, _BY_PLACE):
+        return message.segment, message.offset
+    return request_id
+
+
+_Mean = Callable[[Meanings, Told, Span], Meaning]
+_TABLE: Final[dict[tuple[Sender, type], _Mean]] = {
+    (Sender.CLIENT, released.SetupAppend): Meanings._set_up,
+    (Sender.CLIENT, released.AppendBlock): Meanings._of_writer,
+    (Sender.CLIENT, released.AppendBlockEnd): Meanings._append,
+    (Sender.CLIENT, released.ConditionalAppend): Meanings._append,
+    (Sender.CLIENT, released.ConditionalBlockEnd): Meanings._append,
+    (Sender.CLIENT, draft.SetupAppend): Meanings._set_up,
+    (Sender.CLIENT, draft.BeginAppendBlock): Meanings._of_writer,
+    (Sender.CLIENT, BlockData): Meanings._append,
+    (Sender.CLIENT, draft.EndAppendBlock): Meanings._of_writer,
+    (Sender.SERVER, released.AppendSetup): Meanings._set_up,
+    (Sender.SERVER, released.DataAppended): Meanings._appended,
+    (Sender.SERVER, released.SegmentRead): Meanings._read,
+    (Sender.SERVER, draft.AppendSetup): Meanings._set_up,
+    (Sender.SERVER, draft.DataAppended): Meanings._appended,
+    (Sender.SERVER, draft.SegmentRead): Meanings._read,
+}
+"""What means more than a request or a reply does."""
