@@ -20,6 +20,7 @@ from penstock.cli.overrides import overridden
 from penstock.cli.positions import positions_command
 from penstock.cli.replay import replay_command
 from penstock.cli.report import report
+from penstock.cli.traffic import connections_command, record_commands
 from penstock.config import Config, ConfigError, default_config, load_config
 from penstock.config.advice import advice
 from penstock.errors import CannotStart
@@ -50,7 +51,11 @@ def main() -> None:
     """Penstock: a multi-protocol gateway for append-only streams of records."""
 
 
-for _command in (decode_command, positions_command, cut_over_command, replay_command):
+for _command in (
+    *(decode_command, positions_command, cut_over_command),
+    *(connections_command, record_commands),
+    *(replay_command,),
+):
     main.add_command(_command)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from penstock.cli.recorder_report import recorder_lines
 from penstock.cli.route_report import back_lines, route_parts
 from penstock.config import (
     Basin,
@@ -37,6 +38,7 @@ def report(config: Config, source: str) -> str:
         ("What S3P cannot carry", list(_each(listeners.s3p, _s3p_losses))),
         ("What segments cannot carry", list(_each(listeners.segment, _segment_losses))),
         ("Store", list(_store(config))),
+        ("Recorder", list(recorder_lines(config.recorder))),
         ("Shutdown", [f"On SIGTERM or SIGINT clients have {config.drain.deadline_seconds:g} s to finish."]),
         ("Attention", [("INSECURE: " if insecure else "") + text for insecure, text in advice(config)]),
     ]
@@ -62,7 +64,8 @@ def _listeners(config: Config) -> Iterator[str]:
     if config.management is not None:
         tokens = len(config.management.auth_tokens)
         who = f"those with one of {tokens} bearer tokens" if tokens else "anybody, without a token"
-        yield f"Management (health, routes, positions, cut-overs; HTTP) on {config.management.bind}, for {who}"
+        what = "health, routes, positions, cut-overs, recordings; HTTP"
+        yield f"Management ({what}) on {config.management.bind}, for {who}"
 
 
 def _part(title: str, lines: list[str]) -> str:

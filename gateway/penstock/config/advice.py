@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import stat
 from collections.abc import Iterator
+from pathlib import Path
 
 from penstock.config.address import Address
 from penstock.config.listeners import AnyListener, ControllerListener, S2Listener, S3PListener, SegmentListener
 from penstock.config.management import Management
+from penstock.config.recorder import RecorderTable
 from penstock.config.route_advice import Advice, about_routes
 from penstock.config.schema import Config
 
@@ -26,6 +30,8 @@ def advice(config: Config) -> list[Advice]:
             found += _about_pravega(about, listener)
     if config.management is not None:
         found += _about_management(config.management)
+    if config.recorder is not None:
+        found += _about_recorder(config.recorder)
     found += _about_tls(config)
     found += _about_basins(config)
     found += about_routes(config)
@@ -81,6 +87,19 @@ def _about_management(management: Management) -> Iterator[Advice]:
             f"management: whoever reaches {management.bind} may see positions and cut routes over, and {tokens}. "
             "Bind to 127.0.0.1, or put a proxy with TLS in front.",
         )
+
+
+def _about_recorder(recorder: RecorderTable) -> Iterator[Advice]:
+    """Secrets that are written although they need not be."""
+    if not recorder.redact.weakened:
+        return
+    directory = Path(recorder.directory)
+    with contextlib.suppress(OSError):
+        if directory.stat().st_mode & stat.S_IRWXO:
+            why = "and others on this machine may enter the directory. Make it its owner's alone (chmod 700)"
+            yield Advice(True, f"recorder: secrets are written to {directory}, since redaction is switched off, {why}.")
+            return
+    yield Advice(False, f"recorder: secrets are written to {directory}, since redaction is switched off in part.")
 
 
 def _about_tls(config: Config) -> Iterator[Advice]:

@@ -23,15 +23,17 @@ def check_files(config: Config) -> None:
             tls_of(label, listener)
     for name, back in config.backs.items():
         check_back(name, back)
-    _check_directory(Path(config.store.directory))
+    _check_directory("store.directory", Path(config.store.directory))
+    if config.recorder is not None:
+        _check_directory("recorder.directory", Path(config.recorder.directory))
 
 
-def _check_directory(directory: Path) -> None:
+def _check_directory(key: str, directory: Path) -> None:
     nearest = next((path for path in (directory, *directory.absolute().parents) if path.exists()), directory)
     if not nearest.is_dir():
-        raise CannotStart(f"store.directory: {nearest} is not a directory")
+        raise CannotStart(f"{key}: {nearest} is not a directory")
     if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
-        raise CannotStart(f"store.directory: cannot write to {nearest}: permission denied")
+        raise CannotStart(f"{key}: cannot write to {nearest}: permission denied")
 
 
 def tls_of(name: str, listener: Secured) -> ssl.SSLContext | None:

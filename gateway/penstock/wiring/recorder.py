@@ -62,7 +62,7 @@ def selection_of(table: RecorderTable) -> Selection:
 def file_settings(table: RecorderTable) -> FileSettings:
     """What recordings into files are told; 0 in the configuration stands for no bound."""
     return FileSettings(
-        directory=Path(table.directory),
+        directory=Path(table.directory).absolute(),
         rotate_bytes=table.rotate_bytes or None,
         rotate_seconds=table.rotate_seconds or None,
         keep_files=table.keep_files or None,

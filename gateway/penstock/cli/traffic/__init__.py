@@ -1,0 +1,6 @@
+"""Commands about the traffic of a running gateway: who is connected, what is recorded, and what goes by now."""
+
+from penstock.cli.traffic.connections import connections_command
+from penstock.cli.traffic.record import record_commands
+
+__all__ = ["connections_command", "record_commands"]

@@ -1,0 +1,71 @@
+"""`penstock record`: recordings of a running gateway are begun, ended and listed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from penstock.cli.asking import ask, management_options, refused
+from penstock.cli.traffic.selecting import PLURALS, in_words, selection_options
+
+__all__ = ["record_commands"]
+
+
+@click.group("record")
+def record_commands() -> None:
+    """Record the traffic of a running gateway into its [recorder] directory."""
+
+
+@record_commands.command("start")
+@management_options
+@selection_options
+def _start(management: str, token: str | None, **asked: tuple[Any, ...]) -> None:
+    """Begin a recording of the connections that the options name, or of all; says its number.
+
+    Connections that are open already are recorded from their middle.
+    """
+    words = {PLURALS[name]: values for name, values in asked.items() if values}
+    click.echo("\n".join(_in_words(_asked(management, token, "/recordings", words))))
+
+
+@record_commands.command("stop")
+@click.argument("number", type=click.IntRange(1))
+@management_options
+def _stop(number: int, management: str, token: str | None) -> None:
+    """End recording NUMBER; its last file is then complete."""
+    click.echo("\n".join(_in_words(_asked(management, token, f"/recordings/{number}/stop", {}))))
+
+
+@record_commands.command("list")
+@management_options
+@click.option("--json", "as_json", is_flag=True, help="As JSON lines, one for each recording.")
+def _list(management: str, token: str | None, as_json: bool) -> None:
+    """The recordings that are running, and those who follow the traffic live."""
+    recordings = _asked(management, token, "/recordings")["recordings"]
+    for one in recordings:
+        click.echo(json.dumps(one) if as_json else "\n".join(_in_words(one)))
+    if not recordings and not as_json:
+        click.echo("nothing is recorded")
+
+
+def _asked(management: str, token: str | None, target: str, words: object = None) -> Any:
+    status, answer = ask(management, token, target, words)
+    if status != 200:
+        raise refused(answer)
+    return answer
+
+
+def _in_words(one: dict[str, Any]) -> Iterator[str]:
+    kind = "live" if one["kind"] == "live" else f"{one['files']} file{'s' if one['files'] != 1 else ''}"
+    yield f"recording {one['id']}: {one['state']} ({kind}), {in_words(one['selection'])}"
+    yield (
+        f"  {one['conversations']} connections, {one['dropped']} of them dropped; {one['bytes']} bytes written, "
+        f"{one['queue_bytes']} waiting"
+    )
+    if one["file"] is not None:
+        yield f"  into {one['file']}"
+    if one["last_error"] is not None:
+        yield f"  last error: {one['last_error']}"
