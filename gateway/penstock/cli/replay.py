@@ -13,6 +13,7 @@ import trio
 
 from penstock.cli.progress import watched
 from penstock.errors import CannotStart
+from penstock.observe import configure_logging
 from penstock.replay.configuring import LOSS_WORDS, TargetOptions
 from penstock.replay.events import capture_events
 from penstock.replay.player import PATIENCE_SECONDS
@@ -126,6 +127,7 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
         settings = _settings(said)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    configure_logging("warning", "auto")
     try:
         summary = trio.run(_replay, captures, target, settings)
     except (CannotStart, BadTarget, ValueError, OSError) as error:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import Self
 
 import trio
 
@@ -17,7 +19,7 @@ from penstock.replay.target import Target
 from penstock.routing.segments import SegmentNames
 from penstock.wiring import open_listeners, open_router, open_store
 
-__all__ = ["TargetGateway", "open_target_gateway"]
+__all__ = ["LazyGateway", "TargetGateway", "open_target_gateway"]
 
 
 class TargetGateway:
@@ -77,3 +79,38 @@ async def open_target_gateway(target: Target, options: TargetOptions | None = No
             failure = error
     if failure is not None:
         raise failure
+
+
+class LazyGateway:
+    """A gateway that is opened when it is needed first; an async context manager, at whose end it is closed."""
+
+    def __init__(self, target: Target, options: TargetOptions) -> None:
+        self._target = target
+        self._options = options
+        self._gateway: TargetGateway | None = None
+        self._over = trio.Event()
+        self._manager = trio.open_nursery()
+        self._nursery: trio.Nursery
+
+    async def __aenter__(self) -> Self:
+        """Begin; nothing is opened yet."""
+        self._nursery = await self._manager.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it. What the block raised goes on as it is, not in a group."""
+        self._over.set()
+        await self._manager.__aexit__(None, None, None)
+
+    async def get(self) -> TargetGateway:
+        """The gateway. Raises CannotStart as `open_target_gateway` does."""
+        if self._gateway is None:
+            self._gateway = await self._nursery.start(self._hold)
+        return self._gateway
+
+    async def _hold(self, *, task_status: trio.TaskStatus[TargetGateway]) -> None:
+        async with open_target_gateway(self._target, self._options) as gateway:
+            task_status.started(gateway)
+            await self._over.wait()

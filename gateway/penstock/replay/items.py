@@ -85,6 +85,8 @@ class Finish:
 
 Item = Say | Given | Over | Finish
 
+_RESET: Final = "RST_STREAM"
+"""It ends an exchange, which is told of in its own way."""
 _SESSIONS: Final = frozenset({"s2s", "sse"})
 """Layers in which a server delivers without being asked for each batch."""
 
@@ -99,9 +101,9 @@ def given_by(message: Message, exchange: int | None) -> Given | None:
         given.records = count
     elif message.layer == "segment" and count and message.records[0].action == APPENDED:
         given.records, given.outcome = count, outcome_of(message) if message.failure else ""
-    elif message.answers is not None:
+    elif message.answers is not None or (message.failure and message.kind != _RESET):
         given.answers = 1
-    elif not message.failure:
+    else:
         return None
     return given
 

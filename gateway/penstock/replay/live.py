@@ -156,16 +156,19 @@ class Numbers:
     def __init__(self, renumbered: bool) -> None:
         self._renumbered = renumbered
         self._said = 0
+        self._last = 0
         self._recorded: dict[int, int] = {}
 
     def say(self, exchange: int) -> None:
         """The next message is of this recorded exchange."""
         if self._renumbered:
             self._said += 1
+            self._last = exchange
             self._recorded[self._said] = exchange
 
     def recorded(self, exchange: int | None) -> int | None:
         """The recorded exchange of a live one."""
         if exchange is None or not self._renumbered:
             return exchange
-        return self._recorded.pop(exchange, None)
+        beyond = self._last + exchange - self._said  # of what is no whole message
+        return self._recorded.pop(exchange, beyond)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.replay.items import Finish, Item, Say, given_by
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender
 from penstock_codecs.dialogue import Dialogue, Message, Problem
 
 __all__ = ["Choice", "RecordedBytes", "RecordedConversation"]
+
+MOST_PROBLEMS: Final = 10
+"""So many are told of one conversation."""
+_REFUSED: Final = "refused with "
+"""How a problem begins that only the server had with a message."""
 
 Choice = Callable[[Message], bool]
 """Whether a client's message is to be said again: by its stream and its time."""
@@ -119,16 +124,13 @@ class RecordedBytes:
             self._left_out.add(message.exchange)
 
     def _flawed(self, problem: Problem) -> None:
-        if problem.sender is Sender.CLIENT:
-            self._raw = self._raw or problem.fatal
-        if len(self.problems) < MOST_PROBLEMS:
+        """What breaks the protocol on the client's side is said as it was; anything else is missed."""
+        if problem.sender is Sender.CLIENT and problem.fatal:
+            self._raw = True
+        elif len(self.problems) < MOST_PROBLEMS and not problem.rule.startswith(_REFUSED):
             self.problems.append(f"{problem.sender.value}, byte {problem.offset}: {problem.rule}")
 
     def _finished(self, event: Closed) -> Iterator[Item]:
         if self._held:
             yield Say(self._taken(self._end), event.time_ns)
         yield Finish(event.time_ns, event.reset)
-
-
-MOST_PROBLEMS = 10
-"""So many are told of one conversation."""

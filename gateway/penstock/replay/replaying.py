@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
 import trio
@@ -12,7 +11,7 @@ import trio
 from penstock.backs.upstream import Dial
 from penstock.replay.configuring import TargetOptions
 from penstock.replay.exchanges import LiveExchanges, Rewritten
-from penstock.replay.gateway import TargetGateway, open_target_gateway
+from penstock.replay.gateway import LazyGateway
 from penstock.replay.items import Item, Say
 from penstock.replay.live import Live, LiveBytes, Numbers, live_conversation, upstream_of
 from penstock.replay.order import ReadAhead, Turns
@@ -97,9 +96,9 @@ class Replay:
     async def run(self) -> Summary:
         """Play all of it. Raises CannotStart for files that cannot be used, ValueError for times that are none."""
         for loop in range(1, self._settings.loops + 1):
-            async with AsyncExitStack() as stack:
-                run = _Run(self._target, _of_loop(self._settings, loop), self.summary, stack)
-                await run.play(self._events())
+            settings = _of_loop(self._settings, loop)
+            async with LazyGateway(self._target, settings.options) as gateway:
+                await _Run(self._target, settings, self.summary, gateway).play(self._events())
         return self.summary
 
 
@@ -111,12 +110,11 @@ def _of_loop(settings: ReplaySettings, loop: int) -> ReplaySettings:
 class _Run:
     """One time through the capture."""
 
-    def __init__(self, target: Target, settings: ReplaySettings, summary: Summary, stack: AsyncExitStack) -> None:
+    def __init__(self, target: Target, settings: ReplaySettings, summary: Summary, gateway: LazyGateway) -> None:
         self._target = target
         self._settings = settings
         self._summary = summary
-        self._stack = stack
-        self._gateway: TargetGateway | None = None
+        self._gateway = gateway
         pace = Pace(settings.speed, settings.rate)
         self._stage = Stage(
             turns=Turns(settings.together),
@@ -172,7 +170,7 @@ class _Run:
         """Begin to play, once it is known what is spoken; or leave it out."""
         first = bytes(event.data[:64]) if isinstance(event, Chunk) and event.sender is Sender.CLIENT else b""
         protocol = protocol_of(conversation, first)
-        if not protocol and not first and len(playing.held) < MOST_HELD:
+        if not first and len(playing.held) < MOST_HELD and not self._parts.why_not(conversation, protocol or "s2"):
             return
         why = self._parts.why_not(conversation, protocol)
         if protocol == "segment" and not why and self._parts.since_ns is not None and self._now < self._parts.since_ns:
@@ -260,11 +258,7 @@ class _Run:
         return target.kind is TargetKind.S2 or (target.kind is not TargetKind.PRAVEGA and target.space is None)
 
     async def _dial(self, protocol: str) -> Dial:
-        if self._gateway is None:
-            self._gateway = await self._stack.enter_async_context(
-                open_target_gateway(self._target, self._settings.options)
-            )
-        gateway = self._gateway
+        gateway = await self._gateway.get()
 
         async def dial(_host: str, _port: int) -> trio.abc.Stream:
             return await gateway.connect(protocol)

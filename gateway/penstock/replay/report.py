@@ -15,17 +15,20 @@ MOST_SHOWN: Final = 20
 """Of differences, of what ran out and of what was not carried so many are kept and shown; all are counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Difference:
-    """An answer that was another one. `exchange`: as `penstock show` numbers it; None: it belongs to none."""
+    """An answer that was another one. `exchange`: as `penstock show` numbers it; None: it belongs to none. `times`: how
+    often that happened, there and then in other exchanges."""
 
     exchange: int | None
     recorded: str
     live: str
+    times: int = 1
 
     def __str__(self) -> str:
         where = "" if self.exchange is None else f"exchange {self.exchange}: "
-        return f"{where}{self.recorded} was recorded, and {self.live} came"
+        often = "" if self.times == 1 else f", {self.times} times"
+        return f"{where}{self.recorded} was recorded, and {self.live} came{often}"
 
 
 @dataclass(slots=True)
@@ -51,6 +54,10 @@ class Report:
     def differs(self, exchange: int | None, recorded: str, live: str) -> None:
         """An answer was another one."""
         self.different += 1
+        for one in self.differences:
+            if (one.recorded, one.live) == (recorded, live):
+                one.times += 1
+                return
         if len(self.differences) < MOST_SHOWN:
             self.differences.append(Difference(exchange, recorded, live))
 
@@ -79,7 +86,8 @@ class Report:
             "way": self.way,
             **{name: getattr(self, name) for name in _COUNTS},
             "differences": [
-                {"exchange": one.exchange, "recorded": one.recorded, "live": one.live} for one in self.differences
+                {"exchange": one.exchange, "recorded": one.recorded, "live": one.live, "times": one.times}
+                for one in self.differences
             ],
             "waits": self.waits,
             "not_carried": self.not_carried,
@@ -189,7 +197,8 @@ def _remarks(report: Report) -> Iterator[str]:
     name = f"connection {report.conversation.number}"
     for difference in report.differences:
         yield f"{name}: {difference}"
-    if report.different > len(report.differences):
-        yield f"{name}: and {report.different - len(report.differences)} more answers were different"
+    rest = report.different - sum(one.times for one in report.differences)
+    if rest:
+        yield f"{name}: and {rest} more answers were different"
     for why in (*report.waits, *report.not_carried):
         yield f"{name}: {why}"
