@@ -1,4 +1,4 @@
-"""Which dialogue hears a conversation: by its protocol where that is known, else by the client's first bytes.
+"""Which dialogue hears a conversation: by its protocol where that is known, else by what is said first.
 
 dialogue = dialogue_for(conversation)
 for event in events:
@@ -8,11 +8,132 @@ yield from dialogue.end()
 
 from __future__ import annotations
 
-from penstock_codecs.capture import Conversation
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from penstock_codecs.capture import Conversation, Sender
+from penstock_codecs.dialogue.deciding import DecidingDialogue
+from penstock_codecs.dialogue.http.dialogue import HttpDialogue
 from penstock_codecs.dialogue.messages import Dialogue
 from penstock_codecs.dialogue.opaque import OpaqueDialogue
+from penstock_codecs.dialogue.s3p import S3PDialogue
+from penstock_codecs.dialogue.s3p.reading import reply_begins
+from penstock_codecs.dialogue.segment import SegmentDialogue
+from penstock_codecs.dialogue.segment.spoken import HELLO, Spoken
+from penstock_codecs.http.sniff import PREFACE
+from penstock_codecs.segment.layout import Direction
 
-__all__ = ["dialogue_for", "dialogue_of"]
+__all__ = ["ENOUGH", "UNKNOWN", "dialogue_for", "dialogue_of", "spoken_by"]
+
+ENOUGH: Final = 64
+"""So many of a side's first bytes show what it speaks."""
+UNKNOWN: Final = ""
+"""What is spoken is nothing that Penstock speaks."""
+TLS: Final = "tls"
+
+_REQUEST_LINE: Final = re.compile(rb"[A-Z]{1,16}(?: ([/*a-z])?)?")
+"""A method, and how a target begins: a path, `*`, or a whole URI (RFC 9112, section 3)."""
+_PROTOCOLS: Final[dict[str, Callable[[Conversation], Dialogue]]] = {
+    "s2": HttpDialogue,
+    "controller": HttpDialogue,
+    "management": HttpDialogue,
+    "http": HttpDialogue,
+    "s3p": S3PDialogue,
+    "segment": SegmentDialogue,
+    TLS: lambda conversation: OpaqueDialogue(
+        conversation, "TLS, and what is said inside it is not known", "RFC 8446, section 5.1"
+    ),
+    UNKNOWN: lambda conversation: OpaqueDialogue(
+        conversation, "the first bytes are those of no protocol that Penstock speaks"
+    ),
+}
+"""`http` is what bytes can tell of the first three."""
+
+
+class _Test(NamedTuple):
+    """How a protocol's side begins: True, False, or None where more bytes are needed."""
+
+    protocol: str
+    begins: Callable[[bytes], bool | None]
+
+
+def _starts(wanted: bytes) -> Callable[[bytes], bool | None]:
+    def begins(data: bytes) -> bool | None:
+        if len(data) < len(wanted):
+            return None if wanted.startswith(data) else False
+        return data.startswith(wanted)
+
+    return begins
+
+
+def _request_line(data: bytes) -> bool | None:
+    found = _REQUEST_LINE.match(data)
+    if found is None or found[1]:
+        return found is not None
+    return None if found.end() == len(data) else False
+
+
+def _star(data: bytes) -> bool | None:
+    return None if data == b"*" else data[:1] == b"*" and data[1:2].isdigit()
+
+
+def _settings(data: bytes) -> bool | None:
+    """A server's first frame over HTTP/2: SETTINGS of stream 0, without ACK, its length a multiple of 6."""
+    if len(data) < 9:
+        return None if data[:1] == b"\0"[: len(data)] else False
+    length = int.from_bytes(data[:3], "big")
+    return data[3:9] == b"\x04\0\0\0\0\0" and length % 6 == 0
+
+
+def _messages(direction: Direction) -> Callable[[bytes], bool | None]:
+    return lambda data: Spoken().begins(direction, data)
+
+
+_TLS_RECORD: Final = re.compile(rb"\x16\x03[\0-\x04]")
+
+
+def _tls(data: bytes) -> bool | None:
+    if len(data) < 3:
+        return None if b"\x16\x03".startswith(data[:2]) else False
+    return _TLS_RECORD.match(data) is not None
+
+
+_TESTS: Final[dict[Sender, tuple[_Test, ...]]] = {
+    Sender.CLIENT: (
+        _Test("http", _starts(PREFACE)),
+        _Test("s3p", _star),
+        _Test("segment", _starts(HELLO)),
+        _Test(TLS, _tls),
+        _Test("http", _request_line),
+        _Test("segment", _messages(Direction.REQUEST)),
+    ),
+    Sender.SERVER: (
+        _Test("http", _starts(b"HTTP/1.")),
+        _Test("http", _settings),
+        _Test("segment", _starts(HELLO)),
+        _Test(TLS, _tls),
+        _Test("s3p", reply_begins),
+        _Test("segment", _messages(Direction.REPLY)),
+    ),
+}
+"""The first that fits is what is spoken."""
+
+
+def spoken_by(sender: Sender, first: bytes) -> str | None:
+    """What a side speaks that says these bytes first: `http`, `s3p`, `segment`, `tls`, or UNKNOWN.
+
+    None: more of its bytes are needed; `ENOUGH` of them always suffice.
+    """
+    if not first:
+        return None
+    undecided = False
+    for test in _TESTS[sender]:
+        begins = test.begins(first[:ENOUGH])
+        if begins:
+            return test.protocol
+        undecided |= begins is None
+    return None if undecided and len(first) < ENOUGH else UNKNOWN
 
 
 def dialogue_for(conversation: Conversation) -> Dialogue:
@@ -20,14 +141,14 @@ def dialogue_for(conversation: Conversation) -> Dialogue:
 
     It hears the conversation's events from the first one (`Opened`) on.
     """
-    return dialogue_of(conversation, b"") or OpaqueDialogue(conversation, "the protocol is not known")
+    make = _PROTOCOLS.get(conversation.protocol) if conversation.protocol else None
+    if make is not None:
+        return make(conversation)
+    return DecidingDialogue(conversation, spoken_by, lambda protocol: _PROTOCOLS[protocol](conversation))
 
 
 def dialogue_of(conversation: Conversation, first: bytes) -> Dialogue | None:
-    """The dialogue for a conversation whose client began with `first`; None: more of these bytes are needed.
-
-    64 bytes always suffice. Where nothing fits it is an OpaqueDialogue.
-    """
-    if len(first) < 64:
-        return None
-    return OpaqueDialogue(conversation, "the first bytes are those of no protocol that Penstock speaks")
+    """The dialogue for a conversation whose client began with `first`; None: more of these bytes are needed."""
+    protocol = conversation.protocol if conversation.protocol in _PROTOCOLS else ""
+    spoken = protocol or spoken_by(Sender.CLIENT, first)
+    return None if spoken is None else _PROTOCOLS[spoken](conversation)
