@@ -29,6 +29,7 @@ __all__ = [
     "Row",
     "Scale",
     "batch_count",
+    "tail_of",
 ]
 
 APPEND, READ, ACK, DELIVERY = "append", "read", "ack", "delivery"
@@ -135,11 +136,16 @@ class Bench:
         return self.gateway, ports.get(candidate, self.gateway.s2_port), candidate
 
     def _rows(
-        self, duty: str, size: int, connections: int, candidates: Mapping[str, Callable[[], dict[str, float]]]
+        self,
+        duty: str,
+        size: int,
+        connections: int,
+        candidates: Mapping[str, Callable[[], dict[str, float]]],
+        rounds: int | None = None,
     ) -> Iterator[Row]:
-        for name, rounds in alternate(candidates, self._scale.rounds).items():
-            figures = {key: statistics.median(sample[key] for sample in rounds) for key in rounds[0]}
-            yield Row(duty, size, connections, name, figures, rounds)
+        for name, found in alternate(candidates, rounds or self._scale.rounds).items():
+            figures = {key: statistics.median(sample[key] for sample in found) for key in found[0]}
+            yield Row(duty, size, connections, name, figures, found)
 
     @staticmethod
     def _rates(answer: Sample, size: int, cpu: float) -> dict[str, float]:

@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -37,13 +38,14 @@ from duties import (
     Row,
     Scale,
 )
-from relays import DIRECT, PENSTOCK, RELAY_ACK, RELAY_READ, RelayBench
+from recordings import RECORD_APPEND, RECORD_READ, RECORDED, RecordBench
+from relays import DIRECT, PENSTOCK, RELAY_ACK, RELAY_READ
 from report import against, number, size_name, table
 from servers import Client
 
 RESULTS = Path(__file__).parent / "results"
-SEGMENT, RELAY = "segment", "relay"
-DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY)
+SEGMENT, RELAY, RECORD = "segment", "relay", "record"
+DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD)
 
 
 def arguments() -> argparse.Namespace:
@@ -63,7 +65,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def cases(bench: RelayBench, duties: Sequence[str], *, smallest: bool) -> list[Callable[[int, int], Iterator[Row]]]:
+def cases(bench: RecordBench, duties: Sequence[str], *, smallest: bool) -> list[Callable[[int, int], Iterator[Row]]]:
     """What to measure, in the order of DUTIES. The segment protocol is for small events: `smallest` size only."""
     known = {
         APPEND: [bench.appends],
@@ -72,6 +74,7 @@ def cases(bench: RelayBench, duties: Sequence[str], *, smallest: bool) -> list[C
         DELIVERY: [bench.deliveries],
         SEGMENT: [bench.segment_appends, bench.segment_reads] if smallest else [],
         RELAY: [bench.relay_reads, bench.relay_acks],
+        RECORD: [bench.recorded],
     }
     return [one for duty in DUTIES if duty in duties for one in known[duty]]
 
@@ -85,7 +88,7 @@ def measure(
         for size in scale.sizes:
             directory = scratch / str(size)
             directory.mkdir()
-            with RelayBench(scale, directory, client, say, gateway) as bench:
+            with RecordBench(scale, directory, client, say, gateway) as bench:
                 for duty in cases(bench, duties, smallest=size == min(scale.sizes)):
                     for connections in scale.connections:
                         rows += duty(size, connections)
@@ -145,6 +148,30 @@ def added_table(rows: Sequence[Row], duty: str) -> str:
     return table(head, lines)
 
 
+def record_table(rows: Sequence[Row], duty: str) -> str:
+    """Rates with and without recording, and the ratios of the rounds, each of which is a pair."""
+    lines = []
+    for case, some in group(rows, duty):
+        found = {row.candidate: row for row in some}
+        for name, plain in found.items():
+            recorded = found.get(name + RECORDED)
+            if recorded is not None:
+                rates = (plain.figures["records_s"], recorded.figures["records_s"], recorded.figures["mb_s"])
+                low, middle, high = ratios(plain, recorded, "records_s")
+                cpu = ratios(plain, recorded, "cpu_us")[1]
+                dropped = max(one["dropped"] for one in recorded.rounds)
+                spread = f"{low:.2f} .. {high:.2f}"
+                lines.append((case, name, *map(number, rates), f"{middle:.2f}", spread, f"{cpu:.2f}", f"{dropped:.0f}"))
+    head = ("case", "candidate", "records/s", "recorded", "MB/s", "ratio", "of rounds", "CPU ratio", "dropped")
+    return table(head, lines)
+
+
+def ratios(plain: Row, recorded: Row, figure: str) -> tuple[float, float, float]:
+    """The least, the median and the greatest of the rounds."""
+    found = [two[figure] / one[figure] for one, two in zip(plain.rounds, recorded.rounds, strict=True)]
+    return min(found), statistics.median(found), max(found)
+
+
 def targets(rows: Sequence[Row]) -> str:
     """The figures to work towards, with what this run shows."""
     found = {(row.duty, row.size, row.connections, row.candidate): row.figures for row in rows}
@@ -163,6 +190,13 @@ def targets(rows: Sequence[Row]) -> str:
         ours, disk = found.get((*case, "S2S h1")), found.get((*case, DISK))
         return ours["p50_ms"] - disk["p50_ms"] if ours and disk else None
 
+    def recorded(duty: str, candidate: str) -> float | None:
+        """The worst of the cases."""
+        here = [row for row in rows if row.duty == duty]
+        plain = {(row.size, row.connections): row for row in here if row.candidate == candidate}
+        pairs = [row for row in here if row.candidate == candidate + RECORDED]
+        return min((ratios(plain[row.size, row.connections], row, "records_s")[1] for row in pairs), default=None)
+
     def delivery(connections: int) -> float | None:
         return found.get((DELIVERY, 1024, connections, "S2S h1"), {}).get("p99_ms")
 
@@ -176,6 +210,10 @@ def targets(rows: Sequence[Row]) -> str:
         ("append -> delivery p99, 1 KiB, S2S h1, 8 pairs, ms", delivery(8), "< 10"),
         ("relay, batches of 1 MiB, 1 connection: Penstock / haproxy", relayed(1), ">= 0.5"),
         ("relay, batches of 1 MiB, 8 connections: Penstock / haproxy", relayed(8), ">= 0.5"),
+        ("append, S2S h1: recorded / not recorded, worst case", recorded(RECORD_APPEND, "S2S h1"), ">= 0.85"),
+        ("append, S3P: recorded / not recorded, worst case", recorded(RECORD_APPEND, "S3P"), ">= 0.85"),
+        ("catch-up, S2S h1: recorded / not recorded, worst case", recorded(RECORD_READ, "S2S h1"), ">= 0.85"),
+        ("catch-up, S3P: recorded / not recorded, worst case", recorded(RECORD_READ, "S3P"), ">= 0.85"),
     )
     lines = []
     for name, value, wanted in asked:
@@ -208,6 +246,8 @@ def report(rows: Sequence[Row], seconds: float) -> str:
         (SEGMENT_READ, "Catch-up reads of 1 MiB each", lambda: rate_table(rows, SEGMENT_READ, S2S)),
         (RELAY_READ, "S2S relayed, batches of up to 1 MiB", lambda: rate_table(rows, RELAY_READ, HAPROXY)),
         (RELAY_ACK, "Append to acknowledgement through a relay", lambda: added_table(rows, RELAY_ACK)),
+        (RECORD_APPEND, "Durable appends while all is recorded", lambda: record_table(rows, RECORD_APPEND)),
+        (RECORD_READ, "Catch-up reads while all is recorded", lambda: record_table(rows, RECORD_READ)),
     )
     for duty, title, text in titles:
         if any(row.duty == duty for row in rows):
