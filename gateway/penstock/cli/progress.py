@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import click
 
@@ -13,14 +12,13 @@ __all__ = ["watched"]
 
 
 @contextmanager
-def watched(captures: Sequence[Path], label: str, times: int = 1) -> Iterator[Callable[[int], None]]:
-    """Gives what is to be told of each piece that is read, in bytes. `times`: how often all is read.
+def watched(label: str, size: int | None) -> Iterator[Callable[[int], None]]:
+    """Gives what is to be told of each piece that is read, in bytes, of `size` in all.
 
-    Nothing is shown where standard error is no terminal, or the size of a capture is not known.
+    Nothing is shown where standard error is no terminal, or the size is not known.
     """
-    sizes = [path.stat().st_size for path in captures if path.is_file()]
-    if not sys.stderr.isatty() or len(sizes) < len(captures):
+    if size is None or not sys.stderr.isatty():
         yield lambda _size: None
         return
-    with click.progressbar(length=sum(sizes) * times, label=label, file=sys.stderr) as bar:
+    with click.progressbar(length=size, label=label, file=sys.stderr) as bar:
         yield bar.update

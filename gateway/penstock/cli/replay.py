@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import trio
 
+from penstock.captures import Captures, UnreadableCapture
 from penstock.cli.progress import watched
 from penstock.errors import CannotStart
 from penstock.observe import configure_logging
@@ -20,8 +22,8 @@ from penstock.replay.player import PATIENCE_SECONDS
 from penstock.replay.replaying import Replay, ReplaySettings
 from penstock.replay.report import Summary
 from penstock.replay.selection import PlayedParts
-from penstock.replay.target import BadTarget, Target
-from penstock_codecs.capture import Side
+from penstock.replay.target import Target
+from penstock_codecs.capture import CaptureEvent, Side
 
 __all__ = ["replay_command"]
 
@@ -130,7 +132,7 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
     configure_logging("warning", "auto")
     try:
         summary = trio.run(_replay, captures, target, settings)
-    except (CannotStart, BadTarget, ValueError, OSError) as error:
+    except (CannotStart, UnreadableCapture, ValueError) as error:
         raise click.ClickException(str(error)) from error
     _show(summary, as_json)
     if strict and not summary.same:
@@ -165,13 +167,19 @@ def _rename(text: str) -> tuple[str, str]:
 
 
 async def _replay(captures: tuple[Path, ...], target: Target, settings: ReplaySettings) -> Summary:
-    with watched(captures, "replaying", settings.loops) as seen:
-        replay = Replay(target, lambda: capture_events(captures, seen, damaged), settings)
+    damage: dict[str, None] = {}
+    size = Captures(captures).size
+    with watched("replaying", None if size is None else size * settings.loops) as seen:
 
-        def damaged(what: str) -> None:
-            replay.summary.damage = what
+        async def events() -> AsyncIterator[CaptureEvent]:
+            opened = Captures(captures, seen)
+            async for event in capture_events(opened):
+                yield event
+            damage.update(dict.fromkeys(opened.warnings))
 
-        return await replay.run()
+        summary = await Replay(target, events, settings).run()
+    summary.damage = "; ".join(damage) or None
+    return summary
 
 
 def _show(summary: Summary, as_json: bool) -> None:

@@ -1,38 +1,26 @@
-"""The events of capture files, read in a thread so that a slow disk or pipe holds up nobody."""
+"""The events of captures, read in a thread so that a slow disk or pipe holds up nobody."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
-from typing import BinaryIO, Final
+from collections.abc import AsyncIterator
+from itertools import islice
+from typing import Final
 
 import trio
 
+from penstock.captures import Captures
 from penstock_codecs.capture import CaptureEvent
-from penstock_codecs.capture.reading import CaptureReader
-from penstock_codecs.limits import KIB
 
 __all__ = ["capture_events"]
 
-_PIECE_BYTES: Final = 256 * KIB
+_AT_ONCE: Final = 256
+"""Events that are fetched together: a hop between threads costs about as much as twenty of them."""
 
 
-async def capture_events(
-    captures: Sequence[Path], seen: Callable[[int], None], damaged: Callable[[str], None]
-) -> AsyncIterator[CaptureEvent]:
-    """All events of the files, in order. `seen` is told of each piece its size, `damaged` what is wrong with a file,
-    of which no more is read."""
-    for path in captures:
-        reader = CaptureReader()
-        file: BinaryIO = sys.stdin.buffer if str(path) == "-" else path.open("rb")
-        with file:
-            data = b"?"
-            while data and reader.damage is None:
-                data = await trio.to_thread.run_sync(file.read, _PIECE_BYTES)
-                seen(len(data))
-                reader.receive(data)
-                for event in reader.events():
-                    yield event
-        if reader.damage is not None:
-            damaged(f"{path}: {reader.damage}")
+async def capture_events(captures: Captures) -> AsyncIterator[CaptureEvent]:
+    """All events, in order. Raises UnreadableCapture. What comes over a pipe is given as it comes."""
+    events = iter(captures)
+    count = 1 if captures.live else _AT_ONCE
+    while some := await trio.to_thread.run_sync(lambda: list(islice(events, count))):
+        for event in some:
+            yield event

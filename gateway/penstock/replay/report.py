@@ -144,8 +144,9 @@ class Summary:
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        yield from _table(self.conversations, self.count)
-        for report in self.conversations:
+        reports = sorted(self.conversations, key=lambda report: report.conversation.number)
+        yield from _table(reports, self.count)
+        for report in reports:
             yield from _remarks(report)
         for why, count in self.left_out.items():
             yield f"not played: {count} {'conversation' if count == 1 else 'conversations'}: {why}"
