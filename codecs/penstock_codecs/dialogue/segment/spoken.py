@@ -30,6 +30,8 @@ HELLO: Final = Hello.type_id.to_bytes(4, "big", signed=True)
 LOOKED_AT: Final = 4096
 ENOUGH: Final = 64
 """What these bytes do not show will be guessed."""
+_FIRST: Final = (b"\0", b"\xff")
+"""The first byte of every type id."""
 _LOOSE: Final = ("rest", "zero bytes")
 _SMALLEST: Final = {"name": 2, "str": 2, "bytes32": 4, "Event": 8}
 """Bytes that fields of no fixed size have at least; lists have their count, the rest of a message may be empty."""
@@ -62,6 +64,8 @@ class Spoken:
 
         The dialects have messages in common that look alike. Where nothing tells them apart it is the released one.
         """
+        if data[:1] not in _FIRST:
+            return False if data else None
         if len(data) < HEADER_BYTES:
             return None
         dialects = list(Dialect) if self.dialect is None else [self.dialect]
