@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+import zlib
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+
+import zstandard
+from hpack.huffman import HuffmanEncoder
+from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender
 from penstock_codecs.redaction import RedactionRules, Redactor
@@ -78,10 +86,40 @@ def redacted(
 def at_every_cut(
     said: Said, rules: RedactionRules | None = None, protocol: str = "s2", start: int = 0
 ) -> tuple[bytes, bytes]:
-    """What is written in whatever cuts: whole, byte by byte, and in two at each place. Always the same."""
+    """What is written in whatever cuts: whole, byte by byte, and in two, at most at 200 places. Always the same."""
     whole = redacted(said, rules, protocol, start=start)
     size = sum(len(data) for _, data in said)
     assert redacted(said, rules, protocol, range(size), start) == whole
-    for cut in range(1, size):
+    for cut in range(1, size, size // 200 + 1):
         assert redacted(said, rules, protocol, [cut], start) == whole, cut
     return whole
+
+
+# ---- looking for leaks ---------------------------------------------------------------------------------------
+
+
+def leaks(data: bytes, secret: bytes) -> list[str]:
+    """The forms in which a secret stands in these bytes."""
+    found = ["raw"] if secret in data else []
+    for shift in range(3):
+        # Of the first and last characters some bits come from the neighbours.
+        coded = b64encode(bytes(shift) + secret)[-(-shift * 4 // 3) : (shift + len(secret)) * 4 // 3 // 4 * 4]
+        if len(coded) >= 8 and coded[1:-1] in data:
+            found.append(f"base64, aligned {shift}")
+    coded = _encoder.encode(secret)
+    if len(coded) >= 6 and coded[:-1] in data:
+        found.append("Huffman")
+    return found + [f"in {name}" for name, content in _inside(data) if secret in content]
+
+
+def _inside(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """What can be decompressed of these bytes, wherever it begins."""
+    for found in re.finditer(rb"\x28\xb5\x2f\xfd", data):
+        with suppress(zstandard.ZstdError):
+            yield "zstd", zstandard.ZstdDecompressor().decompressobj().decompress(data[found.start() :])
+    for found in re.finditer(rb"\x1f\x8b\x08", data):
+        with suppress(zlib.error):
+            yield "gzip", zlib.decompressobj(31).decompress(data[found.start() :])
+
+
+_encoder = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH)

@@ -118,6 +118,7 @@ class Flow:
         last = self._pieces[-1] if self._pieces else None
         if last is not None and len(last.data) + len(chunk.data) <= SMALL:
             last.extend(chunk.data)
+            self._cursor = min(self._cursor, len(self._pieces) - 1)
         else:
             self._pieces.append(_Piece(chunk))
         self.end += len(chunk.data)

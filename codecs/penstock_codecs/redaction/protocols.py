@@ -6,19 +6,21 @@ from typing import Final
 
 from penstock_codecs.capture import Sender
 from penstock_codecs.http.sniff import PREFACE
-from penstock_codecs.redaction import http1, segment
+from penstock_codecs.redaction import http1, s3p
 from penstock_codecs.redaction.choice import Choice
 from penstock_codecs.redaction.exchanges import Exchanges
 from penstock_codecs.redaction.flow import Flow, NotUnderstood, Parser
 from penstock_codecs.redaction.http2 import Http2Side, begins_with_frames
 from penstock_codecs.redaction.secrets import Secrets
+from penstock_codecs.redaction.segment import SegmentSide
 from penstock_codecs.redaction.unknown import Guarded
 
 __all__ = ["parser_of"]
 
 _STATUS: Final = b"HTTP/1."
 _FRAME_HEAD: Final = 9
-_METHOD: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_\r\n")
+_HELLO: Final = b"\xff"
+_S3P: Final = {Sender.CLIENT: b"*", Sender.SERVER: b"*+-$:"}
 
 
 class _Openings:
@@ -34,13 +36,21 @@ class _Openings:
         """From the connection's first byte on."""
         protocol = self._flow.conversation.protocol
         if protocol == "segment":
-            return self._segment()
+            return SegmentSide(self._flow, self._secrets).parse()
         if protocol == "s3p":
-            raise NotUnderstood
-        return self._http()
+            return s3p.items(self._flow, self._secrets)
+        return self._http() if protocol else self._guessed()
 
-    def _segment(self) -> Parser:
-        return segment.messages(self._flow, self._secrets)
+    def _guessed(self) -> Parser:
+        """Nobody knows what is spoken: the first byte tells S3P and the segment protocol from HTTP."""
+        yield from self._flow.need(1)
+        first = self._flow.peek(1)
+        if first == _HELLO:
+            yield from SegmentSide(self._flow, self._secrets).parse()
+        elif first in _S3P[self._flow.sender]:
+            yield from s3p.items(self._flow, self._secrets)
+        else:
+            yield from self._http()
 
     def _http(self) -> Parser:
         flow = self._flow

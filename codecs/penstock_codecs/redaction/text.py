@@ -34,7 +34,7 @@ class Patterns:
     def __init__(self, patterns: Sequence[bytes], longest: int) -> None:
         if longest < 1:
             raise ValueError(f"longest_match is {longest}, and must be at least 1")
-        self.longest = longest
+        self.longest = longest if patterns else 1
         self.compiled = []
         for pattern in patterns:
             try:

@@ -7,7 +7,10 @@ from uuid import UUID
 import pytest
 from support.redaction import CLIENT, SERVER, at_every_cut, redacted
 
-from penstock_codecs.segment import TableEntry, TableKey, draft, encode, released
+from penstock_codecs.envelope import wrap
+from penstock_codecs.model import Header
+from penstock_codecs.redaction import RedactionRules
+from penstock_codecs.segment import TableEntry, TableKey, append_messages, draft, encode, join_events, released
 from penstock_codecs.segment.layout import TYPE_TABLE, Message, decode_body
 
 TOKEN = "hush.hush.hush"
@@ -79,3 +82,110 @@ def test_unknown_messages_are_searched() -> None:
     data = HELLO + b"\x00\x00\x03\xe7\x00\x00\x00\x10" + b"cookie: hush\r\nx"
     client, _ = at_every_cut([(CLIENT, data)], protocol="segment")
     assert b"hush" not in client
+
+
+# ---- patterns and record headers -----------------------------------------------------------------------------
+
+HUSH = b"hush-hush-4711"
+BLANK = b"*" * len(HUSH)
+RULES = RedactionRules(record_headers=(b"x-key",), patterns=(rb"hush-[a-z]+-[0-9]+", rb"(?s)\x00\x00.\x0e"))
+
+
+def events(secret: bytes) -> list[bytes]:
+    enveloped = wrap((Header(b"x-key", secret[:9]), Header(b"o", b"seen")), b"body " + secret)
+    return [b"a" + secret, secret, b"", enveloped, b"b" * 40 + secret]
+
+
+@pytest.mark.parametrize("block", [None, 20, 60, 100, 150, 1000])
+def test_events_of_appends_in_every_form(block: int | None) -> None:
+    def data(secret: bytes) -> bytes:
+        messages = append_messages(WRITER, events(secret), 5, 1, block_size=block) if block is None else []
+        for number, event in enumerate(events(secret)):
+            messages += append_messages(WRITER, [event], 5 + number, 1, block_size=block)
+        conditional = released.ConditionalAppend(WRITER, 1, 2, b"x" + secret, 3)
+        raw = released.ConditionalBlockEnd(WRITER, 1, 2, secret, 3)
+        return HELLO + wire(*messages, conditional, raw)
+
+    client, _ = at_every_cut([(CLIENT, data(HUSH))], RULES, "segment")
+    assert client == data(BLANK)
+
+
+def test_events_that_end_in_the_next_reply() -> None:
+    def replies(secret: bytes) -> bytes:
+        stored = join_events(events(secret))
+        pieces = [(at, stored[at : at + 37]) for at in range(0, len(stored), 37)]
+        reads = [
+            released.SegmentRead("s/t/0", at, at + len(piece) == len(stored), False, piece, 1) for at, piece in pieces
+        ]
+        raw = released.SegmentRead("s/b/0", 7, True, False, b"raw " + secret, 1)
+        return HELLO + wire(*reads, raw)
+
+    _, server = redacted([(SERVER, replies(HUSH))], RULES, "segment")
+    assert server == replies(BLANK)
+    _, server = redacted([(SERVER, replies(HUSH))], RULES, "segment", range(5000))
+    assert server == replies(BLANK)
+
+
+def test_tables_and_texts() -> None:
+    def messages(secret: bytes) -> bytes:
+        entries = (TableEntry(TableKey(b"k" + secret, 3), secret), TableEntry(TableKey(b""), b"v"))
+        return HELLO + wire(
+            released.UpdateTableEntries(4, f"s/{secret.decode()}/0", "", entries),
+            released.ReadTable(5, "s/t/0", "", (TableKey(secret, 1), TableKey(b"x", 2))),
+            released.CreateSegment(6, "s/t/1", 1, 0, ""),
+        )
+
+    client, _ = at_every_cut([(CLIENT, messages(HUSH))], RULES, "segment")
+    assert client == messages(BLANK)
+    said = HELLO + wire(released.TableRead(1, "t", (TableEntry(TableKey(b"k", 7), HUSH),)), released.Hello(16, 5))
+    _, server = at_every_cut([(SERVER, said)], RULES, "segment")
+    assert server == said.replace(HUSH, BLANK)
+
+
+def test_blocks_and_partials_of_the_draft() -> None:
+    def messages(secret: bytes) -> bytes:
+        begin, *middle, end = draft.partials(draft.Event(b"worldwide " + secret), [6, 20, 25])
+        return wire(
+            draft.SetupAppend(WRITER, "s/t/0"),
+            draft.BeginAppendBlock(WRITER, 0, 28),
+            draft.Event(b"x" + secret),
+            begin,
+            draft.EndAppendBlock(WRITER, 30, 30),
+            *middle,
+            draft.KeepAlive(b"x"),
+            end,
+        )
+
+    client, _ = at_every_cut([(CLIENT, messages(HUSH))], RULES, "segment")
+    assert client == messages(BLANK)
+
+
+@pytest.mark.parametrize("rules", [RedactionRules(), RULES])
+def test_tokens_in_partials(rules: RedactionRules) -> None:
+    def messages(token: str) -> bytes:
+        seal = draft.partials(released.SealSegment(1, "s/t/0", token), [3, 30])
+        return wire(draft.SetupAppend(WRITER, "s/t/0"), *seal, *draft.partials(draft.ReadSegment("s/t/0", 0, 9), [8]))
+
+    client, _ = at_every_cut([(CLIENT, messages(TOKEN))], rules, "segment")
+    assert client == messages("*" * len(TOKEN))
+
+
+def test_reads_of_the_draft() -> None:
+    def replies(secret: bytes) -> bytes:
+        stored = join_events(events(secret))
+        return wire(
+            draft.AppendSetup("s/t/0", WRITER, 0),
+            draft.SegmentRead("s/t/0", 0, draft.Flags(), stored[:50]),
+            draft.SegmentRead("s/t/0", 50, draft.Flags(at_tail=True), stored[50:]),
+            *draft.partials(draft.SegmentRead("s/t/0", 0, draft.Flags(at_tail=True), stored), [5, 60]),
+        )
+
+    _, server = redacted([(SERVER, replies(HUSH))], RULES, "segment", range(5000))
+    assert server == replies(BLANK)
+    assert redacted([(SERVER, replies(HUSH))], RULES, "segment")[1] == server
+
+
+def test_a_message_longer_than_is_waited_for_is_blanked() -> None:
+    data = wire(released.AppendBlockEnd(WRITER, 10_000_000, HUSH + bytes(10_000_000 - len(HUSH)), 1, 1, 1))
+    client, _ = redacted([(CLIENT, HELLO + data + HELLO)], RULES, "segment", range(0, 11_000_000, 65536))
+    assert client == HELLO + data[:8] + b"*" * (len(data) - 8) + HELLO

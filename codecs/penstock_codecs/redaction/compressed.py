@@ -1,0 +1,88 @@
+"""Compressed payloads with a secret inside: other ones of the same length take their place.
+
+Where it can be done the new one holds the content with the secrets blanked; what it is shorter is filled up with what
+decoders skip: a skippable frame or empty blocks (RFC 8878, 3.1), a member's comment (RFC 1952, 2.3.1). Else it holds
+nothing. A payload that cannot be looked into, or is too short for even that, becomes `*`, which no decoder takes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import zstandard
+
+from penstock_codecs.compression import Compression, DecompressionError, decompress
+from penstock_codecs.redaction.text import Edit, stars
+
+__all__ = ["compressed_edits"]
+
+_ZSTD_LEVELS: Final = (1, 3, 9, 19)
+_GZIP_LEVELS: Final = (6, 9, 1)
+_GZIP: Final = 31
+_COMMENT: Final = 0x10
+_GZIP_HEAD: Final = 10
+_SKIPPABLE: Final = b"\x50\x2a\x4d\x18"
+_SKIPPABLE_HEAD: Final = 8
+_EMPTY_BLOCK: Final = bytes(3)
+_MOST_EMPTY_BLOCKS: Final = 3
+
+
+def compressed_edits(
+    compression: Compression, data: bytes, limit: int, redact: Callable[[bytes], list[Edit]]
+) -> list[Edit]:
+    """What to change in a compressed payload. `redact` tells it of the content, and may raise ValueError where it
+    cannot be understood. `limit`: the most bytes that may be inside."""
+    try:
+        content = decompress(compression, data, limit)
+        edits = redact(content)
+    except (DecompressionError, ValueError):
+        return [Edit(0, stars(len(data)))]
+    if not edits:
+        return []
+    changed = bytearray(content)
+    for start, blank in edits:
+        changed[start : start + len(blank)] = blank
+    make = _zstd if compression is Compression.ZSTD else _gzip
+    whole = make(bytes(changed), len(data)) or make(b"", len(data)) or stars(len(data))
+    return [Edit(0, whole)]
+
+
+def _zstd(content: bytes, size: int) -> bytes | None:
+    """Frames of `size` bytes in all that hold `content`; None where it does not fit."""
+    for level in _ZSTD_LEVELS:
+        for checksum in (False, True):
+            frame = zstandard.ZstdCompressor(level=level, write_checksum=checksum).compress(content)
+            filled = _filled(frame, size - len(frame))
+            if filled is not None:
+                return filled
+    return None
+
+
+def _filled(frame: bytes, room: int) -> bytes | None:
+    """A zstd frame made longer by so many bytes. A skippable frame has at least 8, an empty block has 3."""
+    if room < 0:
+        return None
+    for blocks in range(_MOST_EMPTY_BLOCKS + 1):
+        rest = room - blocks * len(_EMPTY_BLOCK)
+        if rest == 0 or rest >= _SKIPPABLE_HEAD:
+            head = zstandard.frame_header_size(frame)
+            skipped = rest - _SKIPPABLE_HEAD
+            tail = b"" if rest == 0 else _SKIPPABLE + skipped.to_bytes(4, "little") + stars(skipped)
+            return frame[:head] + _EMPTY_BLOCK * blocks + frame[head:] + tail
+    return None
+
+
+def _gzip(content: bytes, size: int) -> bytes | None:
+    """One member of `size` bytes that holds `content`; None where it does not fit."""
+    for level in _GZIP_LEVELS:
+        encoder = zlib.compressobj(level, zlib.DEFLATED, _GZIP)
+        member = encoder.compress(content) + encoder.flush()
+        room = size - len(member)
+        if room == 0:
+            return member
+        if room > 0:
+            head = member[:3] + bytes((member[3] | _COMMENT,)) + member[4:_GZIP_HEAD]
+            return head + stars(room - 1) + b"\0" + member[_GZIP_HEAD:]
+    return None

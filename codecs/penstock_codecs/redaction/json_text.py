@@ -1,0 +1,178 @@
+"""JSON with what is secret in it blanked in place: it stays JSON, and base64 stays base64.
+
+Any text with JSON in it will do, such as an event of an event stream: only strings, numbers and the marks between them
+are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import Error as BadBase64
+from binascii import a2b_base64, b2a_base64
+from typing import Final, NamedTuple
+
+from penstock_codecs.redaction.leaves import Leaves, whole_characters
+from penstock_codecs.redaction.text import Edit, Span, joined, stars
+
+__all__ = ["json_edits"]
+
+_TOKEN: Final = re.compile(
+    rb'"(?P<string>[^"\\]*+(?:\\.[^"\\]*+)*+)"?|(?P<number>-?[0-9][0-9.eE+-]*)|[\[\]{},:]', re.DOTALL
+)
+"""A string that is not closed goes to the end, so that no byte is looked at twice."""
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL
+)
+_PLAIN: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f"}
+_BASE64: Final = re.compile(rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_TOKENS: Final = frozenset({b"access_token", b"accessToken", b"delegation_token", b"delegationToken"})
+"""Members that hold a token, in every document."""
+
+
+class _String(NamedTuple):
+    """A string token: where its inside starts, and its bytes as they stand in the text."""
+
+    start: int
+    raw: bytes
+
+
+def json_edits(text: bytes, leaves: Leaves, *, base64: bool = False) -> list[Edit]:
+    """What to change. `base64`: strings that can be base64 are, and are kept so if they are matched as they stand."""
+    return _Json(text, leaves, base64).read()
+
+
+class _Json:
+    """One text, read once from its beginning."""
+
+    def __init__(self, text: bytes, leaves: Leaves, base64: bool) -> None:
+        self._text = text
+        self._leaves = leaves
+        self._base64 = base64
+        self._edits: list[Edit] = []
+        self._outer = joined(leaves.patterns.spans(text)) if leaves.patterns else []
+        self._before: list[bytes | _String] = [b""] * 4  # the tokens before, the last one last
+
+    def read(self) -> list[Edit]:
+        """What to change."""
+        for found in _TOKEN.finditer(self._text):
+            token: bytes | _String = found[0][:1]
+            if found["string"] is not None:
+                token = _String(found.start("string"), found["string"])
+                self._string(token)
+            elif found["number"] is not None:
+                self._number(*found.span())
+            elif token == b"]":
+                self._pair()
+            self._before = [*self._before[1:], token]
+        return self._edits
+
+    # ---- what is secret by its name ------------------------------------------------------------------------------
+
+    def _pair(self) -> None:
+        """`["name", "value"]`: how S2 spells a record's header."""
+        begin, name, comma, value = self._before
+        if begin == b"[" and comma == b"," and isinstance(name, _String) and isinstance(value, _String):
+            self._named(name, value)
+
+    def _named(self, name: _String, value: _String) -> None:
+        if not value.raw:
+            return
+        if self._leaves.is_secret(_unescaped(name.raw)[0]):
+            self._edits.append(Edit(value.start, stars(len(value.raw))))
+            return
+        coded = _decoded(name.raw)
+        if coded is not None and self._leaves.is_secret(coded):  # then so is the value
+            plain = _decoded(value.raw)
+            blank = stars(len(value.raw)) if plain is None else b2a_base64(stars(len(plain)), newline=False)
+            self._edits.append(Edit(value.start, blank))
+
+    # ---- what is secret by what it says --------------------------------------------------------------------------
+
+    def _string(self, value: _String) -> None:
+        name, colon = self._before[-2:]
+        if colon == b":" and isinstance(name, _String):
+            if self._leaves.tokens and name.raw in _TOKENS:
+                self._edits.append(Edit(value.start, stars(len(value.raw))))
+                return
+            self._named(name, value)
+        if not self._leaves.any or not value.raw:
+            return
+        spans = self._inner(value.raw)
+        end = value.start + len(value.raw)
+        # Matches in the document itself, as far as they stand in this string.
+        for first, last in self._outer:
+            if first < end and last > value.start:
+                spans.append(_whole(value.raw, max(0, first - value.start), min(last, end) - value.start))
+        plain = _decoded(value.raw)
+        for first, last in joined(spans):
+            blank = stars(last - first)
+            if self._base64 and plain is not None:
+                blank = re.sub(rb"[^=]", b"A", value.raw[first:last])
+            self._edits.append(Edit(value.start + first, blank))
+        if plain:
+            self._inside_base64(value, plain)
+
+    def _inner(self, raw: bytes) -> list[Span]:
+        """Matches in what a string says, as places in how it is spelled."""
+        if b"\\" not in raw:
+            return self._leaves.spans(raw, text=True)
+        plain, places = _unescaped(raw)
+        spans = self._leaves.spans(plain, text=True)
+        return [(places[start], places[end]) for start, end in spans]
+
+    def _inside_base64(self, value: _String, plain: bytes) -> None:
+        for start, end in self._leaves.spans(plain):
+            first, last = start // 3 * 3, min(-(-end // 3) * 3, len(plain))
+            changed = plain[first:start] + stars(end - start) + plain[end:last]
+            self._edits.append(Edit(value.start + first // 3 * 4, b2a_base64(changed, newline=False)))
+
+    def _number(self, start: int, end: int) -> None:
+        """A number stays one: its digits become 1."""
+        for first, last in self._outer:
+            if first < end and last > start:
+                first, last = max(first, start), min(last, end)
+                digits = re.sub(rb"[0-9]", b"1", self._text[first:last])
+                self._edits.append(Edit(first, digits))
+
+
+def _decoded(raw: bytes) -> bytes | None:
+    """What a string says if it is base64; None where it is none."""
+    if len(raw) % 4 or not _BASE64.fullmatch(raw):
+        return None
+    try:
+        return a2b_base64(raw)
+    except BadBase64:
+        return None
+
+
+def _unescaped(raw: bytes) -> tuple[bytes, list[int]]:
+    """What a string says, and where each byte of it, and its end, stands in how it is spelled."""
+    plain, places, at = bytearray(), list[int](), 0
+    for found in _ESCAPE.finditer(raw):
+        plain += raw[at : found.start()]
+        places += range(at, found.start())
+        meant = _meant(found)
+        plain += meant
+        places += [found.start()] * len(meant)
+        at = found.end()
+    plain += raw[at:]
+    places += range(at, len(raw) + 1)
+    return bytes(plain), places
+
+
+def _meant(found: re.Match[bytes]) -> bytes:
+    if found[4] is not None:
+        return _PLAIN.get(found[4], found[4])
+    if found[3] is not None:
+        return chr(int(found[3], 16)).encode("utf-8", "surrogatepass")
+    return chr(0x10000 + ((int(found[1], 16) & 0x3FF) << 10) + (int(found[2], 16) & 0x3FF)).encode()
+
+
+def _whole(raw: bytes, start: int, end: int) -> Span:
+    """The escapes and characters of which any byte stands in a stretch of a string's spelling."""
+    start, end = whole_characters(raw, start, end)
+    if b"\\" in raw:
+        for found in _ESCAPE.finditer(raw):
+            if found.start() < end and found.end() > start:
+                start, end = min(start, found.start()), max(end, found.end())
+    return start, end

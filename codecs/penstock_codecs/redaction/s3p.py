@@ -1,0 +1,46 @@
+"""S3P of one side (S3P 0.2.0, section 4): bulk strings are searched, the lines around them stay."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from penstock_codecs.redaction.contents import feed
+from penstock_codecs.redaction.flow import FOR_EVER, Flow, NotUnderstood, Parser
+from penstock_codecs.redaction.leaves import Leaves
+from penstock_codecs.redaction.secrets import Secrets
+from penstock_codecs.redaction.units import Whole
+
+__all__ = ["items"]
+
+_LINE: Final = re.compile(rb"([*$:+-])([^\r\n]*)\r?\n")
+_MOST_LINE: Final = 16 * 1024
+_CRLF: Final = 2
+
+
+def items(flow: Flow, secrets: Secrets) -> Parser:
+    """What a side says. There are no tokens in S3P, so with the default rules all goes by unseen."""
+    leaves = Leaves(secrets)
+    if not leaves.any:
+        yield from flow.skip(FOR_EVER)
+    while True:
+        line = yield from flow.line(_MOST_LINE)
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise NotUnderstood
+        kind, said = found.groups()
+        if kind in b"$*:":
+            if not re.fullmatch(rb"-?[0-9]{1,20}", said):
+                raise NotUnderstood
+        else:
+            for start, data in leaves.leaf(said, flow.at + 1, text=True):
+                flow.write(start, data)
+        flow.at += len(line)
+        if kind == b"$" and not said.startswith(b"-"):
+            content = Whole(flow, leaves.leaf)
+            yield from feed(flow, int(said), content)
+            content.end()
+            yield from flow.need(_CRLF)
+            if flow.peek(_CRLF) != b"\r\n":
+                raise NotUnderstood
+            flow.at += _CRLF

@@ -1,0 +1,172 @@
+"""Contents that are read unit by unit: whole bodies, S2S frames, events of an event stream, gRPC messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from penstock_codecs.compression import Compression
+from penstock_codecs.limits import MIB, S2S_MAX_FRAME_LENGTH
+from penstock_codecs.redaction.compressed import compressed_edits
+from penstock_codecs.redaction.contents import Gathered
+from penstock_codecs.redaction.flow import Flow
+from penstock_codecs.redaction.text import Edit, Patterns, Search, stars
+
+__all__ = ["MOST", "Blind", "Events", "GrpcMessages", "Redact", "S2sFrames", "Sniffed", "Whole"]
+
+MOST: Final = 4 * MIB
+"""Longest unit that is waited for, and the most that a compressed one may hold. Longer ones are blanked."""
+
+Redact = Callable[[bytes], list[Edit]]
+"""What to change in a unit. Raises ValueError for what it does not understand, which is then blanked whole."""
+
+
+def edits_or_stars(data: bytes, redact: Redact) -> list[Edit]:
+    """What to change in a unit, whatever it is."""
+    try:
+        return redact(data)
+    except ValueError:
+        return [Edit(0, stars(len(data)))]
+
+
+class Blind(Gathered):
+    """What cannot be looked into: all of it is blanked."""
+
+    def read(self) -> None:
+        self.abandon()
+
+
+class Whole(Gathered):
+    """A body that is one unit."""
+
+    def __init__(self, flow: Flow, redact: Redact) -> None:
+        super().__init__(flow)
+        self._redact = redact
+
+    def read(self) -> None:
+        if len(self.unit) > MOST:
+            self.abandon()
+
+    def finish(self) -> None:
+        self.done(len(self.unit), edits_or_stars(bytes(self.unit), self._redact))
+
+
+class Sniffed(Whole):
+    """A body whose head does not say what it is: JSON, by its first byte, or text that is searched as it comes."""
+
+    def __init__(self, flow: Flow, json: Redact, patterns: Patterns) -> None:
+        super().__init__(flow, json)
+        self._patterns = patterns
+        self._search: Search | None = None
+        self._base = 0  # where the text begins that is searched
+
+    def read(self) -> None:
+        if self._search is None:
+            start = self.unit.lstrip(b" \t\r\n")[:1]
+            if not start or start in b"{[":
+                super().read()
+                return
+            self._search = Search(self._patterns)
+        data = bytes(self.unit)
+        self.unit.clear()
+        self._found(self._search.take(data))
+
+    def finish(self) -> None:
+        if self._search is None:
+            super().finish()
+        else:
+            self._found(self._search.end())
+
+    def _found(self, spans: list[tuple[int, int]]) -> None:
+        assert self._search is not None
+        for start, end in spans:
+            self.blank(start, end)
+        self.certain = self._search.certain
+
+
+class S2sFrames(Gathered):
+    """S2S frames (S2 fact sheet, 2.1). `message` is for their payloads, `json` for what a terminal frame says."""
+
+    _LENGTH: Final = 3
+    _TERMINAL: Final = 0x80
+
+    def __init__(self, flow: Flow, message: Redact, json: Redact) -> None:
+        super().__init__(flow)
+        self._message = message
+        self._json = json
+
+    def read(self) -> None:
+        while len(self.unit) > self._LENGTH:
+            length = int.from_bytes(self.unit[: self._LENGTH], "big")
+            if not 0 < length <= S2S_MAX_FRAME_LENGTH:
+                self.abandon()
+                return
+            if len(self.unit) < self._LENGTH + length:
+                return
+            head = self._LENGTH + 1
+            edits = self._frame(self.unit[self._LENGTH], bytes(self.unit[head : head + length - 1]))
+            self.done(self._LENGTH + length, [Edit(head + start, data) for start, data in edits])
+
+    def _frame(self, flags: int, payload: bytes) -> list[Edit]:
+        if flags & self._TERMINAL:
+            return edits_or_stars(payload, lambda data: [Edit(2 + at, blank) for at, blank in self._json(data[2:])])
+        try:
+            compression = Compression(flags >> 5 & 3)
+        except ValueError:
+            return [Edit(0, stars(len(payload)))]
+        if compression is Compression.NONE:
+            return edits_or_stars(payload, self._message)
+        return compressed_edits(compression, payload, MOST, self._message)
+
+
+class Events(Gathered):
+    """Events of an event stream, each up to the empty line behind it."""
+
+    _END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+    _OVERLAP: Final = 3
+
+    def __init__(self, flow: Flow, redact: Redact) -> None:
+        super().__init__(flow)
+        self._redact = redact
+        self._scanned = 0
+
+    def read(self) -> None:
+        while (end := self._END.search(self.unit, self._scanned)) is not None:
+            self._scanned = 0
+            self.done(end.end(), edits_or_stars(bytes(self.unit[: end.end()]), self._redact))
+        self._scanned = max(0, len(self.unit) - self._OVERLAP)
+        if len(self.unit) > MOST:
+            self.abandon()
+
+    def finish(self) -> None:
+        self.done(len(self.unit), edits_or_stars(bytes(self.unit), self._redact))
+
+
+class GrpcMessages(Gathered):
+    """gRPC's length-prefixed messages. `compression`: by grpc-encoding, for those that say they are; None: unknown."""
+
+    _PREFIX: Final = 5
+
+    def __init__(self, flow: Flow, redact: Redact, compression: Compression | None) -> None:
+        super().__init__(flow)
+        self._redact = redact
+        self._compression = compression
+
+    def read(self) -> None:
+        while len(self.unit) >= self._PREFIX:
+            size = int.from_bytes(self.unit[1 : self._PREFIX], "big")
+            if self.unit[0] > 1 or size > MOST:
+                self.abandon()
+                return
+            if len(self.unit) < self._PREFIX + size:
+                return
+            edits = self._message(self.unit[0], bytes(self.unit[self._PREFIX : self._PREFIX + size]))
+            self.done(self._PREFIX + size, [Edit(self._PREFIX + start, data) for start, data in edits])
+
+    def _message(self, compressed: int, message: bytes) -> list[Edit]:
+        if not compressed or self._compression is Compression.NONE:
+            return edits_or_stars(message, self._redact)
+        if self._compression is None:
+            return [Edit(0, stars(len(message)))]
+        return compressed_edits(self._compression, message, MOST, self._redact)
