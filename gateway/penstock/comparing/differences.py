@@ -1,0 +1,126 @@
+"""What the gaps between two sequences mean: lost, doubled, reordered, altered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from penstock.comparing.alignment import Gap, Same
+from penstock.comparing.shelf import Row, Shelf, Stream
+
+__all__ = ["MOST_REMEMBERED", "Difference", "Kind", "differences"]
+
+MOST_REMEMBERED: Final = 100_000
+"""So many records without a partner are remembered, to find those that only moved; beyond, a record that moved is told
+as one that is lost and one that is new. About 50 MiB."""
+
+
+class Kind(Enum):
+    """What B did with a record of A."""
+
+    LOST = "lost"
+    """A has it, B has not."""
+    DOUBLED = "doubled"
+    """B has it more often than A."""
+    REORDERED = "reordered"
+    """Both have it, in another place."""
+    ALTERED = "altered"
+    """Another record stands in its place."""
+    ADDED = "added"
+    """B has it, A has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One of them; `a` or `b` is None where that side has no such record. `fields`: which differ, of an altered one."""
+
+    kind: Kind
+    a: Row | None
+    b: Row | None
+    fields: tuple[str, ...] = ()
+
+
+def differences(aligned: Iterable[Same | Gap], shelf: Shelf, a: Stream, b: Stream) -> Iterator[Difference]:
+    """From what was aligned. A record that moved is known only at the end, so that the order is not that of the
+    streams: `Row.ordinal` has it."""
+    alone = _Alone()
+    for one in aligned:
+        if isinstance(one, Gap):
+            yield from alone.add(one)
+    yield from alone.moved()
+    yield from _told(alone, shelf, a, b)
+
+
+class _Alone:
+    """Records without a partner, gap by gap."""
+
+    def __init__(self) -> None:
+        self._gaps: list[Gap] = []
+        self._size = 0
+
+    def add(self, gap: Gap) -> Iterator[Difference]:
+        if self._size + len(gap.a) + len(gap.b) > MOST_REMEMBERED:
+            yield from _altered(gap)
+            yield from (Difference(Kind.LOST, row, None) for row in gap.a)
+            yield from (Difference(Kind.ADDED, None, row) for row in gap.b)
+            return
+        self._size += len(gap.a) + len(gap.b)
+        self._gaps.append(gap)
+
+    def moved(self) -> Iterator[Difference]:
+        """Those that are alone on both sides."""
+        elsewhere: dict[bytes, list[Row]] = {}
+        for gap in reversed(self._gaps):
+            for row in reversed(gap.b):
+                elsewhere.setdefault(row.digest, []).append(row)
+        gone: set[int] = set()
+        for gap in self._gaps:
+            for row in gap.a:
+                if partners := elsewhere.get(row.digest):
+                    partner = partners.pop()
+                    gone |= {row.arrival, partner.arrival}
+                    yield Difference(Kind.REORDERED, row, partner)
+        for gap in self._gaps:
+            gap.a = [row for row in gap.a if row.arrival not in gone]
+            gap.b = [row for row in gap.b if row.arrival not in gone]
+
+    def gaps(self) -> Iterator[Gap]:
+        """What is left of them."""
+        yield from self._gaps
+
+
+def _told(alone: _Alone, shelf: Shelf, a: Stream, b: Stream) -> Iterator[Difference]:
+    told: Counter[bytes] = Counter()
+    for gap in alone.gaps():
+        # A copy is told as one before others are taken for what stands in a lost record's place.
+        copies: list[Row] = []
+        others: list[Row] = []
+        for row in gap.b:
+            (copies if _is_copy(row, shelf, a, b, told) else others).append(row)
+        gap.b = others
+        yield from (Difference(Kind.DOUBLED, None, row) for row in copies)
+        yield from _altered(gap)
+        yield from (Difference(Kind.LOST, row, None) for row in gap.a)
+        yield from (Difference(Kind.ADDED, None, row) for row in gap.b)
+
+
+def _is_copy(row: Row, shelf: Shelf, a: Stream, b: Stream, told: Counter[bytes]) -> bool:
+    in_a = shelf.how_often(a, row.digest)
+    surplus = shelf.how_often(b, row.digest) - in_a
+    if in_a and told[row.digest] < surplus:
+        told[row.digest] += 1
+        return True
+    return False
+
+
+def _altered(gap: Gap) -> Iterator[Difference]:
+    """Records of the two sides that stand in each other's place; they leave the gap."""
+    for first, second in zip(gap.a, gap.b, strict=False):
+        parts = {"body": first.body == second.body, "headers": first.headers == second.headers}
+        fields = tuple(name for name, same in parts.items() if not same) or ("position",)
+        yield Difference(Kind.ALTERED, first, second, fields)
+    paired = min(len(gap.a), len(gap.b))
+    del gap.a[:paired], gap.b[:paired]

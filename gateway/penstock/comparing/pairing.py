@@ -1,0 +1,60 @@
+"""Which stream of one recording is which of the other, where protocols name them differently."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.comparing.shelf import Stream
+
+__all__ = ["Pairs", "pair_streams", "plain_name"]
+
+_SEGMENT: Final = re.compile(r"(.*)/\d+\.#epoch\.\d+")
+"""A segment of a Pravega stream (segment fact sheet, 1.5): scope/stream/number.#epoch.number."""
+
+
+@dataclass(slots=True)
+class Pairs:
+    """Those that belong together, and those without a partner."""
+
+    both: list[tuple[Stream, Stream]] = field(default_factory=list)
+    only_a: list[Stream] = field(default_factory=list)
+    only_b: list[Stream] = field(default_factory=list)
+
+
+def plain_name(name: str) -> str:
+    """A stream's name without the number and epoch of a segment."""
+    found = _SEGMENT.fullmatch(name)
+    return name if found is None else found[1]
+
+
+def pair_streams(a: Sequence[Stream], b: Sequence[Stream], named: Mapping[str, str]) -> Pairs:
+    """`named`: names of B by names of A, where one knows. Else by equal names, then by equal last parts, as long as
+    only one stream of each side has it: S3P says `orders` where S2 says `basin/orders` and Pravega
+    `scope/orders/0.#epoch.0`."""
+    pairs = Pairs()
+    left, right = {one.name: one for one in a}, {one.name: one for one in b}
+    for first, second in named.items():
+        if first in left and second in right:
+            pairs.both.append((left.pop(first), right.pop(second)))
+    for spelling in (str, plain_name, _last_part):
+        ones, others = _unique(left, spelling), _unique(right, spelling)
+        for name in ones.keys() & others.keys():
+            pairs.both.append((left.pop(ones[name]), right.pop(others[name])))
+    pairs.both.sort(key=lambda pair: pair[0].name)
+    pairs.only_a, pairs.only_b = list(left.values()), list(right.values())
+    return pairs
+
+
+def _last_part(name: str) -> str:
+    return plain_name(name).rpartition("/")[2]
+
+
+def _unique(names: Iterable[str], spelling: Callable[[str], str]) -> dict[str, str]:
+    """Names by spelling, for spellings that only one name has."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(spelling(name), []).append(name)
+    return {short: together[0] for short, together in found.items() if len(together) == 1}
