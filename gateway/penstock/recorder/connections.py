@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -17,7 +17,7 @@ from penstock_codecs.capture import Conversation, Endpoint, Side
 
 __all__ = ["Connections", "Opening"]
 
-_UNKNOWN = Endpoint("0.0.0.0", 0)
+_NOWHERE: Final = Endpoint("0.0.0.0", 0), Endpoint("0.0.0.0", 1)
 
 
 class Opening(Watcher, Protocol):
@@ -83,15 +83,15 @@ class Connections:
 
 
 def _ends(stream: trio.abc.Stream) -> tuple[Endpoint, Endpoint]:
-    """Ours and our peer's; zeros for what is no socket, or gone."""
+    """Ours and our peer's; without an address for what is no socket, or gone."""
     tls = encrypted(stream)
     inner = stream if tls is None else tls.transport_stream
     if not isinstance(inner, trio.SocketStream):
-        return _UNKNOWN, _UNKNOWN
+        return _NOWHERE
     try:
         own = _endpoint(inner.socket.getsockname())
     except OSError:
-        return _UNKNOWN, _UNKNOWN
+        return _NOWHERE
     try:
         return own, _endpoint(inner.socket.getpeername())
     except OSError:
@@ -99,7 +99,7 @@ def _ends(stream: trio.abc.Stream) -> tuple[Endpoint, Endpoint]:
 
 
 def _endpoint(name: object) -> Endpoint:
-    """Of a socket's name; a zone behind the number is left out."""
+    """Of a socket's name; a zone behind the number is left out. Raises OSError for one that has none."""
     if not isinstance(name, tuple):
-        return _UNKNOWN
+        raise OSError("it has no address")
     return Endpoint(str(name[0]).partition("%")[0], int(name[1]))

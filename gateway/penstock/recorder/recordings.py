@@ -40,9 +40,9 @@ class Running:
 
 class Recordings:
     """All of a process. `files`: where they go; None: nothing may be written. `rules`: what is blanked in all of them,
-    whoever begins them."""
+    whoever begins them; None: nothing."""
 
-    def __init__(self, recorder: Recorder, files: FileSettings | None, rules: RedactionRules) -> None:
+    def __init__(self, recorder: Recorder, files: FileSettings | None, rules: RedactionRules | None) -> None:
         self._recorder = recorder
         self._files = files
         self._rules = rules

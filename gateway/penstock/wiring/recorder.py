@@ -74,8 +74,10 @@ def file_settings(table: RecorderTable) -> FileSettings:
     )
 
 
-def redaction_rules(table: RedactTable) -> RedactionRules:
-    """What is blanked. Names and patterns are looked for as UTF-8."""
+def redaction_rules(table: RedactTable) -> RedactionRules | None:
+    """What is blanked; None: nothing. Names and patterns are looked for as UTF-8."""
+    if not any(getattr(table, key) for key in table.__struct_fields__):
+        return None
     return RedactionRules(
         headers=table.headers,
         parameters=table.parameters,
