@@ -31,6 +31,10 @@ class Dialogues:
     def __len__(self) -> int:
         return len(self._heard)
 
+    def __contains__(self, conversation: Conversation) -> bool:
+        """Whether it is being heard."""
+        return conversation in self._heard
+
     def receive(self, event: CaptureEvent) -> Iterator[Message | Problem]:
         """What an event says, and what the end of its conversation leaves unsaid."""
         conversation = event.conversation

@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from penstock.cli.banner import banner
+from penstock.cli.captures import CAPTURE_COMMANDS
 from penstock.cli.cut_over import cut_over_command
 from penstock.cli.decode import decode_command
 from penstock.cli.overrides import overridden
@@ -55,6 +56,7 @@ for _command in (
     *(decode_command, positions_command, cut_over_command),
     *(connections_command, record_commands),
     *(replay_command,),
+    *CAPTURE_COMMANDS,
 ):
     main.add_command(_command)
 

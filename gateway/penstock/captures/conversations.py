@@ -1,0 +1,118 @@
+"""Conversations in sum: what each was about, how much was said, how long it lasted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.captures.lines import conversation_keys, utc
+from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Noted, Opened, Sender
+from penstock_codecs.dialogue import Message, Problem
+
+__all__ = ["Summaries", "Summary"]
+
+MAX_NOTES: Final = 16
+"""Most routes, streams and so on that are told of one conversation."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """One conversation, so far. Times in ns, sizes in bytes."""
+
+    conversation: Conversation
+    start_ns: int
+    end_ns: int
+    sent: dict[Sender, int] = field(default_factory=lambda: dict.fromkeys(Sender, 0))
+    lost: int = 0
+    messages: int = 0
+    problems: int = 0
+    failures: int = 0
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    ends: list[str] = field(default_factory=list)
+    whole: bool = True
+
+    @property
+    def ended(self) -> str:
+        """How it ended: who closed it first, or reset it; `open` where the capture ended before it."""
+        return self.ends[0] if self.ends else "open"
+
+    @property
+    def over(self) -> bool:
+        """Nothing more comes of it."""
+        return len(self.ends) == len(Sender) or any("reset" in end or "lost" in end for end in self.ends)
+
+    def as_line(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        conversation = self.conversation
+        return {
+            "type": "conversation",
+            **conversation_keys(conversation),
+            "side": conversation.side.value,
+            "protocol": conversation.protocol,
+            "tls": conversation.tls,
+            "client": str(conversation.client),
+            "server": str(conversation.server),
+            "time": utc(self.start_ns),
+            "duration_ns": self.end_ns - self.start_ns,
+            "client_bytes": self.sent[Sender.CLIENT],
+            "server_bytes": self.sent[Sender.SERVER],
+            "lost_bytes": self.lost,
+            "whole": self.whole,
+            "messages": self.messages,
+            "problems": self.problems,
+            "failures": self.failures,
+            "ended": self.ended,
+            **self.notes,
+        }
+
+
+class Summaries:
+    """Sums up conversations; each is forgotten once it has ended."""
+
+    def __init__(self) -> None:
+        self._open: dict[Conversation, Summary] = {}
+
+    def event(self, event: CaptureEvent) -> None:
+        """Count an event, before what its dialogue makes of it."""
+        summary = self._open.get(event.conversation)
+        if summary is None:
+            summary = Summary(event.conversation, event.time_ns, event.time_ns)
+            self._open[event.conversation] = summary
+            summary.whole = isinstance(event, Opened) and not (event.client_offset or event.server_offset)
+        summary.end_ns = max(summary.end_ns, event.time_ns)
+        if isinstance(event, Chunk):
+            summary.sent[event.sender] += len(event.data)
+        elif isinstance(event, Noted):
+            known = summary.notes.setdefault(event.key, [])
+            if event.value not in known and len(known) < MAX_NOTES:
+                known.append(event.value)
+        elif isinstance(event, Lost):
+            summary.lost += event.length
+            summary.whole = False
+            if not event.length:
+                summary.ends.append(f"lost: {event.reason}")
+        elif isinstance(event, Closed):
+            summary.ends.append(f"{event.sender.value} {'reset' if event.reset else 'closed'}")
+
+    def said(self, item: Message | Problem) -> None:
+        """Count what a dialogue made of it."""
+        summary = self._open.get(item.conversation)
+        if summary is None:
+            return
+        if isinstance(item, Problem):
+            summary.problems += 1
+        else:
+            summary.messages += 1
+            summary.failures += bool(item.failure)
+
+    def ended(self, conversation: Conversation) -> Iterator[Summary]:
+        """Its sum, if it is over by now."""
+        summary = self._open.get(conversation)
+        if summary is not None and summary.over:
+            yield self._open.pop(conversation)
+
+    def rest(self) -> Iterator[Summary]:
+        """The sums of those that were still open when the capture ended."""
+        while self._open:
+            yield self._open.pop(next(iter(self._open)))

@@ -1,0 +1,196 @@
+"""HTTP exchanges as HAR 1.2, which browsers' developer tools import; written while they are read.
+
+What HAR has no place for stands under names that begin with `_`: the messages of sessions and event streams in
+`_messages`, the gateway's own names in `_penstock`. Bodies are there where they are one text, as JSON is.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from penstock.captures.lines import conversation_keys, utc
+from penstock_codecs.capture import Conversation, Sender
+from penstock_codecs.dialogue import Message, Problem
+from penstock_codecs.http import RequestHead, ResponseHead
+
+__all__ = ["MAX_EXCHANGES", "HarEntries", "har_head"]
+
+MAX_EXCHANGES: Final = 1000
+"""Most exchanges of one connection that are waited for; of more, the oldest are written as far as they went."""
+MAX_MESSAGES: Final = 1000
+"""Most messages that one entry lists."""
+MAX_TEXT: Final = 1_048_576
+"""Longest body that is written as text, in bytes."""
+
+_OVER: Final = ("done", "reset")
+_VERSIONS: Final = {"1.0": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2", "2.0": "HTTP/2"}
+
+
+def har_head(version: str) -> dict[str, Any]:
+    """What a log says of itself, without its entries. `version`: Penstock's."""
+    return {"version": "1.2", "creator": {"name": "Penstock", "version": version}, "pages": []}
+
+
+class HarEntries:
+    """Messages in, entries out: each when its exchange is over."""
+
+    def __init__(self) -> None:
+        self._open: dict[Conversation, OrderedDict[int, _Exchange]] = {}
+
+    def receive(self, item: Message | Problem) -> Iterator[dict[str, Any]]:
+        """A message, of any protocol; what is no HTTP is passed by."""
+        if isinstance(item, Problem) or item.exchange is None:
+            return
+        if isinstance(item.event, RequestHead):
+            yield from self._begin(item, item.exchange)
+            return
+        exchanges = self._open.get(item.conversation)
+        exchange = exchanges.get(item.exchange) if exchanges else None
+        if exchanges is None or exchange is None:
+            return
+        exchange.add(item)
+        if isinstance(item.event, ResponseHead) and not exchange.head.version.startswith("2"):
+            yield from self._earlier(exchanges, item.exchange)
+        if item.state in _OVER:
+            yield exchanges.pop(item.exchange).entry()
+
+    def forget(self, conversation: Conversation) -> Iterator[dict[str, Any]]:
+        """A conversation has ended: its exchanges, as far as they went."""
+        for exchange in self._open.pop(conversation, {}).values():
+            yield exchange.entry()
+
+    def end(self) -> Iterator[dict[str, Any]]:
+        """The capture has ended."""
+        for conversation in list(self._open):
+            yield from self.forget(conversation)
+
+    def _begin(self, message: Message, number: int) -> Iterator[dict[str, Any]]:
+        exchanges = self._open.setdefault(message.conversation, OrderedDict())
+        if len(exchanges) >= MAX_EXCHANGES:
+            yield exchanges.popitem(last=False)[1].entry()
+        exchanges[number] = _Exchange(message, number)
+
+    @staticmethod
+    def _earlier(exchanges: OrderedDict[int, _Exchange], number: int) -> Iterator[dict[str, Any]]:
+        """Over HTTP/1.1 an answer says that those before it are complete."""
+        while (first := next(iter(exchanges))) < number:
+            yield exchanges.pop(first).entry()
+
+
+class _Exchange:
+    """A request, and what has come of its answer."""
+
+    def __init__(self, request: Message, number: int) -> None:
+        self.number = number
+        self.head: RequestHead = request.event
+        self._request = request
+        self._response: Message | None = None
+        self._sizes = dict.fromkeys(Sender, 0)
+        self._texts: dict[Sender, str] = {}
+        self._ends = {Sender.CLIENT: request.end_ns}
+        self._messages: list[dict[str, Any]] = []
+        self._failure = ""
+
+    def add(self, message: Message) -> None:
+        """A message of this exchange."""
+        self._ends[message.sender] = message.end_ns
+        self._failure = self._failure or message.failure
+        if isinstance(message.event, ResponseHead):
+            if message.event.status >= 200:
+                self._response = message
+            return
+        self._sizes[message.sender] += message.length
+        if isinstance(message.event, bytes) and len(message.event) <= MAX_TEXT:
+            self._texts[message.sender] = message.event.decode(errors="replace")
+        if len(self._messages) < MAX_MESSAGES:
+            told = {"type": "send" if message.sender is Sender.CLIENT else "receive", "kind": message.kind}
+            self._messages.append({**told, "time": utc(message.end_ns), "length": message.length, **message.fields})
+
+    def entry(self) -> dict[str, Any]:
+        """The exchange, as HAR has it; times in ms."""
+        start, asked = self._request.start_ns, self._ends[Sender.CLIENT]
+        answered = self._response.start_ns if self._response else asked
+        end = max(self._ends.get(Sender.SERVER, asked), answered)
+        send, wait, receive = _ms(min(asked, answered) - start), _ms(answered - asked), _ms(end - answered)
+        conversation = self._request.conversation
+        entry: dict[str, Any] = {
+            "startedDateTime": utc(start),
+            "time": send + wait + receive,
+            "request": self._asked(),
+            "response": self._answered(),
+            "cache": {},
+            "timings": {"send": send, "wait": wait, "receive": receive},
+            "serverIPAddress": conversation.server.host,
+            "connection": str(conversation.number),
+            "_penstock": {**conversation_keys(conversation), "exchange": self.number, "stream": self._request.stream},
+        }
+        if self._messages:
+            entry["_messages"] = self._messages
+        if self._failure:
+            entry["_penstock"]["failure"] = self._failure
+        return entry
+
+    def _asked(self) -> dict[str, Any]:
+        head = self.head
+        scheme = "https" if self._request.conversation.tls else "http"
+        url = f"{scheme}://{head.authority or self._request.conversation.server}{head.target}"
+        asked: dict[str, Any] = {
+            "method": head.method,
+            "url": url,
+            "httpVersion": _version(head),
+            "cookies": [],
+            "headers": _pairs(head.headers),
+            "queryString": _pairs(_query(head.target)),
+            "headersSize": self._request.length,
+            "bodySize": self._sizes[Sender.CLIENT],
+        }
+        if self._sizes[Sender.CLIENT]:
+            text = self._texts.get(Sender.CLIENT, "")
+            asked["postData"] = {"mimeType": _media(head.headers), "params": [], "text": text}
+        return asked
+
+    def _answered(self) -> dict[str, Any]:
+        """The answer; status 0 where none was recorded."""
+        head = self._response.event if self._response else None
+        headers: Sequence[tuple[str, str]] = head.headers if head else ()
+        size = self._sizes[Sender.SERVER]
+        content: dict[str, Any] = {"size": size, "mimeType": _media(headers)}
+        if Sender.SERVER in self._texts:
+            content["text"] = self._texts[Sender.SERVER]
+        return {
+            "status": head.status if head else 0,
+            "statusText": "",
+            "httpVersion": _version(self.head),
+            "cookies": [],
+            "headers": _pairs(headers),
+            "content": content,
+            "redirectURL": next((value for name, value in headers if name == "location"), ""),
+            "headersSize": self._response.length if self._response else -1,
+            "bodySize": size if head else -1,
+        }
+
+
+def _ms(ns: int) -> float:
+    return max(0, ns) / 1_000_000
+
+
+def _version(head: RequestHead) -> str:
+    return _VERSIONS.get(head.version, head.version or "HTTP/1.1")
+
+
+def _pairs(pairs: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in pairs]
+
+
+def _query(target: str) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(urlsplit(target).query, keep_blank_values=True)
+    except ValueError:  # what a peer sent need not be a URL
+        return []
+
+
+def _media(headers: Sequence[tuple[str, str]]) -> str:
+    return next((value for name, value in headers if name == "content-type"), "x-unknown")

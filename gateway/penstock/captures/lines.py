@@ -1,0 +1,112 @@
+"""What a capture says as JSON lines: messages, problems, records; and how their times and bytes are spelled."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+
+from penstock_codecs.capture import Conversation
+from penstock_codecs.dialogue import Message, Problem, SeenRecord
+
+__all__ = ["as_json", "conversation_keys", "in_text", "message_line", "problem_line", "record_line", "utc"]
+
+_LAST_SECOND: Final = 253_402_300_799
+"""Of the year 9999; captures may claim later ones."""
+
+
+def as_json(line: Mapping[str, Any]) -> str:
+    """One line of JSON."""
+    try:
+        return orjson.dumps(line, option=orjson.OPT_NON_STR_KEYS).decode()
+    except (TypeError, ValueError):  # numbers beyond 64 bits, text without UTF-8
+        return json.dumps(line, separators=(",", ":"), default=str)
+
+
+def utc(time_ns: int) -> str:
+    """A time as RFC 3339 has it, in microseconds."""
+    seconds, rest = divmod(time_ns, 1_000_000_000)
+    return f"{datetime.fromtimestamp(min(seconds, _LAST_SECOND), UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1000:06}Z"
+
+
+def in_text(name: str, data: bytes) -> dict[str, str]:
+    """Bytes as text under this name, or, where they are no UTF-8, as base64 under `<name>_base64`."""
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def conversation_keys(conversation: Conversation) -> dict[str, Any]:
+    """What says which conversation it is."""
+    keys = {"connection": conversation.number, "run": conversation.run, "name": conversation.name}
+    return {name: value for name, value in keys.items() if value != ""}
+
+
+def message_line(message: Message) -> dict[str, Any]:
+    """A message, with its fields; records as their number."""
+    line = {
+        "type": "message",
+        "time": utc(message.end_ns),
+        **conversation_keys(message.conversation),
+        "sender": message.sender.value,
+        "layer": message.layer,
+        "kind": message.kind,
+        "stream": message.stream,
+        "exchange": message.exchange,
+        "offset": message.offset,
+        "length": message.length,
+        "start_ns": message.start_ns,
+        "end_ns": message.end_ns,
+        "answer_ns": message.answers,
+        "state": message.state,
+        "failure": message.failure,
+        "records": len(message.records),
+        "fields": message.fields,
+    }
+    return {name: value for name, value in line.items() if value is not None and value != ""}
+
+
+def problem_line(problem: Problem) -> dict[str, Any]:
+    """A problem, with its bytes."""
+    line = {
+        "type": "problem",
+        "time": utc(problem.time_ns),
+        **conversation_keys(problem.conversation),
+        "sender": problem.sender.value,
+        "exchange": problem.exchange,
+        "offset": problem.offset,
+        "rule": problem.rule,
+        "clause": problem.clause,
+        "fatal": problem.fatal,
+        "context_offset": problem.context_offset,
+        "context_hex": problem.context.hex(),
+    }
+    return {name: value for name, value in line.items() if value is not None and value != ""}
+
+
+def record_line(record: SeenRecord) -> dict[str, Any]:
+    """A record, with its body and headers as text where they are UTF-8."""
+    line: dict[str, Any] = {
+        "action": record.action,
+        "stream": record.stream,
+        "seq_num": record.seq_num,
+        "timestamp": record.timestamp,
+        "record_id": record.record_id,
+        "offset": record.offset,
+        **in_text("body", record.body),
+    }
+    if record.headers:
+        line["headers"] = [{**in_text("name", name), **in_text("value", value)} for name, value in record.headers]
+    if not record.acknowledged:
+        line["acknowledged"] = False
+    if record.failure:
+        line["failure"] = record.failure
+    line["time"] = utc(record.time_ns)
+    if record.conversation is not None:
+        line |= conversation_keys(record.conversation)
+    return {name: value for name, value in line.items() if value is not None}

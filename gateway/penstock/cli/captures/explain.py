@@ -1,0 +1,186 @@
+"""`penstock explain`: what went wrong in a connection, with the very bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from penstock.captures import Choice, Dialogues
+from penstock.captures.text import dump, duration, printable, size, spelled
+from penstock.cli.captures.opened import capture_argument, opened, writer
+from penstock.cli.captures.rows import ARROWS, Rows
+from penstock_codecs.capture import CaptureEvent, Chunk, Conversation, Sender
+from penstock_codecs.dialogue import Message, Problem
+from penstock_codecs.limits import KIB
+
+__all__ = ["explain_command"]
+
+KEPT_BYTES: Final = 128 * KIB
+"""So many of each side's last bytes are kept, to show those of an error message."""
+KEPT_BYTES_OF_MANY: Final = 4 * KIB
+"""The same where all connections are explained."""
+SHOWN_BYTES: Final = 256
+MAX_ASKED: Final = 1000
+"""Most requests that are kept until something goes wrong with them."""
+
+
+@click.command("explain")
+@capture_argument
+@click.option(
+    "--connection", "connections", type=int, multiple=True, metavar="N", help="Only this one; without it, all."
+)
+def explain_command(captures: tuple[Path, ...], connections: Sequence[int]) -> None:
+    """For each error in CAPTURE: the bytes, the rule that they break, and where that is written.
+
+    Errors are bytes that break a protocol, and replies that say that something failed. The byte that is wrong is marked
+    with `^^`.
+    """
+    with opened(captures, "Reading") as found:
+        explanation = _Explanation(writer(found), KEPT_BYTES if connections else KEPT_BYTES_OF_MANY)
+        choice = Choice(connections)
+        dialogues = Dialogues(choice.conversation)
+        for event in found:
+            if choice.conversation(event.conversation):
+                explanation.hear(event)
+                explanation.explain(dialogues.receive(event))
+                if event.conversation not in dialogues:
+                    explanation.forget(event.conversation)
+        explanation.explain(dialogues.end())
+    if not explanation.count:
+        click.echo("Nothing went wrong, as far as was recorded.", err=True)
+
+
+class _Explanation:
+    """Explains what goes wrong. `kept`: how many of each side's last bytes are kept."""
+
+    def __init__(self, write: Callable[[str], None], kept: int) -> None:
+        self.count = 0
+        self._write = write
+        self._kept = kept
+        self._rows = Rows()
+        self._heard: dict[Conversation, _Heard] = {}
+
+    def hear(self, event: CaptureEvent) -> None:
+        """An event, before what it says is explained."""
+        self._rows.begin(event.time_ns)
+        heard = self._heard.get(event.conversation)
+        if heard is None:
+            heard = self._heard[event.conversation] = _Heard(self._kept)
+        if isinstance(event, Chunk):
+            heard.recent[event.sender].add(event.offset, event.data)
+
+    def forget(self, conversation: Conversation) -> None:
+        """It has ended."""
+        self._heard.pop(conversation, None)
+
+    def explain(self, items: Iterator[Message | Problem]) -> None:
+        """Explain each of these that went wrong."""
+        for item in items:
+            heard = self._heard.get(item.conversation) or _Heard(0)
+            if isinstance(item, Problem):
+                self._explain(item, heard, self._problem(item, heard))
+            else:
+                if item.failure:
+                    self._explain(item, heard, self._failure(item, heard))
+                heard.said(item)
+
+    def _explain(self, item: Message | Problem, heard: _Heard, lines: Iterator[str]) -> None:
+        if self.count:
+            self._write("")
+        self.count += 1
+        conversation = item.conversation
+        if not heard.named:
+            heard.named = True
+            name = f"{conversation.name} " if conversation.name else ""
+            ends = f"{conversation.client} -> {conversation.server}"
+            self._write(f"#{conversation.number} {printable(name)}{conversation.protocol} {ends}")
+        for line in lines:
+            self._write(f"  {line}")
+
+    def _problem(self, problem: Problem, heard: _Heard) -> Iterator[str]:
+        time = self._rows.time(problem.time_ns)
+        yield f"{time} s: byte {problem.offset} of the {problem.sender.value}"
+        yield f"rule:   {printable(problem.rule)}"
+        if problem.clause:
+            yield f"clause: {problem.clause}"
+        yield from self._around(heard, problem.exchange)
+        data, start = problem.context, problem.context_offset
+        if not data:
+            start = max(0, problem.offset - SHOWN_BYTES // 2)
+            data, start = heard.recent[problem.sender].between(start, start + SHOWN_BYTES)
+        yield from dump(data, start, problem.offset)
+        if problem.fatal:
+            yield "Nothing more of this side could be read."
+
+    def _failure(self, message: Message, heard: _Heard) -> Iterator[str]:
+        time = self._rows.time(message.end_ns)
+        place = f"byte {message.offset} of the {message.sender.value}, {size(message.length)}"
+        yield f"{time} s: {message.layer} {printable(message.kind)}, {place}"
+        yield f"says:   {printable(message.failure)}"
+        yield from self._around(heard, message.exchange, message.answers)
+        end = message.offset + min(message.length, SHOWN_BYTES)
+        yield from dump(*heard.recent[message.sender].between(message.offset, end))
+
+    def _around(self, heard: _Heard, exchange: int | None, answers: int | None = None) -> Iterator[str]:
+        asked = heard.asked.get(exchange)
+        if asked is not None:
+            after = f", {duration(answers)} before" if answers is not None else ""
+            yield f"asked:  {_in_words(asked)}{after}"
+        if heard.last is not None and heard.last is not asked:
+            yield f"before: {_in_words(heard.last)}"
+
+
+def _in_words(message: Message) -> str:
+    fields = {name: value for name, value in message.fields.items() if name != "headers" and value not in (None, "")}
+    shown = " ".join(f"{name}={spelled(value)}" for name, value in fields.items())
+    words = (message.kind, message.stream, shown, f"(byte {message.offset}, {size(message.length)})")
+    return f"{ARROWS[message.sender]} {printable(' '.join(word for word in words if word))}"
+
+
+class _Heard:
+    """What is kept of one conversation, to explain what goes wrong in it."""
+
+    def __init__(self, kept: int) -> None:
+        self.named = False
+        self.last: Message | None = None
+        self.asked: OrderedDict[int | None, Message] = OrderedDict()
+        """Requests, by exchange."""
+        self.recent = {sender: _Recent(kept) for sender in Sender}
+
+    def said(self, message: Message) -> None:
+        """A message, after it was explained."""
+        kept = replace(message, records=(), event=None)
+        self.last = kept
+        if message.sender is Sender.CLIENT and message.exchange is not None and message.exchange not in self.asked:
+            self.asked[message.exchange] = kept
+            if len(self.asked) > MAX_ASKED:
+                self.asked.popitem(last=False)
+
+
+class _Recent:
+    """The last bytes of one side."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._data = bytearray()
+        self._end = 0
+
+    def add(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """More bytes; those that are too old are forgotten."""
+        if offset != self._end:
+            self._data.clear()
+        self._data += data
+        self._end = offset + len(data)
+        if len(self._data) > 2 * self._kept:
+            del self._data[: -self._kept or None]
+
+    def between(self, start: int, end: int) -> tuple[bytes, int]:
+        """What is kept from `start` to before `end`, and where it begins."""
+        begin = self._end - len(self._data)
+        first = min(max(start, begin), self._end)
+        return bytes(self._data[first - begin : max(end, first) - begin]), first

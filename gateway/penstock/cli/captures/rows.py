@@ -1,0 +1,130 @@
+"""Messages, problems and conversations as rows of a table, in columns of a fixed width: nothing is held back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from penstock.captures.conversations import Summary
+from penstock.captures.lines import utc
+from penstock.captures.text import duration, printable, shortened, size, spelled
+from penstock_codecs.capture import Sender
+from penstock_codecs.dialogue import Message, Problem, SeenRecord
+
+__all__ = ["CONVERSATION_HEAD", "MESSAGE_HEAD", "Rows", "record_row"]
+
+ARROWS: Final = {Sender.CLIENT: "->", Sender.SERVER: "<-"}
+"""From the client, from the server."""
+_FIELDS_WIDTH: Final = 120
+_BODY_WIDTH: Final = 80
+
+_MESSAGE: Final = "{:>12}  {:>6} {} {:<7} {:<18} {:<24} {:>9} {:>6} {:>9}  {:<12} {}"
+MESSAGE_HEAD: Final = _MESSAGE.format(
+    "TIME", "CONN", "  ", "LAYER", "KIND", "STREAM", "SIZE", "EXCH", "ANSWER", "STATE", "WHAT IT SAYS"
+)
+_CONVERSATION: Final = "{:>12}  {:>6}  {:<10} {:<20} {:<21} {:>10} {:>10} {:>8} {:>6} {:>9}  {:<14} {}"
+CONVERSATION_HEAD: Final = _CONVERSATION.format(
+    "TIME", "CONN", "PROTOCOL", "AT", "CLIENT", "SENT", "RECEIVED", "MESSAGES", "ERRORS", "LASTED", "ENDED", "NOTES"
+)
+
+
+class Rows:
+    """Rows of messages and problems. Times are seconds since the first event, or with `absolute` UTC."""
+
+    def __init__(self, absolute: bool = False, bodies: bool = False) -> None:
+        self._absolute = absolute
+        self._bodies = bodies
+        self._start_ns: int | None = None
+
+    def begin(self, time_ns: int) -> None:
+        """The capture begins here; later calls say nothing new."""
+        if self._start_ns is None:
+            self._start_ns = time_ns
+
+    def time(self, time_ns: int) -> str:
+        """A time as it is shown."""
+        if self._absolute:
+            return utc(time_ns)[11:]
+        return f"{(time_ns - (self._start_ns or 0)) / 1_000_000_000:.6f}"
+
+    def of(self, item: Message | Problem) -> Iterator[str]:
+        """The row of a message or a problem, and with `bodies` one for each record."""
+        if isinstance(item, Problem):
+            yield self.problem(item)
+            return
+        yield self.message(item)
+        if self._bodies:
+            for record in item.records:
+                yield record_row(record)
+
+    def message(self, message: Message) -> str:
+        """One message."""
+        failure = f"!! {printable(message.failure)}" if message.failure else ""
+        return _MESSAGE.format(
+            self.time(message.end_ns),
+            f"#{message.conversation.number}",
+            ARROWS[message.sender],
+            message.layer,
+            shortened(printable(message.kind), 18),
+            shortened(printable(message.stream), 24),
+            size(message.length),
+            "" if message.exchange is None else message.exchange,
+            duration(message.answers),
+            message.state,
+            failure or _fields(message.fields),
+        ).rstrip()
+
+    def problem(self, problem: Problem) -> str:
+        """What is wrong, in its place between the messages."""
+        clause = f" ({problem.clause})" if problem.clause else ""
+        what = f"!! byte {problem.offset}: {printable(problem.rule)}{clause}"
+        number = f"#{problem.conversation.number}"
+        return f"{self.time(problem.time_ns):>12}  {number:>6} {ARROWS[problem.sender]} {what}"
+
+    def conversation(self, summary: Summary) -> str:
+        """One conversation, in sum."""
+        conversation = summary.conversation
+        notes = " ".join(f"{key}={printable(','.join(values))}" for key, values in summary.notes.items())
+        return _CONVERSATION.format(
+            self.time(summary.start_ns),
+            f"#{conversation.number}",
+            (conversation.protocol or "?") + ("+tls" if conversation.tls else ""),
+            shortened(printable(conversation.name or str(conversation.server)), 20),
+            shortened(str(conversation.client), 21),
+            size(summary.sent[Sender.CLIENT]),
+            size(summary.sent[Sender.SERVER]),
+            summary.messages,
+            summary.problems + summary.failures,
+            duration(summary.end_ns - summary.start_ns),
+            shortened(printable(summary.ended), 14),
+            ("" if summary.whole else "(not whole) ") + shortened(notes, 100),
+        ).rstrip()
+
+
+def record_row(record: SeenRecord) -> str:
+    """A record, below the message that made it known."""
+    places = {
+        "seq": record.seq_num,
+        "id": record.record_id,
+        "at": record.offset,
+        "time": record.timestamp,
+    }
+    place = " ".join(f"{name} {value}" for name, value in places.items() if value is not None)
+    headers = "".join(f" {_text(name)}={_text(value)}" for name, value in record.headers)
+    wrong = "" if record.acknowledged else " (not acknowledged)"
+    body = shortened(_text(record.body[: 4 * _BODY_WIDTH]), _BODY_WIDTH)
+    return shortened(f"{'':26}{record.action} {place} {size(len(record.body))} {body}{headers}{wrong}", 240)
+
+
+def _text(data: bytes) -> str:
+    return printable(data.decode(errors="backslashreplace"))
+
+
+def _fields(fields: Mapping[str, Any]) -> str:
+    shown = []
+    for name, value in fields.items():
+        if name == "headers" and isinstance(value, list):
+            shown.append(f"{len(value)} headers")
+        elif value is not None and value != "" and value != {} and value != []:
+            shown.append(f"{name}={spelled(value)}")
+    return shortened(" ".join(shown), _FIELDS_WIDTH)

@@ -1,0 +1,110 @@
+"""`penstock show`: what was said, message by message, or conversation by conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from penstock.captures import Captures, Choice, Dialogues
+from penstock.captures.conversations import Summaries, Summary
+from penstock.captures.lines import as_json, message_line, problem_line, record_line
+from penstock.cli.captures.opened import capture_argument, choice_options, opened, writer
+from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, Rows
+from penstock_codecs.capture import CaptureEvent
+from penstock_codecs.dialogue import Message, Problem
+
+__all__ = ["show_command"]
+
+
+@click.command("show")
+@capture_argument
+@choice_options
+@click.option(
+    "--kind", "kinds", multiple=True, metavar="GLOB", help="Only such messages, as APPEND, 'Read*' or problem."
+)
+@click.option("--conversations", is_flag=True, help="A table of the conversations instead, each when it has ended.")
+@click.option("--bodies", is_flag=True, help="Also the records of each message, their bodies shortened.")
+@click.option("--utc", "absolute", is_flag=True, help="Times of day instead of seconds since the capture's beginning.")
+@click.option("--json", "as_lines", is_flag=True, help="JSON lines instead of a table.")
+def show_command(
+    captures: tuple[Path, ...],
+    connections: Sequence[int],
+    protocols: Sequence[str],
+    streams: Sequence[str],
+    kinds: Sequence[str],
+    conversations: bool,
+    bodies: bool,
+    absolute: bool,
+    as_lines: bool,
+) -> None:
+    """List what was said in CAPTURE: a file, compressed or not, a directory of them, or - for standard input.
+
+    Several captures are read as one. `->` is from the client, `<-` from the server; the time of a message is that of
+    its last byte. What breaks a protocol stands between the messages, after `!!`. Where a capture is damaged, all that
+    is whole is listed, and standard error says what is not.
+    """
+    choice = Choice(connections, protocols, streams, kinds)
+    rows = Rows(absolute, bodies)
+    with opened(captures, "Reading") as found:
+        write = writer(found)
+        if conversations:
+            _show_conversations(found, choice, rows, as_lines, write)
+        else:
+            _show_messages(found, choice, rows, (as_lines, bodies), write)
+
+
+def _show_messages(
+    captures: Captures, choice: Choice, rows: Rows, form: tuple[bool, bool], write: Callable[[str], None]
+) -> None:
+    as_lines, bodies = form
+    dialogues = Dialogues(choice.conversation)
+    if not as_lines:
+        write(MESSAGE_HEAD)
+
+    def show(items: Iterator[Message | Problem]) -> None:
+        for item in items:
+            if not (choice.problem(item) if isinstance(item, Problem) else choice.message(item)):
+                continue
+            if not as_lines:
+                for row in rows.of(item):
+                    write(row)
+            elif isinstance(item, Problem):
+                write(as_json(problem_line(item)))
+            else:
+                told = {"bodies": [record_line(record) for record in item.records]} if bodies else {}
+                write(as_json(message_line(item) | told))
+
+    for event in captures:
+        rows.begin(event.time_ns)
+        show(dialogues.receive(event))
+    show(dialogues.end())
+
+
+def _show_conversations(
+    captures: Captures, choice: Choice, rows: Rows, as_lines: bool, write: Callable[[str], None]
+) -> None:
+    dialogues = Dialogues(choice.conversation)
+    summaries = Summaries()
+    if not as_lines:
+        write(CONVERSATION_HEAD)
+
+    def show(ended: Iterator[Summary]) -> None:
+        for summary in ended:
+            if not choice.streams or any(map(choice.stream, summary.notes.get("stream", ()))):
+                write(as_json(summary.as_line()) if as_lines else rows.conversation(summary))
+
+    for event in _wanted(captures, choice):
+        rows.begin(event.time_ns)
+        summaries.event(event)
+        for item in dialogues.receive(event):
+            summaries.said(item)
+        show(summaries.ended(event.conversation))
+    for item in dialogues.end():
+        summaries.said(item)
+    show(summaries.rest())
+
+
+def _wanted(captures: Captures, choice: Choice) -> Iterator[CaptureEvent]:
+    return (event for event in captures if choice.conversation(event.conversation))
