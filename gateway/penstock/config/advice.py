@@ -84,8 +84,8 @@ def _about_management(management: Management) -> Iterator[Advice]:
         tokens = "bearer tokens cross the network in clear text" if management.auth_tokens else "nobody is asked"
         yield Advice(
             True,
-            f"management: whoever reaches {management.bind} may see positions and all traffic, record it, and cut routes over, and {tokens}. "
-            "Bind to 127.0.0.1, or put a proxy with TLS in front.",
+            f"management: whoever reaches {management.bind} may see all traffic, record it, and cut routes over, and "
+            f"{tokens}. Bind to 127.0.0.1, or put a proxy with TLS in front.",
         )
 
 
