@@ -86,8 +86,6 @@ class Flow:
         """Behind the last byte that has come."""
         self.released = offset
         """The first byte that has not gone on."""
-        self.time_ns = 0
-        """When the last bytes came."""
         self.passing = 0
         """So many bytes from `at` on go by unseen."""
         self.ended = False
@@ -122,7 +120,6 @@ class Flow:
         else:
             self._pieces.append(_Piece(chunk))
         self.end += len(chunk.data)
-        self.time_ns = chunk.time_ns
 
     def emit(self, time_ns: int, cause: Chunk | None = None) -> list[Chunk]:
         """What may go on now. What was held back comes with `time_ns`, so that times never fall."""
@@ -179,13 +176,13 @@ class Flow:
         if end > start:
             self.write(start, fill * (end - start))
 
-    def give_up(self) -> list[Chunk]:
+    def give_up(self, time_ns: int) -> list[Chunk]:
         """All that is held back, blanked; whoever reads it reads on, and what it would change in it stays blanked."""
         out = []
         for piece in self._pieces:
             start = max(piece.offset, self.released)
             if start < piece.end:
-                out.append(Chunk(self.conversation, self.time_ns, self.sender, start, b"*" * (piece.end - start)))
+                out.append(Chunk(self.conversation, time_ns, self.sender, start, b"*" * (piece.end - start)))
         self.released = self.end
         return out
 

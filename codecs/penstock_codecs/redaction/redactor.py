@@ -98,6 +98,7 @@ class Redactor:
         self._secrets = Secrets(rules)
         self._choice = Choice(self._secrets)
         self._conversations: dict[Conversation, _Sides] = {}
+        self._time_ns = 0  # of the last event
         self.held = 0
         """Bytes that are held back, of all conversations."""
         self.failures = 0
@@ -105,6 +106,7 @@ class Redactor:
 
     def redact(self, event: CaptureEvent) -> list[CaptureEvent]:
         """What may be written of it now. Never raises for what peers said."""
+        self._time_ns = event.time_ns
         if isinstance(event, Chunk):
             return self._chunk(event)
         if isinstance(event, Opened):
@@ -125,7 +127,7 @@ class Redactor:
             for side in sides.by_sender.values():
                 if side.flow.held:
                     self.held -= side.flow.held
-                    out += side.flow.give_up()
+                    out += side.flow.give_up(self._time_ns)
         return out
 
     # ---- events --------------------------------------------------------------------------------------------------
