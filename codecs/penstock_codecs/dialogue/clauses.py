@@ -122,10 +122,11 @@ _SEGMENT_RULES: Final = _rules(
     (r"which was not set up$", "1.4: SetupAppend must precede data"),
     (r"not allowed outside an append$", "1.3: only inside an AppendBlock"),
     # The draft.
+    (r"bytes where a message was expected$|^\w+ of \d+ bytes in \d+ bytes$", "2, reading 5: what Partials carry"),
     (r"Partials?\b", "2, readings 4 and 5: Partial"),
     (r"^BeginAppendBlock at", "2, reading 9: appending resumes where the server's level is"),
     (r"^BeginAppendBlock", "2, reading 6: BeginAppendBlock"),
-    (r"^EndAppendBlock", "2, reading 7: EndAppendBlock"),
+    (r"^EndAppendBlock|of the block's length", "2, reading 7: EndAppendBlock"),
     (r"is not allowed (inside|outside|behind|before) ", "2, readings 6, 7 and 11: what may come when"),
     (r"in(side)? a block|at the end of a block|left in the block$", "2, reading 6: what stands in a block"),
     # Replies as answers.
