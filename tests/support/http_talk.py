@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 import trio.testing
-from support.dialogues import RecordedStream
+from support.dialogues import RecordedStream, Said
 from support.http_client import HttpClient
 from support.s2_model import ModelBack
 
@@ -28,7 +28,7 @@ from penstock_codecs.s2.formats import Format
 from penstock_codecs.s2s.sessions import AppendClient, ReadClient
 from penstock_codecs.sse import DIALECTS, BatchEvent, EventStreamClient, Ping
 
-__all__ = ["STREAM", "Talk", "talk"]
+__all__ = ["STREAM", "Talk", "by_side", "talk"]
 
 STREAM = StreamRef("penstock", "a/b c")
 _RECORDS = "/v1/streams/a%2Fb%20c/records"
@@ -50,7 +50,7 @@ _BATCHES = [
     append([b"stamped", b"stamped too"], timestamps=[1000, 2000]),
     append([b"token"], {0: (Header(b"", b"fence"),)}),
     append([(7).to_bytes(8, "big")], {0: (Header(b"", b"trim"),)}, fencing_token="token"),
-    append([b"y" * 100_000, b"z"]),
+    append([b"y" * 20_000, b"z"]),
 ]
 
 
@@ -227,3 +227,8 @@ async def _talk(alpn: str, dialect: str) -> Talk:
 def talk(alpn: str, dialect: str = "s2") -> Talk:
     """The whole conversation, over HTTP/1.1 or HTTP/2."""
     return trio.run(_talk, alpn, dialect, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def by_side(said: Said) -> dict[Sender, bytes]:
+    """All that each side said."""
+    return {sender: b"".join(data for who, data in said if who is sender) for sender in Sender}

@@ -56,6 +56,12 @@ class Exchanges:
         if not end:
             self._readers[exchange.number, Sender.CLIENT] = request_reader(self._teller, exchange)
 
+    def unasked(self, number: int, span: Span) -> None:
+        """A response begins, or will, to which there is no request: one that could not be read, or a push."""
+        exchange = self._open(number, span)
+        if exchange is not None:
+            exchange.request_over = True
+
     def interim(self, head: ResponseHead, span: Span) -> None:
         """An answer that is not the last one: 100 Continue and the like."""
         exchange = self._exchanges.get(head.stream_id)
@@ -64,7 +70,7 @@ class Exchanges:
 
     def response(self, head: ResponseHead, span: Span, end: bool) -> None:
         """The head of a response; with `end`, all of it."""
-        exchange = self._exchanges.get(head.stream_id) or self._open(head.stream_id, span)
+        exchange = self._exchanges.get(head.stream_id)
         if exchange is None:
             return
         exchange.status = head.status

@@ -179,6 +179,8 @@ class _Responses(_Side):
         listener = self._listener
         turn = listener.turns[0] if listener.turns else None
         self._number = turn.number if turn is not None else listener.next_number()
+        if turn is None:
+            self._exchanges.unasked(self._number, span)
         method = turn.method if turn is not None else ""
         status = int(head.line[1])
         response = ResponseHead(self._number, status, head.headers)
@@ -271,5 +273,6 @@ def _request(number: int, head: Head) -> RequestHead:
         authority, target = absolute.groups()
         target = target if target.startswith("/") else "/" + target
     version = head.line[2].decode("ascii")
-    expects = version >= "1.1" and any(name == "expect" and value.lower() == "100-continue" for name, value in headers)
+    expected = {one.strip().lower() for name, value in headers if name == "expect" for one in value.split(",")}
+    expects = version >= "1.1" and "100-continue" in expected
     return RequestHead(number, head.line[0].decode("ascii"), target, headers, authority, "http", version, expects)

@@ -34,8 +34,7 @@ class Http2Listener:
         self._sides: Final = {Sender.CLIENT: client, Sender.SERVER: server}
         self._streams = streams
         if in_middle:
-            for side in self._sides.values():
-                side.seek()
+            self.lost(Sender.CLIENT)
 
     def hear(self, sender: Sender, data: memoryview, offset: int, time_ns: int) -> None:
         """The next bytes of a side."""
@@ -43,10 +42,7 @@ class Http2Listener:
 
     def closed(self, sender: Sender, time_ns: int) -> None:
         """A side has finished sending."""
-        side = self._sides[sender]
-        if side.half:
-            rule = f"the connection ends between frames: {side.half} bytes of one came"
-            self._teller.fault(sender, time_ns, Fault(side.offset, rule, "RFC 9113, section 4.1"))
+        self._sides[sender].finish(time_ns)
 
     def lost(self, sender: Sender) -> None:
         """What the heads of either side refer to is not known any more."""

@@ -97,6 +97,13 @@ class Side2:
         """Bytes of a frame that is not complete."""
         return 0 if self._dead or self._seeking else self._scanner.half
 
+    def finish(self, time_ns: int) -> None:
+        """The side has finished sending."""
+        if self.half:
+            rule = f"the connection ends between frames: {self.half} bytes of one came"
+            self._teller.fault(self.sender, time_ns, Fault(self.offset, rule, "RFC 9113, section 4.1"))
+        self._dead = not self._seeking
+
     def seek(self) -> None:
         """Its beginning, or some of it, is not known: frames are read from a chunk on that begins like one."""
         self._seeking, self._dead, self._begun = True, False, True
@@ -236,7 +243,7 @@ class Side2:
             held = Held(block.start, bytes(block.data[:256]))
             raise Fault(block.start, str(error) or "a field of the header block is none", clause, held) from None
         if block.frame.type == FrameType.PUSH_PROMISE:
-            self._streams.promise(self._promised)
+            self._streams.promise(self._promised, block.span)
             shown = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in fields]
             self._say(block.frame, block.span, {"promised": self._promised, "headers": shown})
         else:

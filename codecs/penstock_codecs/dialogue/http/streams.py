@@ -59,8 +59,9 @@ class Streams:
         self._closed.clear()
         self._in_middle = True
 
-    def promise(self, number: int) -> None:
+    def promise(self, number: int, span: Span) -> None:
         """A server will answer what nobody asked for."""
+        self._exchanges.unasked(number, span)
         stream = self._add(number)
         stream.over.add(Sender.CLIENT)
 
@@ -93,7 +94,7 @@ class Streams:
         if end:
             self._over(Sender.CLIENT, number, stream)
         else:
-            self._expect(stream, Sender.CLIENT, head.headers)
+            self._expect(stream, Sender.CLIENT, number, head.headers, span)
 
     def _response(self, stream: _Stream, frame: Frame2, fields: Fields, span: Span) -> None:
         number = frame.stream_id
@@ -114,7 +115,7 @@ class Streams:
         if end:
             self._over(Sender.SERVER, number, stream)
         elif not body_forbidden(stream.method, head.status):
-            self._expect(stream, Sender.SERVER, head.headers)
+            self._expect(stream, Sender.SERVER, number, head.headers, span)
 
     def _trailers(self, sender: Sender, frame: Frame2, fields: Fields, span: Span) -> None:
         if not frame.flags & END_STREAM:
@@ -188,9 +189,13 @@ class Streams:
         stream = self._open[number] = _Stream()
         return stream
 
-    def _expect(self, stream: _Stream, sender: Sender, headers: Headers) -> None:
+    def _expect(self, stream: _Stream, sender: Sender, number: int, headers: Headers, span: Span) -> None:
         for name, value in headers:
-            if name == "content-length" and value.isascii() and value.isdigit() and len(value) <= 20:
+            if name == "content-length":
+                if not (value.isascii() and value.isdigit() and len(value) <= 20):
+                    fault = Fault(span.start, "Content-Length is a number", _MALFORMED)
+                    self._break(sender, number, fault, span.end_ns)
+                    return
                 stream.left[sender] = int(value)
 
     def _over(self, sender: Sender, number: int, stream: _Stream) -> None:
@@ -219,6 +224,9 @@ class Streams:
                 self._break(sender, number, fault, frame.start_ns)
         elif number not in self._closed and (number > self._highest or number % 2 == 0):
             raise Fault(frame.offset, f"{frame.name} of stream {number}, which is not open", _STATES)
+        elif number not in self._closed and len(self._closed) < _MOST_CLOSED and not self._in_middle:
+            rule = f"numbers of streams grow: {number} comes after {self._highest}"
+            raise Fault(frame.offset, rule, "RFC 9113, section 5.1.1")
 
 
 def _wrong_length(offset: int) -> Fault:
