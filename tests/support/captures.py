@@ -37,6 +37,8 @@ __all__ = [
     "notes",
     "pcap",
     "read",
+    "s2_talk",
+    "s3p_talk",
     "section",
     "story",
     "written",
@@ -192,3 +194,71 @@ def pcap(packets: Iterable[tuple[int, int, bytes]], link: int = 101, sign: str =
     for seconds, fraction, packet in packets:
         file += struct.pack(f"{sign}IIII", seconds, fraction, len(packet), len(packet)) + packet
     return file
+
+
+# ---- what Penstock's protocols say -----------------------------------------------------------------------------------
+
+
+def s3p_talk(number: int = 1, rounds: int = 1, ends: bool = True, start_ns: int = NOW_NS) -> list[CaptureEvent]:
+    """A client appends one record in each round and is told its identifier 2 ms later; then it says what is wrong."""
+    one = Conversation(
+        number,
+        Endpoint("127.0.0.1", 40_000 + number),
+        Endpoint("127.0.0.1", 7500),
+        Side.FRONT,
+        "listeners.s3p",
+        "s3p",
+        run="run-1",
+    )
+    events: list[CaptureEvent] = [Opened(one, start_ns), Noted(one, start_ns, "route", "orders")]
+    asked = answered = 0
+    for turn in range(rounds):
+        body = b"record %d" % turn
+        command = b"*4\r\n$6\r\nAPPEND\r\n$6\r\norders\r\n*0\r\n*1\r\n$%d\r\n%b\r\n" % (len(body), body)
+        record_id = b"1700000000000-%d" % turn
+        reply = b"$%d\r\n%b\r\n" % (len(record_id), record_id)
+        now_ns = start_ns + turn * 10_000_000
+        events.append(Chunk(one, now_ns, Sender.CLIENT, asked, command))
+        events.append(Chunk(one, now_ns + 2_000_000, Sender.SERVER, answered, reply))
+        asked, answered = asked + len(command), answered + len(reply)
+    if ends:
+        wrong, refusal = b"*1\r\n$4\r\nNOPE\r\n", b"-ERR_BAD_FORMAT unknown command\r\n"
+        now_ns = start_ns + rounds * 10_000_000
+        events.append(Chunk(one, now_ns, Sender.CLIENT, asked, wrong))
+        events.append(Chunk(one, now_ns + 1000, Sender.SERVER, answered, refusal))
+        events += [Closed(one, now_ns + 2000, Sender.SERVER), Closed(one, now_ns + 3000, Sender.CLIENT)]
+    return events
+
+
+def s2_talk(number: int = 2, start_ns: int = NOW_NS) -> list[CaptureEvent]:
+    """Two exchanges over HTTP/1.1: an append of two records, and a read that fails."""
+    one = Conversation(
+        number,
+        Endpoint("127.0.0.1", 40_000 + number),
+        Endpoint("127.0.0.1", 8080),
+        Side.FRONT,
+        "listeners.s2",
+        "s2",
+        run="run-1",
+    )
+    asked = b'{"records":[{"body":"first"},{"body":"second"}]}'
+    told = b'{"start":{"seq_num":5,"timestamp":9},"end":{"seq_num":7,"timestamp":9},"tail":{"seq_num":7,"timestamp":9}}'
+    refused = b'{"code":"stream_not_found","message":"no such stream"}'
+    requests = [
+        b"POST /v1/streams/in/records HTTP/1.1\r\nhost: example.test\r\ns2-basin: penstock\r\n"
+        b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(asked), asked),
+        b"GET /v1/streams/none/records?seq_num=0&count=1 HTTP/1.1\r\nhost: example.test\r\ns2-basin: penstock\r\n\r\n",
+    ]
+    answers = [
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(told), told),
+        b"HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(refused), refused),
+    ]
+    events: list[CaptureEvent] = [Opened(one, start_ns)]
+    places = dict.fromkeys(Sender, 0)
+    for turn, (request, answer) in enumerate(zip(requests, answers, strict=True)):
+        now_ns = start_ns + turn * 10_000_000
+        for sender, data, later_ns in ((Sender.CLIENT, request, 0), (Sender.SERVER, answer, 3_000_000)):
+            events.append(Chunk(one, now_ns + later_ns, sender, places[sender], data))
+            places[sender] += len(data)
+    return [*events, Closed(one, now_ns + 10**7, Sender.CLIENT), Closed(one, now_ns + 10**7, Sender.SERVER)]

@@ -12,9 +12,11 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from penstock.captures.lines import conversation_keys, utc
-from penstock_codecs.capture import Conversation, Sender
+from penstock.captures.recent import Recent
+from penstock_codecs.capture import CaptureEvent, Chunk, Conversation, Sender
 from penstock_codecs.dialogue import Message, Problem
 from penstock_codecs.http import RequestHead, ResponseHead
+from penstock_codecs.limits import KIB
 
 __all__ = ["MAX_EXCHANGES", "HarEntries", "har_head"]
 
@@ -22,7 +24,7 @@ MAX_EXCHANGES: Final = 1000
 """Most exchanges of one connection that are waited for; of more, the oldest are written as far as they went."""
 MAX_MESSAGES: Final = 1000
 """Most messages that one entry lists."""
-MAX_TEXT: Final = 1_048_576
+MAX_TEXT: Final = 64 * KIB
 """Longest body that is written as text, in bytes."""
 
 _OVER: Final = ("done", "reset")
@@ -39,6 +41,15 @@ class HarEntries:
 
     def __init__(self) -> None:
         self._open: dict[Conversation, OrderedDict[int, _Exchange]] = {}
+        self._recent: dict[tuple[Conversation, Sender], Recent] = {}
+
+    def hear(self, event: CaptureEvent) -> None:
+        """An event, before the messages that are made of it: for bodies as they were sent."""
+        if isinstance(event, Chunk):
+            recent = self._recent.get((event.conversation, event.sender))
+            if recent is None:
+                recent = self._recent[event.conversation, event.sender] = Recent(MAX_TEXT)
+            recent.add(event.offset, event.data)
 
     def receive(self, item: Message | Problem) -> Iterator[dict[str, Any]]:
         """A message, of any protocol; what is no HTTP is passed by."""
@@ -51,7 +62,7 @@ class HarEntries:
         exchange = exchanges.get(item.exchange) if exchanges else None
         if exchanges is None or exchange is None:
             return
-        exchange.add(item)
+        exchange.add(item, self._recent.get((item.conversation, item.sender)))
         if isinstance(item.event, ResponseHead) and not exchange.head.version.startswith("2"):
             yield from self._earlier(exchanges, item.exchange)
         if item.state in _OVER:
@@ -59,6 +70,8 @@ class HarEntries:
 
     def forget(self, conversation: Conversation) -> Iterator[dict[str, Any]]:
         """A conversation has ended: its exchanges, as far as they went."""
+        for sender in Sender:
+            self._recent.pop((conversation, sender), None)
         for exchange in self._open.pop(conversation, {}).values():
             yield exchange.entry()
 
@@ -94,20 +107,40 @@ class _Exchange:
         self._messages: list[dict[str, Any]] = []
         self._failure = ""
 
-    def add(self, message: Message) -> None:
-        """A message of this exchange."""
+    def add(self, message: Message, recent: Recent | None) -> None:
+        """A message of this exchange; `recent`: what its sender sent last."""
         self._ends[message.sender] = message.end_ns
         self._failure = self._failure or message.failure
         if isinstance(message.event, ResponseHead):
             if message.event.status >= 200:
                 self._response = message
             return
+        first = not self._sizes[message.sender]
         self._sizes[message.sender] += message.length
-        if isinstance(message.event, bytes) and len(message.event) <= MAX_TEXT:
-            self._texts[message.sender] = message.event.decode(errors="replace")
+        text = self._text(message, recent) if first else None
+        if text is not None:
+            self._texts[message.sender] = text
+        elif message.length:
+            self._texts.pop(message.sender, None)
         if len(self._messages) < MAX_MESSAGES:
             told = {"type": "send" if message.sender is Sender.CLIENT else "receive", "kind": message.kind}
             self._messages.append({**told, "time": utc(message.end_ns), "length": message.length, **message.fields})
+
+    def _text(self, message: Message, recent: Recent | None) -> str | None:
+        """The text of a body that is one message, where it stands in what was sent just as it is."""
+        headers = (
+            self._response.event.headers if message.sender is Sender.SERVER and self._response else self.head.headers
+        )
+        length = next((value for name, value in headers if name == "content-length"), "")
+        if recent is None or length != str(message.length) or any(name == "content-encoding" for name, _ in headers):
+            return None
+        if self.head.version.startswith("2") or message.length > MAX_TEXT:
+            return None
+        data, start = recent.between(message.offset, message.offset + message.length)
+        try:
+            return data.decode() if start == message.offset and len(data) == message.length else None
+        except UnicodeDecodeError:
+            return None
 
     def entry(self) -> dict[str, Any]:
         """The exchange, as HAR has it; times in ms."""

@@ -45,6 +45,7 @@ class Captures:
         self.warnings: list[str] = []
         """What is damaged, as far as was read; each with its file."""
         self._reader = CaptureReader()
+        self._failed = False
 
     @property
     def live(self) -> bool:
@@ -76,7 +77,7 @@ class Captures:
 
     def _read(self, file: Path, source: _Source) -> Iterator[CaptureEvent]:
         """One file, as far as it is whole."""
-        reader = self._reader
+        reader, self._failed = self._reader, False
         while piece := self._piece(file, source):
             reader.receive(piece)
             yield from reader.events()
@@ -89,7 +90,7 @@ class Captures:
         reader.receive(b"")
         for _ in reader.events():
             pass
-        raise UnreadableCapture(f"{file}: {reader.damage}")
+        raise UnreadableCapture(f"{file}: {reader.damage}" if not self._failed else self.warnings[-1])
 
     def _piece(self, file: Path, source: _Source) -> bytes:
         try:
@@ -98,6 +99,7 @@ class Captures:
             self.warnings.append(f"{file}: its compression is damaged: {error}")
         except OSError as error:
             self.warnings.append(f"{file}: {error.strerror}")
+        self._failed = True
         return b""
 
     @contextmanager
@@ -145,7 +147,14 @@ def _plain(source: _Counted) -> _Source:
     if not source.begins_with(_ZSTD_MAGIC):
         return source
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
-    return decompressor.stream_reader(cast(Any, source), read_across_frames=True)
+    return _Decompressed(decompressor.stream_reader(cast(Any, source), read_across_frames=True))
+
+
+class _Decompressed:
+    """What a compressed file holds, as far as it has come: what stands before damage is not lost with it."""
+
+    def __init__(self, reader: zstandard.ZstdDecompressionReader) -> None:
+        self.read = reader.read1
 
 
 def _files(path: Path) -> list[Path]:

@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from penstock.captures import Choice, Dialogues
+from penstock.captures.recent import Recent
 from penstock.captures.text import dump, duration, printable, size, spelled
 from penstock.cli.captures.opened import capture_argument, opened, writer
 from penstock.cli.captures.rows import ARROWS, Rows
@@ -150,7 +151,7 @@ class _Heard:
         self.last: Message | None = None
         self.asked: OrderedDict[int | None, Message] = OrderedDict()
         """Requests, by exchange."""
-        self.recent = {sender: _Recent(kept) for sender in Sender}
+        self.recent = {sender: Recent(kept) for sender in Sender}
 
     def said(self, message: Message) -> None:
         """A message, after it was explained."""
@@ -160,27 +161,3 @@ class _Heard:
             self.asked[message.exchange] = kept
             if len(self.asked) > MAX_ASKED:
                 self.asked.popitem(last=False)
-
-
-class _Recent:
-    """The last bytes of one side."""
-
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
-        self._data = bytearray()
-        self._end = 0
-
-    def add(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """More bytes; those that are too old are forgotten."""
-        if offset != self._end:
-            self._data.clear()
-        self._data += data
-        self._end = offset + len(data)
-        if len(self._data) > 2 * self._kept:
-            del self._data[: -self._kept or None]
-
-    def between(self, start: int, end: int) -> tuple[bytes, int]:
-        """What is kept from `start` to before `end`, and where it begins."""
-        begin = self._end - len(self._data)
-        first = min(max(start, begin), self._end)
-        return bytes(self._data[first - begin : max(end, first) - begin]), first

@@ -16,7 +16,7 @@ from penstock.captures import Captures, Choice, Dialogues
 from penstock.captures.har import HarEntries, har_head
 from penstock.captures.lines import as_json, message_line, problem_line, record_line
 from penstock.cli.captures.opened import capture_argument, choice_options, opened
-from penstock_codecs.capture import CaptureEvent, CaptureWriter, Conversation
+from penstock_codecs.capture import CaptureWriter, Conversation
 from penstock_codecs.dialogue import Message, Problem
 
 __all__ = ["export_command"]
@@ -98,14 +98,9 @@ def _about(captures: Captures, choice: Choice) -> Wanted:
     return lambda conversation: (conversation.run, conversation.number) in found
 
 
-def _items(
-    captures: Captures, dialogues: Dialogues, ended: Callable[[Conversation], None] = lambda _conversation: None
-) -> Iterator[Message | Problem]:
-    event: CaptureEvent
+def _items(captures: Captures, dialogues: Dialogues) -> Iterator[Message | Problem]:
     for event in captures:
         yield from dialogues.receive(event)
-        if event.conversation not in dialogues:
-            ended(event.conversation)
     yield from dialogues.end()
 
 
@@ -133,9 +128,19 @@ def _har(captures: Captures, choice: Choice, wanted: Wanted, write: Write) -> No
             write(before + as_json(entry).encode())
             before = b",\n"
 
-    for item in _items(captures, Dialogues(wanted), lambda conversation: put(entries.forget(conversation))):
-        if isinstance(item, Problem) or choice.message(item):
-            put(entries.receive(item))
+    def tell(items: Iterator[Message | Problem]) -> None:
+        for item in items:
+            if isinstance(item, Problem) or choice.message(item):
+                put(entries.receive(item))
+
+    dialogues = Dialogues(wanted)
+    for event in captures:
+        if wanted(event.conversation):
+            entries.hear(event)
+            tell(dialogues.receive(event))
+            if event.conversation not in dialogues:
+                put(entries.forget(event.conversation))
+    tell(dialogues.end())
     put(entries.end())
     write(b"\n]}}\n")
 

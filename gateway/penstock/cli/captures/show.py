@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -15,7 +15,7 @@ from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, Rows
 from penstock_codecs.capture import CaptureEvent
 from penstock_codecs.dialogue import Message, Problem
 
-__all__ = ["show_command"]
+__all__ = ["show_command", "show_messages"]
 
 
 @click.command("show")
@@ -52,12 +52,14 @@ def show_command(
         if conversations:
             _show_conversations(found, choice, rows, as_lines, write)
         else:
-            _show_messages(found, choice, rows, (as_lines, bodies), write)
+            show_messages(found, choice, rows, (as_lines, bodies), write)
 
 
-def _show_messages(
-    captures: Captures, choice: Choice, rows: Rows, form: tuple[bool, bool], write: Callable[[str], None]
+def show_messages(
+    events: Iterable[CaptureEvent], choice: Choice, rows: Rows, form: tuple[bool, bool], write: Callable[[str], None]
 ) -> None:
+    """Write a line for each message and problem that is wanted, as events make them known. `form`: whether as JSON
+    lines, and whether with the records of each."""
     as_lines, bodies = form
     dialogues = Dialogues(choice.conversation)
     if not as_lines:
@@ -76,7 +78,7 @@ def _show_messages(
                 told = {"bodies": [record_line(record) for record in item.records]} if bodies else {}
                 write(as_json(message_line(item) | told))
 
-    for event in captures:
+    for event in events:
         rows.begin(event.time_ns)
         show(dialogues.receive(event))
     show(dialogues.end())
