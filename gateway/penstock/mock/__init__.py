@@ -1,0 +1,1 @@
+"""The server of a recording, played for its clients again: `penstock mock`."""

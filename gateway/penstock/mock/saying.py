@@ -1,0 +1,64 @@
+"""What a client said, so that it can be told whether another one says the same: by message, not by byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from penstock_codecs.capture import Sender
+from penstock_codecs.dialogue import Message, Problem
+
+__all__ = ["Saying", "saying_of"]
+
+_VOLATILE: Final = frozenset(
+    {
+        *("authority", "frame_bytes", "bytes"),  # where the server is, and how things were packed
+        *("writer_id", "request_id", "delegation_token_size"),  # made up anew by each client of Pravega
+    }
+)
+"""Fields that may differ from one run of a client to the next."""
+_VOLATILE_HEADERS: Final = frozenset(
+    {
+        *("host", "authorization", "cookie", "date", "user-agent"),
+        *("traceparent", "tracestate", "x-request-id", "x-correlation-id"),
+        *("grpc-timeout", "content-length", "s2-request-token"),
+    }
+)
+
+
+class Saying(NamedTuple):
+    """A message of a client. `exchange`: over HTTP, where exchanges go on beside each other; 0 where messages follow
+    each other. `text`: its kind, stream and fields, the same for two that are alike. `offset`: its first byte."""
+
+    exchange: int
+    kind: str
+    text: str
+    offset: int
+
+
+def saying_of(told: Message | Problem) -> Saying | None:
+    """What a client said; None for what a server did, and for what only keeps a connection going."""
+    if told.sender is not Sender.CLIENT:
+        return None
+    if isinstance(told, Problem):
+        kind = "problem"
+        return Saying(0, kind, f"{kind} {told.rule}", told.offset) if told.fatal else None
+    if not told.length or (told.layer == "http" and told.exchange is None):
+        return None
+    over_http = told.layer not in ("s3p", "segment", "tcp")
+    fields = json.dumps(_steady(told.fields), sort_keys=True, ensure_ascii=False, default=str)
+    stream = f" {told.stream}" if told.stream else ""
+    return Saying((told.exchange or 0) if over_http else 0, told.kind, f"{told.kind}{stream} {fields}", told.offset)
+
+
+def _steady(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields without those that change from run to run."""
+    kept = {name: value for name, value in fields.items() if name not in _VOLATILE and name != "headers"}
+    if "headers" in fields:
+        kept["headers"] = sorted(_steady_headers(fields["headers"]))
+    return kept
+
+
+def _steady_headers(headers: Iterable[Iterable[str]]) -> list[list[str]]:
+    return [list(pair) for pair in headers if next(iter(pair)) not in _VOLATILE_HEADERS]

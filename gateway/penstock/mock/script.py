@@ -1,0 +1,260 @@
+"""Recordings as scripts: for each conversation, in order, what the client said and the bytes that the server sent.
+
+A script lies in a temporary file, so that a large recording takes no more memory than a small one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import takewhile
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from penstock.mock.saying import Saying, saying_of
+from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender, Side
+from penstock_codecs.dialogue import Dialogue
+from penstock_codecs.dialogue.choosing import ENOUGH, dialogue_for, spoken_by
+from penstock_codecs.http import PREFACE
+
+__all__ = ["Bytes", "Ended", "Entry", "Part", "Script", "spoken"]
+
+MOST_OPENING_BYTES: Final = 4096
+"""So much of what a server said before its client said anything may be sent before it is known whom it is said to."""
+_ENTRIES_AT_ONCE: Final = 32
+_SCHEMA: Final = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+CREATE TABLE part (id INTEGER PRIMARY KEY, number INTEGER, speaks TEXT, opening BLOB, kind TEXT, text TEXT,
+                   played INTEGER DEFAULT 0);
+CREATE INDEX unplayed ON part (played, speaks, id);
+CREATE TABLE entry (part INTEGER, place INTEGER, time_ns INTEGER, what TEXT, exchange INTEGER, text TEXT, data BLOB,
+                    PRIMARY KEY (part, place)) WITHOUT ROWID;
+"""
+
+
+class Bytes(NamedTuple):
+    """The server sent this at once."""
+
+    time_ns: int
+    data: bytes
+
+
+class Ended(NamedTuple):
+    """The server finished sending; or, with `reset`, the connection was lost."""
+
+    time_ns: int
+    reset: bool
+
+
+Entry = Bytes | Ended | tuple[int, Saying]
+"""What the server did, or when the client said what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One conversation. `number`: as `penstock show` has it; `opening`: the server's bytes before the client's first
+    message; `kind`, `text`: of that."""
+
+    id: int
+    number: int
+    opening: bytes
+    kind: str
+    text: str
+
+
+def spoken(protocol: str, first: bytes) -> str | None:
+    """What a client speaks, for finding conversations alike: `h2`, `http`, `s3p`, `segment`; "" for anything else.
+    None: more of its first bytes are needed."""
+    if first.startswith(PREFACE[: len(first)]) and len(first) < len(PREFACE):
+        return None
+    if first.startswith(PREFACE):
+        return "h2"
+    if protocol in ("s3p", "segment"):
+        return protocol
+    return spoken_by(Sender.CLIENT, first)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A conversation on its way into the script."""
+
+    id: int
+    dialogue: Dialogue
+    first: bytes = b""
+    opening: bytes = b""
+    place: int = 0
+    told: Saying | None = None
+    broken: str = ""
+    closed: set[Sender] = field(default_factory=set)
+
+
+class Script:
+    """A context manager; at its end the file is gone."""
+
+    def __init__(self, protocol: str | None = None, side: Side = Side.FRONT) -> None:
+        """`protocol`: only conversations of it; `side`: of these, and of what no gateway recorded."""
+        self._protocol = protocol
+        self._side = side
+        self._reading: dict[Conversation, _Reading | None] = {}
+        self._count = 0
+        self.left_out: dict[str, int] = {}
+        """Conversations that cannot be played, by why."""
+
+    def __enter__(self) -> Self:
+        """Make the file."""
+        self._file = tempfile.NamedTemporaryFile(prefix="penstock-mock-")
+        self._rows = sqlite3.connect(self._file.name, isolation_level=None, check_same_thread=False)
+        self._rows.executescript(_SCHEMA)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove it."""
+        self._rows.close()
+        self._file.close()
+
+    # ---- from a recording ----------------------------------------------------------------------------------------
+
+    def load(self, events: Iterable[CaptureEvent]) -> None:
+        """All conversations of a capture."""
+        self._rows.execute("BEGIN")
+        for event in events:
+            self._take(event)
+        for reading in self._reading.values():
+            self._finish(reading)
+        self._reading.clear()
+        self._rows.execute("COMMIT")
+
+    def _take(self, event: CaptureEvent) -> None:
+        conversation = event.conversation
+        if conversation not in self._reading:
+            self._reading[conversation] = self._begin(conversation, event)
+        reading = self._reading[conversation]
+        if reading is None:
+            return
+        if isinstance(event, Lost):
+            reading.broken = reading.broken or "bytes of it are missing"
+        if isinstance(event, Chunk) and event.sender is Sender.SERVER:
+            data = bytes(event.data)
+            if reading.told is None and len(reading.opening) < MOST_OPENING_BYTES:
+                reading.opening += data
+            self._write(reading, event.time_ns, "bytes", data=data)
+        elif isinstance(event, Chunk) and len(reading.first) < ENOUGH:
+            reading.first += bytes(event.data[:ENOUGH])
+        for told in reading.dialogue.receive(event):
+            saying = saying_of(told)
+            if saying is not None:
+                reading.told = reading.told or saying
+                self._write(reading, event.time_ns, saying.kind, saying.exchange, saying.text, offset=saying.offset)
+        if isinstance(event, Closed) and self._closes(reading, event):
+            self._finish(reading)
+            del self._reading[conversation]
+
+    def _begin(self, conversation: Conversation, event: CaptureEvent) -> _Reading | None:
+        if conversation.side not in (self._side, Side.FOREIGN) or conversation.protocol == "management":
+            return None
+        if self._protocol is not None and conversation.protocol not in (self._protocol, ""):
+            return None
+        self._count += 1
+        reading = _Reading(self._count, dialogue_for(conversation))
+        if not isinstance(event, Opened) or event.client_offset or event.server_offset:
+            reading.broken = "its beginning was not recorded"
+        self._rows.execute("INSERT INTO part (id, number) VALUES (?, ?)", (reading.id, conversation.number))
+        return reading
+
+    def _closes(self, reading: _Reading, event: Closed) -> bool:
+        reading.closed.add(event.sender)
+        if event.reset or event.sender is Sender.SERVER:
+            self._write(reading, event.time_ns, "reset" if event.reset else "end")
+        return event.reset or len(reading.closed) == len(Sender)
+
+    def _write(
+        self,
+        reading: _Reading,
+        time_ns: int,
+        what: str,
+        exchange: int = 0,
+        text: str | None = None,
+        data: bytes = b"",
+        offset: int = 0,
+    ) -> None:
+        row = reading.id, reading.place, time_ns, what, exchange, text, data if text is None else str(offset).encode()
+        self._rows.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        reading.place += 1
+
+    def _finish(self, reading: _Reading | None) -> None:
+        if reading is None:
+            return
+        if reading.told is None:
+            reading.broken = reading.broken or "its client said nothing"
+        if reading.broken:
+            self.left_out[reading.broken] = self.left_out.get(reading.broken, 0) + 1
+            self._rows.execute("DELETE FROM part WHERE id = ?", (reading.id,))
+            self._rows.execute("DELETE FROM entry WHERE part = ?", (reading.id,))
+            return
+        assert reading.told is not None
+        row = (
+            spoken(self._protocol or "", reading.first) or "",
+            reading.opening[:MOST_OPENING_BYTES],
+            reading.told.kind,
+            reading.told.text,
+            reading.id,
+        )
+        self._rows.execute("UPDATE part SET speaks = ?, opening = ?, kind = ?, text = ? WHERE id = ?", row)
+
+    # ---- for a mock ----------------------------------------------------------------------------------------------
+
+    @property
+    def left(self) -> int:
+        """How many conversations were not played."""
+        return int(self._rows.execute("SELECT count(*) FROM part WHERE NOT played").fetchone()[0])
+
+    def speaks(self, what: str) -> bool:
+        """Whether any conversation does."""
+        return self._rows.execute("SELECT 1 FROM part WHERE speaks = ? LIMIT 1", (what,)).fetchone() is not None
+
+    def opening(self, speaks: str) -> bytes:
+        """What the server says first in all conversations that are left."""
+        found = [row[0] for row in self._rows.execute(_OPENINGS, (speaks,))]
+        if not found:
+            return b""
+        low, high = min(found), max(found)
+        return bytes(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False)))
+
+    def take(self, speaks: str, saying: Saying) -> Part | None:
+        """The next conversation that is left and whose client began like this; else one that began with the same kind
+        of message; else any that speaks so. It is played then."""
+        for condition, values in ((" AND text = ?", [saying.text]), (" AND kind = ?", [saying.kind]), ("", [])):
+            row = self._rows.execute(_NEXT.format(condition), [speaks, *values]).fetchone()
+            if row is not None:
+                self._rows.execute("UPDATE part SET played = 1 WHERE id = ?", (row[0],))
+                return Part(*row)
+        return None
+
+    def again(self) -> None:
+        """All conversations are left again."""
+        self._rows.execute("UPDATE part SET played = 0")
+
+    def entries(self, part: Part) -> Iterator[Entry]:
+        """What happened in a conversation, in order."""
+        place = 0
+        while rows := self._rows.execute(_ENTRIES, (part.id, place, _ENTRIES_AT_ONCE)).fetchall():
+            for time_ns, what, exchange, text, data in rows:
+                if text is not None:
+                    yield time_ns, Saying(exchange, what, text, int(data))
+                elif what == "bytes":
+                    yield Bytes(time_ns, data)
+                else:
+                    yield Ended(time_ns, what == "reset")
+            place += len(rows)
+
+
+_OPENINGS: Final = "SELECT DISTINCT opening FROM part WHERE NOT played AND speaks = ?"
+_NEXT: Final = "SELECT id, number, opening, kind, text FROM part WHERE NOT played AND speaks = ?{} ORDER BY id LIMIT 1"
+_ENTRIES: Final = (
+    "SELECT time_ns, what, exchange, text, data FROM entry WHERE part = ? AND place >= ? ORDER BY place LIMIT ?"
+)

@@ -1,0 +1,236 @@
+"""One connection of a mock: the recorded server's bytes, each when the client has said what it had said before."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+import structlog
+import trio
+
+from penstock.mock.report import MockReport
+from penstock.mock.saying import Saying, saying_of
+from penstock.mock.script import Bytes, Ended, Part, Script, spoken
+from penstock.mock.windows import Windows
+from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
+from penstock_codecs.dialogue.choosing import ENOUGH, dialogue_for
+from penstock_codecs.dialogue.http.telling import Fault
+from penstock_codecs.limits import KIB
+
+__all__ = ["PATIENCE_SECONDS", "MockConnection"]
+
+log = structlog.get_logger()
+
+PATIENCE_SECONDS: Final = 10.0
+"""A client that has said something else, and not what was recorded, for so long is reported."""
+MOST_UNHEARD: Final = 10_000
+"""Messages of a client that the recorded one had not said yet; a client with more is not read any further."""
+_READ_BYTES: Final = 256 * KIB
+_NANOSECONDS: Final = 1_000_000_000
+_NOBODY: Final = Endpoint("0.0.0.0", 0)
+
+
+class _Over(Exception):
+    """The client has gone, or may not go on."""
+
+
+class MockConnection:
+    """Serves one client. `strict`: it is left where it says something else; `speed`: of the recorded delays, None: none
+    are kept; `repeat`: recorded conversations are played again once all were."""
+
+    def __init__(
+        self,
+        stream: trio.abc.HalfCloseableStream | trio.SSLStream[trio.abc.Stream],
+        script: Script,
+        report: MockReport,
+        *,
+        protocol: str = "",
+        strict: bool = False,
+        speed: float | None = None,
+        repeat: bool = False,
+    ) -> None:
+        self._stream = stream
+        self._script = script
+        self._report = report
+        self._protocol = protocol
+        self._strict = strict
+        self._speed = speed
+        self._repeat = repeat
+        self._conversation = Conversation(report.connections, _NOBODY, _NOBODY, Side.FRONT, protocol=protocol)
+        self._dialogue = dialogue_for(self._conversation)
+        self._offsets = dict.fromkeys(Sender, 0)
+        self._first = b""
+        self._said: dict[int, deque[Saying]] = {}
+        self._unheard = 0
+        self._gone = False
+        self._changed = trio.lowlevel.ParkingLot()
+        self._windows: Windows | None = None
+        self._name = f"connection {report.connections}"
+
+    async def run(self) -> None:
+        """From its first byte to its last; closes the stream. Never raises for what a client does."""
+        self._tell(Opened(self._conversation, 0))
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._hear)
+                with suppress(_Over, trio.BrokenResourceError, trio.ClosedResourceError):
+                    await self._play()
+                nursery.cancel_scope.cancel()
+        finally:
+            await trio.aclose_forcefully(self._stream)
+
+    # ---- the client ------------------------------------------------------------------------------------------------
+
+    async def _hear(self) -> None:
+        try:
+            while data := await self._stream.receive_some(_READ_BYTES):
+                if len(self._first) < ENOUGH:
+                    self._first += data
+                self._heard(data)
+                self._changed.unpark_all()
+                while self._unheard > MOST_UNHEARD:
+                    await self._changed.park()
+            self._tell(Closed(self._conversation, 0, Sender.CLIENT))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        self._gone = True
+        self._changed.unpark_all()
+
+    def _heard(self, data: bytes | bytearray) -> None:
+        if self._windows is not None:
+            self._update(self._windows, data)
+        self._bytes(Sender.CLIENT, bytes(data))
+
+    def _update(self, windows: Windows, data: bytes | bytearray) -> None:
+        try:
+            windows.heard(data)
+        except Fault as fault:
+            self._report.differs(f"{self._name}: it breaks HTTP/2: {fault.rule}")
+            self._windows = None
+
+    def _bytes(self, sender: Sender, data: bytes) -> None:
+        self._tell(Chunk(self._conversation, 0, sender, self._offsets[sender], data))
+        self._offsets[sender] += len(data)
+
+    def _tell(self, event: CaptureEvent) -> None:
+        for told in self._dialogue.receive(event):
+            saying = saying_of(told)
+            if saying is not None:
+                self._said.setdefault(saying.exchange, deque()).append(saying)
+                self._unheard += 1
+
+    # ---- the server ------------------------------------------------------------------------------------------------
+
+    async def _play(self) -> None:
+        part, done = await self._begin()
+        before_ns: int | None = None
+        for entry in self._script.entries(part):
+            if isinstance(entry, Bytes):
+                await self._delay(before_ns, entry.time_ns)
+                data = entry.data[done:]
+                done -= len(entry.data) - len(data)
+                await self._send(data)
+            elif isinstance(entry, Ended):
+                await self._delay(before_ns, entry.time_ns)
+                await self._end(entry)
+            else:
+                await self._expect(entry[1])
+            before_ns = entry[0]
+        self._report.played += 1
+        while not self._gone:
+            await self._flush()
+            await self._changed.park()
+        for sayings in self._said.values():
+            for saying in sayings:
+                self._differs(saying, "nothing more")
+
+    async def _begin(self) -> tuple[Part, int]:
+        """Which recorded conversation this is, and how many of the server's bytes have been sent."""
+        while (speaks := spoken(self._protocol, self._first)) is None:
+            await self._wait()
+        if speaks == "h2":
+            self._windows = Windows()
+            self._update(self._windows, self._first)
+        opening = self._script.opening(speaks)
+        await self._send(opening)
+        while not self._said:
+            await self._wait()
+        first = next(iter(self._said.values()))[0]
+        part = self._script.take(speaks, first)
+        if part is None and self._repeat:
+            self._script.again()
+            part = self._script.take(speaks, first)
+        if part is None or not part.opening.startswith(opening):
+            self._report.differs(f"{self._name}: no recorded conversation is left for a client that says {first.text}")
+            log.warning("nothing_recorded", connection=self._report.connections, said=first.text)
+            raise _Over
+        self._name = f"connection {part.number}"
+        return part, len(opening)
+
+    async def _expect(self, wanted: Saying) -> None:
+        """Wait until the client says what was recorded; in this exchange, over HTTP."""
+        told = False
+        while not (sayings := self._said.get(wanted.exchange)):
+            if self._gone:
+                self._differs(None, wanted.text)
+                raise _Over
+            with trio.move_on_after(PATIENCE_SECONDS) as patience:
+                await self._wait()
+            if patience.cancelled_caught and self._unheard and not told:
+                told = True
+                self._differs(next(iter(sayings[0] for sayings in self._said.values() if sayings)), wanted.text)
+        said = sayings.popleft()
+        if not sayings:
+            del self._said[wanted.exchange]
+        self._unheard -= 1
+        if said.text != wanted.text:
+            self._differs(said, wanted.text)
+
+    def _differs(self, said: Saying | None, wanted: str) -> None:
+        """Count it; raises _Over where nothing else may be said."""
+        got = "it left" if said is None else f"it said {said.text} (byte {said.offset})"
+        self._report.differs(f"{self._name}: {got} where {wanted} was recorded")
+        log.warning("different", connection=self._name, got=got, expected=wanted)
+        if self._strict:
+            raise _Over
+
+    async def _delay(self, before_ns: int | None, time_ns: int) -> None:
+        if self._speed is not None and before_ns is not None and time_ns > before_ns:
+            await trio.sleep((time_ns - before_ns) / _NANOSECONDS / self._speed)
+
+    async def _send(self, data: bytes) -> None:
+        if self._windows is None:
+            await self._write(data)
+            return
+        self._windows.put(data)
+        await self._flush()
+        while self._windows is not None and self._windows.blocked:
+            await self._wait()
+
+    async def _flush(self) -> None:
+        if self._windows is not None:
+            await self._write(self._windows.ready())
+
+    async def _write(self, data: bytes) -> None:
+        if data:
+            self._bytes(Sender.SERVER, data)
+            await self._stream.send_all(data)
+            self._report.sent += len(data)
+
+    async def _wait(self) -> None:
+        """For the client. Raises _Over where it has gone before it said enough to go on."""
+        if self._gone and not self._said:
+            raise _Over
+        await self._changed.park()
+        await self._flush()
+
+    async def _end(self, ended: Ended) -> None:
+        if ended.reset:
+            raise _Over
+        if self._windows is not None:
+            await self._write(self._windows.rest())
+        if isinstance(self._stream, trio.abc.HalfCloseableStream):
+            await self._stream.send_eof()
+        else:
+            await self._stream.aclose()

@@ -1,0 +1,113 @@
+"""Recorded bytes of HTTP/2 for a live client: its windows are kept, and its pings are answered.
+
+Everything else goes out as it was recorded. DATA waits where the client's windows are too small for it (RFC 9113, 5.2),
+since the live client may be later with its WINDOW_UPDATEs than the recorded one was.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from struct import unpack_from
+from typing import Final
+
+from penstock_codecs.dialogue.http.frames import ACK, Frame2, FrameScanner, FrameType
+from penstock_codecs.dialogue.http.places import Span
+from penstock_codecs.http import PREFACE
+
+__all__ = ["Windows"]
+
+_HEADER_BYTES: Final = 9
+_TYPE_AT: Final = 3
+_INITIAL_WINDOW: Final = 65_535
+_INITIAL_WINDOW_SIZE: Final = 4
+"""The setting (RFC 9113, 6.5.2)."""
+_MOST_STREAMS: Final = 10_000
+"""Windows of so many streams are remembered, those that were used last."""
+
+
+class Windows:
+    """One connection. Frames of the client go in by `heard`, recorded bytes by `put`; `ready` gives what may go out."""
+
+    def __init__(self) -> None:
+        self._preface = len(PREFACE)
+        self._offset = 0
+        self._scanner = FrameScanner(lambda _frame, _data, _offset, _time: None, self._frame)
+        self._connection = _INITIAL_WINDOW
+        self._initial = _INITIAL_WINDOW
+        self._streams: OrderedDict[int, int] = OrderedDict()
+        """What was added to the initial window of each, less what was sent."""
+        self._waiting = bytearray()
+        self._pongs: list[bytes] = []
+
+    def heard(self, data: bytes | bytearray | memoryview) -> None:
+        """Bytes of the client. Raises `penstock_codecs.dialogue.http.telling.Fault` for what is no HTTP/2."""
+        skipped = min(self._preface, len(data))
+        self._preface -= skipped
+        piece = memoryview(data)[skipped:]
+        self._scanner.receive(piece, self._offset, 0)
+        self._offset += len(piece)
+
+    def _frame(self, frame: Frame2, payload: bytes, _span: Span) -> None:
+        if frame.type == FrameType.WINDOW_UPDATE:
+            (size,) = unpack_from(">L", payload)
+            if frame.stream_id:
+                self._add(frame.stream_id, size & 0x7FFFFFFF)
+            else:
+                self._connection += size & 0x7FFFFFFF
+        elif frame.type == FrameType.SETTINGS and not frame.flags & ACK:
+            for at in range(0, len(payload) - 5, 6):
+                name, value = unpack_from(">HL", payload, at)
+                if name == _INITIAL_WINDOW_SIZE:
+                    self._initial = value
+        elif frame.type == FrameType.PING and not frame.flags & ACK:
+            self._pongs.append(b"\0\0\x08\x06\x01\0\0\0\0" + payload)
+
+    def _add(self, stream_id: int, size: int) -> None:
+        self._streams[stream_id] = self._streams.pop(stream_id, 0) + size
+        if len(self._streams) > _MOST_STREAMS:
+            self._streams.popitem(last=False)
+
+    def put(self, data: bytes) -> None:
+        """Recorded bytes that are due."""
+        self._waiting += data
+
+    def ready(self) -> bytes:
+        """Whole frames that may go out now. Recorded answers to pings are left out: the live ones are answered."""
+        out = self._pongs
+        self._pongs = []
+        while (size := self._next()) is not None:
+            frame = bytes(memoryview(self._waiting)[:size])
+            del self._waiting[:size]
+            if not (frame[_TYPE_AT] == FrameType.PING and frame[4] & ACK):
+                out.append(frame)
+        return b"".join(out)
+
+    def rest(self) -> bytes:
+        """What is left, whole frames or not: the server said no more."""
+        rest = bytes(self._waiting)
+        self._waiting.clear()
+        return rest
+
+    @property
+    def blocked(self) -> bool:
+        """Whether DATA waits for the client's windows."""
+        return len(self._waiting) > _TYPE_AT and self._waiting[_TYPE_AT] == FrameType.DATA and self._whole
+
+    @property
+    def _whole(self) -> bool:
+        size = int.from_bytes(self._waiting[:3], "big")
+        return len(self._waiting) >= _HEADER_BYTES + size
+
+    def _next(self) -> int | None:
+        """The size of the next frame, if it is whole and may go out."""
+        waiting = self._waiting
+        if len(waiting) < _HEADER_BYTES or not self._whole:
+            return None
+        length = int.from_bytes(waiting[:3], "big")
+        if waiting[_TYPE_AT] == FrameType.DATA:
+            stream_id = int.from_bytes(waiting[5:9], "big") & 0x7FFFFFFF
+            if length > min(self._connection, self._initial + self._streams.get(stream_id, 0)):
+                return None
+            self._connection -= length
+            self._add(stream_id, -length)
+        return _HEADER_BYTES + length
