@@ -17,11 +17,13 @@ from penstock.cli.banner import banner
 from penstock.cli.captures import CAPTURE_COMMANDS
 from penstock.cli.cut_over import cut_over_command
 from penstock.cli.decode import decode_command
+from penstock.cli.diff import diff_command
+from penstock.cli.mock import mock_command
 from penstock.cli.overrides import overridden
 from penstock.cli.positions import positions_command
 from penstock.cli.replay import replay_command
 from penstock.cli.report import report
-from penstock.cli.traffic import connections_command, record_commands
+from penstock.cli.traffic import connections_command, record_commands, tail_command
 from penstock.config import Config, ConfigError, default_config, load_config
 from penstock.config.advice import advice
 from penstock.errors import CannotStart
@@ -54,8 +56,8 @@ def main() -> None:
 
 for _command in (
     *(decode_command, positions_command, cut_over_command),
-    *(connections_command, record_commands),
-    *(replay_command,),
+    *(connections_command, record_commands, tail_command),
+    *(replay_command, mock_command, diff_command),
     *CAPTURE_COMMANDS,
 ):
     main.add_command(_command)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from penstock.comparing.alignment import Gap, Same, align_contents, align_positions
 from penstock.comparing.differences import Difference, Kind, differences
-from penstock.comparing.pairing import pair_streams
+from penstock.comparing.pairing import joined, pair_streams
 from penstock.comparing.shelf import Shelf, Source, Stream
 
 __all__ = ["Comparison", "NotComparable", "StreamComparison", "compare"]
@@ -61,7 +61,7 @@ def compare(
     """Compare what is on the shelf; `Shelf.settle` has been called. `action`: APPENDED or DELIVERED, for all streams;
     None: as `Shelf.streams` says. `named`: see `pair_streams`. Raises NotComparable where positions are asked for and
     differ in kind."""
-    pairs = pair_streams(shelf.streams(Source.A, action), shelf.streams(Source.B, action), named or {})
+    pairs = pair_streams(joined(shelf.streams(Source.A, action)), joined(shelf.streams(Source.B, action)), named or {})
     found = Comparison([_compare(shelf, a, b, by, most_shown) for a, b in pairs.both])
     found.streams += [StreamComparison(one, None, counts=Counter({Kind.LOST: one.records})) for one in pairs.only_a]
     found.streams += [StreamComparison(None, one, counts=Counter({Kind.ADDED: one.records})) for one in pairs.only_b]
@@ -69,7 +69,7 @@ def compare(
     return found
 
 
-_NOBODY: Final = Stream(-1, Source.A, "", False, 0, frozenset())
+_NOBODY: Final = Stream((), Source.A, "", False, 0, frozenset())
 
 
 def _compare(shelf: Shelf, a: Stream, b: Stream, by: str, most_shown: int) -> StreamComparison:

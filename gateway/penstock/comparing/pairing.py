@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.comparing.shelf import Stream
 
-__all__ = ["Pairs", "pair_streams", "plain_name"]
+__all__ = ["Pairs", "joined", "pair_streams", "plain_name"]
 
 _SEGMENT: Final = re.compile(r"(.*)/\d+\.#epoch\.\d+")
 """A segment of a Pravega stream (segment fact sheet, 1.5): scope/stream/number.#epoch.number."""
@@ -28,6 +28,41 @@ def plain_name(name: str) -> str:
     """A stream's name without the number and epoch of a segment."""
     found = _SEGMENT.fullmatch(name)
     return name if found is None else found[1]
+
+
+def joined(streams: Sequence[Stream]) -> list[Stream]:
+    """A source's streams, each once: one that some clients call `orders` and others `basin/orders` is one stream,
+    called by the name that says most, as long as only one basin has it.
+
+    If any of its clients appended, what all of them appended is its records; else what those got who got most: through
+    two protocols each record has two positions, and nobody can tell that it is one.
+    """
+    bare = [one for one in streams if "/" not in one.name]
+    full: dict[str, list[Stream]] = {}
+    for one in streams:
+        if "/" in one.name:
+            full.setdefault(_last_part(one.name), []).append(one)
+    found = {one.name: one for one in streams}
+    for one in bare:
+        same = full.get(one.name, [])
+        if len({plain_name(other.name) for other in same}) == 1:
+            for other in (one, *same):
+                del found[other.name]
+            together = _together([one, *same])
+            found[together.name] = together
+    return [found[name] for name in sorted(found)]
+
+
+def _together(streams: list[Stream]) -> Stream:
+    full = max(streams, key=lambda one: len(one.name))
+    appended = [one for one in streams if one.appended]
+    used = appended or [max(streams, key=lambda one: one.records)]
+    return full._replace(
+        numbers=tuple(number for one in used for number in one.numbers),
+        appended=bool(appended),
+        records=sum(one.records for one in used),
+        kinds=frozenset().union(*(one.kinds for one in used)),
+    )
 
 
 def pair_streams(a: Sequence[Stream], b: Sequence[Stream], named: Mapping[str, str]) -> Pairs:

@@ -25,7 +25,7 @@ PREVIEW_BYTES: Final = 64
 _COMMIT_EVERY: Final = 50_000
 _CACHE_KIB: Final = 16 * 1024
 _SCHEMA: Final = """
-CREATE TABLE stream (number INTEGER PRIMARY KEY, source INT, name TEXT, UNIQUE (source, name));
+CREATE TABLE stream (number INTEGER PRIMARY KEY, source INT, name TEXT, layer TEXT, UNIQUE (source, name));
 CREATE TABLE seen (
   arrival INTEGER PRIMARY KEY, stream INT, appended INT, kind TEXT, position BLOB, place TEXT, again INT,
   digest BLOB, body BLOB, headers BLOB, size INT, preview BLOB, conversation INT, time_ns INT
@@ -46,14 +46,16 @@ class Source(IntEnum):
 
 
 class Stream(NamedTuple):
-    """A stream of one source. `kinds`: of the positions of its records; "" where some have none."""
+    """A stream of one source. `kinds`: of the positions of its records; "" where some have none. `layer`: the protocol
+    that named it first, as `Message.layer` has it. `numbers`: several where protocols have several names for it."""
 
-    number: int
+    numbers: tuple[int, ...]
     source: Source
     name: str
     appended: bool
     records: int
     kinds: frozenset[str]
+    layer: str = ""
 
 
 class Row(NamedTuple):
@@ -101,12 +103,12 @@ class Shelf:
 
     # ---- putting -------------------------------------------------------------------------------------------------
 
-    def put(self, source: Source, record: SeenRecord, exchange: int | None = None) -> None:
-        """Keep a record. One that was delivered several times, in different exchanges, is kept once. `exchange`: which
-        exchange of its conversation brought it. Records that nobody acknowledged are left out."""
+    def put(self, source: Source, record: SeenRecord, layer: str = "", exchange: int | None = None) -> None:
+        """Keep a record. One that was delivered several times, in different exchanges, is kept once. `layer` and
+        `exchange`: of the message that brought it. Records that nobody acknowledged are left out."""
         if not record.acknowledged:
             return
-        stream = self._stream(source, record.stream)
+        stream = self._stream(source, record.stream, layer)
         kind, position, place = _position(record)
         conversation = 0 if record.conversation is None else record.conversation.number
         appended = record.action == APPENDED
@@ -125,11 +127,11 @@ class Shelf:
             self._base.execute("COMMIT")
             self._base.execute("BEGIN")
 
-    def _stream(self, source: Source, name: str) -> int:
+    def _stream(self, source: Source, name: str, layer: str) -> int:
         number = self._streams.get((source, name))
         if number is None:
             number = self._streams[source, name] = len(self._streams)
-            self._base.execute("INSERT INTO stream VALUES (?, ?, ?)", (number, source, name))
+            self._base.execute("INSERT INTO stream VALUES (?, ?, ?, ?)", (number, source, name, layer))
         return number
 
     def _again(self, stream: int, exchange: tuple[int, int | None], position: bytes) -> int:
@@ -147,17 +149,17 @@ class Shelf:
 
     def streams(self, source: Source, action: str | None = None) -> list[Stream]:
         """The streams of a source by name, with what was appended to them, or, where nothing was, what was delivered
-        of them; `action` says which of the two for all."""
+        of them; `action` says which of the two for all. May be asked at any time."""
         found: dict[int, Stream] = {}
         rows = self._base.execute(
-            "SELECT number, name, appended, COUNT(*), GROUP_CONCAT(DISTINCT kind) FROM stream JOIN seen "
+            "SELECT number, name, layer, appended, COUNT(*), GROUP_CONCAT(DISTINCT kind) FROM stream JOIN seen "
             "ON seen.stream = stream.number WHERE source = ? GROUP BY number, appended ORDER BY name, appended",
             (source,),
         )
-        for number, name, appended, records, kinds in rows:
+        for number, name, layer, appended, records, kinds in rows:
             if action is None or bool(appended) == (action == APPENDED):
                 known = frozenset((kinds or "").split(","))
-                found[number] = Stream(number, source, name, bool(appended), records, known)
+                found[number] = Stream((number,), source, name, bool(appended), records, known, layer)
         return list(found.values())
 
     def rows(self, stream: Stream) -> Iterator[Row]:
@@ -166,8 +168,8 @@ class Shelf:
         order = "position, again, arrival" if ordered else "arrival"
         found = self._base.execute(
             "SELECT arrival, digest, body, headers, position, again, place, size, preview, conversation, time_ns "
-            f"FROM seen WHERE stream = ? AND appended = ? ORDER BY {order}",
-            (stream.number, stream.appended),
+            f"FROM seen WHERE stream IN ({_marks(stream)}) AND appended = ? ORDER BY {order}",
+            (*stream.numbers, stream.appended),
         )
         for ordinal, row in enumerate(found):
             yield Row._make((*row, ordinal))
@@ -175,10 +177,14 @@ class Shelf:
     def how_often(self, stream: Stream, digest: bytes) -> int:
         """How many records of a stream have this content."""
         (found,) = self._base.execute(
-            "SELECT COUNT(*) FROM seen WHERE stream = ? AND appended = ? AND digest = ?",
-            (stream.number, stream.appended, digest),
+            f"SELECT COUNT(*) FROM seen WHERE stream IN ({_marks(stream)}) AND appended = ? AND digest = ?",
+            (*stream.numbers, stream.appended, digest),
         ).fetchone()
         return int(found)
+
+
+def _marks(stream: Stream) -> str:
+    return ", ".join("?" for _ in stream.numbers)
 
 
 class _Repeats:

@@ -185,6 +185,23 @@ def test_a_segment_is_the_stream_it_belongs_to() -> None:
     assert compared(appended(numbered(9)), events).equal
 
 
+def test_a_stream_with_two_names_is_one() -> None:
+    """Two records came by S3P, one by S2, and somebody read all of them over S2."""
+    read = [replace(one, action=DELIVERED) for one in appended(numbered(3))]
+    a = [*by_s3p(numbered(2)), replace(appended(numbered(3))[2]), *read]
+    comparison = compared(a, appended(numbered(3)))
+    assert comparison.equal
+    (stream,) = comparison.streams
+    assert stream.a is not None and (stream.a.name, stream.a.records) == ("penstock/orders", 3)
+    both = [*by_s3p(numbered(3)), *appended(numbered(3), "b/orders"), *appended(numbered(3), "c/orders")]
+    assert len(compared(both, both).streams) == 3, "nobody knows which of the two it is"
+
+
+def test_what_two_protocols_delivered_of_one_stream_is_there_once() -> None:
+    both = [replace(one, action=DELIVERED) for one in (*by_s3p(numbered(3)), *appended(numbered(3)))]
+    assert compared(both, appended(numbered(3))).equal
+
+
 def test_by_position() -> None:
     bodies = numbered(20)
     bodies[3] = b"altered"

@@ -1,0 +1,105 @@
+"""What is compared: the records of a capture, and those of a live server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+import trio
+
+from penstock.backs.base import Back, Following
+from penstock.captures import Dialogues
+from penstock.comparing.pairing import plain_name
+from penstock.comparing.shelf import Shelf, Source, Stream
+from penstock_codecs.capture import CaptureEvent, Side
+from penstock_codecs.dialogue import DELIVERED, Message, Problem, SeenRecord
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import RecordBatch, StreamRef
+from penstock_codecs.operations import FromSeqNum, Read
+
+__all__ = ["put_capture", "put_live", "stream_on_server"]
+
+_NOTHING_THERE: Final = frozenset(
+    {FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND, FailureCode.RANGE_NOT_SATISFIABLE}
+)
+_BARE_NAMES: Final = "s3p"
+
+
+def put_capture(
+    shelf: Shelf, source: Source, events: Iterable[CaptureEvent], side: Side = Side.FRONT, globs: Sequence[str] = ()
+) -> None:
+    """All records that a capture shows, of the conversations on one side of the gateway: the other has the same once
+    more. Conversations that no gateway recorded count for either. `globs`: of the streams that are wanted; none: all.
+    """
+    dialogues = Dialogues(lambda conversation: conversation.side in (side, Side.FOREIGN))
+
+    def put(told: Iterator[Message | Problem]) -> None:
+        for message in told:
+            if isinstance(message, Message):
+                for record in message.records:
+                    if _wanted(record.stream, globs):
+                        shelf.put(source, record, message.layer, message.exchange)
+
+    for event in events:
+        put(dialogues.receive(event))
+    put(dialogues.end())
+
+
+def _wanted(stream: str, globs: Sequence[str]) -> bool:
+    names = (stream, plain_name(stream))
+    return not globs or any(fnmatchcase(name, glob) for glob in globs for name in names)
+
+
+def stream_on_server(stream: Stream, basin: str) -> StreamRef | None:
+    """What a recorded stream is called in a gateway's own terms; None for what can be none. `basin`: of those whose
+    names have none."""
+    if stream.layer == _BARE_NAMES:
+        return StreamRef(basin, stream.name)
+    space, slash, name = plain_name(stream.name).partition("/")
+    if not slash:
+        return StreamRef(basin, space)
+    return StreamRef(space, name) if space and name else None
+
+
+async def put_live(
+    shelf: Shelf,
+    source: Source,
+    back: Back,
+    streams: Mapping[str, StreamRef],
+    on_record: Callable[[int], object] = lambda _count: None,
+) -> None:
+    """All records that are in these streams now, each stream under the name that is given. `on_record` is told how many
+    more there are. A stream that is not there has none. Raises OperationFailed, which says what the server says."""
+    for name, stream in streams.items():
+        await trio.lowlevel.checkpoint()
+        try:
+            await _put_stream(shelf, source, back, name, stream, on_record)
+        except OperationFailed as error:
+            if error.failure.code not in _NOTHING_THERE:
+                raise
+
+
+async def _put_stream(
+    shelf: Shelf, source: Source, back: Back, name: str, stream: StreamRef, on_record: Callable[[int], object]
+) -> None:
+    read = Read(stream, FromSeqNum(0), clamp=True, wait=0.0, create_if_missing=False)
+    async with back.read_session(read) as session:
+        while (event := await session.next()) is not None:
+            if isinstance(event, Following):
+                continue
+            for record in _seen(name, event):
+                shelf.put(source, record)
+            on_record(event.count)
+
+
+def _seen(name: str, batch: RecordBatch) -> Iterator[SeenRecord]:
+    for record in batch.records():
+        yield SeenRecord(
+            DELIVERED,
+            name,
+            record.body,
+            tuple(record.headers),
+            seq_num=record.seq_num,
+            timestamp=record.timestamp,
+        )
