@@ -1,4 +1,4 @@
-"""Blocks of pcapng as they are written, big-endian: then one packing serves blocks, IP and TCP.
+"""Blocks of pcapng as they are written, little-endian: of a pipe Wireshark takes nothing but its machine's own order.
 
 Facts: RFC draft "PCAP Now Generic" (draft-ietf-opsawg-pcapng), sections 3 and 4.
 """
@@ -45,22 +45,22 @@ _UNKNOWN_LENGTH: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 def option(code: int, value: bytes) -> bytes:
     """One option, padded to 32 bits (3.5). `value`: at most 65,535 bytes."""
-    return pack(">HH", code, len(value)) + value + bytes(-len(value) & 3)
+    return pack("<HH", code, len(value)) + value + bytes(-len(value) & 3)
 
 
 def _block(kind: int, body: bytes, options: Iterable[bytes]) -> bytes:
     body += b"".join(options) + END_OF_OPTIONS
     length = len(body) + 12
-    return pack(">II", kind, length) + body + pack(">I", length)
+    return pack("<II", kind, length) + body + pack("<I", length)
 
 
 def section_block(application: str) -> bytes:
     """A section header of unknown length (4.1), version 1.0."""
-    body = pack(">IHHQ", BYTE_ORDER_MAGIC, 1, 0, _UNKNOWN_LENGTH)
+    body = pack("<IHHQ", BYTE_ORDER_MAGIC, 1, 0, _UNKNOWN_LENGTH)
     return _block(SECTION, body, [option(_APPLICATION, application.encode()[:1024])])
 
 
 def interface_block(name: str) -> bytes:
     """An interface of raw IP packets whose times are in nanoseconds (4.2)."""
     options = [option(_INTERFACE_NAME, name.encode(errors="replace")[:1024]), option(_RESOLUTION, _NANOSECONDS)]
-    return _block(INTERFACE, pack(">HHI", LINK_RAW, 0, _SNAP_LENGTH), options)
+    return _block(INTERFACE, pack("<HHI", LINK_RAW, 0, _SNAP_LENGTH), options)

@@ -1,6 +1,6 @@
 """Packets as they are written: the head and the tail that stand around a segment's bytes.
 
-A `Direction` is one side's half of a conversation. All that stays the same is packed once, so that a packet costs one
+A `Direction` is one side's half of a conversation. All that stays the same is packed once, so that a packet costs two
 `Struct.pack` and an addition for the checksum of IPv4. TCP's checksum is 0, as that of packets which a network card
 was to complete: computing it would cost more than all the rest.
 """
@@ -29,10 +29,11 @@ ACK: Final = 0x10
 MAX_PACKET: Final = 65_535
 """Largest packet that is written, with its IP header, in bytes."""
 
-_IPV4: Final = Struct(">IIIQIIHH6sH12sIIQ")
-_IPV6: Final = Struct(">IIIQIIIH2s36sIIQ")
+_BLOCK: Final = Struct("<7I")
+_IPV4: Final = Struct(">HH6sH12sIIQ")
+_IPV6: Final = Struct(">IH2s36sIIQ")
 _BLOCK_HEAD: Final = 28
-_LENGTH: Final = Struct(">I")
+_LENGTH: Final = Struct("<I")
 _PORTS: Final = Struct(">HH")
 _WORDS: Final = Struct(">8H")
 _MASK: Final = 0xFFFF_FFFF
@@ -155,14 +156,7 @@ class Direction:
         sequence = (self._base + offset) & _MASK
         acknowledgement = (self._base + acknowledged) & _MASK if words & _ACKNOWLEDGES else 0
         if not self._v4:
-            size = 60 + length
-            return _IPV6.pack(
-                ENHANCED_PACKET,
-                block,
-                self._interface,
-                time_ns,
-                size,
-                size,
+            return self._block_head(time_ns, 60 + length, block) + _IPV6.pack(
                 6 << 28,
                 20 + length,
                 _IPV6_CONSTANT,
@@ -174,13 +168,7 @@ class Direction:
         size = 40 + length
         total = self._sum + size
         total = (total & 0xFFFF) + (total >> 16)
-        return _IPV4.pack(
-            ENHANCED_PACKET,
-            block,
-            self._interface,
-            time_ns,
-            size,
-            size,
+        return self._block_head(time_ns, size, block) + _IPV4.pack(
             0x4500,
             size,
             _IPV4_CONSTANT,
@@ -190,6 +178,9 @@ class Direction:
             acknowledgement,
             words | _WINDOW,
         )
+
+    def _block_head(self, time_ns: int, size: int, block: int) -> bytes:
+        return _BLOCK.pack(ENHANCED_PACKET, block, self._interface, time_ns >> 32, time_ns & _MASK, size, size)
 
 
 _TAILS: Final = tuple(

@@ -156,7 +156,7 @@ def small_file() -> tuple[bytes, list[int]]:
     file = written(events, writer)
     ends, place = [0], 0
     while place < len(file):
-        place += int.from_bytes(file[place + 4 : place + 8], "big")
+        place += int.from_bytes(file[place + 4 : place + 8], "little")
         ends.append(place)
     return file, ends
 

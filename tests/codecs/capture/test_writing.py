@@ -30,7 +30,8 @@ class Seen:
     """A packet of our own files, told apart by fixed places."""
 
     def __init__(self, body: bytes) -> None:
-        self.interface, self.time_ns, captured, original = struct.unpack_from(">IQII", body)
+        self.interface, high, low, captured, original = struct.unpack_from("<5I", body)
+        self.time_ns = high << 32 | low
         assert captured == original
         self.packet = body[20 : 20 + captured]
         self.options = body[20 + captured + (-captured & 3) :]
@@ -46,7 +47,7 @@ class Seen:
     def comments(self) -> list[str]:
         found, place = [], 0
         while True:
-            code, length = struct.unpack_from(">HH", self.options, place)
+            code, length = struct.unpack_from("<HH", self.options, place)
             if code == 0:
                 return found
             if code == 1:
@@ -55,15 +56,15 @@ class Seen:
 
     @property
     def way(self) -> int:
-        return struct.unpack(">HHII", self.options[-12:])[2]
+        return struct.unpack("<HHII", self.options[-12:])[2]
 
 
 def packets(file: bytes) -> list[Seen]:
     """Every packet of a file, whose blocks must be whole."""
     found, place = [], 0
     while place < len(file):
-        kind, length = struct.unpack_from(">II", file, place)
-        assert length % 4 == 0 and struct.unpack_from(">I", file, place + length - 4)[0] == length
+        kind, length = struct.unpack_from("<II", file, place)
+        assert length % 4 == 0 and struct.unpack_from("<I", file, place + length - 4)[0] == length
         if kind == 6:
             found.append(Seen(file[place + 8 : place + length - 4]))
         place += length
@@ -75,8 +76,8 @@ def test_the_bytes_of_a_file() -> None:
     one = Conversation(0, Endpoint("10.0.0.1", 258), Endpoint("10.0.0.2", 80), Side.FRONT, "l", "s3p", run="r")
     writer = CaptureWriter("app")
     assert b"".join(writer.begin()).hex(" ", 4) == (
-        "0a0d0d0a 00000028 1a2b3c4d 00010000 ffffffff ffffffff "  # type, length, byte order, 1.0, length unknown
-        "00040003 61707000 00000000 00000028"  # shb_userappl "app", end of options, length
+        "0a0d0d0a 28000000 4d3c2b1a 01000000 ffffffff ffffffff "  # type, length, byte order, 1.0, length unknown
+        "04000300 61707000 00000000 28000000"  # shb_userappl "app", end of options, length
     )
     opened = b"".join(writer.encode(Opened(one, 1, 3, 4)))
     comment = (
@@ -85,18 +86,18 @@ def test_the_bytes_of_a_file() -> None:
     )
     assert len(comment) == 97
     assert opened.hex(" ", 4) == (
-        "00000001 00000028 00650000 00040000 "  # LINKTYPE_RAW, 262,144
-        "00020001 6c000000 00090001 09000000 00000000 00000028 "  # if_name "l", if_tsresol 9
-        "00000006 000000bc 00000000 00000000 00000001 00000028 00000028 "
+        "01000000 28000000 65000000 00000400 "  # LINKTYPE_RAW, 262,144
+        "02000100 6c000000 09000100 09000000 00000000 28000000 "  # if_name "l", if_tsresol 9
+        "06000000 bc000000 00000000 00000000 01000000 28000000 28000000 "
         "45000028 00004000 400626ce 0a000001 0a000002 "
         "01020050 00000004 00000005 5010ffff 00000000 "
-        f"00010061 {(comment + bytes(3)).hex(' ', 4)} 00020004 00000001 00000000 000000bc"
+        f"01006100 {(comment + bytes(3)).hex(' ', 4)} 02000400 01000000 00000000 bc000000"
     )
     assert b"".join(writer.encode(Chunk(one, 2, SERVER, 4, b"hello"))).hex(" ", 4) == (
-        "00000006 0000005c 00000000 00000000 00000002 0000002d 0000002d "
+        "06000000 5c000000 00000000 00000000 02000000 2d000000 2d000000 "
         "4500002d 00004000 400626c9 0a000002 0a000001 "
         "00500102 00000005 00000004 5018ffff 00000000 "
-        "68656c6c 6f000000 00020004 00000002 00000000 0000005c"
+        "68656c6c 6f000000 02000400 02000000 00000000 5c000000"
     )
 
 
@@ -209,8 +210,8 @@ def test_one_interface_for_each_listener() -> None:
     events = [Opened(Conversation(number, *ends, name=name), 0) for number, name in enumerate(spoken)]
     file = written(events)
     assert [each.interface for each in packets(file) if each.flags == 2] == [0, 1, 0, 2]
-    assert file.count(struct.pack(">HHI", 101, 0, 262_144)) == 3
-    names = [b"\x00\x02\x00\x0clisteners.s2", b"\x00\x02\x00\x0abacks.lite\x00\x00", b"\x00\x02\x00\x08penstock"]
+    assert file.count(struct.pack("<HHI", 101, 0, 262_144)) == 3
+    names = [b"\x02\x00\x0c\x00listeners.s2", b"\x02\x00\x0a\x00backs.lite\x00\x00", b"\x02\x00\x08\x00penstock"]
     assert [file.count(name) for name in names] == [1, 1, 1]
 
 
