@@ -2,5 +2,6 @@
 
 from penstock.cli.traffic.connections import connections_command
 from penstock.cli.traffic.record import record_commands
+from penstock.cli.traffic.tail import tail_command
 
-__all__ = ["connections_command", "record_commands"]
+__all__ = ["connections_command", "record_commands", "tail_command"]

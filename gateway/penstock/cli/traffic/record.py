@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from penstock.cli.asking import ask, management_options, refused
-from penstock.cli.traffic.selecting import PLURALS, in_words, selection_options
+from penstock.cli.traffic.selecting import PLURALS, SPOKEN, in_words, selection_options
 
 __all__ = ["record_commands"]
 
@@ -21,7 +21,7 @@ def record_commands() -> None:
 
 @record_commands.command("start")
 @management_options
-@selection_options
+@selection_options(SPOKEN)
 def _start(management: str, token: str | None, **asked: tuple[Any, ...]) -> None:
     """Begin a recording of the connections that the options name, or of all; says its number.
 

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-__all__ = ["PLURALS", "in_words", "selection_options"]
+__all__ = ["PLURALS", "SPOKEN", "in_words", "selection_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,19 +18,31 @@ _OPTIONS: Final = (
     ("identity", "identities", "NAME", "Connections of clients of this identity; a glob."),
     ("listener", "listeners", "KIND[.NAME]", "Connections of clients by this listener, as s2 or s2.public."),
     ("back", "backs", "NAME", "Connections with the server of this back; with --listener: those of either."),
-    ("protocol", "protocols", "NAME", "Connections that speak s2, s3p, segment or controller."),
+    ("protocol", "protocols", "NAME", "What is spoken: {}."),
     ("peer", "peers", "NETWORK", "Connections with peers in this network, as 10.1.0.0/16."),
 )
 PLURALS: Final = {name: plural for name, plural, _, _ in _OPTIONS}
 """What the management listener calls each option in JSON."""
 
 
-def selection_options(command: F) -> F:
-    """Each may be given several times: of one kind one must hold, and something of each kind."""
-    for name, _, metavar, meaning in reversed(_OPTIONS):
-        kind = click.IntRange(1) if name == "connection" else None
-        command = click.option(f"--{name}", type=kind, metavar=metavar, multiple=True, help=meaning)(command)
-    return command
+SPOKEN: Final = ("s2", "s3p", "segment", "controller")
+"""What connections are known to speak by configuration."""
+
+
+def selection_options(protocols: Sequence[str]) -> Callable[[F], F]:
+    """Each may be given several times: of one kind one must hold, and something of each kind. `protocols`: those that
+    can be chosen."""
+    kinds: dict[str, Any] = {"connection": click.IntRange(1), "protocol": click.Choice(protocols)}
+
+    def add(command: F) -> F:
+        for name, _, metavar, meaning in reversed(_OPTIONS):
+            said = meaning.format(", ".join(protocols))
+            command = click.option(f"--{name}", type=kinds.get(name), metavar=metavar, multiple=True, help=said)(
+                command
+            )
+        return command
+
+    return add
 
 
 def in_words(selection: dict[str, Sequence[Any]]) -> str:

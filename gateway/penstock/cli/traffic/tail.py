@@ -1,0 +1,105 @@
+"""`penstock tail`: what goes by in a running gateway, while it does."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO
+from urllib.parse import urlencode
+
+import click
+
+from penstock.captures import Choice
+from penstock.captures.choosing import PROTOCOLS
+from penstock.cli.asking import follow, management_options
+from penstock.cli.captures.rows import Rows
+from penstock.cli.captures.show import show_messages
+from penstock.cli.traffic.selecting import SPOKEN, selection_options
+from penstock_codecs.capture import CaptureEvent, CaptureReader
+
+__all__ = ["tail_command"]
+
+
+@click.command("tail")
+@management_options
+@selection_options([name for name in PROTOCOLS if name != "management"])
+@click.option("--kind", "kinds", multiple=True, metavar="GLOB", help="Only such messages, as APPEND or problem.")
+@click.option(
+    "--pcapng",
+    "into",
+    type=click.File("wb", lazy=False),
+    metavar="FILE",
+    help="Write the capture itself, - for standard output: penstock tail --pcapng - | tshark -i -",
+)
+@click.option("--bodies", is_flag=True, help="Also the records of each message, their bodies shortened.")
+@click.option("--utc", "absolute", is_flag=True, help="Times of day instead of seconds since the first message.")
+@click.option("--json", "as_lines", is_flag=True, help="JSON lines instead of a table.")
+def tail_command(
+    management: str,
+    token: str | None,
+    kinds: Sequence[str],
+    into: BinaryIO | None,
+    bodies: bool,
+    absolute: bool,
+    as_lines: bool,
+    **asked: tuple[Any, ...],
+) -> None:
+    """List what is said by a gateway and its peers from now on, as `penstock show` does, until Ctrl-C.
+
+    Connections that are open already are heard from their middle. Secrets are blanked as in recordings.
+    """
+    if into is not None and (kinds or bodies or absolute or as_lines):
+        raise click.UsageError(
+            "--pcapng writes what goes by as it is: --kind, --bodies, --utc and --json are not for it"
+        )
+    if into is not None and not _asks_for_connections(asked["protocol"]):
+        raise click.UsageError(f"--pcapng writes whole connections: --protocol is one of {', '.join(SPOKEN)} then")
+    choice = Choice(protocols=asked["protocol"], streams=list(_spellings(asked["stream"])), kinds=kinds)
+    with contextlib.suppress(KeyboardInterrupt):
+        pieces = follow(management, token, f"/tail?{_query(asked)}")
+        if into is not None:
+            _copy(pieces, into)
+            return
+        show_messages(_events(pieces), choice, Rows(absolute, bodies), (as_lines, bodies), _print)
+
+
+def _query(asked: dict[str, tuple[Any, ...]]) -> str:
+    """What the gateway is asked for: connections; it does not look into messages."""
+    if not _asks_for_connections(asked["protocol"]):
+        asked = {**asked, "protocol": ()}
+    return urlencode([(name, value) for name, values in asked.items() for value in values])
+
+
+def _asks_for_connections(protocols: Iterable[str]) -> bool:
+    """Whether it can be said of whole connections that they speak these."""
+    return set(protocols) <= set(SPOKEN)
+
+
+def _spellings(streams: Iterable[str]) -> Iterator[str]:
+    """How messages of all protocols may name a stream: S3P's without its basin, Pravega's with the segment."""
+    for stream in streams:
+        basin, slash, name = stream.partition("/")
+        whole = stream if slash else f"*/{stream}"
+        for spelled in (whole, name if slash else basin):
+            yield from (spelled, f"{spelled}/*")
+
+
+def _events(pieces: Iterable[bytes]) -> Iterator[CaptureEvent]:
+    reader = CaptureReader()
+    for piece in pieces:
+        reader.receive(piece)
+        yield from reader.events()
+        if reader.damage is not None:
+            raise click.ClickException(f"the gateway sent no capture: {reader.damage}")
+
+
+def _copy(pieces: Iterable[bytes], into: BinaryIO) -> None:
+    for piece in pieces:
+        into.write(piece)
+        into.flush()
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
