@@ -12,8 +12,7 @@ from typing import Any, Final
 import click
 import trio
 
-from penstock.captures import Captures, UnreadableCapture
-from penstock.cli.progress import watched
+from penstock.cli.captures.opened import capture_argument, opened
 from penstock.config import Address
 from penstock.errors import CannotStart
 from penstock.mock.report import MockReport
@@ -28,7 +27,7 @@ _SIDES: Final = {"front": Side.FRONT, "back": Side.BACK}
 
 
 @click.command("mock")
-@click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@capture_argument
 @click.option("--listen", required=True, metavar="HOST:PORT", help="Where clients connect; port 0 takes any free one.")
 @click.option(
     "--protocol",
@@ -75,7 +74,7 @@ def mock_command(captures: tuple[Path, ...], listen: str, as_json: bool, **said:
         with Script(said["protocol"], _SIDES[said["side"]]) as script:
             _load(captures, script)
             _serve(address, script, said, report)
-    except (CannotStart, UnreadableCapture) as error:
+    except CannotStart as error:
         raise click.ClickException(str(error)) from error
     for line in [json.dumps(report.as_json(), ensure_ascii=False)] if as_json else report.lines():
         click.echo(line)
@@ -84,11 +83,8 @@ def mock_command(captures: tuple[Path, ...], listen: str, as_json: bool, **said:
 
 
 def _load(captures: tuple[Path, ...], script: Script) -> None:
-    with watched("reading", Captures(captures).size) as seen:
-        opened = Captures(captures, seen)
-        script.load(opened)
-    for warning in opened.warnings:
-        click.echo(f"the capture is damaged: {warning}", err=True)
+    with opened(captures, "reading", prints=False) as events:
+        script.load(events)
     for why, count in script.left_out.items():
         click.echo(f"not played: {count} {'conversation' if count == 1 else 'conversations'}: {why}", err=True)
     if not script.left:

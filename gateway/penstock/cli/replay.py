@@ -13,6 +13,7 @@ import click
 import trio
 
 from penstock.captures import Captures, UnreadableCapture
+from penstock.cli.captures.opened import capture_argument
 from penstock.cli.progress import watched
 from penstock.errors import CannotStart
 from penstock.observe import configure_logging
@@ -31,7 +32,7 @@ _SIDES: Final = {"front": Side.FRONT, "back": Side.BACK}
 
 
 @click.command("replay")
-@click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@capture_argument
 @click.option(
     "--to",
     "url",

@@ -1,21 +1,20 @@
-"""What recorded conversations speak, and who hears them."""
+"""What recorded conversations speak."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from typing import Final
 
-from penstock_codecs.capture import Conversation
-from penstock_codecs.dialogue import Dialogue
+from penstock_codecs.capture import CaptureEvent, Chunk, Conversation, Sender
+from penstock_codecs.dialogue import Message
+from penstock_codecs.dialogue.choosing import ENOUGH, spoken_by
 from penstock_codecs.dialogue.http.dialogue import HttpDialogue
-from penstock_codecs.dialogue.s3p import S3PDialogue
-from penstock_codecs.dialogue.segment import SegmentDialogue
+from penstock_codecs.http import RequestHead
 
-__all__ = ["dialogue_of_protocol", "is_http", "protocol_of"]
+__all__ = ["is_http", "protocol_of"]
 
 _HTTP: Final = frozenset({"s2", "controller"})
-_REQUEST: Final = re.compile(rb"(PRI|[A-Z]{3,16}) ")
-_CONTROLLER: Final = b"io.pravega.controller"
+_CONTROLLER: Final = "/io.pravega.controller."
 
 
 def is_http(protocol: str) -> bool:
@@ -23,21 +22,23 @@ def is_http(protocol: str) -> bool:
     return protocol in _HTTP
 
 
-def protocol_of(conversation: Conversation, first: bytes) -> str:
-    """What a conversation speaks, whose client began with `first`; "" where nobody knows."""
-    if conversation.protocol:
+def protocol_of(conversation: Conversation, events: Iterable[CaptureEvent]) -> str | None:
+    """What a conversation speaks that began so: as in `Conversation.protocol`, "" where nobody knows. None: its client
+    has not said enough."""
+    first = _first(events)
+    if conversation.protocol and first:
         return conversation.protocol
-    if not first:
-        return ""
-    if first.startswith(b"*"):
-        return "s3p"
-    if _REQUEST.match(first):
-        return "s2"
-    return "segment" if first.startswith((b"\xff\xff\xff\x81", b"\0")) else ""
+    spoken = spoken_by(Sender.CLIENT, first)
+    if spoken != "http":
+        return spoken
+    dialogue = HttpDialogue(conversation)
+    for event in events:
+        for told in dialogue.receive(event):
+            if isinstance(told, Message) and isinstance(told.event, RequestHead):
+                return "controller" if told.event.target.startswith(_CONTROLLER) else "s2"
+    return None
 
 
-def dialogue_of_protocol(conversation: Conversation, protocol: str) -> Dialogue:
-    """Who hears such a conversation."""
-    if is_http(protocol):
-        return HttpDialogue(conversation)
-    return S3PDialogue(conversation) if protocol == "s3p" else SegmentDialogue(conversation)
+def _first(events: Iterable[CaptureEvent]) -> bytes:
+    chunks = (event for event in events if isinstance(event, Chunk) and event.sender is Sender.CLIENT)
+    return b"".join(bytes(chunk.data[:ENOUGH]) for chunk in chunks)

@@ -17,7 +17,7 @@ from penstock.replay.live import Live, LiveBytes, Numbers, live_conversation, up
 from penstock.replay.order import ReadAhead, Turns
 from penstock.replay.pace import AS_RECORDED, Pace
 from penstock.replay.player import PATIENCE_SECONDS, Player, Stage
-from penstock.replay.protocols import dialogue_of_protocol, is_http, protocol_of
+from penstock.replay.protocols import is_http, protocol_of
 from penstock.replay.recorded import RecordedBytes, RecordedConversation
 from penstock.replay.recorded_http import RecordedExchanges
 from penstock.replay.report import Report, Summary
@@ -25,6 +25,7 @@ from penstock.replay.selection import PlayedParts, moment
 from penstock.replay.tally import Tally
 from penstock.replay.target import Target, TargetKind
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Sender
+from penstock_codecs.dialogue.choosing import dialogue_for
 
 __all__ = ["Replay", "ReplaySettings"]
 
@@ -160,19 +161,19 @@ class _Run:
             await self._hear(playing, [event])
         elif not playing.left_out:
             playing.held.append(event)
-            await self._decide(event.conversation, playing, event, nursery)
+            await self._decide(event.conversation, playing, nursery)
         if playing.closes(event):
             await self._end(self._playing.pop(event.conversation))
 
-    async def _decide(
-        self, conversation: Conversation, playing: _Playing, event: CaptureEvent, nursery: trio.Nursery
-    ) -> None:
+    async def _decide(self, conversation: Conversation, playing: _Playing, nursery: trio.Nursery) -> None:
         """Begin to play, once it is known what is spoken; or leave it out."""
-        first = bytes(event.data[:64]) if isinstance(event, Chunk) and event.sender is Sender.CLIENT else b""
-        protocol = protocol_of(conversation, first)
-        if not first and len(playing.held) < MOST_HELD and not self._parts.why_not(conversation, protocol or "s2"):
+        protocol = protocol_of(conversation, playing.held)
+        why = self._parts.why_not(conversation, protocol or "")
+        if protocol is None and not why and len(playing.held) < MOST_HELD:
             return
-        why = self._parts.why_not(conversation, protocol)
+        protocol = protocol or ""
+        if not protocol and not why:
+            why = "what they speak is not known"
         if protocol == "segment" and not why and self._parts.since_ns is not None and self._now < self._parts.since_ns:
             why = "they began before the time that was asked for (--from)"
         if why:
@@ -184,7 +185,7 @@ class _Run:
         if is_http(protocol):
             playing.recorded = RecordedExchanges(conversation, self._parts.wants)
         else:
-            dialogue = dialogue_of_protocol(conversation, protocol)
+            dialogue = dialogue_for(replace(conversation, protocol=protocol))
             playing.recorded = RecordedBytes(conversation, dialogue, self._parts.wants, numbered=protocol == "s3p")
         live, tally = await self._live(conversation, protocol, playing.report, _version(playing.held))
         playing.player = Player(self._stage, live, tally, playing.report)
@@ -234,7 +235,7 @@ class _Run:
         report.way = "direct" if direct else "translated"
         dial = None if direct else await self._dial(protocol)
         shown = live_conversation(conversation, protocol, target)
-        dialogue = dialogue_of_protocol(shown, protocol)
+        dialogue = dialogue_for(shown)
         if not is_http(protocol):
             numbers = Numbers(protocol == "s3p")
             tally = Tally(dialogue, report, numbers.recorded, by_exchange=False)

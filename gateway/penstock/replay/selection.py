@@ -33,13 +33,13 @@ class PlayedParts:
     until_ns: int | None = None
 
     def why_not(self, conversation: Conversation, protocol: str) -> str:
-        """Why a conversation is not played; "" where it is."""
+        """Why a conversation is not played; "" where it is. `protocol` "": not known, or not yet."""
         if conversation.side not in (self.side, Side.FOREIGN):
             return f"they are of the {conversation.side.value} side (--side)"
         if self.connections and conversation.number not in self.connections:
             return "they were not asked for (--connection)"
-        if protocol not in _PLAYABLE:
-            return "management" if protocol == "management" else "what they speak is not known"
+        if protocol and protocol not in _PLAYABLE:
+            return f"nobody plays what they speak ({protocol})"
         return ""
 
     def wants(self, message: Message) -> bool:
