@@ -11,9 +11,8 @@ from typing import Any, Final
 import click
 import trio
 
-from penstock.captures import Captures, UnreadableCapture
 from penstock.captures.text import printable
-from penstock.cli.progress import watched
+from penstock.cli.captures.opened import opened
 from penstock.comparing import Comparison, Difference, Fields, Kind, Shelf, Source, StreamComparison, compare
 from penstock.comparing.comparison import NotComparable
 from penstock.comparing.pairing import joined
@@ -27,6 +26,7 @@ from penstock.replay.target import Target
 from penstock_codecs.capture import Side
 from penstock_codecs.dialogue import APPENDED, DELIVERED
 from penstock_codecs.failures import OperationFailed
+from penstock_codecs.model import StreamRef
 
 __all__ = ["diff_command"]
 
@@ -74,7 +74,7 @@ def diff_command(a: str, b: str, as_json: bool, **said: Any) -> None:
             named = _put_b(shelf, b, named, said)
             shelf.settle()
             comparison = compare(shelf, by=said["by"], action=said["action"], named=named, most_shown=said["limit"])
-    except (UnreadableCapture, NotComparable, CannotStart, OperationFailed, OSError, ValueError) as error:
+    except (NotComparable, CannotStart, OperationFailed, OSError, ValueError) as error:
         raise _CannotCompare(str(error)) from error
     if not comparison.streams:
         raise _CannotCompare("there is no record to compare in either")
@@ -94,13 +94,12 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _put(shelf: Shelf, source: Source, path: str, said: dict[str, Any]) -> None:
-    paths = [Path(path)]
     globs = said["streams"] if source is Source.A else ()
-    with watched(f"reading {source.name}", Captures(paths).size) as seen:
-        captures = Captures(paths, seen)
-        put_capture(shelf, source, captures, _SIDES[said["side"]], globs)
-    for warning in captures.warnings:
-        click.echo(f"{path}: {warning}", err=True)
+    try:
+        with opened([Path(path)], f"Reading {source.name}", prints=False) as captures:
+            put_capture(shelf, source, captures, _SIDES[said["side"]], globs)
+    except click.ClickException as error:
+        raise _CannotCompare(error.message) from error
 
 
 def _put_b(shelf: Shelf, b: str, named: dict[str, str], said: dict[str, Any]) -> dict[str, str]:
@@ -108,11 +107,15 @@ def _put_b(shelf: Shelf, b: str, named: dict[str, str], said: dict[str, Any]) ->
     if "://" not in b:
         _put(shelf, Source.B, b, said)
         return named
-    streams = {}
+    streams: dict[str, StreamRef] = {}
+    found: dict[str, str] = {}
     for stream in joined(shelf.streams(Source.A)):
-        there = stream_on_server(stream._replace(name=named.get(stream.name, stream.name)), said["basin"])
+        recorded = stream.name
+        if stream.name in named:  # said as S2 says it, whatever protocol A spoke
+            stream = stream._replace(name=named[stream.name], layer="")
+        there = stream_on_server(stream, said["basin"])
         if there is not None:
-            named = {**named, stream.name: str(there)}
+            found[recorded] = str(there)
             streams[str(there)] = there
     options = TargetOptions(token=said["token"], tls_ca=said["tls_ca"], basin=said["basin"])
 
@@ -121,7 +124,7 @@ def _put_b(shelf: Shelf, b: str, named: dict[str, str], said: dict[str, Any]) ->
             await put_live(shelf, Source.B, gateway.back, streams)
 
     trio.run(read)
-    return named
+    return found
 
 
 # ---- what is said ----------------------------------------------------------------------------------------------------
