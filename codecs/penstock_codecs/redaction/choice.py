@@ -7,6 +7,7 @@ from typing import Final
 
 from google.protobuf.descriptor import Descriptor
 
+from penstock_codecs.capture import Sender
 from penstock_codecs.compression import Compression
 from penstock_codecs.redaction.compressed import compressed_edits
 from penstock_codecs.redaction.contents import Content
@@ -33,6 +34,7 @@ from penstock_codecs.redaction.units import (
     Redact,
     S2sFrames,
     Sniffed,
+    Unheard,
     Whole,
 )
 
@@ -64,10 +66,17 @@ class Choice:
         return self._chosen(flow, exchange, fields, request=False)
 
     def of_unknown(self, flow: Flow) -> Content | None:
-        """A body without a head."""
-        if not self._leaves.any:
-            return None
-        return Sniffed(flow, self._json(False), self._secrets.patterns)
+        """A body whose head did not go by."""
+        request = flow.sender is Sender.CLIENT
+        if self._secrets.tokens and not request and flow.conversation.protocol == "controller":
+            return Blind(flow)
+        json = self._json(False)
+        if self._leaves.any:
+            message = self._message(APPEND_INPUT if request else READ_BATCH)
+            return Unheard(flow, lambda: S2sFrames(flow, message, json), lambda: Events(flow, json))
+        if self._secrets.tokens and not request:
+            return Sniffed(flow, json, self._secrets.patterns)
+        return None
 
     def _chosen(self, flow: Flow, exchange: Exchange, fields: Fields, *, request: bool) -> Content | None:
         kind = value_of(fields, b"content-type").partition(b";")[0].strip()

@@ -56,22 +56,26 @@ class Content:
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         self._places = _Places()
-        self._blind = False
+        self.blind = False
+        """Whether it was abandoned."""
         self.certain = 0
         """Bytes of the content that are decided about."""
 
     def take(self, data: Buffer, offset: int) -> None:
         """More bytes of it, which stand at `offset` of the flow."""
-        if self._blind:
+        if self.blind:
             self._flow.blank(offset, offset + len(data))
             return
         self._places.add(offset, len(data))
         self.feed(data)
         self._hold()
 
+    def boundary(self) -> None:
+        """What its sender said at once begins here, for those who have not heard the beginning of it all."""
+
     def end(self) -> None:
         """It is complete."""
-        if not self._blind:
+        if not self.blind:
             self.finish()
         self._flow.holding.pop(self, None)
 
@@ -83,12 +87,12 @@ class Content:
         """Blanks what is not decided about, and all that may follow."""
         self.blank(self.certain, self._places.end)
         self.certain = self._places.end
-        self._blind = True
+        self.blind = True
         self._flow.holding.pop(self, None)
 
     def _hold(self) -> None:
         first = self._places.forget(self.certain)
-        if first is None or self._blind:
+        if first is None or self.blind:
             self._flow.holding.pop(self, None)
         else:
             self._flow.holding[self] = first

@@ -51,11 +51,6 @@ class _Block(Gathered):
     def blank(self, start: int, end: int) -> None:
         self.write(Edit(start, UNPARSABLE * (end - start)))
 
-    @property
-    def readable(self) -> bool:
-        """Whether it is there as a whole."""
-        return not self._blind
-
 
 class Http2Side:
     """One direction of a connection. `mid`: the recording began after the connection did."""
@@ -70,7 +65,7 @@ class Http2Side:
         self._sender = sender
         self._mid = mid
         self._names = HeaderNames()
-        self._contents: dict[int, Content] = {}
+        self._contents: dict[int, Content | None] = {}  # of streams whose head went by
         self._block: _Block | None = None
         self._begun = _Frame(0, 0, 0, 0)  # the frame with which the block began
         exchanges.resets[sender] = self.reset
@@ -112,10 +107,11 @@ class Http2Side:
     # ---- bodies --------------------------------------------------------------------------------------------------
 
     def _data(self, frame: _Frame) -> Parser:
-        content = self._contents.get(frame.stream)
-        if content is None and self._secrets.looks_inside:
-            content = self._choice.of_unknown(self._flow)
-            self._keep(frame.stream, content)
+        if frame.stream not in self._contents:
+            self._keep(frame.stream, self._choice.of_unknown(self._flow))
+        content = self._contents[frame.stream]
+        if content is not None:
+            content.boundary()
         if frame.flags & PADDED:
             size, padding = yield from self._unpadded(frame, 0)
             yield from feed(self._flow, size, content)
@@ -127,11 +123,11 @@ class Http2Side:
             self._end(frame.stream)
 
     def _keep(self, stream: int, content: Content | None) -> None:
-        if content is None:
-            return
         self._contents[stream] = content
         if len(self._contents) > _MOST_CONTENTS:
-            self._contents.pop(next(iter(self._contents))).abandon()
+            oldest = self._contents.pop(next(iter(self._contents)))
+            if oldest is not None:
+                oldest.abandon()
 
     def _end(self, stream: int) -> None:
         content = self._contents.pop(stream, None)
@@ -184,7 +180,7 @@ class Http2Side:
             return
         self._block = None
         fields: dict[bytes, bytes] = {}
-        if block.readable:
+        if not block.blind:
             try:
                 edits, fields = redact_block(bytes(block.unit), self._names, self._secrets.in_header)
             except Unparsable:

@@ -8,15 +8,21 @@ from penstock_codecs.capture import Sender
 from penstock_codecs.http.sniff import PREFACE
 from penstock_codecs.redaction import http1, s3p
 from penstock_codecs.redaction.choice import Choice
+from penstock_codecs.redaction.contents import Content
 from penstock_codecs.redaction.exchanges import Exchanges
 from penstock_codecs.redaction.flow import Flow, NotUnderstood, Parser
 from penstock_codecs.redaction.http2 import Http2Side, begins_with_frames
 from penstock_codecs.redaction.secrets import Secrets
-from penstock_codecs.redaction.segment import SegmentSide
+from penstock_codecs.redaction.segment import SegmentSide, dialect_of
+from penstock_codecs.redaction.units import Blind
 from penstock_codecs.redaction.unknown import Guarded
 
 __all__ = ["parser_of"]
 
+_ENOUGH: Final = 64 * 1024
+"""So many bytes are looked at to see what begins with them."""
+_WITH_TOKENS: Final = frozenset({("segment", Sender.CLIENT), ("controller", Sender.SERVER)})
+"""Who sends tokens that no search finds."""
 _STATUS: Final = b"HTTP/1."
 _FRAME_HEAD: Final = 9
 _HELLO: Final = b"\xff"
@@ -79,22 +85,40 @@ class _Openings:
         return side.parse()
 
     def join(self) -> Parser:
-        """In the middle of a connection: reads on where a chunk begins like something that is known."""
+        """In the middle of a connection: reads on where a chunk begins like something that is known.
+
+        What comes before is blanked where a secret could not be seen in it: what is to be looked for may be compressed
+        or in base64, and a token stands among other bytes.
+        """
         flow = self._flow
-        http = flow.conversation.protocol not in ("s3p", "segment")
         self._exchanges.certain = False
-        guarded = Guarded(flow, self._secrets, http2=http)
+        content: Content = Blind(flow)
+        if not self._is_hidden():
+            content = Guarded(flow, self._secrets, http2=flow.conversation.protocol not in ("s3p", "segment"))
         while True:
             yield from flow.need(1)
-            parser = self._joined(flow.peek(1 << 16)) if http else None
+            parser = self._joined(flow.peek(_ENOUGH))
             if parser is not None:
-                guarded.end()
+                content.end()
                 yield from parser
             while flow.available:
                 offset = flow.at
-                guarded.take(flow.next_view(flow.available), offset)
+                content.take(flow.next_view(flow.available), offset)
+
+    def _is_hidden(self) -> bool:
+        """Whether there may be secrets that no search finds."""
+        protocol, sender = self._flow.conversation.protocol, self._flow.sender
+        if self._secrets.tokens and (protocol, sender) in _WITH_TOKENS:
+            return True
+        return self._secrets.looks_inside and protocol != "s3p"
 
     def _joined(self, start: bytes) -> Parser | None:
+        protocol = self._flow.conversation.protocol
+        if protocol == "segment":
+            dialect = dialect_of(start, self._flow.sender)
+            return None if dialect is None else SegmentSide(self._flow, self._secrets, dialect).parse()
+        if protocol == "s3p":
+            return s3p.items(self._flow, self._secrets) if s3p.begins_with_item(start) else None
         line = start.partition(b"\n")[0].rstrip(b"\r")
         known = http1.REQUEST_LINE if self._flow.sender is Sender.CLIENT else http1.STATUS_LINE
         if b"HTTP/1." in line and known.fullmatch(line):

@@ -11,11 +11,16 @@ from penstock_codecs.redaction.leaves import Leaves
 from penstock_codecs.redaction.secrets import Secrets
 from penstock_codecs.redaction.units import Whole
 
-__all__ = ["items"]
+__all__ = ["begins_with_item", "items"]
 
 _LINE: Final = re.compile(rb"([*$:+-])([^\r\n]*)\r?\n")
 _MOST_LINE: Final = 16 * 1024
 _CRLF: Final = 2
+
+
+def begins_with_item(data: bytes) -> bool:
+    """Whether an item begins where these bytes begin: a line that is there as a whole."""
+    return _LINE.match(data) is not None
 
 
 def items(flow: Flow, secrets: Secrets) -> Parser:

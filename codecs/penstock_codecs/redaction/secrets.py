@@ -19,6 +19,7 @@ _SCHEME: Final = re.compile(
 )
 """The schemes that stay to be read. Another first word may be the secret itself."""
 _WITH_URL: Final = frozenset({b":path", b"referer", b"location", b"content-location"})
+_USER: Final = re.compile(rb"//([^/?#@\s]+)@")
 _PARAMETER: Final = re.compile(rb"[?&;#]([^?&;#=\s]*)=([^&;#\s]+)")
 
 
@@ -47,14 +48,15 @@ class Secrets:
         return found + self.patterns.spans(value) if self.patterns else found
 
     def in_target(self, target: bytes) -> list[Span]:
-        """What is secret in a URL, or in a line that has one: values of parameters."""
-        if b"=" not in target or not self.parameters:
-            return []
-        return [
-            match.span(2)
-            for match in _PARAMETER.finditer(target)
-            if unquote_to_bytes(match[1]).lower() in self.parameters
-        ]
+        """What is secret in a URL, or in a line that has one: user and password, and values of parameters."""
+        found = [match.span(1) for match in _USER.finditer(target)] if b"@" in target else []
+        if b"=" in target and self.parameters:
+            found += [
+                match.span(2)
+                for match in _PARAMETER.finditer(target)
+                if unquote_to_bytes(match[1]).lower() in self.parameters
+            ]
+        return found
 
     def is_plain(self, name: bytes) -> bool:
         """Whether nothing is ever secret in this header, whatever its value."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from penstock_codecs.capture import Sender
 from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT, SEGMENT_MAX_NAME
 from penstock_codecs.redaction.contents import Gathered, feed
 from penstock_codecs.redaction.flow import Flow, NotUnderstood, Parser
@@ -20,16 +21,18 @@ from penstock_codecs.redaction.segment_bodies import (
 )
 from penstock_codecs.redaction.text import Edit, stars
 from penstock_codecs.segment import draft, released
-from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, TYPE_TABLE, Dialect, Message, decode_body
+from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, TYPE_TABLE, Dialect, Direction, Message, decode_body
 from penstock_codecs.segment.wire import NAME_WIRE, Malformed
 
-__all__ = ["SegmentSide"]
+__all__ = ["SegmentSide", "dialect_of"]
 
 _HELLO: Final = released.Hello.type_id.to_bytes(4, "big", signed=True)
 _TEXT: Final = 2 + 0xFFFF
 _MOST: Final = SEGMENT_MAX_EVENT + MIB
 """The longest message that is waited for, or block with its end; longer ones are blanked."""
 _MOST_SEGMENTS: Final = 1000
+_ENOUGH: Final = 3
+"""So many messages in a row are none by chance."""
 _READS: Final = (released.SegmentRead, draft.SegmentRead)
 
 
@@ -113,12 +116,13 @@ def _edits_or_stars(cls: type[Message], body: bytes, leaves: Leaves) -> list[Edi
 
 
 class SegmentSide:
-    """One direction of a connection."""
+    """One direction of a connection. `dialect`: None for that of the first message."""
 
-    def __init__(self, flow: Flow, secrets: Secrets) -> None:
+    def __init__(self, flow: Flow, secrets: Secrets, dialect: Dialect | None = None) -> None:
         self._flow = flow
         self._leaves = Leaves(secrets)
-        self._tables = TYPE_TABLE[Dialect.DRAFT]
+        self._known = dialect is not None
+        self._tables = TYPE_TABLE[dialect or Dialect.DRAFT]
         self._runs: dict[str, _Run] = {}
         self._parts: _Parts | None = None
 
@@ -126,7 +130,7 @@ class SegmentSide:
         """What this side says."""
         flow = self._flow
         yield from flow.need(4)
-        if flow.peek(4) == _HELLO:
+        if not self._known and flow.peek(4) == _HELLO:
             self._tables = TYPE_TABLE[Dialect.RELEASED]
         while True:
             yield from flow.need(HEADER_BYTES)
@@ -239,7 +243,7 @@ class SegmentSide:
         name = message.segment
         self._write(self._leaves.leaf(body[2 : places["segment"][1]], 2, text=True))
         run = self._runs.get(name)
-        if run is None or run.position != message.offset:
+        if run is None or run.blind or run.position != message.offset:
             if run is not None:
                 run.end()
             run = self._runs[name] = _Run(flow, self._leaves, message.offset)
@@ -266,6 +270,27 @@ class SegmentSide:
         if part == bytes((draft.Part.END,)):
             self._parts.end()
             self._parts = None
+
+
+def dialect_of(data: bytes, sender: Sender) -> Dialect | None:
+    """The dialect of messages that begin where these bytes begin, and end where they end, or are several; else None."""
+    wanted = Direction.REQUEST if sender is Sender.CLIENT else Direction.REPLY
+    for dialect, table in TYPE_TABLE.items():
+        at = count = 0
+        while at + HEADER_BYTES <= len(data):
+            kind, size = HEADER.unpack_from(data, at)
+            cls = table.get(kind)
+            if cls is None or cls.direction not in (wanted, Direction.BOTH) or not _least(cls) <= size <= _MOST:
+                break
+            at += HEADER_BYTES + size
+            count += at <= len(data)
+        if count and (at == len(data) or count >= _ENOUGH):
+            return dialect
+    return None
+
+
+def _least(cls: type[Message]) -> int:
+    return sum(field.wire.size or 0 for field in cls.fields if not field.tail)
 
 
 def _data_at(cls: type[Message]) -> int:

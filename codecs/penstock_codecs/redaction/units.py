@@ -9,11 +9,11 @@ from typing import Final
 from penstock_codecs.compression import Compression
 from penstock_codecs.limits import MIB, S2S_MAX_FRAME_LENGTH
 from penstock_codecs.redaction.compressed import compressed_edits
-from penstock_codecs.redaction.contents import Gathered
+from penstock_codecs.redaction.contents import Content, Gathered
 from penstock_codecs.redaction.flow import Flow
-from penstock_codecs.redaction.text import Edit, Patterns, Search, stars
+from penstock_codecs.redaction.text import Buffer, Edit, Patterns, Search, stars
 
-__all__ = ["MOST", "Blind", "Events", "GrpcMessages", "Redact", "S2sFrames", "Sniffed", "Whole"]
+__all__ = ["MOST", "Blind", "Events", "GrpcMessages", "Redact", "S2sFrames", "Sniffed", "Unheard", "Whole"]
 
 MOST: Final = 4 * MIB
 """Longest unit that is waited for, and the most that a compressed one may hold. Longer ones are blanked."""
@@ -170,3 +170,60 @@ class GrpcMessages(Gathered):
         if self._compression is None:
             return [Edit(0, stars(len(message)))]
         return compressed_edits(self._compression, message, MOST, self._redact)
+
+
+class Unheard(Content):
+    """A body whose head went by before the recording began. Where its sender begins to say something that looks like
+    an S2S frame, or an event of an event stream, it is read on as these; until then all is blanked.
+    """
+
+    _EVENT: Final = re.compile(rb"(?:data|event|id|retry)?:")
+    _HEAD: Final = 4
+    _RECONNECT: Final = 0x10
+
+    def __init__(self, flow: Flow, frames: Callable[[], Gathered], events: Callable[[], Gathered]) -> None:
+        super().__init__(flow)
+        self._frames = frames
+        self._events = events
+        self._inner: Gathered | None = None
+        self._begins = True
+
+    def boundary(self) -> None:
+        self._begins = True
+
+    def take(self, data: Buffer, offset: int) -> None:
+        if self._inner is None and self._begins and not self.blind:
+            start = bytes(data[: self._HEAD + 8])
+            if self._EVENT.match(start):
+                self._inner = self._events()
+            elif self._is_frame(start):
+                self._inner = self._frames()
+        self._begins = False
+        if self._inner is None:
+            self._flow.blank(offset, offset + len(data))
+        else:
+            self._inner.take(data, offset)
+
+    def _is_frame(self, start: bytes) -> bool:
+        """Whether an S2S frame begins here: its payload is compressed, or begins with a field of a message."""
+        if len(start) <= self._HEAD or not 1 < int.from_bytes(start[:3], "big") <= S2S_MAX_FRAME_LENGTH:
+            return False
+        begins = _STARTS.get(start[3] & ~self._RECONNECT)
+        return begins is not None and start[self._HEAD :].startswith(begins)
+
+    def end(self) -> None:
+        if self._inner is not None:
+            self._inner.end()
+
+    def cut(self) -> None:
+        if self._inner is not None:
+            self._inner.cut()
+
+    def abandon(self) -> None:
+        self.blind = True
+        if self._inner is not None:
+            self._inner.abandon()
+
+
+_STARTS: Final = {0x00: b"\x0a", 0x20: b"\x28\xb5\x2f\xfd", 0x40: b"\x1f\x8b"}
+"""How payloads begin, by a frame's flags: with field 1, records or a position, or with the mark of the compression."""

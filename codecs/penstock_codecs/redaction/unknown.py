@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from binascii import b2a_base64
 from typing import Final
 
 from penstock_codecs.redaction.contents import Content, feed
@@ -15,8 +16,29 @@ __all__ = ["Guarded", "unknown"]
 _JSON_TOKENS: Final = rb"access_token|accessToken|delegation_token|delegationToken"
 _HTTP2_HEAD: Final = rb"\x00..[\x01\x05\x09][\x00\x01\x04\x05\x08\x09\x0c\x0d\x20\x21\x24\x25\x28\x29\x2c\x2d]\x00..."
 """The nine bytes before a header block of less than 64 KiB, on one of the first 16 million streams."""
-_LONGEST_TRIGGER: Final = 128
-_STOPS: Final = {"line": re.compile(rb"[\r\n]"), "param": re.compile(rb"[&;#\s]"), "json": re.compile(rb'"')}
+_AROUND: Final = 64
+"""The most bytes that stand around a name in a trigger."""
+_QUOTE: Final = re.compile(rb"(?<!\\)\"")
+_STOPS: Final = {"line": re.compile(rb"[\r\n]"), "param": re.compile(rb"[&;#\s]"), "json": _QUOTE, "pair": _QUOTE}
+
+
+_FILLS: Final = {"block": b"\x80", "field": b"*"}
+
+
+def _varint(number: int) -> bytes:
+    out = b""
+    while number >= 128:
+        out += bytes((number & 127 | 128,))
+        number >>= 7
+    return out + bytes((number,))
+
+
+def _length(found: bytes) -> int:
+    """The length at the end of what begins a header's value in protobuf."""
+    start = len(found) - 1
+    while found[start - 1] & 128 and len(found) - start < 5:
+        start -= 1
+    return sum((byte & 127) << 7 * place for place, byte in enumerate(found[start:]))
 
 
 def _trigger(secrets: Secrets, http2: bool) -> re.Pattern[bytes] | None:
@@ -27,6 +49,12 @@ def _trigger(secrets: Secrets, http2: bool) -> re.Pattern[bytes] | None:
         kinds.append(rb"(?P<param>[?&;#](?i:%s)=)" % b"|".join(map(re.escape, sorted(secrets.parameters))))
     if secrets.tokens:
         kinds.append(rb'(?P<json>"(?:%s)"\s{0,8}:\s{0,8}")' % _JSON_TOKENS)
+    if secrets.record_headers:
+        names = sorted(secrets.record_headers)
+        spelled = [re.escape(one) for name in names for one in (name, b2a_base64(name, newline=False))]
+        kinds.append(rb'(?P<pair>\[\s{0,8}"(?:%s)"\s{0,8},\s{0,8}")' % b"|".join(spelled))
+        fields = b"|".join(re.escape(b"\x0a" + _varint(len(name)) + name) for name in names)
+        kinds.append(rb"(?P<field>(?:%s)\x12[\x80-\xff]{0,4}[\x00-\x7f])" % fields)
     if http2 and secrets.headers:
         kinds.append(rb"(?P<block>(?s:%s))" % _HTTP2_HEAD)
     return re.compile(b"|".join(kinds)) if kinds else None
@@ -34,12 +62,15 @@ def _trigger(secrets: Secrets, http2: bool) -> re.Pattern[bytes] | None:
 
 class Guarded(Content):
     """Bytes of unknown meaning. Blanked are: matches, values behind names of secret headers up to the line's end (and
-    in lines that continue it), values of secret parameters, tokens in JSON, and header blocks of HTTP/2."""
+    in lines that continue it), values of secret parameters, tokens in JSON, values of record headers behind their names
+    in protobuf and in JSON, and header blocks of HTTP/2."""
 
     def __init__(self, flow: Flow, secrets: Secrets, *, http2: bool) -> None:
         super().__init__(flow)
         self._search = Search(secrets.patterns) if secrets.patterns else None
         self._trigger = _trigger(secrets, http2)
+        names = (*secrets.headers, *secrets.parameters, *secrets.record_headers)
+        self._reach = _AROUND + 2 * max(map(len, names), default=0)
         self._text = b""  # what the trigger is still to be looked for in
         self._base = 0
         self._mode = ""  # what is being blanked
@@ -72,21 +103,23 @@ class Guarded(Content):
                 continue
             found = self._trigger.search(text, at) if self._trigger else None
             if found is None:
-                at = len(text) if last or not self._trigger else max(at, len(text) - _LONGEST_TRIGGER)
+                at = len(text) if last or not self._trigger else max(at, len(text) - self._reach)
                 break
             at = found.end()
             self._mode = found.lastgroup or ""
             if self._mode == "block":
                 self._left = int.from_bytes(found[0][:3], "big")
+            elif self._mode == "field":
+                self._left = _length(found[0])
         self._text = text[at:]
         self._base += at
 
     def _in_secret(self, text: bytes, at: int) -> int:
         """Blanks what belongs to the secret at hand, and tells where it ends."""
-        if self._mode == "block":
+        if self._mode in _FILLS:
             end = min(len(text), at + self._left)
             self._left -= end - at
-            self.write(Edit(self._base + at, b"\x80" * (end - at)))
+            self.write(Edit(self._base + at, _FILLS[self._mode] * (end - at)))
             if not self._left:
                 self._mode = ""
             return end
