@@ -52,8 +52,8 @@ class SeenRecord:
 class Message:
     """One message of one side.
 
-    `layer`: `http`, `s2s`, `sse`, `grpc`, `s3p` or `segment`. `kind`: the message's name in that protocol's terms, as
-    `APPEND`, `AppendInput`, `SegmentRead`, `POST`, `200`. `start_ns`, `end_ns`: when its first and last byte went by.
+    `layer`: `http`, `s2s`, `sse`, `grpc`, `s3p` or `segment`; `tcp` (and kind `data`) for what nobody here speaks.
+    `kind`: the message's name in that protocol's terms, as `APPEND`, `AppendInput`, `SegmentRead`, `POST`, `200`. `start_ns`, `end_ns`: when its first and last byte went by.
     `offset`, `length`: where it stands in what its sender sent; with compression or HTTP/2 between, the frames that
     carried it. `exchange`: what joins a request and its answers: HTTP/2 stream, count of HTTP/1.1 exchanges or S3P
     commands from 1, segment request id; None where nothing does. `answers`: the time from the request's last byte to
@@ -88,7 +88,9 @@ class Message:
 
 @dataclass(slots=True)
 class Problem:
-    """Bytes that break the protocol, or that cannot be understood.
+    """Bytes that break the protocol, or that cannot be understood, or that are not there.
+
+    Requests that a server refuses as broken or too large are Problems of the client, also where they look right here.
 
     `offset`: of the first byte that is wrong, in what `sender` sent; `context`: bytes around it, at most 256, of which
     the first stands at `context_offset`. `rule`: what was expected there; `clause`: document and section, as
@@ -108,7 +110,8 @@ class Problem:
 
 
 class Dialogue(Protocol):
-    """Hears one conversation. Memory is bounded by the codecs' limits, and by 100,000 unanswered requests."""
+    """Hears one conversation. Memory is bounded by the codecs' limits, and by 100,000 unanswered requests with 64 MiB of
+    records: the oldest of more are given up, and their records come as not acknowledged."""
 
     def receive(self, event: CaptureEvent) -> Iterator[Message | Problem]:
         """What an event of this conversation completes. Conversations that are recorded from their middle are heard

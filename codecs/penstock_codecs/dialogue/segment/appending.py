@@ -73,6 +73,7 @@ class Appends:
         self._conversation = conversation
         self._waiting = Waiting()
         self._writers: dict[UUID, _Writer] = {}
+        self._count = 0  # appends that wait, of all writers
 
     def set_up(self, writer_id: UUID, segment: str, request_id: int | None) -> None:
         """Who will append to which segment, or was found to."""
@@ -88,7 +89,7 @@ class Appends:
         writer = self._writers.get(writer_id)
         if writer is None:
             if len(self._writers) >= MOST_WRITERS:
-                del self._writers[next(iter(self._writers))]
+                self._count -= len(self._writers.pop(next(iter(self._writers))).appends)
             writer = self._writers[writer_id] = _Writer("", None)
         return writer
 
@@ -107,9 +108,17 @@ class Appends:
             append.ticket, given_up = self._waiting.add(records)
             append.places, append.size = stored.places, stored.size
         writer.appends.append(append)
-        if len(writer.appends) > MOST_WAITING:
-            given_up += self._waiting.refuse(writer.appends.popleft().ticket, "")
+        self._count += 1
+        if self._count > MOST_WAITING:
+            given_up += self._forget(writer)
         return given_up
+
+    def _forget(self, writer: _Writer) -> list[SeenRecord]:
+        """The oldest append of this writer, or where it has only the one of another, waits no longer."""
+        others = (each for each in self._writers.values() if each.appends)
+        forgotten = writer if len(writer.appends) > 1 else next(others)
+        self._count -= 1
+        return self._waiting.refuse(forgotten.appends.popleft().ticket, "")
 
     def acknowledge(self, writer_id: UUID, number: int, write_offset: int | None) -> Answered:
         """Everything of this writer up to `number` is stored; the last of it ends at `write_offset`, where known.
@@ -124,6 +133,7 @@ class Appends:
         last: _Append | None = None
         while writer.appends and writer.appends[0].number <= number:
             last = writer.appends.popleft()
+            self._count -= 1
             found = self._waiting.take(last.ticket)
             if write_offset is not None and last.number == number:
                 for record, place in zip(found, last.places, strict=False):
@@ -154,6 +164,7 @@ class Appends:
         refused = [each for each in writer.appends if which(each)]
         if refused:
             writer.appends = deque(each for each in writer.appends if not which(each))
+            self._count -= len(refused)
         records = [record for append in refused for record in self._waiting.refuse(append.ticket, failure)]
         return Answered(records, writer.segment, refused[0].end_ns if refused else None)
 
