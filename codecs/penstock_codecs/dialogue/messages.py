@@ -53,11 +53,12 @@ class Message:
     """One message of one side.
 
     `layer`: `http`, `s2s`, `sse`, `grpc`, `s3p` or `segment`; `tcp` (and kind `data`) for what nobody here speaks.
-    `kind`: the message's name in that protocol's terms, as `APPEND`, `AppendInput`, `SegmentRead`, `POST`, `200`. `start_ns`, `end_ns`: when its first and last byte went by.
-    `offset`, `length`: where it stands in what its sender sent; with compression or HTTP/2 between, the frames that
-    carried it. `exchange`: what joins a request and its answers: HTTP/2 stream, count of HTTP/1.1 exchanges or S3P
-    commands from 1, segment request id; None where nothing does. `answers`: the time from the request's last byte to
-    this message's, in ns, where this is the first answer to one; else None.
+    `kind`: the message's name in that protocol's terms, as `APPEND`, `AppendInput`, `SegmentRead`, `POST`, `200`.
+    `start_ns`, `end_ns`: when its first and last byte went by. `offset`, `length`: where it stands in what its sender
+    sent; with compression or HTTP/2 between, the frames that carried it. `exchange`: what joins a request and its
+    answers: HTTP/2 stream, count of HTTP/1.1 exchanges or S3P commands from 1, segment request id; None where nothing
+    does. `answers`: the time from the request's last byte to this message's, in ns, where this is the first answer to
+    one; else None.
     """
 
     conversation: Conversation
@@ -110,8 +111,8 @@ class Problem:
 
 
 class Dialogue(Protocol):
-    """Hears one conversation. Memory is bounded by the codecs' limits, and by 100,000 unanswered requests with 64 MiB of
-    records: the oldest of more are given up, and their records come as not acknowledged."""
+    """Hears one conversation. Memory is bounded by the codecs' limits, and by 100,000 unanswered requests with 64 MiB
+    of records: the oldest of more are given up, and their records come as not acknowledged."""
 
     def receive(self, event: CaptureEvent) -> Iterator[Message | Problem]:
         """What an event of this conversation completes. Conversations that are recorded from their middle are heard
