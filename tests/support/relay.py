@@ -1,0 +1,107 @@
+"""A relay between clients and a server, which keeps every byte that goes by: what a recording must have, too."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from penstock_codecs.capture import CaptureEvent, Chunk, Conversation, Endpoint, Opened, Sender
+
+__all__ = ["Relay", "Relayed", "recorded"]
+
+_PIECE = 65_536
+
+
+@dataclass(eq=False)
+class Relayed:
+    """One connection. `near`: the client's end of it, `far`: ours, as the server sees it."""
+
+    near: Endpoint
+    far: Endpoint
+    said: dict[Sender, bytearray] = field(default_factory=lambda: {sender: bytearray() for sender in Sender})
+
+
+class Relay:
+    """Listens on a port of loopback and hands on to another one."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.connections: list[Relayed] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def _start(self, work: object, *arguments: object) -> None:
+        thread = threading.Thread(target=work, args=arguments, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, peer = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self.target))
+            one = Relayed(Endpoint(*peer), Endpoint(*far.getsockname()))
+            for sock in (near, far):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.connections.append(one)
+            self._start(self._relay, near, far, one)
+
+    def _relay(self, near: socket.socket, far: socket.socket, one: Relayed) -> None:
+        with near, far:
+            answers = threading.Thread(target=self._hand_on, args=(far, near, one.said[Sender.SERVER]), daemon=True)
+            answers.start()
+            self._hand_on(near, far, one.said[Sender.CLIENT])
+            answers.join()
+
+    def _hand_on(self, source: socket.socket, target: socket.socket, kept: bytearray) -> None:
+        """Until the end of one side, whether the other wants it or not."""
+        with contextlib.suppress(OSError):
+            while data := source.recv(_PIECE):
+                kept += data
+                with contextlib.suppress(OSError):
+                    target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    def settle(self) -> None:
+        """Wait until all connections have ended; nobody can connect any more."""
+        self._close()
+        for thread in self._threads:
+            thread.join(20)
+            assert not thread.is_alive(), "a connection has not ended"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+def recorded(events: Iterable[CaptureEvent]) -> Mapping[Conversation, dict[Sender, tuple[int, bytes]]]:
+    """For each conversation what each side said, without gaps, and where that begins."""
+    found: dict[Conversation, dict[Sender, tuple[int, bytes]]] = {}
+    for event in events:
+        if isinstance(event, Opened):
+            offsets = {Sender.CLIENT: event.client_offset, Sender.SERVER: event.server_offset}
+            found.setdefault(event.conversation, {sender: (offset, b"") for sender, offset in offsets.items()})
+        elif isinstance(event, Chunk):
+            begin, said = found[event.conversation][event.sender]
+            assert event.offset == begin + len(said)
+            found[event.conversation][event.sender] = begin, said + bytes(event.data)
+    return found
