@@ -124,8 +124,10 @@ class Places:
         """What is kept of the bytes between, and where it starts."""
         parts = []
         first = end
-        for offset, data in self._tail:
-            if offset < end and offset + len(data) > start:
-                first = min(first, max(offset, start))
+        for offset, data in reversed(self._tail):  # what is asked for is mostly among the last
+            if offset + len(data) <= start:
+                break
+            if offset < end:
+                first = max(offset, start)
                 parts.append(data[max(start - offset, 0) : end - offset])
-        return b"".join(parts), first
+        return b"".join(reversed(parts)), first
