@@ -189,6 +189,10 @@ class Side:
             rule = f"{what} {self.places.end - begun} bytes into a message"
             yield self.problem(self.places.end, rule, fatal=False, around=begun)
 
+    def excuse(self) -> None:
+        """That what is under way was never finished has been told."""
+        self._unfinished_said = True
+
     def problem(
         self,
         offset: int,

@@ -113,12 +113,18 @@ class TwoSided:
         for sender in Sender if event.reset else (event.sender,):
             self._closed.add(sender)
             what = whose if sender is event.sender else f"the connection was reset by the {event.sender.value}"
-            yield from self._sides[sender].finish(what)
+            yield from self._unfinished(sender, what)
+
+    def _unfinished(self, sender: Sender, what: str) -> Iterator[Problem]:
+        """What a side has left half said; that shows now, whenever its last byte came."""
+        for problem in self._sides[sender].finish(what):
+            problem.time_ns = self._now
+            yield problem
 
     def end(self) -> Iterator[Message | Problem]:
         """What was left half said, and the records that nobody acknowledged."""
-        for side in self._sides.values():
-            yield from side.finish("the recording ends")
+        for sender in Sender:
+            yield from self._unfinished(sender, "the recording ends")
         records = self._unanswered()
         if records:
             side = self._sides[Sender.CLIENT]

@@ -204,7 +204,9 @@ class S3PDialogue(TwoSided):
     def _refused(self, reply: ErrorReply, asked: _Asked | None, exchange: int) -> Problem:
         client = self._sides[Sender.CLIENT]
         offset, head = client.places.begun, client.places.head()
-        if asked is not None:
+        if asked is None:
+            client.excuse()
+        else:
             offset, head = asked.offset, asked.head
         fault = pinpoint(head)
         rule = reply.message if fault is None else fault.rule
