@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import hpack
@@ -14,6 +15,7 @@ from support.redaction import CLIENT, SERVER, leaks, redacted
 
 from penstock_codecs.capture import Sender
 from penstock_codecs.codec import Role
+from penstock_codecs.compression import Compression, compress
 from penstock_codecs.http import PREFACE, Body, Credit, Data, End, Received, RequestHead, ResponseHead, connection
 from penstock_codecs.redaction import RedactionRules
 from penstock_codecs.redaction.hpack_blanking import filler
@@ -175,3 +177,13 @@ def test_frames_of_garbage_never_raise(noise: bytes, places: list[int], protocol
     blocks = HeadersFrame(1, noise[:200], flags=["END_HEADERS"]).serialize() + DataFrame(1, noise[200:]).serialize()
     for rules in (None, RULES):
         redacted([(CLIENT, PREFACE + blocks + noise), (SERVER, blocks + noise)], rules, protocol, places)
+
+
+@given(secret=st.binary(min_size=9, max_size=40), before=st.binary(max_size=4), after=st.binary(max_size=4))
+def test_the_search_for_leaks_finds_every_form(secret: bytes, before: bytes, after: bytes) -> None:
+    whole = before + secret + after
+    assert "raw" in leaks(whole, secret)
+    assert any(found.startswith("base64") for found in leaks(b64encode(whole), secret))
+    assert "Huffman" in leaks(hpack.Encoder().encode([(b"x", secret)]), secret)
+    assert "in zstd" in leaks(before + compress(Compression.ZSTD, whole), secret)
+    assert "in gzip" in leaks(before + compress(Compression.GZIP, whole) + after, secret)
