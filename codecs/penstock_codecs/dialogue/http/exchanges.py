@@ -118,13 +118,15 @@ class Exchanges:
             exchange.request_over, exchange.asked_ns = True, span.end_ns
         else:
             exchange.response_over = True
+        before = self._teller.count
         try:
             if reader is not None:
                 reader.finish(span)
         except Fault as fault:
             self._teller.fault(sender, span.end_ns, fault, exchange=number)
         left = exchange.appends.left(span.end_ns) if sender is Sender.SERVER else ()
-        if trailers or left or (reader is not None and reader.session):
+        unsaid = exchange.over and self._teller.count == before
+        if trailers or left or unsaid or (reader is not None and reader.session):
             failure = _call_failure(trailers) if trailers else ""
             kind = "trailers" if trailers else "END"
             event = End(number, trailers)

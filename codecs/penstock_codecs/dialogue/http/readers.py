@@ -98,7 +98,9 @@ class Sizes(Reader):
 
 
 class Deaf(Reader):
-    """Says nothing: the rest of a body with a fault."""
+    """Says nothing: the rest of a body with a fault. Its end is told."""
+
+    session = True
 
     def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
         """Nothing."""

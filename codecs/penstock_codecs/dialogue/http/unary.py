@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -14,6 +13,7 @@ from penstock_codecs.compression import Compression, DecompressionError, decompr
 from penstock_codecs.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered
 from penstock_codecs.dialogue.http.clauses import S2_BODIES, S2_MESSAGES, S2_UNARY
 from penstock_codecs.dialogue.http.exchange import Exchange
+from penstock_codecs.dialogue.http.json_places import place_of
 from penstock_codecs.dialogue.http.places import Span
 from penstock_codecs.dialogue.http.protobuf_faults import first_fault
 from penstock_codecs.dialogue.http.readers import Reader
@@ -40,8 +40,6 @@ CODINGS: Final[Mapping[str, Compression]] = {
 }
 _LIMITS: Final = {Sender.CLIENT: S2_MAX_UNARY_BODY, Sender.SERVER: MAX_EVENT_BYTES}
 """Largest body, decompressed. An answer has at most 1 MiB metered; its worst spelling in JSON is six times that."""
-_PLACE: Final = re.compile(r"\(byte ([0-9]+)\)")
-_TRUNCATED: Final = "Input data was truncated"
 
 
 class Unary(Reader):
@@ -101,10 +99,8 @@ class Unary(Reader):
         if self._media is Media.PROTOBUF and self.kind is not None:
             found, clause = first_fault(content, self.kind), S2_MESSAGES
             at, why = (0, why) if found is None else found
-        elif (place := _PLACE.search(why)) is not None:
-            at = int(place[1])
-        elif _TRUNCATED in why:
-            at = len(content)
+        else:
+            at = place_of(content, why)
         if self._coding is not Compression.NONE:
             return Fault(span.start, why, clause)
         offset = self._places.offset(at)
