@@ -123,6 +123,9 @@ class _Explanation:
         place = f"byte {message.offset} of the {message.sender.value}, {size(message.length)}"
         yield f"{time} s: {message.layer} {printable(message.kind)}, {place}"
         yield f"says:   {printable(message.failure)}"
+        for name, word in _EXPLAINED.items():
+            if message.fields.get(name):
+                yield f"{word} {printable(str(message.fields[name]))}"
         yield from self._around(heard, message.exchange, message.answers)
         end = message.offset + min(message.length, SHOWN_BYTES)
         yield from dump(*heard.recent[message.sender].between(message.offset, end))

@@ -107,7 +107,7 @@ def record_row(record: SeenRecord) -> str:
         "seq": record.seq_num,
         "id": record.record_id,
         "at": record.offset,
-        "time": record.timestamp,
+        "time": record.timestamp if record.record_id is None else None,  # an identifier has it in it
     }
     place = " ".join(f"{name} {value}" for name, value in places.items() if value is not None)
     headers = "".join(f" {_text(name)}={_text(value)}" for name, value in record.headers)

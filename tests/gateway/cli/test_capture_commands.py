@@ -1,0 +1,374 @@
+"""The commands that look at captures: what they print, and what they do with captures that are none, or damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import zstandard
+from click.testing import CliRunner, Result
+from support.captures import NOW_NS, conversation, notes, read, s2_talk, s3p_talk, story, written
+
+from penstock.cli import main
+from penstock_codecs.capture import CaptureEvent, CaptureWriter, Chunk, Closed, Conversation, Endpoint, Opened, Sender
+
+PENSTOCK = Path(sys.executable).parent / "penstock"
+
+
+def run(*arguments: str | Path, data: bytes | None = None) -> Result:
+    return CliRunner().invoke(main, list(map(str, arguments)), input=data)
+
+
+def lines(*arguments: str | Path) -> list[str]:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    """A conversation over S3P, and one over S2."""
+    path = tmp_path / "two.pcapng"
+    path.write_bytes(written([*s3p_talk(1), *s2_talk(2, NOW_NS + 10**9)]))
+    return path
+
+
+# ---- show ------------------------------------------------------------------------------------------------------------
+
+
+def test_show(capture: Path) -> None:
+    head, *rows = lines("show", capture)
+    assert head.split() == [
+        "TIME",
+        "CONN",
+        "LAYER",
+        "KIND",
+        "STREAM",
+        "SIZE",
+        "EXCH",
+        "ANSWER",
+        "STATE",
+        *head.split()[9:],
+    ]
+    appended, identified = rows[0].split(), rows[1].split()
+    assert appended[:5] == ["0.000000", "#1", "->", "s3p", "APPEND"] and "orders" in appended
+    assert identified[:5] == ["0.002000", "#1", "<-", "s3p", "ID"] and "2.0 ms" in rows[1]
+    (refused,) = [row for row in rows if "ERR_BAD_FORMAT" in row and "s3p" in row]
+    assert "!! ERR_BAD_FORMAT: unknown command" in refused
+    (problem,) = [row for row in rows if "#1 -> !!" in row]
+    assert "(S3P 0.2.0" in problem and rows.index(problem) < rows.index(refused)
+    assert any("penstock/in" in row and "POST" in row for row in rows)
+
+
+def test_show_a_part(capture: Path) -> None:
+    def shown(*options: str) -> set[str]:
+        return {row.split()[1] + row.split()[4] for row in lines("show", capture, *options)[1:] if "!!" not in row}
+
+    assert shown("--connection", "1") == {"#1APPEND", "#1ID"}
+    assert shown("--protocol", "s3p") == {"#1APPEND", "#1ID"}
+    assert shown("--protocol", "http", "--kind", "Append*") == {"#2AppendInput", "#2AppendAck"}
+    assert shown("--stream", "order?") == {"#1APPEND", "#1ID"}
+    assert shown("--stream", "penstock/in", "--stream", "orders", "--kind", "APPEND", "--kind", "POST") == {
+        "#1APPEND",
+        "#2POST",
+    }
+    assert [
+        row for row in lines("show", capture, "--kind", "problem", "--connection", "1")[1:] if "!!" not in row
+    ] == []
+
+
+def test_show_bodies(capture: Path) -> None:
+    rows = lines("show", "--bodies", capture)
+    assert [row.split() for row in rows if "appended" in row] == [
+        ["appended", "id", "1700000000000-0", "8", "B", "record", "0"],
+        ["appended", "seq", "5", "time", "9", "5", "B", "first"],
+        ["appended", "seq", "6", "time", "9", "6", "B", "second"],
+    ]
+
+
+def test_show_as_json(capture: Path) -> None:
+    told = [json.loads(line) for line in lines("show", "--json", "--bodies", capture)]
+    appended = told[0]
+    assert (appended["type"], appended["kind"], appended["connection"]) == ("message", "APPEND", 1)
+    assert [line["bodies"][0]["body"] for line in told if line.get("bodies")] == ["record 0", "first"]
+    (problem,) = [line for line in told if line["type"] == "problem" and line["connection"] == 1]
+    assert bytes.fromhex(problem["context_hex"]).endswith(b"NOPE\r\n") and problem["sender"] == "client"
+
+
+def test_show_times_of_day(capture: Path) -> None:
+    assert lines("show", "--utc", capture)[1].split()[0] == "22:13:20.123456Z"
+
+
+def test_show_conversations(capture: Path) -> None:
+    head, *rows = lines("show", "--conversations", capture)
+    assert head.split()[:4] == ["TIME", "CONN", "PROTOCOL", "AT"]
+    assert [row.split()[1:5] for row in rows] == [
+        ["#1", "s3p", "listeners.s3p", "127.0.0.1:40001"],
+        ["#2", "s2", "listeners.s2", "127.0.0.1:40002"],
+    ]
+    assert "server closed" in rows[0] and "route=orders" in rows[0]
+    told = [json.loads(line) for line in lines("show", "--conversations", "--json", capture)]
+    assert [line["connection"] for line in told] == [1, 2] and told[0]["run"] == "run-1"
+
+
+def test_nothing_of_a_peer_reaches_the_terminal_raw(tmp_path: Path) -> None:
+    path = tmp_path / "evil.pcapng"
+    one = conversation(1)
+    request = b"GET /\x1b[2J HTTP/1.1\r\nhost: \x1b]0;x\x07\r\n\r\n"
+    path.write_bytes(written([Opened(one, 1), Chunk(one, 2, Sender.CLIENT, 0, request)]))
+    for command in ("show", "explain", "stats"):
+        assert "\x1b" not in run(command, path).output
+
+
+# ---- explain ---------------------------------------------------------------------------------------------------------
+
+
+def test_explain(capture: Path) -> None:
+    told = lines("explain", capture, "--connection", "1")
+    assert told[0] == "#1 listeners.s3p s3p 127.0.0.1:40001 -> 127.0.0.1:7500"
+    assert any(line.startswith("  clause: S3P 0.2.0") for line in told)
+    marked = next(number for number, line in enumerate(told) if "^^" in line)
+    place = told[marked].index("^^")
+    assert told[marked - 1][place : place + 2] in ("2a", "4e", "24", "31")
+    says = told.index("  says:   ERR_BAD_FORMAT: unknown command")
+    assert any(line.endswith("|-ERR_BAD_FORMAT |") for line in told[says:])
+    assert any(line.startswith("  before: <- ID orders") for line in told)
+
+
+def test_explain_replies(capture: Path) -> None:
+    told = lines("explain", capture, "--connection", "2")
+    assert any("says:   404" in line for line in told) and any("asked:  -> GET penstock/none" in line for line in told)
+
+
+def test_explain_where_nothing_went_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "good.pcapng"
+    path.write_bytes(written(s3p_talk(ends=False)))
+    result = run("explain", path)
+    assert (result.exit_code, result.stdout) == (0, "") and "Nothing went wrong" in result.stderr
+
+
+# ---- records, stats, export ------------------------------------------------------------------------------------------
+
+
+def test_records(capture: Path) -> None:
+    told = [json.loads(line) for line in lines("records", capture)]
+    assert [(line["stream"], line["body"], line["action"]) for line in told] == [
+        ("orders", "record 0", "appended"),
+        ("penstock/in", "first", "appended"),
+        ("penstock/in", "second", "appended"),
+    ]
+    assert (told[0]["record_id"], told[0]["connection"], told[1]["seq_num"]) == ("1700000000000-0", 1, 5)
+    assert lines("records", capture, "--action", "delivered") == []
+    assert len(lines("records", capture, "--stream", "penstock/*")) == 2
+    assert len(lines("records", capture, "--protocol", "s3p")) == 1
+
+
+def test_stats(capture: Path) -> None:
+    told = lines("stats", capture)
+    (orders,) = [line.split() for line in told if " orders " in line]
+    assert orders[:7] == ["s3p", "listeners.s3p", "orders", "1", "2", "1", "0"]
+    assert "2.0" in orders and any(line.startswith("all ") for line in told)
+    (line,) = lines("stats", "--json", capture)
+    assert json.loads(line)["total"]["records_appended"] == 3
+
+
+def test_stats_of_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "empty.pcapng"
+    path.write_bytes(written([]))
+    assert lines("stats", path) == ["Nothing was recorded."]
+    assert json.loads(run("stats", "--json", path).stdout)["duration_ns"] == 0
+
+
+def test_export_json_lines(capture: Path) -> None:
+    told = [json.loads(line) for line in lines("export", "--to", "jsonl", capture)]
+    assert {line["type"] for line in told} == {"message", "problem"}
+    assert [record["body"] for line in told for record in line.get("bodies", ())] == ["record 0", "first", "second"]
+
+
+def test_export_har(capture: Path, tmp_path: Path) -> None:
+    log = json.loads(run("export", "--to", "har", capture).stdout)["log"]
+    assert (log["version"], log["creator"]["name"], len(log["entries"])) == ("1.2", "Penstock", 2)
+    assert [entry["response"]["status"] for entry in log["entries"]] == [200, 404]
+    only = json.loads(run("export", "--to", "har", "--stream", "penstock/none", capture).stdout)["log"]["entries"]
+    assert [entry["response"]["status"] for entry in only] == [404]
+    assert json.loads(run("export", "--to", "har", "--protocol", "s3p", capture).stdout)["log"]["entries"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        ([], {1, 2}),
+        (["--connection", "2"], {2}),
+        (["--protocol", "s3p"], {1}),
+        (["--protocol", "http"], {2}),
+        (["--stream", "penstock/none"], {2}),
+        (["--stream", "nothing"], set()),
+    ],
+)
+def test_export_a_capture(capture: Path, tmp_path: Path, options: list[str], numbers: set[int]) -> None:
+    """Whole conversations, with their notes, in a file that only its owner reads."""
+    output = tmp_path / "part.pcapng"
+    lines("export", "--to", "pcapng", "-o", output, capture, *options)
+    events = read(output.read_bytes())
+    assert {event.conversation.number for event in events} == numbers
+    expected = {name: told for name, told in story(read(capture.read_bytes())).items() if name[0] in numbers}
+    assert story(events) == expected
+    assert (1 in numbers) == bool(notes(events))
+    assert stat.S_IMODE(output.stat().st_mode) == 0o600
+
+
+def test_export_does_not_destroy_what_it_reads(capture: Path, tmp_path: Path) -> None:
+    before = capture.read_bytes()
+    for source in (capture, tmp_path):
+        result = run("export", "--to", "pcapng", "-o", capture, source)
+        assert result.exit_code == 2 and "cannot be written to" in result.stderr
+    assert capture.read_bytes() == before
+    result = run("export", "--to", "pcapng", "--stream", "a", "-", data=before)
+    assert result.exit_code == 2 and "read twice" in result.stderr
+    result = run("export", "--to", "jsonl", "-o", tmp_path / "none" / "a", capture)
+    assert result.exit_code == 1 and "No such file" in result.stderr
+
+
+# ---- all of them -----------------------------------------------------------------------------------------------------
+
+COMMANDS = [
+    ["show"],
+    ["show", "--conversations"],
+    ["explain"],
+    ["records"],
+    ["stats"],
+    ["export", "--to", "jsonl"],
+    ["export", "--to", "har"],
+    ["export", "--to", "pcapng"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_reads_every_kind(command: list[str], capture: Path, tmp_path: Path) -> None:
+    """Compressed, from standard input, and a directory."""
+    expected = run(*command, capture).stdout
+    data = capture.read_bytes()
+    assert run(*command, "-", data=data).stdout == expected
+    assert run(*command, "-", data=zstandard.compress(data)).stdout == expected
+    assert run(*command, tmp_path).stdout == expected
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_says_what_is_damaged(command: list[str], capture: Path) -> None:
+    whole = run(*command, capture).stdout
+    capture.write_bytes(capture.read_bytes()[:-30])
+    result = run(*command, capture)
+    assert result.exit_code == 0 and "Warning:" in result.stderr and "in the middle of a block (byte" in result.stderr
+    assert result.stdout.splitlines()[:5] == whole.splitlines()[:5]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_refuses_what_is_no_capture(command: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "some.txt"
+    path.write_text("no capture at all\n")
+    for source, words in ((path, "this is no capture"), (tmp_path, "no captures"), (tmp_path / "x", "No such file")):
+        result = run(*command, source)
+        assert result.exit_code == 1 and result.stderr.startswith("Error: ") and words in result.stderr
+
+
+def test_a_pipe_that_closes_is_no_error(tmp_path: Path) -> None:
+    """As `penstock records ... | head -1` closes it."""
+    path = tmp_path / "long.pcapng"
+    path.write_bytes(written(s3p_talk(rounds=3000)))
+    process = subprocess.Popen([PENSTOCK, "records", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    with process:
+        assert process.stdout.readline().startswith(b'{"action"')
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode in (1, -signal.SIGPIPE)
+
+
+def test_progress_is_shown_on_a_terminal(capture: Path) -> None:
+    """On standard error, where that is one and the lines go elsewhere."""
+    leader, follower = pty.openpty()
+    try:
+        done = subprocess.run([PENSTOCK, "stats", capture], stdout=subprocess.PIPE, stderr=follower, check=True)
+        shown = os.read(leader, 65_536)
+    finally:
+        os.close(leader)
+        os.close(follower)
+    assert b"Counting" in shown and b"100%" in shown and b"all " in done.stdout
+
+
+def test_what_is_still_being_written_is_shown_at_once() -> None:
+    """Lines come as their messages do, not when the pipe ends."""
+    events = s3p_talk(rounds=1, ends=False)
+    with subprocess.Popen([PENSTOCK, "show", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(written(events))
+        process.stdin.flush()
+        shown = [process.stdout.readline() for _ in range(3)]
+        assert b"APPEND" in shown[1] and b" ID " in shown[2]
+        process.stdin.close()
+    assert process.returncode == 0
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def generate(path: Path, size: int, body_bytes: int = 20_000) -> None:
+    """A capture of so many bytes: many conversations one after the other, each of a hundred appends."""
+    writer = CaptureWriter("x")
+    body = b"x" * body_bytes
+    command = b"*4\r\n$6\r\nAPPEND\r\n$6\r\norders\r\n*0\r\n*1\r\n$%d\r\n%b\r\n" % (body_bytes, body)
+    reply = b"$15\r\n1700000000000-0\r\n"
+    with path.open("wb") as file:
+        file.writelines(writer.begin())
+        number = 0
+        while file.tell() < size:
+            number += 1
+            for event in one_after_the_other(number, command, reply):
+                file.writelines(writer.encode(event))
+
+
+def one_after_the_other(number: int, command: bytes, reply: bytes) -> Iterable[CaptureEvent]:
+    ends = Endpoint("127.0.0.1", 1024 + number % 60_000), Endpoint("127.0.0.1", 7500)
+    one = Conversation(number, *ends, name="listeners.s3p", protocol="s3p", run="r")
+    time_ns = NOW_NS + number * 10**9
+    yield Opened(one, time_ns)
+    for turn in range(100):
+        yield Chunk(one, time_ns + turn * 10**6, Sender.CLIENT, turn * len(command), command)
+        yield Chunk(one, time_ns + turn * 10**6 + 1000, Sender.SERVER, turn * len(reply), reply)
+    yield Closed(one, time_ns + 10**9, Sender.CLIENT)
+    yield Closed(one, time_ns + 10**9, Sender.SERVER)
+
+
+def peak(*arguments: str | Path) -> int:
+    """The most memory that a command takes, in bytes."""
+    process = subprocess.Popen([PENSTOCK, *arguments], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss * 1024
+
+
+def assert_flat(tmp_path: Path, size: int, commands: list[list[str]]) -> None:
+    small, large = tmp_path / "small.pcapng", tmp_path / "large.pcapng"
+    generate(small, 4_000_000)
+    generate(large, size)
+    for command in commands:
+        assert peak(*command, large) < peak(*command, small) + 8_000_000, command
+
+
+def test_memory_is_flat(tmp_path: Path) -> None:
+    assert_flat(tmp_path, 60_000_000, [["show"]])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_memory_is_flat_for_every_command(tmp_path: Path) -> None:
+    assert_flat(tmp_path, 400_000_000, COMMANDS)
