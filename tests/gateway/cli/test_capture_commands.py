@@ -139,6 +139,8 @@ def test_explain(capture: Path) -> None:
     place = told[marked].index("^^")
     assert told[marked - 1][place : place + 2] in ("2a", "4e", "24", "31")
     says = told.index("  says:   ERR_BAD_FORMAT: unknown command")
+    assert told[says + 1].startswith("  means:  The command is malformed")
+    assert told[says + 2] == "  clause: S3P 0.2.0, section 9"
     assert any(line.endswith("|-ERR_BAD_FORMAT |") for line in told[says:])
     assert any(line.startswith("  before: <- ID orders") for line in told)
 

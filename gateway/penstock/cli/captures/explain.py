@@ -28,6 +28,9 @@ KEPT_BYTES_OF_MANY: Final = 4 * KIB
 SHOWN_BYTES: Final = 256
 MAX_ASKED: Final = 1000
 """Most requests that are kept until something goes wrong with them."""
+_EXPLAINED: Final = {"meaning": "means: ", "clause": "clause:"}
+"""Fields in which dialogues say what an error reply means, and where that is written."""
+_NOT_SAID: Final = frozenset({"headers", *_EXPLAINED})
 
 
 @click.command("explain")
@@ -140,7 +143,9 @@ class _Explanation:
 
 
 def _in_words(message: Message) -> str:
-    fields = {name: value for name, value in message.fields.items() if name != "headers" and value not in (None, "")}
+    fields = {
+        name: value for name, value in message.fields.items() if name not in _NOT_SAID and value not in (None, "")
+    }
     shown = " ".join(f"{name}={spelled(value)}" for name, value in fields.items())
     words = (message.kind, message.stream, shown, f"(byte {message.offset}, {size(message.length)})")
     return f"{ARROWS[message.sender]} {printable(' '.join(word for word in words if word))}"
