@@ -157,6 +157,13 @@ def test_explain_where_nothing_went_wrong(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "") and "Nothing went wrong" in result.stderr
 
 
+def test_times_are_counted_from_the_capture_s_beginning(capture: Path) -> None:
+    """Whatever part of it is chosen, so that what one command says can be found with another."""
+    assert lines("show", capture, "--connection", "2")[1].startswith("    1.000000")
+    assert lines("show", capture, "--connection", "2", "--conversations")[1].startswith("    1.000000")
+    assert "  1.013000 s: http 404" in "\n".join(lines("explain", capture, "--connection", "2"))
+
+
 # ---- records, stats, export ------------------------------------------------------------------------------------------
 
 

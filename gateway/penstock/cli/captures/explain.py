@@ -49,6 +49,7 @@ def explain_command(captures: tuple[Path, ...], connections: Sequence[int]) -> N
         choice = Choice(connections)
         dialogues = Dialogues(choice.conversation)
         for event in found:
+            explanation.begin(event.time_ns)
             if choice.conversation(event.conversation):
                 explanation.hear(event)
                 explanation.explain(dialogues.receive(event))
@@ -69,9 +70,12 @@ class _Explanation:
         self._rows = Rows()
         self._heard: dict[Conversation, _Heard] = {}
 
+    def begin(self, time_ns: int) -> None:
+        """Times are counted from the first one."""
+        self._rows.begin(time_ns)
+
     def hear(self, event: CaptureEvent) -> None:
         """An event, before what it says is explained."""
-        self._rows.begin(event.time_ns)
         heard = self._heard.get(event.conversation)
         if heard is None:
             heard = self._heard[event.conversation] = _Heard(self._kept)

@@ -12,7 +12,6 @@ from penstock.captures.conversations import Summaries, Summary
 from penstock.captures.lines import as_json, message_line, problem_line, record_line
 from penstock.cli.captures.opened import capture_argument, choice_options, opened, writer
 from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, Rows
-from penstock_codecs.capture import CaptureEvent
 from penstock_codecs.dialogue import Message, Problem
 
 __all__ = ["show_command", "show_messages"]
@@ -97,8 +96,10 @@ def _show_conversations(
             if not choice.streams or any(map(choice.stream, summary.notes.get("stream", ()))):
                 write(as_json(summary.as_line()) if as_lines else rows.conversation(summary))
 
-    for event in _wanted(captures, choice):
+    for event in captures:
         rows.begin(event.time_ns)
+        if not choice.conversation(event.conversation):
+            continue
         summaries.event(event)
         for item in dialogues.receive(event):
             summaries.said(item)
@@ -106,7 +107,3 @@ def _show_conversations(
     for item in dialogues.end():
         summaries.said(item)
     show(summaries.rest())
-
-
-def _wanted(captures: Captures, choice: Choice) -> Iterator[CaptureEvent]:
-    return (event for event in captures if choice.conversation(event.conversation))
