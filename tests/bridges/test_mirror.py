@@ -284,6 +284,10 @@ EXPECTED = {
     "/streams?limit": ['"stream": "penstock/orders"', '"hashed": 3'],
     "penstock cut-over": ["cut over; second answers clients, embedded is given the copy"],
     "curl -X POST": ['"swapped": true', '"primary": "embedded"'],
+    "penstock connections": ["client sent", "management", "backs.second"],
+    "penstock record start": ["recording 1: recording (1 file), stream penstock/ord*", "/recordings/penstock-1-"],
+    "penstock record list": ["recording 1: recording (1 file), stream penstock/ord*"],
+    "penstock record stop": ["recording 1: stopped (1 file), stream penstock/ord*"],
 }
 
 

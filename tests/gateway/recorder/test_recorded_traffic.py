@@ -18,6 +18,7 @@ import pytest
 import s2_sdk as s2
 from support.management import ask, management_port
 from support.peers import finish, need
+from support.pravega import PravegaClient, advertising, need_pravega
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.real_backs import SecondPenstock
 from support.recording import capture_files, read_file, tshark_warnings
@@ -41,8 +42,11 @@ tokens = false
 MANAGEMENT = '[management]\nbind = "127.0.0.1:0"\n'
 
 
+RECORDED = RECORDER.replace("{start}", "true")
+
+
 def configuration(start: bool, more: str = "") -> str:
-    return CONFIG + MANAGEMENT + RECORDER.replace("{start}", "true" if start else "false") + more
+    return CONFIG + MANAGEMENT + (RECORDED if start else RECORDER.replace("{start}", "false")) + more
 
 
 def captured(gateway: GatewayProcess, prefix: str = "penstock-2") -> list[CaptureEvent]:
@@ -115,6 +119,24 @@ def test_what_clients_say_and_hear() -> None:
         noted = {(event.key, event.value) for event in events if isinstance(event, Noted)}
         assert noted == {("stream", f"{BASIN}/{name}") for name in ("by-sdk", "by-curl", "by-s3p")}
         assert "[WARNING]" not in gateway.log_tail()
+
+
+def test_what_a_client_of_pravega_says_and_hears() -> None:
+    """By the controller (gRPC over HTTP/2) and the segment protocol."""
+    need_pravega()
+    with Relay(0) as segments, GatewayProcess(advertising(segments.port) + MANAGEMENT + RECORDED) as gateway:
+        segments.target = gateway.segment_port
+        with Relay(gateway.controller_port) as controller:
+            with PravegaClient(controller.port) as client:
+                client.call("manage", "create_scope", "Scope")
+                client.call("manage", "create_stream", "Scope", "stream", 1)
+                client.call("write", "Scope", "stream", [(f"event {number}" * 100, None) for number in range(100)])
+            assert gateway.terminate() == 0
+            events = captured(gateway)
+            conversations = check([segments, controller], events, Side.FRONT)
+            assert {one.protocol for one in conversations} == {"segment", "controller"}
+            streams = {event.value for event in events if isinstance(event, Noted)}
+            assert f"{BASIN}/Scope/stream" in streams
 
 
 BACKS = """
