@@ -12,6 +12,7 @@ from penstock.captures.conversations import Summaries, Summary
 from penstock.captures.lines import as_json, message_line, problem_line, record_line
 from penstock.cli.captures.opened import capture_argument, choice_options, opened, writer
 from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, Rows
+from penstock_codecs.capture import CaptureEvent
 from penstock_codecs.dialogue import Message, Problem
 
 __all__ = ["show_command", "show_messages"]
