@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from struct import Struct
 from typing import Final, NamedTuple
 
 from penstock_codecs.capture import Conversation, Sender
@@ -99,6 +100,44 @@ def _tls(data: bytes) -> bool | None:
     return _TLS_RECORD.match(data) is not None
 
 
+_FRAME_HEAD: Final = Struct(">HBBBI")
+_FRAME_HEAD_BYTES: Final = _FRAME_HEAD.size
+_ALONE: Final = {4, 6, 7}  # SETTINGS, PING, GOAWAY: of stream 0
+_FRAME_LENGTHS: Final[dict[int, Callable[[int], bool]]] = {
+    0: lambda _length: True,  # DATA
+    1: lambda length: length > 0,  # HEADERS
+    2: lambda length: length == 5,  # PRIORITY
+    3: lambda length: length == 4,  # RST_STREAM
+    4: lambda length: length % 6 == 0,  # SETTINGS
+    6: lambda length: length == 8,  # PING
+    7: lambda length: length >= 8,  # GOAWAY
+    8: lambda length: length == 4,  # WINDOW_UPDATE
+    9: lambda length: length > 0,  # CONTINUATION
+}
+"""Types of frames and their lengths (RFC 9113, section 6)."""
+_LONGEST_FRAME: Final = 16_384
+"""Longer ones are allowed only by a setting that hardly anybody changes."""
+
+
+def _frames(data: bytes) -> bool | None:
+    """Frames of HTTP/2, one behind the other, as far as these bytes go."""
+    if len(data) < _FRAME_HEAD_BYTES:
+        return None
+    at = 0
+    while at + _FRAME_HEAD_BYTES <= len(data):
+        high, low, kind, _flags, stream = _FRAME_HEAD.unpack_from(data, at)
+        length = high << 8 | low
+        fits = _FRAME_LENGTHS.get(kind)
+        if fits is None or not fits(length) or length > _LONGEST_FRAME:
+            return False
+        if stream >> 31 or (kind != 8 and (stream == 0) is not (kind in _ALONE)):
+            return False
+        at += _FRAME_HEAD_BYTES + length
+    return True
+
+
+_LATE: Final[tuple[_Test, ...]] = (_Test("http", _frames),)
+"""What shows itself only where a conversation is heard from its middle, behind the tests of its beginning."""
 _TESTS: Final[dict[Sender, tuple[_Test, ...]]] = {
     Sender.CLIENT: (
         _Test("http", _starts(PREFACE)),
@@ -120,15 +159,16 @@ _TESTS: Final[dict[Sender, tuple[_Test, ...]]] = {
 """The first that fits is what is spoken."""
 
 
-def spoken_by(sender: Sender, first: bytes) -> str | None:
+def spoken_by(sender: Sender, first: bytes, *, late: bool = False) -> str | None:
     """What a side speaks that says these bytes first: `http`, `s3p`, `segment`, `tls`, or UNKNOWN.
 
-    None: more of its bytes are needed; `ENOUGH` of them always suffice.
+    None: more of its bytes are needed; `ENOUGH` of them always suffice. `late`: these are the first bytes of some
+    message, and not of the conversation.
     """
     if not first:
         return None
     undecided = False
-    for test in _TESTS[sender]:
+    for test in _TESTS[sender] + _LATE if late else _TESTS[sender]:
         begins = test.begins(first[:ENOUGH])
         if begins:
             return test.protocol

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from penstock_codecs.capture import CaptureEvent, Chunk, Conversation, Lost, Opened, Sender
 from penstock_codecs.dialogue.messages import Dialogue, Message, Problem
@@ -17,6 +17,13 @@ MOST_EVENTS: Final = 1024
 _ENOUGH: Final = 64
 
 
+class SpokenBy(Protocol):
+    """What a side speaks that begins with these bytes; None where they are too few. See `choosing.spoken_by`."""
+
+    def __call__(self, sender: Sender, first: bytes, *, late: bool = False) -> str | None:
+        """`late`: they begin a message, and not the conversation."""
+
+
 class DecidingDialogue:
     """Keeps what comes until `spoken_by` knows the protocol from a side's bytes; then that dialogue hears it all.
 
@@ -27,7 +34,7 @@ class DecidingDialogue:
     def __init__(
         self,
         conversation: Conversation,
-        spoken_by: Callable[[Sender, bytes], str | None],
+        spoken_by: SpokenBy,
         make: Callable[[str], Dialogue],
         unknown: str = "",
     ) -> None:
@@ -78,7 +85,7 @@ class DecidingDialogue:
 
     def _first_bytes(self, sender: Sender, data: bytes) -> str | None:
         if sender in self._late:
-            return self._spoken_by(sender, data) or None
+            return self._spoken_by(sender, data, late=True) or None
         first = self._firsts.get(sender, b"")
         if len(first) >= _ENOUGH:
             return None

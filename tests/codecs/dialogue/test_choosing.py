@@ -119,6 +119,27 @@ def test_the_middle_of_a_conversation_shows_itself_at_some_chunk() -> None:
     ]
 
 
+FRAMES = bytes.fromhex("00000801 04 00000003 8286848741098acc") + bytes.fromhex("000004000100000003 00000000")
+NO_FRAMES = [
+    bytes.fromhex("00000801 04 00000000 8286848741098acc"),  # HEADERS of no stream
+    bytes.fromhex("000008060000000001 0000000000000000"),  # PING of one
+    bytes.fromhex("000007060000000000 00000000000000"),  # too short a PING
+    bytes.fromhex("000004000180000003 00000000"),  # a reserved bit
+    bytes.fromhex("0000040b0100000003 00000000"),  # a type that nobody knows
+    bytes.fromhex("7fff000001 00000003"),
+    FRAMES + b"GET / HTTP/1.1",
+]
+
+
+def test_frames_of_http_2_show_themselves_in_the_middle_only() -> None:
+    for sender in Sender:
+        assert spoken_by(sender, FRAMES, late=True) == "http"
+        assert spoken_by(sender, FRAMES) == UNKNOWN
+        assert [spoken_by(sender, data, late=True) for data in NO_FRAMES] == [UNKNOWN] * len(NO_FRAMES)
+    heard = kinds([(CLIENT, b"rest"), (CLIENT, FRAMES)], offsets=(100, 0))
+    assert ("http", "HEADERS") in heard, heard
+
+
 def test_lost_bytes_make_a_middle() -> None:
     of = conversation("")
     said = [
