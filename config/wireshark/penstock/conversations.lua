@@ -1,7 +1,8 @@
 -- TCP connections: what the recorder's comments say of them, who is the client, and what dissectors remember of them.
 --
 -- Wireshark dissects each frame once in order, and again whenever it likes. What depends on earlier frames is found out
--- in the first pass, and remembered by the place in the frame (`mark` and `recall`).
+-- in the first pass, and remembered by the place in the frame (`mark` and `recall`). The first pass of `tshark -2` without
+-- a filter has no fields to be looked at: there a conversation is known by its ends, and comments are not seen.
 
 if not ... then return end
 
@@ -37,11 +38,11 @@ for _, row in ipairs(SHOWN) do
 end
 recorder.fields = all_fields
 
-local known = {}
+local by_stream, by_ends = {}, {}
 local routes = {}
 
 function recorder.init()
-    known = {}
+    by_stream, by_ends = {}, {}
 end
 
 -- Says which dissector is for conversations whose comment has this protocol.
@@ -82,13 +83,29 @@ local function stream_number()
     return #all > 0 and all[#all].value or nil
 end
 
-local function conversation(number)
-    local found = known[number]
+local function ends_of(pinfo)
+    local one, other = tostring(pinfo.src) .. " " .. pinfo.src_port, tostring(pinfo.dst) .. " " .. pinfo.dst_port
+    return one < other and one .. " " .. other or other .. " " .. one
+end
+
+local function conversation(pinfo)
+    local stream, ends = stream_number(), nil
+    local found = stream ~= nil and by_stream[stream] or nil
     if found == nil then
-        found = setmetatable({ number = number, marks = {}, said = {} }, Conversation)
-        known[number] = found
+        ends = ends_of(pinfo)
+        if stream == nil or pinfo.visited then found = by_ends[ends] end
     end
+    if found == nil then
+        found = setmetatable({ marks = {}, said = {} }, Conversation)
+        by_ends[ends] = found
+    end
+    if stream ~= nil then by_stream[stream] = found end
     return found
+end
+
+-- Whether fields of other dissectors can be looked at in this pass.
+function conversations.has_fields()
+    return stream_number() ~= nil
 end
 
 local ESCAPES = { n = "\n", t = "\t", r = "\r", b = "\b", f = "\f" }
@@ -148,8 +165,8 @@ end
 
 -- The conversation of the frame that is being dissected.
 function conversations.current(pinfo)
-    local found = conversation(stream_number() or -1)
-    if not pinfo.visited and found.seen ~= pinfo.number then
+    local found = conversation(pinfo)
+    if found.seen ~= pinfo.number then
         found.seen = pinfo.number
         take_comments(found, pinfo)
     end
@@ -190,13 +207,11 @@ end
 function recorder.dissector(_, pinfo, tree)
     if stream_number() == nil then return end
     local found = conversations.current(pinfo)
-    if not pinfo.visited then
-        remember_client(found, pinfo)
-        local routed = conversations.routed(found)
-        if routed ~= nil and not found.routed then
-            found.routed = true
-            pinfo.conversation = routed
-        end
+    if not pinfo.visited then remember_client(found, pinfo) end
+    local routed = conversations.routed(found)
+    if routed ~= nil and not found.routed then
+        found.routed = true
+        pinfo.conversation = routed
     end
     add_tree(found, tree)
 end

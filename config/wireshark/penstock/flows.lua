@@ -31,9 +31,10 @@ end
 -- on it takes to know more, or raises {wrong}. Gives what is left over: how many bytes, where, and what is wrong there.
 function flows.feed(found, flow, pinfo, tvb, start, length, measure, add)
     local prefix = found:recall(pinfo, tvb, start, "flow")
-    if prefix == false or (prefix == nil and pinfo.visited) then return length, start end
+    if prefix == false then return length, start end
+    local first = prefix == nil
     local piece = length > 0 and tvb(start, length):raw() or ""
-    if prefix == nil then
+    if first then
         keep(flow, piece)
         if flow.held < flow.needed and flow.held <= LONGEST then
             found:mark(pinfo, tvb, start, "flow", false)
@@ -58,7 +59,7 @@ function flows.feed(found, flow, pinfo, tvb, start, length, measure, add)
     end)
     if not fine and (type(problem) ~= "table" or problem.wrong == nil) then error(problem, 0) end
     local rest = #data - at + 1
-    if not pinfo.visited then
+    if first then
         local some = at > 1 or not fine
         found:mark(pinfo, tvb, start, "flow", some and prefix)
         if some then

@@ -15,15 +15,15 @@ local LONGEST_CHUNK_LINE = 4096
 
 local http = Dissector.get("http")
 
-local chunks = Proto("http1_session", "HTTP/1.1 session")
+local session = Proto("http1_session", "HTTP/1.1 session")
 local f = {
     size = ProtoField.uint32("http1_session.chunk.size", "Chunk size", base.DEC),
     last = ProtoField.bool("http1_session.chunk.last", "Last chunk"),
 }
-chunks.fields = { f.size, f.last }
-local malformed = ProtoExpert.new("http1_session.malformed", "Malformed chunk", expert.group.MALFORMED,
+session.fields = { f.size, f.last }
+local malformed = ProtoExpert.new("http1_session.malformed", "Malformed HTTP/1.1", expert.group.MALFORMED,
     expert.severity.ERROR)
-chunks.experts = { malformed }
+session.experts = { malformed }
 
 local SESSIONS = { ["s2s/proto"] = s2s.add, ["text/event-stream"] = sse.add }
 
@@ -35,7 +35,7 @@ local function head_of(data, at)
     local _, stop = data:find("\r\n\r\n", at, true)
     if stop == nil then return nil end
     local head = { length = stop - at + 1 }
-    local first, rest = data:sub(at, stop - 2):match("^([^\r\n]*)\r\n(.*)$")
+    local first, rest = data:sub(at, stop - 2):match("^([^\r\n]*)\r?\n?(.*)$")
     head.method = first:match("^(%u+) [^ ]+ HTTP/1%.%d$")
     head.status = tonumber(first:match("^HTTP/1%.%d (%d%d%d)"))
     for name, value in rest:gmatch("([^:\r\n]+):[ \t]*([^\r\n]*)") do
@@ -85,11 +85,9 @@ local function body_of(head, asked, data, at)
     return OPAQUE
 end
 
-local function call_http(tvb, offset, length, pinfo, tree)
-    local can = pinfo.can_desegment
-    pinfo.can_desegment = 0
-    http:call(tvb(offset, length):tvb(), pinfo, tree)
-    pinfo.can_desegment = can
+local function call_http(place, tvb, offset, length, whole)
+    local part = tvb(offset, length):tvb()
+    return tcp.hand_over(http, part, place.pinfo, place.tree, whole, session, malformed)
 end
 
 local steps = {}
@@ -100,8 +98,7 @@ function steps.message(place, tvb, offset)
     local head = head_of(data, offset + 1)
     if head == nil and #data - offset < LONGEST_HEAD then return nil end
     if head == nil or (head.method == nil and head.status == nil) then
-        http:call(tvb(offset):tvb(), place.pinfo, place.tree)
-        return tvb:len() - offset, OPAQUE
+        return call_http(place, tvb, offset, tvb:len() - offset, false), OPAQUE
     end
     local asked
     if head.status ~= nil then asked = place.visited and place.asked or other.methods[other.first] end
@@ -118,14 +115,13 @@ function steps.message(place, tvb, offset)
         place.asked = asked
     end
     if state == OPAQUE then length = tvb:len() - offset end
-    call_http(tvb, offset, length or head.length, place.pinfo, place.tree)
+    call_http(place, tvb, offset, length or head.length, state ~= OPAQUE)
     if head.status == 101 then state = OPAQUE end
     return length or head.length, state or MESSAGE
 end
 
 function steps.opaque(place, tvb, offset)
-    http:call(tvb(offset):tvb(), place.pinfo, place.tree)
-    return tvb:len() - offset, OPAQUE
+    return call_http(place, tvb, offset, tvb:len() - offset, false), OPAQUE
 end
 
 -- The line before a chunk, or the last chunk with its trailers.
@@ -134,21 +130,21 @@ function steps.size(place, tvb, offset, state)
     local _, stop, size = data:find("^(%x+)[^\r\n]*\r\n", offset + 1)
     if stop == nil and #data - offset < LONGEST_CHUNK_LINE and data:find("^%x*[^\r\n]*\r?$", offset + 1) then return nil end
     if stop == nil or #size > 8 then
-        local branch = place.tree:add(chunks, tvb(offset))
+        local branch = place.tree:add(session, tvb(offset))
         branch:add_proto_expert_info(malformed, "no chunk begins here")
         tcp.info(place.pinfo, "HTTP", "[malformed chunk]")
         return tvb:len() - offset, OPAQUE
     end
     local length = tonumber(size, 16)
     if length > 0 then
-        local branch = place.tree:add(chunks, tvb(offset, stop - offset))
+        local branch = place.tree:add(session, tvb(offset, stop - offset))
         branch:append_text(", chunk of " .. length .. " bytes")
         branch:add(f.size, tvb(offset, #size), length)
         return stop - offset, { at = "data", kind = state.kind, left = length }
     end
     local _, last = data:find("\r\n\r\n", stop - 1, true)
     if last == nil then return nil end
-    local branch = place.tree:add(chunks, tvb(offset, last - offset))
+    local branch = place.tree:add(session, tvb(offset, last - offset))
     branch:append_text(", last chunk")
     branch:add(f.last, true):set_generated()
     tcp.info(place.pinfo, "HTTP", "end of the body")
@@ -210,7 +206,7 @@ function http1.dissect(found, tvb, pinfo, tree, direction)
         return taken
     end
     local function cut(offset)
-        http:call(tvb(offset):tvb(), pinfo, tree)
+        call_http(place, tvb, offset, tvb:len() - offset, true)
     end
     return tcp.each(tvb, pinfo, one, cut)
 end

@@ -19,6 +19,9 @@ local SETTINGS = 4
 s2.prefs.ports = Pref.range("S2 TCP ports", "8080", "Ports of S2 servers: HTTP/1.1 and HTTP/2", 65535)
 s2.prefs.controller_ports = Pref.range("Controller TCP ports", "9090", "Ports of Pravega's controllers: gRPC", 65535)
 
+local malformed = ProtoExpert.new("s2.malformed", "Malformed HTTP", expert.group.MALFORMED, expert.severity.ERROR)
+s2.experts = { malformed }
+
 local http = Dissector.get("http")
 local http2 = Dissector.get("http2")
 local stream_id_of = Field.new("http2.streamid")
@@ -29,11 +32,11 @@ local function direction(found, pinfo)
     return found:from_client(pinfo, is_server_port) and "client" or "server"
 end
 
--- Which HTTP: 1 or 2. nil and the missing bytes: cannot be told yet.
+-- Which HTTP: 1 or 2. nil: cannot be told yet.
 local function version_of(found, tvb)
     if found.http == nil then
         local start = tvb:raw(0, math.min(tvb:len(), #PREFACE))
-        if #start < #PREFACE and PREFACE:sub(1, #start) == start then return nil, #PREFACE - #start end
+        if #start < #PREFACE and PREFACE:sub(1, #start) == start then return nil end
         local preface = start == PREFACE
         local settings = #start >= 9 and start:byte(4) == SETTINGS and start:sub(6, 9) == "\0\0\0\0"
         found.http = (preface or settings) and 2 or 1
@@ -45,15 +48,15 @@ function s2.dissector(tvb, pinfo, tree)
     local found = conversations.current(pinfo)
     local other = tcp.chosen(s2, found)
     if other ~= nil then return other.dissector(tvb, pinfo, tree) end
-    local version, missing = version_of(found, tvb)
+    local version = version_of(found, tvb)
     if version == nil then
         if pinfo.can_desegment > 0 then
-            pinfo.desegment_offset, pinfo.desegment_len = 0, missing
+            pinfo.desegment_offset, pinfo.desegment_len = 0, DESEGMENT_ONE_MORE_SEGMENT
             return tvb:len()
         end
-        return http:call(tvb, pinfo, tree)
+        version = 1
     end
-    if version == 2 then return http2:call(tvb, pinfo, tree) end
+    if version == 2 then return tcp.hand_over(http2, tvb, pinfo, tree, false, s2, malformed) end
     return http1.dissect(found, tvb, pinfo, tree, direction(found, pinfo))
 end
 
@@ -65,6 +68,7 @@ end
 -- A session's bytes in HTTP/2, as they come. Where Wireshark's HTTP/1.1 is at work, all of them at the end.
 local function session(add, name)
     return function(tvb, pinfo, tree)
+        if not conversations.has_fields() then return tvb:len() end -- whose bytes these are cannot be told
         local found = conversations.current(pinfo)
         local side = direction(found, pinfo)
         local flow = flows.of(found, side .. " " .. name .. " " .. stream_id())

@@ -1,7 +1,8 @@
 -- What S3P's bytes say, without Wireshark's tree: commands and replies of binary strings, with the places of all parts.
 --
 -- A part is {start, length, ...}, places counted from 0, as Wireshark does. Where bytes are missing or wrong, the
--- parsers raise a table: {missing = how many, or nil} or {wrong = what, at = where}; `message` catches them.
+-- parsers raise a table: {missing = how many until the message ends, if that is known} or {wrong = what, at = where};
+-- `message` catches them.
 
 if not ... then return end
 
@@ -44,12 +45,14 @@ function Source:header(mark, what)
     return tonumber(digits)
 end
 
-function Source:bulk(what)
+-- A bulk string; `last`: the message ends with it.
+function Source:bulk(what, last)
     local head = self.at
     local length = self:header("$", what)
     if length == 0 then wrong("an empty " .. what, head) end
     local start = self.at
-    if #self.data < start + length + 2 then error({ missing = start + length + 2 - #self.data }, 0) end
+    local missing = start + length + 2 - #self.data
+    if missing > 0 then error({ missing = last and missing or nil }, 0) end
     if self.data:sub(start + length + 1, start + length + 2) ~= "\r\n" then
         wrong("CRLF was expected behind " .. what, start + length)
     end
@@ -67,8 +70,8 @@ local function bulks(source, what, add)
     local head = source.at
     local count = source:header("*", what .. "s")
     if count > MOST_ELEMENTS then wrong(count .. " " .. what .. "s", head) end
-    for _ = 1, count do
-        add(source:bulk(what))
+    for number = 1, count do
+        add(source:bulk(what, number == count))
     end
     return count
 end
@@ -111,9 +114,9 @@ local function parse_found(source, reply)
     local head = source.at
     local count = source:header("*", "records")
     if count % 2 == 1 then wrong("identifiers and records are pairs, not " .. count .. " elements", head) end
-    for _ = 1, count / 2 do
+    for number = 2, count, 2 do
         local id = source:word("identifier")
-        local record = source:bulk("record")
+        local record = source:bulk("record", number == count)
         record.id = id
         reply.records[#reply.records + 1] = record
         if not id.text:match("^%d+%-%d+$") then wrong("no identifier", id.start) end

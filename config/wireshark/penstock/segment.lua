@@ -47,32 +47,30 @@ local function header(tvb, offset)
     return tvb(offset, 4):int(), tvb(offset + 4, 4):int()
 end
 
--- Whether what stands there is a message of a dialect, all of it and nothing else. nil and the missing bytes: cannot be
--- told yet.
+-- Whether what stands there is a message of a dialect, all of it and nothing else. nil: cannot be told yet.
 local function fits(dialect, tvb, offset)
     local left = tvb:len() - offset
-    if left < HEADER then return nil, HEADER - left end
+    if left < HEADER then return nil end
     local kind, length = header(tvb, offset)
     local message = tables[dialect][kind]
     if message == nil or length < 0 or length > tables.longest.length then return false end
-    if left < HEADER + length then return nil, HEADER + length - left end
+    if left < HEADER + length then return nil end
     local cursor = { tvb = tvb, at = offset + HEADER, stop = offset + HEADER + length, version = NEWEST }
     return (pcall(body.read, cursor, body.silent, message, {})) and cursor.at == cursor.stop
 end
 
--- The dialect, chosen once. nil and the missing bytes: cannot be told yet.
+-- The dialect, chosen once. nil: cannot be told yet.
 local function dialect_of(found, state, tvb, offset, from_client)
     if FORCED[segment.prefs.dialect] then return FORCED[segment.prefs.dialect] end
     if state.dialect == nil then
-        local left = tvb:len() - offset
-        if left < 4 then return nil, 4 - left end
+        if tvb:len() - offset < 4 then return nil end
         if tvb(offset, 4):int() == HELLO then
             state.dialect = "released"
         elseif found.began and from_client then
             state.dialect = "draft"
         else -- the beginning is not in the capture
-            local fine, missing = fits("released", tvb, offset)
-            if fine == nil then return nil, missing end
+            local fine = fits("released", tvb, offset)
+            if fine == nil then return nil end
             state.dialect = fine and "released" or "draft"
         end
     end
@@ -215,7 +213,7 @@ end
 -- A message that begins at `offset`. Gives its length, or nil and the missing bytes.
 local function whole_message(place, tree, tvb, offset, most)
     local left = tvb:len() - offset
-    if left < HEADER then return nil, HEADER - left end
+    if left < HEADER then return nil end
     local kind, length = header(tvb, offset)
     local message = tables[place.dialect][kind]
     if message == nil then return add_rest(place, tree, tvb, offset, "unknown message type " .. kind) end
@@ -256,8 +254,7 @@ end
 -- empty events or padding. Gives the length, or nil and the missing bytes.
 local function block_content(place, tree, tvb, offset, left)
     local here = tvb:len() - offset
-    local least = math.min(HEADER, left)
-    if here < least then return nil, least - here end
+    if here < math.min(HEADER, left) then return nil end
     local data = tvb:raw(offset, math.min(here, left, WINDOW))
     local zeros = (data:find("[^\0]") or #data + 1) - 1
     if zeros == left then return add_zeros(place, tree, tvb, offset, zeros, true) end
@@ -275,9 +272,8 @@ local function dissect(tvb, pinfo, tree, found)
     local place = { found = found, state = state, side = side, pinfo = pinfo, from_client = from_client }
 
     local function one(offset)
-        local missing
-        place.dialect, missing = dialect_of(found, state, tvb, offset, from_client)
-        if place.dialect == nil then return nil, missing end
+        place.dialect = dialect_of(found, state, tvb, offset, from_client)
+        if place.dialect == nil then return nil end
         local left = side.left
         if pinfo.visited then left = found:recall(pinfo, tvb, offset, "left") or 0 end
         if left == 0 then return whole_message(place, tree, tvb, offset) end

@@ -52,7 +52,9 @@ function tcp.info(pinfo, name, text)
 end
 
 -- Takes the messages of a Tvb one by one. `one(offset)` dissects what stands there and gives its length, or nil and how
--- many bytes are missing (nil: nobody knows). Where more cannot be had, `cut(offset)` shows what there is.
+-- many bytes are missing until its end. Where that is not known it says nil, and not a smaller number: Wireshark's second
+-- pass loses messages for which more was asked twice in one segment. Where more cannot be had, `cut(offset)` shows what
+-- there is.
 function tcp.each(tvb, pinfo, one, cut)
     local offset = 0
     while offset < tvb:len() do
@@ -68,6 +70,17 @@ function tcp.each(tvb, pinfo, one, cut)
             break
         end
     end
+    return tvb:len()
+end
+
+-- Calls one of Wireshark's dissectors in our place, so that it may ask for more segments; `whole`: it may not. What it
+-- throws for bytes that it cannot read, and Wireshark catches elsewhere, is shown by `malformed`, an expert info.
+function tcp.hand_over(dissector, tvb, pinfo, tree, whole, proto, malformed)
+    local can = pinfo.can_desegment
+    pinfo.can_desegment = whole and 0 or can + 1 -- one is taken away for each dissector on the way
+    local fine = pcall(dissector.call, dissector, tvb, pinfo, tree)
+    pinfo.can_desegment = can
+    if not fine then tree:add(proto, tvb()):add_proto_expert_info(malformed) end
     return tvb:len()
 end
 
