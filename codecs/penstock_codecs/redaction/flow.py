@@ -18,6 +18,8 @@ __all__ = ["FOR_EVER", "Cut", "Flow", "NotUnderstood", "Parser"]
 SMALL: Final = 4096
 """Chunks that are held are joined up to this size: an object for each of many short ones would cost more."""
 
+_SHORT_LINE: Final = 64
+"""So many bytes are looked at first for a line's end: they are copied for it."""
 FOR_EVER: Final = 1 << 62
 """More bytes than any side sends."""
 
@@ -93,7 +95,6 @@ class Flow:
         """Contents that hold bytes back, and from which on."""
         self._pieces: list[_Piece] = []
         self._cursor = 0  # the piece in which `at` stands
-        self._scanned = 0  # where a line's end was last looked for
 
     # ---- in and out ----------------------------------------------------------------------------------------------
 
@@ -258,17 +259,18 @@ class Flow:
 
     def line(self, limit: int) -> Generator[None, None, bytes]:
         """The next line with its LF; `at` stays before it. Raises Cut, and NotUnderstood where it is longer."""
-        self._scanned = self.at
-        found = b""
+        found, step = b"", _SHORT_LINE
         while True:
-            new = self.copy(self._scanned, min(self.end, self.at + limit))
+            at = self.at + len(found)
+            new = self.copy(at, min(self.end, at + step, self.at + limit))
             place = new.find(b"\n")
             if place >= 0:
-                return found + new[: place + 1] if found else new[: place + 1]
+                return found + new[: place + 1]
             found += new
-            self._scanned += len(new)
+            step *= 4
             if len(found) >= limit:
                 raise NotUnderstood
-            if self.ended:
-                raise Cut
-            yield
+            if self.at + len(found) == self.end:
+                if self.ended:
+                    raise Cut
+                yield

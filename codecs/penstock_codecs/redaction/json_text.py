@@ -1,11 +1,12 @@
 """JSON with what is secret in it blanked in place: it stays JSON, and base64 stays base64.
 
-Any text with JSON in it will do, such as an event of an event stream: only strings, numbers and the marks between them
-are looked at.
+Any text with JSON in it will do, such as an event of an event stream. What is matched and is neither a string nor a
+number is blanked but for the marks and the spaces in it.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from binascii import Error as BadBase64
 from binascii import a2b_base64, b2a_base64
@@ -16,13 +17,14 @@ from penstock_codecs.redaction.text import Edit, Span, joined, stars
 
 __all__ = ["json_edits"]
 
-_TOKEN: Final = re.compile(
-    rb'"(?P<string>[^"\\]*+(?:\\.[^"\\]*+)*+)"?|(?P<number>-?[0-9][0-9.eE+-]*)|[\[\]{},:]', re.DOTALL
-)
+_TOKEN: Final = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"?|([^\s"\[\]{},:]++)|[\[\]{},:]', re.DOTALL)
 """A string that is not closed goes to the end, so that no byte is looked at twice."""
 _ESCAPE: Final = re.compile(
     rb"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL
 )
+_NUMBER: Final = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_WORDS: Final = frozenset({b"true", b"false", b"null", b"data", b"event", b"id", b"retry"})
+"""JSON's own, and the names of an event's fields."""
 _PLAIN: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f"}
 _BASE64: Final = re.compile(rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _TOKENS: Final = frozenset({b"access_token", b"accessToken", b"delegation_token", b"delegationToken"})
@@ -34,6 +36,9 @@ class _String(NamedTuple):
 
     start: int
     raw: bytes
+
+
+_Token = bytes | _String
 
 
 def json_edits(text: bytes, leaves: Leaves, *, base64: bool = False) -> list[Edit]:
@@ -50,28 +55,34 @@ class _Json:
         self._base64 = base64
         self._edits: list[Edit] = []
         self._outer = joined(leaves.patterns.spans(text)) if leaves.patterns else []
-        self._before: list[bytes | _String] = [b""] * 4  # the tokens before, the last one last
+        self._next_outer = 0  # the first that does not end before the token at hand
+        self._in_text = leaves.may_be_in(text)
 
     def read(self) -> list[Edit]:
         """What to change."""
+        first: _Token = b""  # the tokens before
+        second = third = fourth = first
         for found in _TOKEN.finditer(self._text):
-            token: bytes | _String = found[0][:1]
-            if found["string"] is not None:
-                token = _String(found.start("string"), found["string"])
+            token: _Token = found[0][:1]
+            if token == b'"':
+                token = _String(found.start(1), found[1])
+                if fourth == b":" and isinstance(third, _String):
+                    self._member(third, token)
                 self._string(token)
-            elif found["number"] is not None:
-                self._number(*found.span())
-            elif token == b"]":
-                self._pair()
-            self._before = [*self._before[1:], token]
+            elif token == b"]":  # ["name", "value"]: how S2 spells a record's header
+                if isinstance(fourth, _String) and third == b"," and isinstance(second, _String) and first == b"[":
+                    self._named(second, fourth)
+            elif found[2] is not None:
+                self._bare(found[2], *found.span())
+            first, second, third, fourth = second, third, fourth, token
         return self._edits
 
     # ---- what is secret by its name ------------------------------------------------------------------------------
 
-    def _pair(self) -> None:
-        """`["name", "value"]`: how S2 spells a record's header."""
-        begin, name, comma, value = self._before
-        if begin == b"[" and comma == b"," and isinstance(name, _String) and isinstance(value, _String):
+    def _member(self, name: _String, value: _String) -> None:
+        if self._leaves.tokens and name.raw in _TOKENS:
+            self._edits.append(Edit(value.start, stars(len(value.raw))))
+        else:
             self._named(name, value)
 
     def _named(self, name: _String, value: _String) -> None:
@@ -89,28 +100,30 @@ class _Json:
     # ---- what is secret by what it says --------------------------------------------------------------------------
 
     def _string(self, value: _String) -> None:
-        name, colon = self._before[-2:]
-        if colon == b":" and isinstance(name, _String):
-            if self._leaves.tokens and name.raw in _TOKENS:
-                self._edits.append(Edit(value.start, stars(len(value.raw))))
-                return
-            self._named(name, value)
-        if not self._leaves.any or not value.raw:
+        start, raw = value
+        if not self._leaves.any or not raw:
             return
-        spans = self._inner(value.raw)
-        end = value.start + len(value.raw)
-        # Matches in the document itself, as far as they stand in this string.
-        for first, last in self._outer:
-            if first < end and last > value.start:
-                spans.append(_whole(value.raw, max(0, first - value.start), min(last, end) - value.start))
-        plain = _decoded(value.raw)
+        spans = self._inner(raw) if self._in_text or b"\\" in raw else []
+        spans += [_whole(raw, first - start, last - start) for first, last in self._outer_in(start, start + len(raw))]
+        plain = _decoded(raw)
         for first, last in joined(spans):
             blank = stars(last - first)
             if self._base64 and plain is not None:
-                blank = re.sub(rb"[^=]", b"A", value.raw[first:last])
-            self._edits.append(Edit(value.start + first, blank))
-        if plain:
+                blank = re.sub(rb"[^=]", b"A", raw[first:last])
+            self._edits.append(Edit(start + first, blank))
+        if plain and self._leaves.may_be_in(plain):
             self._inside_base64(value, plain)
+
+    def _outer_in(self, start: int, end: int) -> list[Span]:
+        """Matches in the document itself, as far as they stand in a token. Tokens come in order."""
+        found, outer = [], self._outer
+        while self._next_outer < len(outer) and outer[self._next_outer][1] <= start:
+            self._next_outer += 1
+        for first, last in itertools.islice(outer, self._next_outer, None):
+            if first >= end:
+                break
+            found.append((max(first, start), min(last, end)))
+        return found
 
     def _inner(self, raw: bytes) -> list[Span]:
         """Matches in what a string says, as places in how it is spelled."""
@@ -126,13 +139,14 @@ class _Json:
             changed = plain[first:start] + stars(end - start) + plain[end:last]
             self._edits.append(Edit(value.start + first // 3 * 4, b2a_base64(changed, newline=False)))
 
-    def _number(self, start: int, end: int) -> None:
-        """A number stays one: its digits become 1."""
-        for first, last in self._outer:
-            if first < end and last > start:
-                first, last = max(first, start), min(last, end)
-                digits = re.sub(rb"[0-9]", b"1", self._text[first:last])
-                self._edits.append(Edit(first, digits))
+    def _bare(self, said: bytes, start: int, end: int) -> None:
+        """What is no string. A number stays one: its digits become 1."""
+        for first, last in self._outer_in(start, end):
+            if _NUMBER.fullmatch(said):
+                self._edits.append(Edit(first, re.sub(rb"[0-9]", b"1", self._text[first:last])))
+            elif said not in _WORDS:
+                first, last = whole_characters(self._text, first, last)
+                self._edits.append(Edit(first, stars(last - first)))
 
 
 def _decoded(raw: bytes) -> bytes | None:

@@ -5,6 +5,7 @@ Lengths stay, so that the message and all around it can still be read.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -39,6 +40,11 @@ def call(path: bytes, *, request: bool) -> Descriptor | None:
     return None
 
 
+@cache
+def _with_tokens(descriptor: Descriptor) -> bool:
+    return has_tokens(descriptor)
+
+
 def has_tokens(descriptor: Descriptor) -> bool:
     """Whether there is a token in a message, or in what stands in it."""
     return any(
@@ -52,7 +58,8 @@ def has_tokens(descriptor: Descriptor) -> bool:
 def message_edits(data: bytes, descriptor: Descriptor, leaves: Leaves) -> list[Edit]:
     """What to change in a message. Raises Malformed."""
     edits: list[Edit] = []
-    _walk(data, 0, len(data), descriptor, leaves, edits)
+    if (leaves.tokens and _with_tokens(descriptor)) or leaves.may_be_in(data):
+        _walk(data, 0, len(data), descriptor, leaves, edits)
     return edits
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from penstock_codecs.redaction.contents import feed
 from penstock_codecs.redaction.flow import FOR_EVER, Flow, NotUnderstood, Parser
 from penstock_codecs.redaction.leaves import Leaves
 from penstock_codecs.redaction.secrets import Secrets
-from penstock_codecs.redaction.units import Whole
+from penstock_codecs.redaction.units import MOST
 
 __all__ = ["begins_with_item", "items"]
 
@@ -42,10 +41,19 @@ def items(flow: Flow, secrets: Secrets) -> Parser:
                 flow.write(start, data)
         flow.at += len(line)
         if kind == b"$" and not said.startswith(b"-"):
-            content = Whole(flow, leaves.leaf)
-            yield from feed(flow, int(said), content)
-            content.end()
-            yield from flow.need(_CRLF)
-            if flow.peek(_CRLF) != b"\r\n":
-                raise NotUnderstood
-            flow.at += _CRLF
+            yield from _bulk(flow, leaves, int(said))
+
+
+def _bulk(flow: Flow, leaves: Leaves, size: int) -> Parser:
+    """The bytes of a bulk string, and the end of their line."""
+    if size > MOST:
+        yield from flow.blank_next(size, b"*")
+        size = 0
+    yield from flow.need(size + _CRLF)
+    data = flow.peek(size + _CRLF)
+    for start, blank in leaves.leaf(data[:size], flow.at):
+        flow.write(start, blank)
+    flow.at += size
+    if data[size:] != b"\r\n":
+        raise NotUnderstood
+    flow.at += _CRLF

@@ -98,6 +98,8 @@ def events_in(data: bytes) -> tuple[list[Span], int]:
 
 def event_leaves(data: bytes, leaves: Leaves, base: int = 0) -> list[Edit]:
     """What to change in events, or in bytes that are none."""
+    if not leaves.may_be_in(data):
+        return []
     events, end = events_in(data)
     edits = [edit for start, stop in events for edit in leaves.leaf(data[start:stop], base + start)]
     start = end + HEADER_BYTES if data[end : end + 4] == bytes(4) else end  # the header of an event that is cut

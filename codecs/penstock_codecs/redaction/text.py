@@ -28,6 +28,10 @@ def stars(size: int) -> bytes:
     return _STARS[:size] if size <= len(_STARS) else b"*" * size
 
 
+_LOOKS_AROUND: Final = re.compile(rb"(?<!\[)\^|\$|\\[AbBZ]|\(\?<?[=!]")
+"""What makes a match depend on what stands around it; where it is not sure that it does, it counts as such."""
+
+
 class Patterns:
     """Regular expressions of secrets. Raises ValueError for what is none."""
 
@@ -42,8 +46,14 @@ class Patterns:
             except (re.error, RecursionError, OverflowError) as error:
                 raise ValueError(f"pattern {pattern!r} is no regular expression: {error}") from None
 
+        self._search_tells = not any(map(_LOOKS_AROUND.search, patterns))
+
     def __bool__(self) -> bool:
         return bool(self.compiled)
+
+    def may_match_in(self, data: bytes) -> bool:
+        """Whether there may be a match in any part of `data`."""
+        return not self._search_tells or any(pattern.search(data) for pattern in self.compiled)
 
     def spans(self, text: bytes) -> list[Span]:
         """All matches in a text that is all there; they may overlap."""

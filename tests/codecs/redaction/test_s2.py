@@ -150,6 +150,7 @@ def test_json(base64: bool) -> None:
         (rb'{"x-key":"a","y":["x-key"]}', rb'{"x-key":"*","y":["x-key"]}'),
         ('"gehe\u00edm gehe\\u00edm"'.encode(), b'"******* ***********"'),
         (b'"open hush-x-1', b'"open ********'),
+        (b"no JSON hush-x-1 null", b"no JSON ******** null"),
     ],
 )
 def test_json_strings_however_they_are_spelled(text: bytes, blanked: bytes) -> None:
@@ -183,7 +184,7 @@ def test_events() -> None:
     ]
     _, server = at_every_cut(said, RedactionRules(record_headers=(b"x-key",), patterns=RULES.patterns))
     out = joined_chunks(body_of(server))
-    assert out[: -len(HUSH)] == events(BLANK)[: -len(HUSH)]
+    assert out == events(BLANK)
 
 
 def test_an_event_goes_on_as_soon_as_it_is_complete() -> None:
