@@ -1,12 +1,9 @@
-"""Captures for tests: written from events, made by hand from packets, and read back."""
+"""Captures for tests: written from events, and read back; what some of Penstock's protocols say."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
-from ipaddress import ip_address
 from itertools import pairwise
-from typing import NamedTuple
 
 from penstock_codecs.capture import (
     CaptureEvent,
@@ -24,28 +21,18 @@ from penstock_codecs.capture import (
 )
 
 __all__ = [
-    "FIN",
     "NOW_NS",
-    "RST",
-    "SYN",
-    "Tcp",
-    "block",
     "by_side",
     "conversation",
-    "enhanced",
-    "interface",
     "notes",
-    "pcap",
     "read",
     "s2_talk",
     "s3p_talk",
-    "section",
     "story",
     "written",
 ]
 
 NOW_NS = 1_700_000_000_123_456_789
-FIN, SYN, RST, ACK = 1, 2, 4, 16
 
 
 def conversation(number: int = 1, host: str = "127.0.0.1", port: int | None = None) -> Conversation:
@@ -111,89 +98,6 @@ def by_side(events: Iterable[CaptureEvent]) -> dict[Sender, bytes]:
 def notes(events: Iterable[CaptureEvent]) -> list[tuple[int, str, str]]:
     """Number, key and value of each note."""
     return [(event.conversation.number, event.key, event.value) for event in events if isinstance(event, Noted)]
-
-
-# ---- by hand ---------------------------------------------------------------------------------------------------------
-
-
-class Tcp(NamedTuple):
-    """A segment, and what stands around it."""
-
-    source: str = "10.0.0.1"
-    source_port: int = 50_000
-    target: str = "10.0.0.2"
-    target_port: int = 80
-    sequence: int = 0
-    acknowledgement: int = 0
-    flags: int = ACK
-    data: bytes = b""
-    options: bytes = b""
-
-    def answer(self, **changes: object) -> Tcp:
-        """A segment the other way."""
-        turned = self._replace(
-            source=self.target, source_port=self.target_port, target=self.source, target_port=self.source_port
-        )
-        return turned._replace(**changes)
-
-    def segment(self) -> bytes:
-        words = (5 + len(self.options) // 4) << 12 | self.flags
-        head = struct.pack(
-            ">HHIIHHHH",
-            self.source_port,
-            self.target_port,
-            self.sequence % 2**32,
-            self.acknowledgement % 2**32,
-            words,
-            512,
-            0,
-            0,
-        )
-        return head + self.options + self.data
-
-    def ip(self, fragment: int = 0, options: bytes = b"", extensions: bytes = b"", first: int = 6) -> bytes:
-        """An IP packet. `options`: of IPv4; `extensions`: headers of IPv6, of which `first` is the first's number."""
-        segment = self.segment()
-        source, target = ip_address(self.source), ip_address(self.target)
-        if source.version == 6:
-            head = struct.pack(">IHBB", 6 << 28, len(extensions) + len(segment), first, 64)
-            return head + source.packed + target.packed + extensions + segment
-        words = 5 + len(options) // 4
-        total = 4 * words + len(segment)
-        head = struct.pack(">BBHHHBBH", 0x40 | words, 0, total, 7, fragment, 64, 6, 0)
-        return head + source.packed + target.packed + options + segment
-
-
-def block(kind: int, body: bytes, sign: str = "<") -> bytes:
-    """A block of pcapng."""
-    body += bytes(-len(body) & 3)
-    length = len(body) + 12
-    return struct.pack(f"{sign}II", kind, length) + body + struct.pack(f"{sign}I", length)
-
-
-def section(sign: str = "<") -> bytes:
-    return block(0x0A0D0D0A, struct.pack(f"{sign}IHHq", 0x1A2B3C4D, 1, 0, -1), sign)
-
-
-def interface(link: int = 101, sign: str = "<", options: bytes = b"", snap_length: int = 0) -> bytes:
-    return block(1, struct.pack(f"{sign}HHI", link, 0, snap_length) + options, sign)
-
-
-def enhanced(
-    packet: bytes, time: int = 0, sign: str = "<", number: int = 0, original: int | None = None, options: bytes = b""
-) -> bytes:
-    """An Enhanced Packet Block; `time`: in the interface's units."""
-    original = len(packet) if original is None else original
-    head = struct.pack(f"{sign}5I", number, time >> 32, time & 0xFFFFFFFF, len(packet), original)
-    return block(6, head + packet + bytes(-len(packet) & 3) + options, sign)
-
-
-def pcap(packets: Iterable[tuple[int, int, bytes]], link: int = 101, sign: str = "<", magic: int = 0xA1B2C3D4) -> bytes:
-    """A file of the older kind; for each packet seconds, fraction and bytes."""
-    file = struct.pack(f"{sign}IHHiIII", magic, 2, 4, 0, 0, 65_535, link)
-    for seconds, fraction, packet in packets:
-        file += struct.pack(f"{sign}IIII", seconds, fraction, len(packet), len(packet)) + packet
-    return file
 
 
 # ---- what Penstock's protocols say -----------------------------------------------------------------------------------
