@@ -101,7 +101,7 @@ def test_what_the_protocol_itself_says_is_told() -> None:
         WindowUpdateFrame(0, 5),
         grease(),
         headers(1, GET),
-        RstStreamFrame(1, 8),
+        RstStreamFrame(1, 2),
         GoAwayFrame(0, last_stream_id=0, error_code=1, additional_data=b"why"),
         server=(PingFrame(0, b"12345678", flags=["ACK"]), RstStreamFrame(1, 0)),
     )
@@ -109,7 +109,7 @@ def test_what_the_protocol_itself_says_is_told() -> None:
     assert [(each.kind, each.failure) for each in told] == [
         ("PING", ""),
         ("GET", ""),
-        ("RST_STREAM", "CANCEL"),
+        ("RST_STREAM", "INTERNAL_ERROR"),
         ("GOAWAY", "PROTOCOL_ERROR: why"),
         ("PING", ""),
         ("RST_STREAM", ""),

@@ -74,7 +74,7 @@ def test_a_reset_leaves_appends_unacknowledged() -> None:
     wire = PREFACE + b"".join(each.serialize() for each in (SettingsFrame(0), *frames))
     told, problems, _ = heard((CLIENT, wire))
     assert not problems
-    assert (told[-1].kind, told[-1].failure) == ("RST_STREAM", "CANCEL")
+    assert (told[-1].kind, told[-1].state) == ("RST_STREAM", "reset")
     assert known(told[-1].records) == [(body, None, None, False, "") for body in (b"one", b"two")]
 
 

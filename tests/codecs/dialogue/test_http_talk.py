@@ -162,6 +162,6 @@ def test_a_reset_by_the_client_is_its_last_word() -> None:
     told, problems, _ = heard(talk("h2").said)
     assert not problems
     (reset,) = [each for each in told if each.kind == "RST_STREAM"]
-    assert (reset.sender, reset.failure, reset.state) == (CLIENT, "CANCEL", "reset")
+    assert (reset.sender, reset.fields["code"], reset.failure, reset.state) == (CLIENT, "CANCEL", "", "reset")
     assert [each.kind for each in told if each.exchange == reset.exchange] == ["GET", "200", "ping", "RST_STREAM"]
     assert any(each.sender is SERVER and each.kind == "SETTINGS" for each in told)

@@ -143,6 +143,15 @@ def test_bytes_that_are_no_events_stay_so() -> None:
     assert deliveries.read("s", 102, b"xy") == ([b"\0\0xy"], [100], True)
 
 
+def test_where_events_begin_is_not_forgotten_for_a_reader_who_cannot_see_it() -> None:
+    """One that begins in the middle of an event, and ends where another one goes on."""
+    data = join_events([b"hello", b"worldwide", b"more"])
+    deliveries = Deliveries()
+    assert deliveries.read("s", 0, data[:30]).bodies == [b"hello", b"worldwide"]
+    assert deliveries.read("s", 20, data[20:30]) == ([data[20:30]], [20], True)
+    assert deliveries.read("s", 30, data[30:]).bodies == [b"more"]
+
+
 def test_what_is_kept_of_events_is_bounded() -> None:
     deliveries = Deliveries(most_bytes=100, most_places=3)
     event = join_events([bytes(90)])

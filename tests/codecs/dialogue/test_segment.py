@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from support.segment_front import SEGMENT, Client, bytes_of
 
 from penstock.fronts.segment import SegmentFront
 from penstock_codecs.dialogue import APPENDED, DELIVERED
-from penstock_codecs.dialogue.segment import SegmentDialogue
+from penstock_codecs.dialogue.segment import Deliveries, SegmentDialogue
 from penstock_codecs.segment import Dialect, TableEntry, TableKey, append_messages, join_events, released
 from penstock_codecs.segment.layout import Message as Wire
 
@@ -277,3 +278,19 @@ def test_mutations_are_read_as_before_up_to_the_problem(data: st.DataObject) -> 
         (each.offset, each.event) for each in before
     ]
     assert all(problem.offset >= (before[-1].offset if before else 0) for problem in problems)
+
+
+def test_an_event_that_was_read_over_two_connections() -> None:
+    """Clients with a pool of connections do that. Another server's segment may have the same name."""
+    first = [*GREETING, says(released.SegmentRead(SEGMENT, 0, False, False, STORED[:20], 1))]
+    second = [*GREETING, says(released.SegmentRead(SEGMENT, 20, False, False, STORED[20:], 2))]
+    deliveries = Deliveries()
+
+    def heard(name: str, said: Said) -> list[tuple[bytes, int | None]]:
+        of = replace(conversation("segment"), name=name)
+        *_, records = parts(hear(SegmentDialogue(of, deliveries), events(of, said)))
+        return [(record.body, record.offset) for record in records]
+
+    assert heard("listeners.one", first) == [(b"hello", 0)]
+    assert heard("backs.other", second) == [(STORED[20:], 20)]
+    assert heard("listeners.one", second) == [(b"worldwide", 13)]

@@ -23,6 +23,8 @@ __all__ = ["MAX_EXCHANGES", "Exchanges"]
 MAX_EXCHANGES: Final = 1000
 """Most exchanges that are followed at once."""
 
+_CANCEL: Final = "CANCEL"
+"""What a client says that needs no more of an answer (RFC 9113, 7); some end every session with it."""
 _PHRASES: Final = {int(status): status.phrase for status in HTTPStatus}
 
 
@@ -141,7 +143,8 @@ class Exchanges:
             return
         exchange.reset = True
         left = exchange.appends.left(span.end_ns)
-        self._say(sender, span, "RST_STREAM", exchange, {"code": code or "NO_ERROR"}, records=left, failure=code)
+        failure = "" if sender is Sender.CLIENT and code == _CANCEL else code
+        self._say(sender, span, "RST_STREAM", exchange, {"code": code or "NO_ERROR"}, records=left, failure=failure)
         self._forget_if_over(exchange)
 
     def broken(self, number: int, sender: Sender, fault: Fault, time_ns: int) -> None:
