@@ -20,7 +20,7 @@ from penstock_codecs.dialogue.messages import Dialogue
 from penstock_codecs.dialogue.opaque import OpaqueDialogue
 from penstock_codecs.dialogue.s3p import S3PDialogue
 from penstock_codecs.dialogue.s3p.reading import reply_begins
-from penstock_codecs.dialogue.segment import SegmentDialogue
+from penstock_codecs.dialogue.segment import Deliveries, SegmentDialogue
 from penstock_codecs.dialogue.segment.spoken import HELLO, Spoken
 from penstock_codecs.http.sniff import PREFACE
 from penstock_codecs.segment.layout import Direction
@@ -35,17 +35,14 @@ TLS: Final = "tls"
 
 _REQUEST_LINE: Final = re.compile(rb"[A-Z]{1,16}(?: ([/*a-z])?)?")
 """A method, and how a target begins: a path, `*`, or a whole URI (RFC 9112, section 3)."""
-_PROTOCOLS: Final[dict[str, Callable[[Conversation], Dialogue]]] = {
-    "s2": HttpDialogue,
-    "controller": HttpDialogue,
-    "management": HttpDialogue,
-    "http": HttpDialogue,
-    "s3p": S3PDialogue,
+_PROTOCOLS: Final[dict[str, Callable[[Conversation, Deliveries | None], Dialogue]]] = {
+    **dict.fromkeys(("s2", "controller", "management", "http"), lambda conversation, _: HttpDialogue(conversation)),
+    "s3p": lambda conversation, _: S3PDialogue(conversation),
     "segment": SegmentDialogue,
-    TLS: lambda conversation: OpaqueDialogue(
+    TLS: lambda conversation, _: OpaqueDialogue(
         conversation, "TLS, and what is said inside it is not known", "RFC 8446, section 5.1"
     ),
-    UNKNOWN: lambda conversation: OpaqueDialogue(
+    UNKNOWN: lambda conversation, _: OpaqueDialogue(
         conversation, "the first bytes are those of no protocol that Penstock speaks"
     ),
 }
@@ -176,19 +173,20 @@ def spoken_by(sender: Sender, first: bytes, *, late: bool = False) -> str | None
     return None if undecided and len(first) < ENOUGH else UNKNOWN
 
 
-def dialogue_for(conversation: Conversation) -> Dialogue:
+def dialogue_for(conversation: Conversation, deliveries: Deliveries | None = None) -> Dialogue:
     """A dialogue for a conversation, which finds out by itself what is spoken where its protocol does not say so.
 
-    It hears the conversation's events from the first one (`Opened`) on.
+    It hears the conversation's events from the first one (`Opened`) on. `deliveries`, one for all conversations of a
+    capture, lets events be put together whose parts were read over several connections.
     """
     make = _PROTOCOLS.get(conversation.protocol) if conversation.protocol else None
     if make is not None:
-        return make(conversation)
-    return DecidingDialogue(conversation, spoken_by, lambda protocol: _PROTOCOLS[protocol](conversation))
+        return make(conversation, deliveries)
+    return DecidingDialogue(conversation, spoken_by, lambda protocol: _PROTOCOLS[protocol](conversation, deliveries))
 
 
 def dialogue_of(conversation: Conversation, first: bytes) -> Dialogue | None:
     """The dialogue for a conversation whose client began with `first`; None: more of these bytes are needed."""
     protocol = conversation.protocol if conversation.protocol in _PROTOCOLS else ""
     spoken = protocol or spoken_by(Sender.CLIENT, first)
-    return None if spoken is None else _PROTOCOLS[spoken](conversation)
+    return None if spoken is None else _PROTOCOLS[spoken](conversation, None)

@@ -9,6 +9,7 @@ from typing import Final
 from penstock_codecs.capture import CaptureEvent, Closed, Conversation, Lost, Sender
 from penstock_codecs.dialogue import Dialogue, Message, Problem
 from penstock_codecs.dialogue.choosing import dialogue_for
+from penstock_codecs.dialogue.segment import Deliveries
 
 __all__ = ["MAX_DIALOGUES", "Dialogues"]
 
@@ -27,6 +28,7 @@ class Dialogues:
         self._wanted = wanted
         self._most = most
         self._heard: OrderedDict[Conversation, _Heard] = OrderedDict()
+        self._deliveries = Deliveries()
 
     def __len__(self) -> int:
         return len(self._heard)
@@ -44,7 +46,7 @@ class Dialogues:
                 return
             if len(self._heard) >= self._most:
                 yield from self._heard.popitem(last=False)[1].dialogue.end()
-            heard = self._heard[conversation] = _Heard(dialogue_for(conversation))
+            heard = self._heard[conversation] = _Heard(dialogue_for(conversation, self._deliveries))
         self._heard.move_to_end(conversation)
         yield from heard.dialogue.receive(event)
         if heard.over(event):

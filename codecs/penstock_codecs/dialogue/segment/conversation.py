@@ -11,6 +11,7 @@ from penstock_codecs.dialogue.clauses import segment_clause
 from penstock_codecs.dialogue.messages import Message, Problem, SeenRecord
 from penstock_codecs.dialogue.places import Span
 from penstock_codecs.dialogue.segment import describing
+from penstock_codecs.dialogue.segment.delivering import Deliveries
 from penstock_codecs.dialogue.segment.meaning import Meanings
 from penstock_codecs.dialogue.segment.reading import SegmentReader, Told
 from penstock_codecs.dialogue.segment.spoken import Spoken
@@ -25,11 +26,14 @@ _IN_BLOCK: Final = {"AppendBlock": True, "BeginAppendBlock": True, "AppendBlockE
 
 
 class SegmentDialogue(TwoSided):
-    """Hears one conversation of the segment protocol, of either dialect."""
+    """Hears one conversation of the segment protocol, of either dialect.
+
+    `deliveries`: what conversations with the same server share, since clients read on over several connections.
+    """
 
     layer = "segment"
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, deliveries: Deliveries | None = None) -> None:
         self._spoken = Spoken()
         super().__init__(
             conversation,
@@ -39,7 +43,7 @@ class SegmentDialogue(TwoSided):
         self._late = False
         self._greeted: set[Sender] = set()
         self._in_block = False
-        self._meanings = Meanings(conversation)
+        self._meanings = Meanings(conversation, Deliveries() if deliveries is None else deliveries)
 
     def _side(self, conversation: Conversation, sender: Sender, direction: Direction) -> Side:
         def make(offset: int) -> SegmentReader:

@@ -27,7 +27,8 @@ class Delivery(NamedTuple):
 
 
 class _Left(NamedTuple):
-    """What stands before a place where a reader goes on: the beginning of an event, from `offset` on; or raw bytes."""
+    """What stands before a place where a reader goes on: the beginning of an event, from `offset` on, or nothing of
+    one; `raw`: bytes that are no events."""
 
     offset: int
     data: bytes
@@ -37,7 +38,8 @@ class _Left(NamedTuple):
 class Deliveries:
     """What readers have been given of events that were cut, by segment and the place where the rest stands.
 
-    What is left there is kept, since several readers may come by; the oldest goes first where there is too much.
+    What is left there is kept, since several readers may come by; the oldest goes first where there is too much. A
+    client may ask for the rest on another connection, so the dialogues of one capture share these.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_places: int = MOST_PLACES) -> None:
@@ -52,7 +54,7 @@ class Deliveries:
         return self._bytes
 
     def read(self, segment: str, offset: int, data: bytes) -> Delivery:
-        """What the bytes at this offset of a segment complete."""
+        """What the bytes at this offset of a segment complete. `segment`: a name that no other server has, too."""
         if not data:
             return Delivery([], [])
         left = self._left.get((segment, offset))
@@ -65,8 +67,7 @@ class Deliveries:
         rest = whole[at:]
         if rest and not _may_begin(rest):
             return self._raw(segment, left.offset + at, rest, found)
-        if rest:
-            self._keep(segment, offset + len(data), _Left(left.offset + at, rest))
+        self._keep(segment, offset + len(data), _Left(left.offset + at, rest))
         return found
 
     def _raw(self, segment: str, offset: int, data: bytes, found: Delivery) -> Delivery:
@@ -75,6 +76,8 @@ class Deliveries:
 
     def _keep(self, segment: str, place: int, left: _Left) -> None:
         known = self._left.pop((segment, place), None)
+        if known is not None and left.raw:
+            left = known  # somebody else has seen where events begin
         self._bytes += len(left.data) - (0 if known is None else len(known.data))
         self._left[segment, place] = left
         while self._bytes > self._most_bytes or len(self._left) > self._most_places:

@@ -46,11 +46,12 @@ class Meaning(NamedTuple):
 class Meanings:
     """The requests, appends and reads of one conversation. Bounded in all of them."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, deliveries: Deliveries) -> None:
         self._conversation = conversation
+        self._server = f"{conversation.run} {conversation.name or conversation.server}"
         self._requests: dict[object, _Request] = {}
         self._appends = Appends(conversation)
-        self._deliveries = Deliveries()
+        self._deliveries = deliveries
 
     def of(self, sender: Sender, told: Told, span: Span) -> Meaning:
         """What a message means after those before it."""
@@ -148,7 +149,7 @@ class Meanings:
         wrong = ""
         if request is not None and request.offset not in (None, message.offset):
             wrong = f"SegmentRead from offset {message.offset}, {request.offset} was asked for"
-        found = self._deliveries.read(message.segment, message.offset, message.data)
+        found = self._deliveries.read(f"{self._server} {message.segment}", message.offset, message.data)
         records = [
             SeenRecord(
                 DELIVERED,
