@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Final
 
@@ -172,7 +172,7 @@ async def _replay(captures: tuple[Path, ...], target: Target, settings: ReplaySe
     size = Captures(captures).size
     with watched("replaying", None if size is None else size * settings.loops) as seen:
 
-        async def events() -> AsyncIterator[CaptureEvent]:
+        async def events() -> AsyncGenerator[CaptureEvent, None]:
             opened = Captures(captures, seen)
             async for event in capture_events(opened):
                 yield event

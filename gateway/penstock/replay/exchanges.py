@@ -192,8 +192,9 @@ class LiveExchanges:
         """See `Live`. HTTP's clients close when they have their answers."""
         await trio.lowlevel.checkpoint()
 
-    async def close(self) -> None:
-        """See `Live`."""
+    async def close(self, *, at_once: bool = False) -> None:
+        """See `Live`. What is under way is broken off either way."""
+        del at_once
         self._connection.retire()
         for recorded in list(self._streams):
             self._leave(recorded)

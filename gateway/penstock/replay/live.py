@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from typing import Final, Protocol
 
 import trio
 
-from penstock.backs.upstream import Dial, Upstream, UpstreamSettings, client_tls, reason_of
+from penstock.backs.upstream import Dial, Upstream, UpstreamSettings, reason_of
 from penstock.recorder.tap import Tap
 from penstock.recorder.tapped import tapped
 from penstock.replay.items import Say
@@ -22,6 +23,8 @@ CONNECT_SECONDS: Final = 10.0
 """For a connection, with its TLS handshake."""
 _FOREVER: Final = 1_000_000.0
 """Seconds. Deadlines are the player's."""
+_LINGER_SECONDS: Final = 1.0
+"""A server that is told that nothing more comes may take so long to close."""
 _READ_BYTES: Final = 256 * KIB
 
 
@@ -46,8 +49,8 @@ class Live(Protocol):
     async def finish(self) -> None:
         """Nothing more will be said."""
 
-    async def close(self) -> None:
-        """Close the connection, at once where it is not answered."""
+    async def close(self, *, at_once: bool = False) -> None:
+        """Close the connection. Unless it is `at_once`, the server has a moment to end what is under way."""
 
 
 def live_conversation(recorded: Conversation, protocol: str, target: Target) -> Conversation:
@@ -65,17 +68,14 @@ def live_conversation(recorded: Conversation, protocol: str, target: Target) -> 
 
 
 def upstream_of(
-    target: Target, tls_ca: str | None, tally: Tally, conversation: Conversation, dial: Dial | None
+    target: Target, tls: ssl.SSLContext | None, tally: Tally, conversation: Conversation, dial: Dial | None
 ) -> Upstream:
-    """How a target is reached, each connection with a tap that tells `tally`. `dial`: instead of TCP, without TLS.
-
-    Raises CannotStart for a file of authorities that cannot be used.
-    """
+    """How a target is reached, each connection with a tap that tells `tally`. `dial`: instead of TCP."""
     settings = UpstreamSettings(
         name="target",
         host=target.address.host,
         port=target.address.port,
-        tls=client_tls(tls_ca) if target.tls and dial is None else None,
+        tls=tls,
         connect_seconds=CONNECT_SECONDS,
         request_seconds=_FOREVER,
         idle_seconds=_FOREVER,
@@ -145,8 +145,13 @@ class LiveBytes:
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 self._tally.end(f"the connection was lost: {reason_of(error)}")
 
-    async def close(self) -> None:
+    async def close(self, *, at_once: bool = False) -> None:
         """See `Live`."""
+        if not at_once:
+            await self.finish()
+            with trio.move_on_after(_LINGER_SECONDS):
+                while not self._tally.over:
+                    await self._tally.changed.park()
         await trio.aclose_forcefully(self._stream)
 
 

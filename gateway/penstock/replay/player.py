@@ -116,7 +116,7 @@ class Player:
         if self._open and not item.reset:
             await self._in_time(self._live.finish)
         elif self._open:
-            await self._live.close()
+            await self._live.close(at_once=True)
             self._stop("")
 
     def _forget(self, exchange: int) -> None:
@@ -151,7 +151,7 @@ class Player:
         self._report.waited(why)
         self._tally.forgive(exchange)
         if self._stage.gives_up:
-            await self._live.close()
+            await self._live.close(at_once=True)
             self._stop(why)
 
     def _compare_ends(self, item: Over) -> None:

@@ -53,6 +53,7 @@ class RecordedBytes:
         self._held = bytearray()
         self._offset = 0
         self._raw = False  # what follows is not understood
+        self._closing = False
         self._left_out: set[int | None] = set()
         self.records = 0
         self.problems: list[str] = []
@@ -65,6 +66,7 @@ class RecordedBytes:
             self._forget(event.client_offset)
         elif isinstance(event, Lost) and event.sender is Sender.CLIENT:
             self._forget(event.offset + event.length)
+        self._closing = isinstance(event, Closed)
         for told in self._dialogue.receive(event):
             yield from self._told(told)
         if self._raw and self._held:
@@ -124,8 +126,9 @@ class RecordedBytes:
             self._left_out.add(message.exchange)
 
     def _flawed(self, problem: Problem) -> None:
-        """What breaks the protocol on the client's side is said as it was; anything else is missed."""
-        if problem.sender is Sender.CLIENT and problem.fatal:
+        """What breaks the protocol on the client's side, or is half said when it leaves, is said as it was; anything
+        else is missed."""
+        if problem.sender is Sender.CLIENT and (problem.fatal or self._closing):
             self._raw = True
         elif len(self.problems) < MOST_PROBLEMS and not problem.rule.startswith(_REFUSED):
             self.problems.append(f"{problem.sender.value}, byte {problem.offset}: {problem.rule}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 import trio
 
-from penstock.backs.upstream import Dial
+from penstock.backs.upstream import Dial, client_tls
 from penstock.replay.configuring import TargetOptions
 from penstock.replay.exchanges import LiveExchanges, Rewritten
 from penstock.replay.gateway import LazyGateway
@@ -29,7 +31,7 @@ from penstock_codecs.dialogue.choosing import dialogue_for
 
 __all__ = ["Replay", "ReplaySettings"]
 
-Events = Callable[[], AsyncIterator[CaptureEvent]]
+Events = Callable[[], AsyncGenerator[CaptureEvent, None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +87,13 @@ MOST_HELD = 64
 
 
 class Replay:
-    """Plays a capture to a target. `events` begins anew for each loop."""
+    """Plays a capture to a target. `events` begins anew for each loop. `dial`: to the target, instead of over TCP."""
 
-    def __init__(self, target: Target, events: Events, settings: ReplaySettings | None = None) -> None:
+    def __init__(
+        self, target: Target, events: Events, settings: ReplaySettings | None = None, dial: Dial | None = None
+    ) -> None:
         self._target = target
+        self._dial = dial
         self._events = events
         self._settings = settings or ReplaySettings()
         self.summary = Summary()
@@ -96,10 +101,13 @@ class Replay:
 
     async def run(self) -> Summary:
         """Play all of it. Raises CannotStart for files that cannot be used, ValueError for times that are none."""
+        tls = client_tls(self._settings.options.tls_ca) if self._target.tls else None
         for loop in range(1, self._settings.loops + 1):
             settings = _of_loop(self._settings, loop)
             async with LazyGateway(self._target, settings.options) as gateway:
-                await _Run(self._target, settings, self.summary, gateway).play(self._events())
+                run = _Run(self._target, settings, self.summary, gateway, tls, self._dial)
+                async with aclosing(self._events()) as events:
+                    await run.play(events)
         return self.summary
 
 
@@ -111,11 +119,21 @@ def _of_loop(settings: ReplaySettings, loop: int) -> ReplaySettings:
 class _Run:
     """One time through the capture."""
 
-    def __init__(self, target: Target, settings: ReplaySettings, summary: Summary, gateway: LazyGateway) -> None:
+    def __init__(
+        self,
+        target: Target,
+        settings: ReplaySettings,
+        summary: Summary,
+        gateway: LazyGateway,
+        tls: ssl.SSLContext | None,
+        dial: Dial | None,
+    ) -> None:
         self._target = target
         self._settings = settings
         self._summary = summary
         self._gateway = gateway
+        self._tls = tls
+        self._dial = dial
         pace = Pace(settings.speed, settings.rate)
         self._stage = Stage(
             turns=Turns(settings.together),
@@ -131,18 +149,28 @@ class _Run:
         self._playing: dict[Conversation, _Playing] = {}
 
     async def play(self, events: AsyncIterator[CaptureEvent]) -> None:
-        """Read, and let play; returns when everything is played."""
+        """Read, and let play; returns when everything is played. What goes wrong goes on as it is, not in a group."""
+        failure: Exception | None = None
         async with trio.open_nursery() as nursery:
-            async for event in events:
-                if not self._now:
-                    self._begin(event.time_ns)
-                self._now = max(self._now, event.time_ns)
-                if self._now > self._until_ns:
-                    break
-                await self._take(event, nursery)
-            for playing in self._playing.values():
-                await self._end(playing)
+            try:
+                await self._read(events, nursery)
+            except Exception as error:
+                failure = error
+                nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
         self._summary.late_seconds = max(self._summary.late_seconds, self._stage.pace.latest)
+
+    async def _read(self, events: AsyncIterator[CaptureEvent], nursery: trio.Nursery) -> None:
+        async for event in events:
+            if not self._now:
+                self._begin(event.time_ns)
+            self._now = max(self._now, event.time_ns)
+            if self._now > self._until_ns:
+                break
+            await self._take(event, nursery)
+        for playing in self._playing.values():
+            await self._end(playing)
 
     def _begin(self, start_ns: int) -> None:
         settings = self._settings
@@ -233,13 +261,14 @@ class _Run:
         target, options = self._target, self._settings.options
         direct = self._direct(protocol)
         report.way = "direct" if direct else "translated"
-        dial = None if direct else await self._dial(protocol)
+        dial = self._dial if direct else await self._to_front(protocol)
+        tls = self._tls if direct else None
         shown = live_conversation(conversation, protocol, target)
         dialogue = dialogue_for(shown)
         if not is_http(protocol):
             numbers = Numbers(protocol == "s3p")
             tally = Tally(dialogue, report, numbers.recorded, by_exchange=False)
-            upstream = upstream_of(target, options.tls_ca, tally, shown, dial)
+            upstream = upstream_of(target, tls, tally, shown, dial)
             return LiveBytes(upstream, tally, numbers.say), tally
         token = options.token if direct else None
         basin = target.space if direct else None
@@ -247,7 +276,7 @@ class _Run:
         rewritten = Rewritten(str(target.address), scheme, token, basin)
         live: LiveExchanges
         tally = Tally(dialogue, report, lambda exchange: live.recorded(exchange), by_exchange=True)
-        upstream = upstream_of(target, options.tls_ca, tally, shown, dial)
+        upstream = upstream_of(target, tls, tally, shown, dial)
         live = LiveExchanges(upstream, tally, rewritten, version, self._settings.patience)
         return live, tally
 
@@ -258,7 +287,7 @@ class _Run:
             return False
         return target.kind is TargetKind.S2 or (target.kind is not TargetKind.PRAVEGA and target.space is None)
 
-    async def _dial(self, protocol: str) -> Dial:
+    async def _to_front(self, protocol: str) -> Dial:
         gateway = await self._gateway.get()
 
         async def dial(_host: str, _port: int) -> trio.abc.Stream:

@@ -85,7 +85,7 @@ class Tally:
     def _count(self, message: Message) -> None:
         report = self._report
         if message.sender is Sender.CLIENT:
-            report.said += 1
+            report.said += message.layer != "http" or message.exchange is not None
         elif message.answers is not None:
             report.answers += 1
         if count := len(message.records):
