@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender
+from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Noted, Opened, Sender
 from penstock_codecs.redaction.choice import Choice
 from penstock_codecs.redaction.exchanges import Exchanges
 from penstock_codecs.redaction.flow import Cut, Flow, NotUnderstood
+from penstock_codecs.redaction.leaves import Leaves
 from penstock_codecs.redaction.protocols import parser_of
 from penstock_codecs.redaction.rules import RedactionRules
 from penstock_codecs.redaction.secrets import Secrets
+from penstock_codecs.redaction.text import stars
 from penstock_codecs.redaction.unknown import unknown
 
 __all__ = ["MOST_HELD", "MOST_HELD_IN_ALL", "Redactor"]
@@ -18,7 +21,7 @@ __all__ = ["MOST_HELD", "MOST_HELD_IN_ALL", "Redactor"]
 MOST_HELD: Final = 16 * 1024 * 1024
 """The most bytes that one side of a conversation holds back: the largest messages, several of them in turn on one
 HTTP/2 connection. What is held beyond that is blanked."""
-MOST_HELD_IN_ALL: Final = 128 * 1024 * 1024
+MOST_HELD_IN_ALL: Final = 64 * 1024 * 1024
 """The most bytes that all conversations hold back."""
 
 
@@ -97,6 +100,7 @@ class Redactor:
         """Raises ValueError for a pattern that is no regular expression."""
         self._secrets = Secrets(rules)
         self._choice = Choice(self._secrets)
+        self._leaves = Leaves(self._secrets)
         self._conversations: dict[Conversation, _Sides] = {}
         self._time_ns = 0  # of the last event
         self.held = 0
@@ -115,7 +119,7 @@ class Redactor:
             return [*self._lost(event), event]
         if isinstance(event, Closed):
             return [*self._closed(event), event]
-        return [event]
+        return [self._noted(event)]
 
     def flush(self) -> list[CaptureEvent]:
         """What is held back, of all conversations, redacted as it stands: the recording ends or pauses.
@@ -131,6 +135,17 @@ class Redactor:
         return out
 
     # ---- events --------------------------------------------------------------------------------------------------
+
+    def _noted(self, event: Noted) -> Noted:
+        """Names of streams are text like any other."""
+        value = event.value.encode("utf-8", "surrogatepass")
+        spans = self._leaves.spans(value, text=True)
+        if not spans:
+            return event
+        blanked = bytearray(value)
+        for start, end in spans:
+            blanked[start:end] = stars(end - start)
+        return replace(event, value=blanked.decode("utf-8", "surrogatepass"))
 
     def _opened(self, event: Opened) -> list[CaptureEvent]:
         known = self._conversations.get(event.conversation)

@@ -43,6 +43,13 @@ def test_other_events_go_by() -> None:
         assert redactor.redact(event) == [event]
 
 
+def test_notes_are_searched_for_patterns() -> None:
+    redactor, one = Redactor(PATTERN), conversation()
+    seen = Noted(one, 1, "stream", "b/orders")
+    assert redactor.redact(seen)[0] is seen
+    assert redactor.redact(Noted(one, 1, "stream", "b/\u00edhush-47")) == [Noted(one, 1, "stream", "b/\u00ed*******")]
+
+
 def test_what_is_held_back_comes_before_the_end_of_its_side() -> None:
     tape = Tape()
     assert tape.say(CLIENT, b"GET / HTTP/1.1\r\nauthorization: hu") != []
