@@ -9,7 +9,8 @@ set_plugin_info({
     description = "S3P, Pravega's segment protocol and S2 sessions, as Penstock records them",
 })
 
-package.path = __DIR__ .. "/?.lua;" .. package.path
+local here = __DIR__ or debug.getinfo(1, "S").source:match("^@(.*)[/\\]")
+package.path = here .. "/?.lua;" .. package.path
 
 local conversations = require("penstock.conversations")
 

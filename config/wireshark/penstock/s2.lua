@@ -85,6 +85,23 @@ for _, name in ipairs({ "streaming_content_type", "media_type" }) do
     DissectorTable.get(name):add("text/event-stream", sse.proto)
 end
 
+-- Bodies of single requests and answers, in conversations of S2 only: others have other messages.
+local message = Proto("s2_body", "S2 message")
+local protobuf = Dissector.get("protobuf")
+
+function message.dissector(tvb, pinfo, tree)
+    local found = conversations.current(pinfo)
+    local ours = conversations.routed(found) == s2 or is_server_port(pinfo.src_port) or is_server_port(pinfo.dst_port)
+    if not ours then return protobuf:call(tvb, pinfo, tree) end
+    local info = s2s.add_body(tree, tvb, direction(found, pinfo) == "client")
+    pinfo.cols.info:append(", " .. info)
+    return tvb:len()
+end
+
+for _, name in ipairs({ "application/protobuf", "application/x-protobuf" }) do
+    DissectorTable.get("media_type"):add(name, message)
+end
+
 is_server_port = tcp.ports(s2, { ports = "8080", controller_ports = "9090" })
 
 -- On other ports Wireshark finds HTTP/1.1 by itself.

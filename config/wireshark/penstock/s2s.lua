@@ -80,10 +80,6 @@ local function message_of(data, from_client)
     return protobuf.has(data, 3) and "AppendAck" or "ReadBatch" -- all three fields of an AppendAck are always there
 end
 
-local function position(tree, counts, path)
-    return counts[path] ~= nil
-end
-
 local function add_message(branch, tvb, start, length, from_client)
     local data = length > 0 and tvb(start, length):raw() or ""
     local message = message_of(data, from_client)
@@ -100,7 +96,7 @@ local function add_message(branch, tvb, start, length, from_client)
     if message == "AppendAck" then return message end
     local records = counts[path .. ".records"] or 0
     branch:add(f.records, records):set_generated()
-    if message == "ReadBatch" and records == 0 and position(tree, counts, path .. ".tail") then
+    if message == "ReadBatch" and records == 0 and counts[path .. ".tail"] ~= nil then
         branch:add(f.heartbeat, true):set_generated()
         return "heartbeat"
     end
@@ -157,6 +153,14 @@ local function add_frame(tree, tvb, start, length, pinfo, from_client)
         info = add_payload(branch, tvb, at, size, math.floor(flags / 32) % 4, from_client)
     end
     branch:append_text(", " .. info)
+    return info
+end
+
+-- Adds a message that is all of a body, without a frame. Gives what the packet list says of it.
+function s2s.add_body(tree, tvb, from_client)
+    local branch = tree:add(proto, tvb())
+    local info = add_message(branch, tvb, 0, tvb:len(), from_client)
+    branch:set_text("S2, " .. info)
     return info
 end
 
