@@ -294,3 +294,26 @@ def test_an_event_that_was_read_over_two_connections() -> None:
     assert heard("listeners.one", first) == [(b"hello", 0)]
     assert heard("backs.other", second) == [(STORED[20:], 20)]
     assert heard("listeners.one", second) == [(b"worldwide", 13)]
+
+
+def test_reads_that_share_a_request_id_are_told_apart_by_their_offsets() -> None:
+    """As the Java client does; also where they are refused."""
+    said = [
+        *GREETING,
+        asks(released.ReadSegment(SEGMENT, 0, 10, "", 7)),
+        asks(released.ReadSegment(SEGMENT, 30, 10, "", 7), released.ReadSegment(SEGMENT, 60, 10, "", 7)),
+        says(released.SegmentRead(SEGMENT, 30, False, False, b"", 7)),
+        says(released.SegmentIsTruncated(7, SEGMENT, 40, "", 0)),
+        says(released.NoSuchSegment(7, SEGMENT)),
+    ]
+    assert [each.answers for each in told(said)[-3:]] == [1000, 3000, 3000]
+
+
+def test_requests_that_are_never_answered_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock_codecs.dialogue.segment.requests.MOST_WAITING", 2)
+    said = [
+        *GREETING,
+        asks(*[released.GetStreamSegmentInfo(number, f"s{number}") for number in range(3)]),
+        says(*[released.NoSuchSegment(number, "") for number in range(3)]),
+    ]
+    assert [each.stream for each in told(said)[-3:]] == ["", "s1", "s2"]

@@ -60,7 +60,7 @@ class SegmentDialogue(TwoSided):
         return "hello" if greeting and len(self._greeted) < len(Sender) else "open"
 
     def _missed(self, sender: Sender) -> None:
-        self._late = True
+        self._late = self._meanings.late = True
         if sender is Sender.CLIENT:
             self._in_block = False
 

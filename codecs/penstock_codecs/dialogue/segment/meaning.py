@@ -14,7 +14,7 @@ from penstock_codecs.dialogue.segment import describing
 from penstock_codecs.dialogue.segment.appending import Answered, Appends, Stored
 from penstock_codecs.dialogue.segment.delivering import Deliveries
 from penstock_codecs.dialogue.segment.reading import Told
-from penstock_codecs.dialogue.waiting import MOST_WAITING
+from penstock_codecs.dialogue.segment.requests import Requests
 from penstock_codecs.segment import draft, released
 from penstock_codecs.segment.blocks import BlockData
 
@@ -22,14 +22,6 @@ __all__ = ["Meaning", "Meanings"]
 
 UNKNOWN_OFFSET: Final = -1
 NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
-class _Request(NamedTuple):
-    """A request that waits for its reply. `offset`: of a read."""
-
-    segment: str
-    end_ns: int
-    offset: int | None = None
 
 
 class Meaning(NamedTuple):
@@ -49,7 +41,9 @@ class Meanings:
     def __init__(self, conversation: Conversation, deliveries: Deliveries) -> None:
         self._conversation = conversation
         self._server = f"{conversation.run} {conversation.name or conversation.server}"
-        self._requests: dict[object, _Request] = {}
+        self._requests = Requests()
+        self.late = False
+        """Whether something was not recorded, so that a reply may answer what nobody knows of."""
         self._appends = Appends(conversation)
         self._deliveries = deliveries
 
@@ -66,13 +60,7 @@ class Meanings:
 
     def _ask(self, told: Told, span: Span) -> Meaning:
         """A request that will be answered."""
-        message = told.message
-        key = _key(message)
-        if key is not None:
-            offset = message.offset if isinstance(message, _READS) else None
-            self._requests[key] = _Request(describing.segment_of(message), span.end_ns, offset)
-            if len(self._requests) > MOST_WAITING:
-                del self._requests[next(iter(self._requests))]
+        self._requests.ask(told.message, span.end_ns)
         return Meaning()
 
     def _set_up(self, told: Told, span: Span) -> Meaning:
@@ -104,15 +92,9 @@ class Meanings:
 
     def _answer(self, told: Told, _span: Span) -> Meaning:
         """A reply to a request, whatever it says."""
-        message = told.message
-        key, failure = _key(message), describing.failure_of(message)
-        if key is None and failure:  # the draft's errors name the segment only
-            segment = describing.segment_of(message)
-            key = next((each for each, request in self._requests.items() if request.segment == segment), None)
-        request = None if key is None else self._requests.pop(key, None)
-        answered = Answered([])
-        if failure:
-            answered = self._refused(failure, message)
+        message, failure = told.message, describing.failure_of(told.message)
+        request = self._requests.answered(message)
+        answered = self._refused(failure, message) if failure else Answered([])
         if request is None:
             return Meaning(answered.segment, answered.records, asked_ns=answered.asked_ns)
         return Meaning(request.segment or answered.segment, answered.records, asked_ns=request.end_ns)
@@ -144,11 +126,9 @@ class Meanings:
         """Bytes of a segment, and the events that they complete."""
         message = told.message
         assert isinstance(message, (released.SegmentRead, draft.SegmentRead)), "as the table says"
-        key = _key(message)
-        request = None if key is None else self._requests.pop(key, None)
-        wrong = ""
-        if request is not None and request.offset not in (None, message.offset):
-            wrong = f"SegmentRead from offset {message.offset}, {request.offset} was asked for"
+        request = self._requests.answered(message)
+        other = self._requests.misplaced(message) if request is None and not self.late else None
+        wrong = "" if other is None else f"SegmentRead from offset {message.offset}, {other} was asked for"
         found = self._deliveries.read(f"{self._server} {message.segment}", message.offset, message.data)
         records = [
             SeenRecord(
@@ -165,11 +145,8 @@ class Meanings:
         return Meaning("", records, fields, None if request is None else request.end_ns, wrong)
 
 
-_READS: Final = (released.ReadSegment, draft.ReadSegment)
 _SETUPS = (released.SetupAppend, released.AppendSetup, draft.SetupAppend, draft.AppendSetup)
 _APPENDS = (released.AppendBlockEnd, released.ConditionalAppend, released.ConditionalBlockEnd, BlockData)
-_ONCE: Final = (released.Hello, released.KeepAlive, draft.KeepAlive)
-_BY_PLACE: Final = (released.ReadSegment, released.SegmentRead, draft.ReadSegment, draft.SegmentRead)
 
 
 def _writer(message: Any) -> UUID:
@@ -185,18 +162,6 @@ def _number(
     if isinstance(message, BlockData):
         return message.offset + len(message.data)
     return message.last_event_number if isinstance(message, released.AppendBlockEnd) else message.event_number
-
-
-def _key(message: Any) -> object:
-    """What a request and its reply have in common; None for what is not answered one by one."""
-    if isinstance(message, _ONCE):
-        return type(message)
-    if isinstance(message, (draft.SetupAppend, draft.AppendSetup)):
-        return message.connection_id
-    request_id = describing.request_id_of(message)
-    if request_id is None and isinstance(message, _BY_PLACE):
-        return message.segment, message.offset
-    return request_id
 
 
 _Mean = Callable[[Meanings, Told, Span], Meaning]

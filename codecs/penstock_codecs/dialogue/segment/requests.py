@@ -1,0 +1,90 @@
+"""Requests of the segment protocol that wait for their replies, and which reply answers which.
+
+Request ids join most of them (segment fact sheet, 1.2). The Java client reads with one id for a whole connection, and
+tells its reads apart by their offsets; the draft has no ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from penstock_codecs.dialogue.segment import describing
+from penstock_codecs.dialogue.waiting import MOST_WAITING
+from penstock_codecs.segment import draft, released
+
+__all__ = ["Request", "Requests"]
+
+_ONCE: Final = (released.Hello, released.KeepAlive, draft.KeepAlive)
+_SETUPS: Final = (draft.SetupAppend, draft.AppendSetup)
+_READS: Final = (released.ReadSegment, released.SegmentRead, draft.ReadSegment, draft.SegmentRead)
+
+
+class _Read(NamedTuple):
+    """What a read and its reply have in common."""
+
+    request_id: int | None
+    segment: str
+    offset: int
+
+
+class Request(NamedTuple):
+    """A request that waits: the segment that it is about, and when its last byte came."""
+
+    segment: str
+    end_ns: int
+
+
+class Requests:
+    """Those of one conversation; of more than `MOST_WAITING` the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[object, Request] = {}
+
+    def ask(self, message: Any, end_ns: int) -> None:
+        """A request, if it is one that is answered by itself."""
+        key = _key(message)
+        if key is not None:
+            self._waiting[key] = Request(describing.segment_of(message), end_ns)
+            if len(self._waiting) > MOST_WAITING:
+                del self._waiting[next(iter(self._waiting))]
+
+    def answered(self, message: Any) -> Request | None:
+        """The request that a reply answers, which waits no longer; None where none is known."""
+        found = self._waiting.pop(_key(message), None)
+        if found is not None or not describing.failure_of(message):
+            return found
+        key = self._refused(message)
+        return None if key is None else self._waiting.pop(key)
+
+    def _refused(self, message: Any) -> object:
+        """The read that an error reply is for; in the draft, whatever is about its segment."""
+        request_id, offset = describing.request_id_of(message), getattr(message, "offset", None)
+        if request_id is None:
+            segment = describing.segment_of(message)
+            return next((key for key, request in self._waiting.items() if request.segment == segment), None)
+        exact = self._read(lambda key: key.request_id == request_id and key.offset == offset)
+        return exact or self._read(lambda key: key.request_id == request_id)
+
+    def misplaced(self, message: released.SegmentRead | draft.SegmentRead) -> int | None:
+        """The offset that was asked for where a reply that answers nothing has the request id of another read."""
+        request_id = describing.request_id_of(message)
+        if request_id is None:
+            return None
+        key = self._read(lambda key: (key.request_id, key.segment) == (request_id, message.segment))
+        return None if key is None else key.offset
+
+    def _read(self, which: Callable[[_Read], bool]) -> _Read | None:
+        return next((key for key in self._waiting if isinstance(key, _Read) and which(key)), None)
+
+
+def _key(message: Any) -> object:
+    """What a request and its reply have in common; None for what is not answered one by one."""
+    if isinstance(message, _ONCE):
+        return type(message)
+    if isinstance(message, _SETUPS):
+        return message.connection_id
+    request_id = describing.request_id_of(message)
+    if isinstance(message, _READS):
+        return _Read(request_id, message.segment, message.offset)
+    return request_id
