@@ -11,7 +11,7 @@ from penstock_codecs.dialogue.messages import Dialogue, Message, Problem
 
 __all__ = ["MOST_BYTES", "MOST_EVENTS", "DecidingDialogue"]
 
-MOST_BYTES: Final = 256 * 1024
+MOST_BYTES: Final = 64 * 1024
 MOST_EVENTS: Final = 1024
 """So much is kept, and then the conversation is taken for one that nobody here speaks."""
 _ENOUGH: Final = 64

@@ -14,9 +14,10 @@ __all__ = ["CONTEXT_BYTES", "Places", "Span"]
 
 CONTEXT_BYTES: Final = 256
 """Most bytes of a Problem's context."""
-KEPT_BYTES: Final = 64 * 1024
-"""So many of the last bytes are kept for contexts, and always the whole last chunk."""
-MOST_CHUNKS: Final = 8192
+KEPT_BYTES: Final = 4 * 1024
+"""So many of the last bytes are kept for contexts, and the whole last chunk while it is read. There may be thousands
+of conversations at once."""
+MOST_CHUNKS: Final = 1024
 """So many chunk boundaries are remembered. A message in more chunks than that has its first and last time right."""
 
 
@@ -37,7 +38,7 @@ class Span(NamedTuple):
 class Places:
     """The chunks of one sender: boundaries with times, the last bytes, and the first ones of the message under way.
 
-    Memory is bounded whatever comes: `MOST_CHUNKS` boundaries, `KEPT_BYTES` and the last chunk.
+    Memory is bounded whatever comes: `MOST_CHUNKS` boundaries, `KEPT_BYTES`, and until `trim` the last chunk.
     """
 
     def __init__(self, offset: int = 0) -> None:
@@ -62,6 +63,7 @@ class Places:
         kept = bytes(data)
         if not kept:
             return kept
+        self.trim()
         self._offsets.append(self.end)
         self._times.append(time_ns)
         if len(self._offsets) > MOST_CHUNKS:  # every second one, but the first
@@ -69,10 +71,16 @@ class Places:
             del self._times[1::2]
         self._tail.append((self.end, kept))
         self._tail_bytes += len(kept)
-        while len(self._tail) > 1 and self._tail_bytes - len(self._tail[0][1]) >= KEPT_BYTES:
-            self._let_go(*self._tail.popleft())
         self.end += len(kept)
         return kept
+
+    def trim(self) -> None:
+        """The last chunk was read: it is let go but for its last bytes."""
+        while (excess := self._tail_bytes - KEPT_BYTES) > 0:
+            offset, data = self._tail.popleft()
+            if len(data) > excess:
+                self._tail.appendleft((offset + excess, data[excess:]))
+            self._let_go(offset, data[:excess])
 
     def _let_go(self, offset: int, data: bytes) -> None:
         self._tail_bytes -= len(data)

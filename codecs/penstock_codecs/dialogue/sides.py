@@ -122,6 +122,7 @@ class Side:
                 self._skipped = self.problem(self._candidate, "", fatal=False)
             found = self._sought(kept)
             if found is None:
+                self.places.trim()
                 return
             kept = found
             self._seeking = False
@@ -130,6 +131,7 @@ class Side:
         if self._reader is not None:
             self._reader.receive(kept)
             yield from self._read()
+        self.places.trim()
 
     def _sought(self, data: bytes) -> bytes | None:
         """The bytes from the first chunk on that begins like a message."""

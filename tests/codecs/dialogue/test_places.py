@@ -57,7 +57,11 @@ def test_the_first_bytes_of_a_message_stay_however_long_it_is() -> None:
     assert places.context(8) == (places.head(), 4)
     assert places.context(100_000) == (b"", 100_000)
     assert len(places.context(places.end - 10)[0]) == CONTEXT_BYTES // 2 + 10
-    assert places._tail_bytes <= KEPT_BYTES + 2 * 8192
+    assert places._tail_bytes == KEPT_BYTES + 8192
+    places.trim()
+    assert places._tail_bytes == KEPT_BYTES == sum(len(data) for _, data in places._tail)
+    assert places.head()[:6] == bytes([4, 5, 6, 7, 8, 9])
+    assert places.context(places.end - 1)[0] == bytes(CONTEXT_BYTES // 2 + 1)
 
 
 def test_boundaries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
