@@ -15,14 +15,12 @@ from penstock_codecs.redaction.http2 import Http2Side, begins_with_frames
 from penstock_codecs.redaction.secrets import Secrets
 from penstock_codecs.redaction.segment import SegmentSide, dialect_of
 from penstock_codecs.redaction.units import Blind
-from penstock_codecs.redaction.unknown import Guarded
+from penstock_codecs.redaction.unknown import guarded, is_hidden
 
 __all__ = ["parser_of"]
 
 _ENOUGH: Final = 64 * 1024
 """So many bytes are looked at to see what begins with them."""
-_WITH_TOKENS: Final = frozenset({("segment", Sender.CLIENT), ("controller", Sender.SERVER)})
-"""Who sends tokens that no search finds."""
 _STATUS: Final = b"HTTP/1."
 _FRAME_HEAD: Final = 9
 _HELLO: Final = b"\xff"
@@ -87,14 +85,13 @@ class _Openings:
     def join(self) -> Parser:
         """In the middle of a connection: reads on where a chunk begins like something that is known.
 
-        What comes before is blanked where a secret could not be seen in it: what is to be looked for may be compressed
-        or in base64, and a token stands among other bytes.
+        What comes before is blanked where a secret could not be seen in it.
         """
         flow = self._flow
         self._exchanges.certain = False
         content: Content = Blind(flow)
-        if not self._is_hidden():
-            content = Guarded(flow, self._secrets, http2=flow.conversation.protocol not in ("s3p", "segment"))
+        if not is_hidden(flow, self._secrets):
+            content = guarded(flow, self._secrets)
         while True:
             yield from flow.need(1)
             parser = self._joined(flow.peek(_ENOUGH))
@@ -104,13 +101,6 @@ class _Openings:
             while flow.available:
                 offset = flow.at
                 content.take(flow.next_view(flow.available), offset)
-
-    def _is_hidden(self) -> bool:
-        """Whether there may be secrets that no search finds."""
-        protocol, sender = self._flow.conversation.protocol, self._flow.sender
-        if self._secrets.tokens and (protocol, sender) in _WITH_TOKENS:
-            return True
-        return self._secrets.looks_inside and protocol != "s3p"
 
     def _joined(self, start: bytes) -> Parser | None:
         protocol = self._flow.conversation.protocol

@@ -54,8 +54,7 @@ class _Side:
         self._forget()
 
     def _forget(self) -> None:
-        http2 = self.flow.conversation.protocol not in ("s3p", "segment")
-        self._parser = unknown(self.flow, self._secrets, http2=http2)
+        self._parser = unknown(self.flow, self._secrets)
 
     def abandon(self) -> None:
         """Lets everything go on that is held back by contents, blanked."""
@@ -93,7 +92,8 @@ class Redactor:
     that let it go; times never fall. Chunks that are not changed are given on as they are.
 
     What cannot be understood (a protocol that breaks its rules, the middle of a conversation) is searched for the
-    patterns and for what looks like a header line, and HTTP/2 heads in it are blanked whole.
+    patterns and for what looks like a header line, and HTTP/2 heads in it are blanked whole. Where that is not enough
+    (bodies are looked into, or there are tokens) all of it is blanked.
     """
 
     def __init__(self, rules: RedactionRules) -> None:

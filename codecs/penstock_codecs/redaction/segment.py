@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock_codecs.capture import Sender
-from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT, SEGMENT_MAX_NAME
-from penstock_codecs.redaction.contents import Gathered, feed
+from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
+from penstock_codecs.redaction.contents import Gathered, Searched, feed
 from penstock_codecs.redaction.flow import Flow, NotUnderstood, Parser
 from penstock_codecs.redaction.leaves import Leaves
 from penstock_codecs.redaction.secrets import Secrets
@@ -135,19 +135,31 @@ class SegmentSide:
         while True:
             yield from flow.need(HEADER_BYTES)
             cls, size = self._head(flow.peek(HEADER_BYTES))
-            if cls is draft.Partial:
+            if cls is None:
+                yield from self._unknown(size)
+            elif cls is draft.Partial:
                 yield from self._partial(size)
             elif self._leaves.any:
                 yield from self._whole(cls, size)
             else:
                 yield from self._token(cls, size)
 
-    def _head(self, head: bytes) -> tuple[type[Message], int]:
+    def _head(self, head: bytes) -> tuple[type[Message] | None, int]:
         kind, size = HEADER.unpack(head)
-        cls = self._tables.get(kind)
-        if cls is None or size < 0:
+        if not 0 <= size <= SEGMENT_MAX_LENGTH:
             raise NotUnderstood
-        return cls, size
+        return self._tables.get(kind), size
+
+    def _unknown(self, size: int) -> Parser:
+        """A message that no table has, which may have a token if it is a client's."""
+        flow = self._flow
+        flow.at += HEADER_BYTES
+        if self._leaves.tokens and flow.sender is Sender.CLIENT:
+            yield from flow.blank_next(size, b"*")
+            return
+        content = Searched(flow, self._leaves.patterns)
+        yield from feed(flow, size, content)
+        content.end()
 
     # ---- tokens only ---------------------------------------------------------------------------------------------
 

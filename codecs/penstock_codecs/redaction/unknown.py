@@ -6,12 +6,13 @@ import re
 from binascii import b2a_base64
 from typing import Final
 
+from penstock_codecs.capture import Sender
 from penstock_codecs.redaction.contents import Content, feed
 from penstock_codecs.redaction.flow import FOR_EVER, Flow, Parser
 from penstock_codecs.redaction.secrets import Secrets
 from penstock_codecs.redaction.text import Buffer, Edit, Search
 
-__all__ = ["Guarded", "unknown"]
+__all__ = ["Guarded", "guarded", "is_hidden", "unknown"]
 
 _JSON_TOKENS: Final = rb"access_token|accessToken|delegation_token|delegationToken"
 _HTTP2_HEAD: Final = rb"\x00..[\x01\x05\x09][\x00\x01\x04\x05\x08\x09\x0c\x0d\x20\x21\x24\x25\x28\x29\x2c\x2d]\x00..."
@@ -136,7 +137,31 @@ class Guarded(Content):
         return end
 
 
-def unknown(flow: Flow, secrets: Secrets, *, http2: bool) -> Parser:
-    """A side of which nothing is known, to its end."""
-    content = Guarded(flow, secrets, http2=http2)
+_SHOWN: Final = 16
+"""So many bytes show what is wrong with a message; a secret is not in them."""
+_WITH_TOKENS: Final = frozenset({("segment", Sender.CLIENT), ("controller", Sender.SERVER)})
+"""Who sends tokens that no search finds."""
+
+
+def is_hidden(flow: Flow, secrets: Secrets) -> bool:
+    """Whether there may be secrets that no search finds: compressed, in base64, or a token among other bytes."""
+    protocol = flow.conversation.protocol
+    if secrets.tokens and (protocol, flow.sender) in _WITH_TOKENS:
+        return True
+    return secrets.looks_inside and protocol != "s3p"
+
+
+def guarded(flow: Flow, secrets: Secrets) -> Guarded:
+    """For bytes of unknown meaning in this flow."""
+    return Guarded(flow, secrets, http2=flow.conversation.protocol not in ("s3p", "segment"))
+
+
+def unknown(flow: Flow, secrets: Secrets) -> Parser:
+    """A side that has broken its protocol's rules, to its end. Where a search is not enough, only the first bytes are
+    shown, which tell what is wrong."""
+    content = guarded(flow, secrets)
+    if is_hidden(flow, secrets):
+        yield from feed(flow, _SHOWN, content)
+        content.end()
+        yield from flow.blank_next(FOR_EVER, b"*")
     yield from feed(flow, FOR_EVER, content)

@@ -78,10 +78,19 @@ def test_a_large_message_goes_by_behind_its_token() -> None:
     assert message.delegation_token == "*" * len(TOKEN)
 
 
-def test_unknown_messages_are_searched() -> None:
-    data = HELLO + b"\x00\x00\x03\xe7\x00\x00\x00\x10" + b"cookie: hush\r\nx"
-    client, _ = at_every_cut([(CLIENT, data)], protocol="segment")
-    assert b"hush" not in client
+def test_unknown_messages_of_clients_are_blanked_and_those_of_servers_searched() -> None:
+    said = b"\x00\x00\x03\xe7\x00\x00\x00\x0ehush of a kind"
+    client, server = at_every_cut([(CLIENT, HELLO + said + HELLO), (SERVER, HELLO + said)], protocol="segment")
+    assert client == HELLO + said[:8] + b"*" * 14 + HELLO
+    assert server == HELLO + said
+    rules = RedactionRules(patterns=(b"hush",))
+    assert at_every_cut([(SERVER, HELLO + said)], rules, "segment")[1] == HELLO + said.replace(b"hush", b"****")
+
+
+def test_behind_a_fault_nothing_is_shown_that_could_be_a_token() -> None:
+    data = b"\xff\xff\xff\x81\xff\xff\xff\xff" + bytes(8) + TOKEN.encode()
+    client, _ = at_every_cut([(CLIENT, HELLO + data)], protocol="segment")
+    assert client == HELLO + data[:16] + b"*" * len(TOKEN)
 
 
 # ---- patterns and record headers -----------------------------------------------------------------------------
