@@ -323,6 +323,13 @@ def test_a_session_from_the_middle_is_told_where_its_frames_decode() -> None:
     assert len(frames(told)) >= len(frames(whole)) - 2
     assert {(record.action, record.acknowledged) for record in records} == {(APPENDED, False), (DELIVERED, True)}
     assert {record.stream for record in records} == {str(STREAM)}
+    states = {(each.kind, each.state) for each in told if each.layer == "s2s" and each.kind != "Terminal"}
+    assert states == {
+        ("AppendInput", "appending"),
+        ("AppendAck", "appending"),
+        ("ReadBatch", "reading"),
+        ("heartbeat", "reading"),
+    }
     assert {"HEADERS", "DATA", "PING"} - {each.kind for each in told} <= {"PING"}
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock_codecs.capture import Sender
 from penstock_codecs.dialogue.http.appends import Book, Room, unacknowledged
-from penstock_codecs.dialogue.http.exchange import Exchange
+from penstock_codecs.dialogue.http.exchange import APPENDING, READING, Exchange
 from penstock_codecs.dialogue.http.places import Span
 from penstock_codecs.dialogue.http.readers import Deaf, Reader
 from penstock_codecs.dialogue.http.sessions import Acknowledgements, Batches, Inputs
@@ -44,9 +44,9 @@ class _Acknowledgements(Acknowledgements):
 
 
 # An AppendAck has three fields that must all be there, of which a ReadBatch never has the third.
-_KINDS: Final[dict[Sender, tuple[Callable[[Teller, Exchange, Sender], Reader], ...]]] = {
-    Sender.CLIENT: (_Inputs,),
-    Sender.SERVER: (_Acknowledgements, Batches),
+_KINDS: Final[dict[Sender, dict[Callable[[Teller, Exchange, Sender], Reader], str]]] = {
+    Sender.CLIENT: {_Inputs: APPENDING},
+    Sender.SERVER: {_Acknowledgements: APPENDING, Batches: READING},
 }
 
 
@@ -77,7 +77,9 @@ class Guesses:
             self._read_on(guess, guess.reader, number, sender, data, offset, time_ns)
             return
         if begins and not guess.tried:
-            guess.tried = [kind(self._teller, self._exchange(number), sender) for kind in _KINDS[sender]]
+            guess.tried = [
+                kind(self._teller, self._exchange(number, session), sender) for kind, session in _KINDS[sender].items()
+            ]
         for reader in list(guess.tried):
             before = self._teller.count
             try:
@@ -107,8 +109,9 @@ class Guesses:
             self._teller.fault(sender, time_ns, fault, exchange=number)
             guess.reader = Deaf(self._teller, self._exchange(number), sender)
 
-    def _exchange(self, number: int) -> Exchange:
+    def _exchange(self, number: int, session: str = "") -> Exchange:
         exchange = Exchange(number, Book(self._teller.conversation, Room()))
+        exchange.session = session
         if len(self._noted) == 1:
             basin, _, stream = self._noted[0].partition("/")
             exchange.target = Target(None, StreamRef(basin, stream), self._noted[0])

@@ -26,6 +26,7 @@ __all__ = ["REQUEST_START", "Http1Listener"]
 REQUEST_START: Final = re.compile(rb"[A-Z]{3,16} [\x21-\x7e]+ HTTP/1\.[01]\r?\n")
 """How a chunk begins with which a request seems to begin."""
 _RESPONSE_START: Final = re.compile(rb"HTTP/1\.[01] [1-5][0-9]{2}[ \r\n]")
+_MOST_TURNS: Final = 100_000
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)(.*)")
 
 
@@ -154,6 +155,8 @@ class _Side:
 class _Requests(_Side):
     def _take_head(self, head: Head, span: Span) -> None:
         listener = self._listener
+        if len(listener.turns) >= _MOST_TURNS:
+            raise Fault(span.start, f"no more than {_MOST_TURNS} requests wait for their answers here", "")
         self._number = listener.next_number()
         method = head.line[0].decode("ascii")
         turn = _Turn(self._number, method, False)
