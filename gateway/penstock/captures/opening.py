@@ -49,8 +49,8 @@ class Captures:
 
     @property
     def live(self) -> bool:
-        """Standard input is among them: what is said is to be shown at once."""
-        return STANDARD_INPUT in self.files
+        """Standard input or another pipe is among them: what is said is to be shown at once."""
+        return any(file == STANDARD_INPUT or file.is_fifo() or file.is_char_device() for file in self.files)
 
     @property
     def size(self) -> int | None:

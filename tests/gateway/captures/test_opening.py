@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,18 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, squeezed: bool) -> None
     captures = Captures([STANDARD_INPUT])
     assert whole(captures) == EXPECTED
     assert captures.live and captures.size is None
+
+
+def test_a_named_pipe(tmp_path: Path) -> None:
+    """As `penstock show <(ssh there cat recorded.pcapng)` has it: nobody knows its size."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    captures = Captures([path])
+    writing = threading.Thread(target=path.write_bytes, args=(FILE,))
+    writing.start()
+    assert captures.live and captures.size is None
+    assert whole(captures) == EXPECTED
+    writing.join()
 
 
 def test_a_directory_is_one_recording(tmp_path: Path) -> None:

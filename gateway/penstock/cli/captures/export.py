@@ -56,11 +56,11 @@ def export_command(
     `--stream` those that are about such a stream, for which the capture is read twice.
     """
     choice = Choice(connections, protocols, streams)
-    if form == "pcapng" and (streams or protocols) and Path("-") in captures:
-        raise click.UsageError("with --stream or --protocol the capture is read twice, so it cannot be standard input")
     wanted: Wanted = choice.conversation
     if form == "pcapng" and (streams or protocols):
         with opened(captures, "Choosing", prints=False) as found:
+            if found.live:
+                raise click.UsageError("with --stream or --protocol the capture is read twice: it cannot be a pipe")
             wanted = _about(found, choice)
     with opened(captures, "Exporting", prints=output == Path("-")) as found, _output(output, found) as write:
         _FORMS[form](found, choice, wanted, write)
