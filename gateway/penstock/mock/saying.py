@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from penstock_codecs.capture import Sender
 from penstock_codecs.dialogue import Message, Problem
 
-__all__ = ["Saying", "saying_of"]
+__all__ = ["END", "Saying", "saying_of"]
 
 _VOLATILE: Final = frozenset(
     {
@@ -25,6 +25,11 @@ _VOLATILE_HEADERS: Final = frozenset(
         *("grpc-timeout", "content-length", "s2-request-token"),
     }
 )
+
+
+END: Final = "END"
+"""The end of a request's body."""
+_ANSWERED: Final = "done"
 
 
 class Saying(NamedTuple):
@@ -46,6 +51,8 @@ def saying_of(told: Message | Problem) -> Saying | None:
         return Saying(0, kind, f"{kind} {told.rule}", told.offset) if told.fatal else None
     if not told.length or (told.layer == "http" and told.exchange is None):
         return None
+    if told.kind == END and told.state == _ANSWERED:
+        return None  # nothing waited for it; whether it came before the answer is chance
     over_http = told.layer not in ("s3p", "segment", "tcp")
     fields = json.dumps(_steady(told.fields), sort_keys=True, ensure_ascii=False, default=str)
     stream = f" {told.stream}" if told.stream else ""

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from penstock.mock.report import MockReport
-from penstock.mock.saying import Saying, saying_of
+from penstock.mock.saying import END, Saying, saying_of
 from penstock.mock.script import Bytes, Ended, Part, Script, spoken
 from penstock.mock.windows import Windows
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
@@ -143,19 +143,20 @@ class MockConnection:
             await self._changed.park()
         for sayings in self._said.values():
             for saying in sayings:
-                self._differs(saying, "nothing more")
+                if saying.kind != END:
+                    self._differs(saying, "nothing more")
 
     async def _begin(self) -> tuple[Part, int]:
         """Which recorded conversation this is, and how many of the server's bytes have been sent."""
         while (speaks := spoken(self._protocol, self._first)) is None:
-            await self._wait()
+            await self._wait_while_there()
         if speaks == "h2":
             self._windows = Windows()
             self._update(self._windows, self._first)
         opening = self._script.opening(speaks)
         await self._send(opening)
         while not self._said:
-            await self._wait()
+            await self._wait_while_there()
         first = next(iter(self._said.values()))[0]
         part = self._script.take(speaks, first)
         if part is None and self._repeat:
@@ -171,7 +172,7 @@ class MockConnection:
     async def _expect(self, wanted: Saying) -> None:
         """Wait until the client says what was recorded; in this exchange, over HTTP."""
         told = False
-        while not (sayings := self._said.get(wanted.exchange)):
+        while not (sayings := self._waiting(wanted)):
             if self._gone:
                 self._differs(None, wanted.text)
                 raise _Over
@@ -186,6 +187,14 @@ class MockConnection:
         self._unheard -= 1
         if said.text != wanted.text:
             self._differs(said, wanted.text)
+
+    def _waiting(self, wanted: Saying) -> deque[Saying] | None:
+        """What the client said in the exchange, if anything. An end that came earlier than it did is passed over."""
+        sayings = self._said.get(wanted.exchange)
+        if sayings and sayings[0].kind == END != wanted.kind:
+            sayings.popleft()
+            self._unheard -= 1
+        return sayings
 
     def _differs(self, said: Saying | None, wanted: str) -> None:
         """Count it; raises _Over where nothing else may be said."""
@@ -206,24 +215,32 @@ class MockConnection:
         self._windows.put(data)
         await self._flush()
         while self._windows is not None and self._windows.blocked:
-            await self._wait()
+            await self._wait_while_there()
 
     async def _flush(self) -> None:
         if self._windows is not None:
             await self._write(self._windows.ready())
 
     async def _write(self, data: bytes) -> None:
-        if data:
-            self._bytes(Sender.SERVER, data)
+        if not data:
+            return
+        self._bytes(Sender.SERVER, data)
+        try:
             await self._stream.send_all(data)
-            self._report.sent += len(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self._gone = True
+            self._differs(None, "an answer")
+            raise _Over from None
+        self._report.sent += len(data)
 
     async def _wait(self) -> None:
-        """For the client. Raises _Over where it has gone before it said enough to go on."""
-        if self._gone and not self._said:
-            raise _Over
         await self._changed.park()
         await self._flush()
+
+    async def _wait_while_there(self) -> None:
+        if self._gone:
+            raise _Over
+        await self._wait()
 
     async def _end(self, ended: Ended) -> None:
         if ended.reset:

@@ -17,6 +17,7 @@ from penstock.backs.http.stream import HttpStream
 from penstock.backs.upstream import Upstream
 from penstock.recorder.tapped import encrypted
 from penstock.replay.items import Say
+from penstock.replay.live import LINGER_SECONDS
 from penstock.replay.tally import Tally
 from penstock.wire import Wire
 from penstock_codecs.codec import Role
@@ -121,7 +122,7 @@ class LiveExchanges:
                         await stream.send(list(move.parts))
                 case End():
                     if (stream := self._streams.get(move.stream_id)) is not None:
-                        await stream.finish(move.trailers)
+                        stream.whole(End(stream.stream_id, move.trailers))  # also where the answer has ended already
                         self._said(move.stream_id)
                 case Reset():
                     self._leave(move.stream_id)
@@ -179,6 +180,10 @@ class LiveExchanges:
         if exchange in self._answered:
             self._leave(exchange)
 
+    def _asked(self) -> set[int]:
+        """Exchanges whose requests are complete."""
+        return self._streams.keys() - self._saying
+
     def _leave(self, recorded: int) -> None:
         stream = self._streams.pop(recorded, None)
         self._saying.discard(recorded)
@@ -193,8 +198,11 @@ class LiveExchanges:
         await trio.lowlevel.checkpoint()
 
     async def close(self, *, at_once: bool = False) -> None:
-        """See `Live`. What is under way is broken off either way."""
-        del at_once
+        """See `Live`. What is not answered by then is broken off."""
+        if not at_once:
+            with trio.move_on_after(LINGER_SECONDS):
+                while not self._tally.over and not self._asked() <= self._ended:
+                    await self._tally.changed.park()
         self._connection.retire()
         for recorded in list(self._streams):
             self._leave(recorded)

@@ -17,13 +17,13 @@ from penstock.replay.target import Target
 from penstock_codecs.capture import Conversation, Endpoint, Side
 from penstock_codecs.limits import KIB
 
-__all__ = ["CONNECT_SECONDS", "Live", "LiveBytes", "Numbers", "live_conversation", "upstream_of"]
+__all__ = ["CONNECT_SECONDS", "LINGER_SECONDS", "Live", "LiveBytes", "Numbers", "live_conversation", "upstream_of"]
 
 CONNECT_SECONDS: Final = 10.0
 """For a connection, with its TLS handshake."""
 _FOREVER: Final = 1_000_000.0
 """Seconds. Deadlines are the player's."""
-_LINGER_SECONDS: Final = 1.0
+LINGER_SECONDS: Final = 1.0
 """A server that is told that nothing more comes may take so long to close."""
 _READ_BYTES: Final = 256 * KIB
 
@@ -149,7 +149,7 @@ class LiveBytes:
         """See `Live`."""
         if not at_once:
             await self.finish()
-            with trio.move_on_after(_LINGER_SECONDS):
+            with trio.move_on_after(LINGER_SECONDS):
                 while not self._tally.over:
                     await self._tally.changed.park()
         await trio.aclose_forcefully(self._stream)

@@ -1,0 +1,147 @@
+"""Recorded conversations over HTTP, played to a fresh S2 front: all of S2's API, over both versions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio.testing
+from support.dialogues import conversation, events
+from support.http_talk import STREAM, Talk, talk
+from support.s2_model import ModelBack
+
+from penstock.fronts.exchange import Exchange, Handler
+from penstock.fronts.http_server import serve_http
+from penstock.fronts.s2 import S2Front, S2Settings
+from penstock.replay.configuring import TargetOptions
+from penstock.replay.exchanges import Rewritten
+from penstock.replay.replaying import Replay, ReplaySettings
+from penstock.replay.report import Summary
+from penstock.replay.selection import PlayedParts
+from penstock.replay.target import Target
+from penstock_codecs.capture import CaptureEvent, Sender
+from penstock_codecs.http import RequestHead
+
+Clock = trio.testing.MockClock
+FAST = ReplaySettings(speed=math.inf)
+
+
+async def played(
+    recorded: list[CaptureEvent], handler: Handler, settings: ReplaySettings = FAST, url: str = "s2://127.0.0.1:8080"
+) -> Summary:
+    """To a server over streams in memory."""
+
+    async def again() -> AsyncGenerator[CaptureEvent, None]:
+        for event in recorded:
+            yield event
+
+    async with trio.open_nursery() as nursery:
+
+        async def dial(_host: str, _port: int) -> trio.abc.Stream:
+            await trio.lowlevel.checkpoint()
+            near, far = trio.testing.memory_stream_pair()
+            nursery.start_soon(serve_http, far, handler)
+            return near
+
+        summary = await Replay(Target.parse(url), again, settings, dial).run()
+        nursery.cancel_scope.cancel()
+    return summary
+
+
+@pytest.fixture(params=["http/1.1", "h2"])
+def recorded(request: pytest.FixtureRequest) -> Talk:
+    return talk(request.param)
+
+
+@asynccontextmanager
+async def model() -> AsyncGenerator[tuple[ModelBack, S2Front], None]:
+    async with trio.open_nursery() as nursery:
+        back = ModelBack(nursery)
+        back.make(STREAM)
+        yield back, S2Front(back, S2Settings())  # type: ignore[arg-type]
+        nursery.cancel_scope.cancel()
+
+
+async def test_all_of_the_api(recorded: Talk, autojump_clock: Clock) -> None:
+    """The same is answered, and the stream holds what the recorded one held. The one session that fails does again."""
+    async with model() as (back, front):
+        summary = await played(list(events(conversation("s2"), recorded.said)), front.handle)
+        bodies = [record.body for record in back.streams[STREAM].records]
+    assert summary.same, list(summary.lines())
+    acknowledged = [body for body, _, seq_num, _ in recorded.appended if seq_num is not None]
+    assert bodies == acknowledged
+    assert summary.totals["appended"] == len(acknowledged)
+    assert summary.totals["delivered"] == len(recorded.delivered)
+
+
+async def test_what_is_not_about_the_streams_wanted_is_left_out(recorded: Talk, autojump_clock: Clock) -> None:
+    settings = ReplaySettings(speed=math.inf, parts=PlayedParts(streams=["nope"]))
+    asked: list[str] = []
+
+    async def handler(exchange: Exchange) -> None:
+        asked.append(exchange.request.path)
+        await exchange.respond(404, [], b"")
+
+    summary = await played(list(events(conversation("s2"), recorded.said)), handler, settings)
+    assert asked == ["/v1/streams/nope/records", "/elsewhere"], "and what is about none"
+    assert summary.totals["answers"] == 2
+
+
+async def test_a_server_that_answers_otherwise(recorded: Talk, autojump_clock: Clock) -> None:
+    """Every answer is compared; sessions that never begin are not waited for."""
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.respond(503, [], b"")
+
+    summary = await played(list(events(conversation("s2"), recorded.said)), handler)
+    [report] = summary.conversations
+    assert report.ran_out == 0 and report.different > 5
+    assert (
+        str(report.differences[0])
+        == "exchange 1: 200 was recorded, and 503 came, " + f"{report.differences[0].times} times"
+    )
+
+
+async def test_who_asks_and_where(autojump_clock: Clock) -> None:
+    """The token that is given takes the place of the recorded one, and the basin that the URL names."""
+    seen: list[dict[str, str]] = []
+
+    async def handler(exchange: Exchange) -> None:
+        request = exchange.request
+        seen.append({**dict(request.headers), "authority": request.authority})
+        await exchange.respond(404, [], b"")
+
+    options = TargetOptions(token="new")
+    settings = ReplaySettings(speed=math.inf, options=options)
+    said = [(Sender.CLIENT, REQUEST), (Sender.SERVER, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")]
+    recorded = list(events(conversation("s2"), said))
+    await played(recorded, handler, settings, "s2://127.0.0.1:8080/other-basin")
+    assert seen[0]["authorization"] == "Bearer new"
+    assert seen[0]["s2-basin"] == "other-basin"
+    assert seen[0]["authority"] == "127.0.0.1:8080"
+
+
+REQUEST = (
+    b"GET /v1/streams/x/records HTTP/1.1\r\nHost: old.example:1\r\nAuthorization: Bearer ******\r\n"
+    b"S2-Basin: penstock\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["Bearer ******", "******", "AWS4-HMAC-SHA256 ***"],
+)
+def test_what_was_redacted_is_not_shown(value: str) -> None:
+    rewritten = Rewritten("here:1", "http", None, None)
+    head = RequestHead(1, "GET", "/v1/basins", [("authorization", value), ("accept", "*/*"), ("x", "a*")])
+    assert rewritten.head(head, "").headers == [("accept", "*/*"), ("x", "a*")]
+
+
+def test_what_was_not_redacted_is_shown_as_it_was() -> None:
+    rewritten = Rewritten("here:1", "http", None, None)
+    headers = [("authorization", "Bearer abc"), ("connection", "close"), ("expect", "100-continue")]
+    told = rewritten.head(RequestHead(1, "GET", "/v1/streams/x", headers, "old-basin.localhost"), "old-basin")
+    assert told.headers == [("authorization", "Bearer abc"), ("s2-basin", "old-basin")]
+    assert (told.authority, told.scheme) == ("here:1", "http")
