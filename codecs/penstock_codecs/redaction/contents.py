@@ -155,6 +155,7 @@ class Gathered(Content):
         """Looks for units that are complete now."""
 
     def finish(self) -> None:
+        """What is left is a unit that was cut short."""
         if self.unit:
             self.abandon()
 

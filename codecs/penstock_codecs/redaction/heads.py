@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from typing import Final
 
@@ -30,15 +31,18 @@ Fields = dict[bytes, list[bytes]]
 """Headers that say what follows, by their names in lower case."""
 
 
-def first_line(flow: Flow, secrets: Secrets) -> Generator[None, None, bytes]:
-    """The next line that is not empty, without its end; it is blanked where it has to be."""
+def first_line(flow: Flow, secrets: Secrets, pattern: re.Pattern[bytes]) -> Generator[None, None, re.Match[bytes]]:
+    """The next line that is not empty, which is to match; it is blanked where it has to be."""
     while True:
         raw = yield from flow.line(MAX_LINE)
         line = raw.rstrip(b"\r\n")
         if line:
+            found = pattern.fullmatch(line)
+            if found is None:
+                raise NotUnderstood
             _blank(flow, secrets.in_target(line) + secrets.patterns.spans(line))
             flow.at += len(raw)
-            return line
+            return found
         flow.at += len(raw)
 
 
@@ -52,6 +56,8 @@ def read_fields(flow: Flow, secrets: Secrets) -> Generator[None, None, Fields]:
         if not line:
             flow.at += len(raw)
             return fields
+        if b"\r" in line:
+            raise NotUnderstood  # some take it for a line's end (RFC 9112, 2.2)
         if line[:1] in b" \t":  # the value above goes on (RFC 9112, 5.2)
             start = 0
         else:

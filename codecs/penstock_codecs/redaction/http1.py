@@ -24,9 +24,7 @@ _SIZE_LINE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?", re.D
 def requests(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> Parser:
     """What a client says."""
     while True:
-        found = REQUEST_LINE.fullmatch((yield from first_line(flow, secrets)))
-        if found is None:
-            raise NotUnderstood
+        found = yield from first_line(flow, secrets, REQUEST_LINE)
         method, path = found[1].upper(), found[2]
         # The answer may come before the head's end, but for its format only who has the head can be asked.
         exchanges.in_order.append(Exchange(method, path))
@@ -43,9 +41,7 @@ def requests(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges)
 def responses(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> Parser:
     """What a server says."""
     while True:
-        found = STATUS_LINE.fullmatch((yield from first_line(flow, secrets)))
-        if found is None:
-            raise NotUnderstood
+        found = yield from first_line(flow, secrets, STATUS_LINE)
         status = int(found[1])
         fields = yield from read_fields(flow, secrets)
         if status == 101:

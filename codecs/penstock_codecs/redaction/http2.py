@@ -140,11 +140,14 @@ class Http2Side:
         yield from self._other(frame)
         for reset in self._exchanges.resets.values():
             reset(frame.stream)
+        self._exchanges.over(frame.stream)
 
     def reset(self, stream: int) -> None:
         """Nothing more is to be expected on a stream; what is on its way may still come, and is blanked."""
         content = self._contents.get(stream)
-        if content is not None:
+        if content is None:
+            self._contents.pop(stream, None)
+        else:
             content.cut()
             content.abandon()
 

@@ -19,6 +19,7 @@ _SCHEME: Final = re.compile(
 )
 """The schemes that stay to be read. Another first word may be the secret itself."""
 _WITH_URL: Final = frozenset({b":path", b"referer", b"location", b"content-location"})
+_WITH_USER: Final = frozenset({b":authority", b"host"})
 _USER: Final = re.compile(rb"//([^/?#@\s]+)@")
 _PARAMETER: Final = re.compile(rb"[?&;#]([^?&;#=\s]*)=([^&;#\s]+)")
 
@@ -45,6 +46,8 @@ class Secrets:
             start = scheme.end() if scheme else 0
             return [(start, len(value))] if start < len(value) else []
         found = self.in_target(value) if name in _WITH_URL else []
+        if name in _WITH_USER and b"@" in value:
+            found.append((0, value.rindex(b"@")))
         return found + self.patterns.spans(value) if self.patterns else found
 
     def in_target(self, target: bytes) -> list[Span]:
@@ -57,7 +60,3 @@ class Secrets:
                 if unquote_to_bytes(match[1]).lower() in self.parameters
             ]
         return found
-
-    def is_plain(self, name: bytes) -> bool:
-        """Whether nothing is ever secret in this header, whatever its value."""
-        return name not in self.headers and name not in _WITH_URL and not self.patterns

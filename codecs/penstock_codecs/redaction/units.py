@@ -45,10 +45,12 @@ class Whole(Gathered):
         self._redact = redact
 
     def read(self) -> None:
+        """Waits for the end of it."""
         if len(self.unit) > MOST:
             self.abandon()
 
     def finish(self) -> None:
+        """Looks into it."""
         self.done(len(self.unit), edits_or_stars(bytes(self.unit), self._redact))
 
 
@@ -140,6 +142,7 @@ class Events(Gathered):
             self.abandon()
 
     def finish(self) -> None:
+        """The last event need not have an empty line behind it."""
         self.done(len(self.unit), edits_or_stars(bytes(self.unit), self._redact))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.redaction import CLIENT, SERVER, Tape, at_every_cut, redacted
 
-from penstock_codecs.capture import Chunk
+from penstock_codecs.capture import Chunk, Sender
 from penstock_codecs.redaction import RedactionRules
 
 REQUEST = (
@@ -33,6 +33,7 @@ def test_secret_values_are_blanked_and_the_scheme_stays() -> None:
         (b"authorization: Bearer\r\n\thush\r\n hush", b"authorization: ******\r\n\t****\r\n ****"),
         (b"s2-encryption-key: aHVzaA==", b"s2-encryption-key: ********"),
         (b"referer: http://a/?b=1&Access%5Ftoken=hush&c=2", b"referer: http://a/?b=1&Access%5Ftoken=****&c=2"),
+        (b"location: http://me:hush@a/?b#access_token=hush", b"location: http://*******@a/?b#access_token=****"),
         (b"x-authorization: 1", b"x-authorization: 1"),
     ],
 )
@@ -77,6 +78,22 @@ def test_what_breaks_the_rules_is_searched_for_header_lines() -> None:
     assert b"hush" not in client + server
     assert client.endswith(b"\r\nx: y\r\n")
     assert server.startswith(b"HTTP/1.1 200 OK\r\nno colon here\r\n")
+
+
+def test_a_carriage_return_alone_ends_no_header_in_silence() -> None:
+    head = b"GET / HTTP/1.1\r\nx: y\rauthorization: hush\rz: w\r\n\r\n"
+    assert at_every_cut([(CLIENT, head)])[0] == head.replace(b" hush", b"*****")
+
+
+def test_users_in_authorities() -> None:
+    head = b"GET http://me:hush@a/ HTTP/1.1\r\nHost: me:hush@a\r\n\r\n"
+    assert at_every_cut([(CLIENT, head)])[0] == head.replace(b"me:hush", b"*******")
+
+
+@pytest.mark.parametrize("sender", [CLIENT, SERVER])
+def test_a_first_line_that_is_none(sender: Sender) -> None:
+    said = b"\r\nAuthorization: hush\r\n\r\n"
+    assert b"hush" not in b"".join(at_every_cut([(sender, said)]))
 
 
 def test_the_middle_of_a_connection() -> None:
