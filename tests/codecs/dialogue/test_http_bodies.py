@@ -165,6 +165,13 @@ def test_an_event_that_says_nonsense_is_not_the_others() -> None:
     assert known(seen) == [(b"x", 4, 9, True, "")] * 2
 
 
+def test_an_event_stream_that_just_ends() -> None:
+    ping = b'event: ping\ndata: {"timestamp":5,"tail":{"seq_num":1,"timestamp":2}}\n\n'
+    told, (problem,), _ = heard((CLIENT, request("GET")), (SERVER, EVENTS + chunk(ping) + LAST))
+    assert told[2].fields == {"timestamp": 5, "tail": {"seq_num": 1, "timestamp": 2}}
+    assert (problem.offset, problem.fatal) == (told[-1].offset, False)
+
+
 def test_an_error_event_is_a_failure() -> None:
     error = b'event: error\ndata: {"code":"unavailable","message":"gone"}\n\n'
     told, problems, _ = heard((CLIENT, request("GET")), (SERVER, EVENTS + chunk(error) + LAST))
@@ -212,7 +219,7 @@ def test_calls_of_the_controller_are_told() -> None:
         ("http", "POST", "", ""),
         ("grpc", "createStream", "scope/stream", ""),
         ("http", "200", "scope/stream", ""),
-        ("grpc", "CreateStreamStatus", "scope/stream", ""),
+        ("grpc", "CreateStreamStatus", "scope/stream", "STREAM_EXISTS: createStream"),
         ("http", "trailers", "scope/stream", ""),
     ]
     assert told[1].fields == {
@@ -222,6 +229,16 @@ def test_calls_of_the_controller_are_told() -> None:
     }
     assert told[3].fields == {"method": "createStream", "status": "STREAM_EXISTS"}
     assert (told[1].event, told[3].event) == (config, status)
+
+
+def test_success_is_told_though_it_is_not_sent() -> None:
+    answers = [headers(1, [(":status", "200"), *GRPC]), DataFrame(1, frame(b""))]
+    told, _ = calls("deleteStream", frame(b""), *answers)
+    assert told[1].fields == {"method": "deleteStream"}
+    told, _ = calls("deleteStream", frame(b""), *answers, headers(1, [("grpc-status", "0")], "END_STREAM"))
+    assert [(each.fields["status"], each.failure) for each in told if each.kind == "DeleteStreamStatus"] == [
+        ("SUCCESS", "")
+    ]
 
 
 def test_maps_and_lists_of_a_call_are_told() -> None:

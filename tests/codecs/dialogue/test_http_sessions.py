@@ -43,7 +43,9 @@ def test_what_nobody_acknowledged_comes_at_the_end() -> None:
 
 
 def test_what_nobody_acknowledged_comes_when_the_answer_ends() -> None:
-    told, _, _ = heard((CLIENT, SESSION + chunk(encode_frame(INPUT)) + LAST), (SERVER, OPEN + LAST))
+    told, (problem,), _ = heard((CLIENT, SESSION + chunk(encode_frame(INPUT)) + LAST), (SERVER, OPEN + LAST))
+    assert (problem.sender, problem.offset, problem.fatal) == (SERVER, len(OPEN), False)
+    assert problem.rule == "the session ended with 1 inputs unacknowledged"
     assert [(each.kind, len(each.records)) for each in told] == [
         ("POST", 0),
         ("AppendInput", 0),
@@ -141,7 +143,7 @@ def test_the_first_wrong_byte_of_a_session_is_told(bad: bytes, at: int, rule: st
 
 def test_a_session_that_ends_amid_a_frame() -> None:
     said = SESSION + chunk(GOOD + GOOD[:-2]) + LAST
-    _, problems, _ = heard((CLIENT, said), (SERVER, OPEN + LAST))
+    _, problems, _ = heard((CLIENT, said), (SERVER, OPEN + chunk(encode_frame(ack(0, 2))) + LAST))
     behind = said.rindex(GOOD[-4:-2]) + 2
     assert [(each.rule, each.offset) for each in problems] == [("bytes remaining on stream", behind)]
 
@@ -157,6 +159,17 @@ def test_acknowledgements_that_fit_no_input() -> None:
     ]
     assert [each.fatal for each in problems] == [False, False]
     assert [record.seq_num for record in records] == [0, 1]
+
+
+def test_sequence_numbers_that_do_not_grow() -> None:
+    acks = chunk(encode_frame(ack(5, 7)) + encode_frame(ack(6, 8)))
+    _, (problem,), records = heard((CLIENT, SESSION + chunk(GOOD + GOOD)), (SERVER, OPEN + acks))
+    assert (problem.rule, problem.fatal) == ("sequence numbers grow: 6 comes after 6", False)
+    assert [record.seq_num for record in records] == [5, 6, 6, 7]
+    batches = chunk(encode_frame(batch(5, b"a", b"b")) + encode_frame(batch(6, b"c")))
+    _, (problem,), records = heard((CLIENT, READ), (SERVER, OPEN + batches))
+    assert (problem.sender, problem.rule) == (SERVER, "sequence numbers grow: 6 comes after 6")
+    assert [record.seq_num for record in records] == [5, 6, 6]
 
 
 def test_nothing_follows_a_terminal_frame() -> None:

@@ -51,7 +51,7 @@ def test_records_are_those_that_the_client_sent_and_got(alpn: str, dialect: str)
 
 
 @BOTH
-@pytest.mark.parametrize("size", [1, 2, 5, 13, 1000])
+@pytest.mark.parametrize("size", [1, 13, 1000])
 def test_cuts_change_nothing_but_times(alpn: str, size: int) -> None:
     said = talk(alpn).said
     whole, _, _ = heard(said)

@@ -14,7 +14,7 @@ from penstock_codecs.dialogue.http.exchange import Exchange
 from penstock_codecs.dialogue.http.places import Span
 from penstock_codecs.dialogue.http.protobuf_faults import first_fault
 from penstock_codecs.dialogue.http.readers import Reader
-from penstock_codecs.dialogue.http.shapes import protobuf_fields
+from penstock_codecs.dialogue.http.shapes import protobuf_fields, status_of
 from penstock_codecs.dialogue.http.targets import Target, header
 from penstock_codecs.dialogue.http.telling import Fault, Teller
 from penstock_codecs.grpc import GrpcError, MessageReader
@@ -25,6 +25,7 @@ __all__ = ["CallMessage", "method_of"]
 
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
 _PREFIX_BYTES: Final = 5
+_SUCCESS: Final = "SUCCESS"
 
 
 def method_of(target: str) -> MethodDescriptor | None:
@@ -72,7 +73,7 @@ class CallMessage(Reader):
         self._name_stream(message)
         kind = self._method.name if self._sender is Sender.CLIENT else self._kind.name
         fields = {"method": self._method.name} | protobuf_fields(message)
-        self._say(span, kind, fields, event=message)
+        self._say(span, kind, fields, failure=self._refusal(message), event=message)
 
     @property
     def half(self) -> str:
@@ -84,6 +85,14 @@ class CallMessage(Reader):
         at = _PREFIX_BYTES + (found.at if found is not None and self._plain else 0)
         rule = f"not a valid {self._kind.name}: {why}" if found is None else found.rule
         return Fault(self._places.offset(at), rule, GRPC)
+
+    def _refusal(self, message: Message) -> str:
+        """What an answer says where its status knows success, and is another."""
+        field = message.DESCRIPTOR.fields_by_name.get("status")
+        if field is None or field.enum_type is None or _SUCCESS not in field.enum_type.values_by_name:
+            return ""
+        status = status_of(message)
+        return "" if status == _SUCCESS else f"{status}: {self._method.name}"
 
     def _name_stream(self, message: Message) -> None:
         """The stream that a request names, which the rest of the exchange is about."""

@@ -32,6 +32,7 @@ class EventStream(Reader):
         super().__init__(teller, exchange, sender)
         self._parser = EventParser(MAX_EVENT_BYTES)
         self._client: EventStreamClient | None = None
+        self._over = False  # the last event has come
 
     def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
         """Say every event that these bytes complete."""
@@ -47,6 +48,12 @@ class EventStream(Reader):
         except RemoteProtocolError as error:
             raise Fault(self._places.offset(), error.failure.message, S2_EVENTS) from None
 
+    def finish(self, end: Span) -> None:
+        """The body has ended: behind the last event."""
+        if not self._over:
+            rule = "an event stream ends with an error, or with what says that the read is done"
+            self._fault(Fault(end.start, rule, S2_EVENTS), end.end_ns)
+
     @property
     def half(self) -> str:
         """An event, if one is under way."""
@@ -57,6 +64,7 @@ class EventStream(Reader):
             dialect = _dialect_of(raw)
             self._client = EventStreamClient(dialect, dialect.parse_format(header(self._exchange.headers, "s2-format")))
         event = self._client.understand(raw)
+        self._over |= isinstance(event, ErrorEvent | Done)
         fields: dict[str, Any] = {"id": raw.last_event_id} if raw.sets_id else {}
         if isinstance(event, BatchEvent):
             batch = event.batch

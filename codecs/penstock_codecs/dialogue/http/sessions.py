@@ -146,6 +146,17 @@ class Acknowledgements(_Frames):
 
     kind = cast(Descriptor, s2_pb2.AppendAck.DESCRIPTOR)
 
+    def __init__(self, teller: Teller, exchange: Exchange, sender: Sender) -> None:
+        super().__init__(teller, exchange, sender)
+        self._next_seq_num = 0
+
+    def finish(self, end: Span) -> None:
+        """The body has ended: not amid a frame, and not before every input has its answer."""
+        super().finish(end)
+        if not self._closed and (count := len(self._exchange.appends)):
+            rule = f"the session ended with {count} inputs unacknowledged"
+            self._fault(Fault(end.start, rule, S2S_SESSIONS), end.end_ns)
+
     def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
         appended = decode_append_ack(frame.payload)
         book = self._exchange.appends
@@ -158,6 +169,10 @@ class Acknowledgements(_Frames):
         if count != waiting.size:
             rule = f"an acknowledgement of {waiting.size} records says so many, not {count}"
             self._fault(Fault(span.start, rule, S2S_SESSIONS), span.end_ns)
+        if appended.start.seq_num < self._next_seq_num:
+            rule = f"sequence numbers grow: {appended.start.seq_num} comes after {self._next_seq_num - 1}"
+            self._fault(Fault(span.start, rule, S2S_SESSIONS), span.end_ns)
+        self._next_seq_num = appended.end.seq_num
         self._say(
             span,
             "AppendAck",
@@ -173,9 +188,17 @@ class Batches(_Frames):
 
     kind = cast(Descriptor, s2_pb2.ReadBatch.DESCRIPTOR)
 
+    def __init__(self, teller: Teller, exchange: Exchange, sender: Sender) -> None:
+        super().__init__(teller, exchange, sender)
+        self._next_seq_num = 0
+
     def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
         event = decode_read_batch(frame.payload)
         if isinstance(event, RecordBatch):
+            if event.first_seq_num < self._next_seq_num:
+                rule = f"sequence numbers grow: {event.first_seq_num} comes after {self._next_seq_num - 1}"
+                self._fault(Fault(span.start, rule, S2S_SESSIONS), span.end_ns)
+            self._next_seq_num = event.next_seq_num
             stream = self._exchange.target.stream
             records = delivered(event, stream, self._teller.conversation, span.end_ns)
             self._say(span, "ReadBatch", batch_fields(event) | fields, records=records, event=event)

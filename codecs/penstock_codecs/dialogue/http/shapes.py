@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message as ProtobufMessage
@@ -19,6 +19,7 @@ __all__ = [
     "json_fields",
     "position",
     "protobuf_fields",
+    "status_of",
 ]
 
 
@@ -71,8 +72,21 @@ def json_fields(value: Any) -> dict[str, Any]:
 
 
 def protobuf_fields(message: ProtobufMessage) -> dict[str, Any]:
-    """The fields of a message that are set, by the names of its descriptor; bytes as sizes, enums by name."""
-    return {field.name: _value(field, value) for field, value in message.ListFields()}
+    """The fields of a message that are set, by the names of its descriptor; bytes as sizes, enums by name.
+
+    An answer's `status` is told also where it is the enum's first value, which is not sent.
+    """
+    fields = {field.name: _value(field, value) for field, value in message.ListFields()}
+    status = status_of(message)
+    return fields if status is None else fields | {"status": status}
+
+
+def status_of(message: ProtobufMessage) -> str | None:
+    """The name of an answer's `status`; None where it has none."""
+    field = message.DESCRIPTOR.fields_by_name.get("status")
+    if field is None or field.enum_type is None:
+        return None
+    return str(_one(cast(FieldDescriptor, field), getattr(message, field.name)))
 
 
 def _value(field: FieldDescriptor, value: Any) -> Any:
