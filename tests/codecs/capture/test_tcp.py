@@ -206,6 +206,19 @@ def test_files_of_one_recording() -> None:
     assert story(event for event in events if not event.conversation.run) == {(1, ""): TOLD}
 
 
+@pytest.mark.parametrize("key", ["connection", "side", "client_offset", "server_offset"])
+def test_identities_that_say_too_little(key: str) -> None:
+    """A comment that looks like ours, but is none: TCP alone says what it says, and the comment is counted."""
+    one = conversation()
+    file = written([Opened(one, 1), Chunk(one, 2, CLIENT, 0, b"question")])
+    value = {"connection": "1", "side": "front", "client_offset": "0", "server_offset": "0"}[key]
+    broken = file.replace(f"{key}={value}".encode(), f"{key}={'x' * len(value)}".encode())
+    assert broken != file
+    reader = CaptureReader()
+    assert story(read(broken, reader=reader)) == {(1, ""): TOLD[:2]}
+    assert reader.ignored == {"comment": 1}
+
+
 def test_ours_without_its_comments() -> None:
     """As `editcap -F pcap` leaves it: TCP alone says the same."""
     one = conversation()

@@ -114,7 +114,8 @@ def test_har() -> None:
     assert (response["status"], response["content"]["mimeType"]) == (200, "application/json")
     assert json.loads(response["content"]["text"])["tail"]["seq_num"] == 7
     assert second["request"]["queryString"] == [{"name": "seq_num", "value": "0"}, {"name": "count", "value": "1"}]
-    assert second["response"]["status"] == 404 and "stream_not_found" in second["response"]["content"]["text"]
+    assert (second["response"]["status"], second["response"]["statusText"]) == (404, "Not Found")
+    assert "stream_not_found" in second["response"]["content"]["text"]
     assert second["_penstock"]["failure"]
 
 
