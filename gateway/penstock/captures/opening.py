@@ -33,14 +33,16 @@ class Captures:
     """An iterator of what files say, in their order; once. Several are read as one recording: a conversation that goes
     on in the next file stays the same object.
 
-    Raises UnreadableCapture where a file cannot be opened or is no capture. One that is damaged gives all that is
-    whole, and `warnings` says what is wrong.
+    Raises UnreadableCapture where a file that was named cannot be opened or is no capture. One that is damaged gives
+    all that is whole, and `warnings` says what is wrong; also where a file of a directory is no capture, or was deleted
+    meanwhile by whoever records into it.
     """
 
     def __init__(self, paths: Sequence[Path], on_read: Callable[[int], object] = lambda _size: None) -> None:
         """`paths`: files, directories of captures (read in the order of their names), or `-`. `on_read` is told how
         many more bytes of the files were read, compressed as they are."""
         self.files = [file for path in paths for file in _files(path)]
+        self._found = set(self.files).difference(paths)
         self.on_read = on_read
         self.warnings: list[str] = []
         """What is damaged, as far as was read; each with its file."""
@@ -67,8 +69,15 @@ class Captures:
     def __iter__(self) -> Iterator[CaptureEvent]:
         reader = self._reader
         for file in self.files:
-            with self._opened(file) as source:
-                yield from self._read(file, source)
+            try:
+                with self._opened(file) as source:
+                    yield from self._read(file, source)
+            except UnreadableCapture as error:
+                if file not in self._found:
+                    raise
+                self.warnings.append(str(error))
+                reader.next_file()
+                continue
             damage = reader.next_file()
             if damage is not None:
                 self.warnings.append(f"{file}: {damage}")
@@ -108,6 +117,9 @@ class Captures:
         if file == STANDARD_INPUT:
             yield _plain(_Counted(sys.stdin.buffer, self.on_read))
             return
+        squeezed = file.with_name(f"{file.name}.zst")
+        if file in self._found and not file.exists() and squeezed.exists():  # compressed since it was found
+            file = squeezed
         try:
             opened = file.open("rb")
         except OSError as error:

@@ -124,7 +124,7 @@ def test_ipv6(first: int, extensions: bytes) -> None:
     for each in SHORT:
         ends = {"source": each.source.replace("10.0.0.", "fd00::"), "target": each.target.replace("10.0.0.", "fd00::")}
         packet = each._replace(**ends).ip(extensions=extensions, first=first)
-        file += enhanced(b"\x02" * 12 + b"\x86\xdd" + packet)
+        file += enhanced(b"\x02" * 12 + b"\x86\xdd" + packet + b"behind it")
     events = read(file)
     assert story(events) == {(1, ""): TOLD}
     assert events[0].conversation.client == Endpoint("fd00::1", 50_000)

@@ -28,6 +28,11 @@ from penstock_codecs.capture import CaptureReader, CaptureWriter, Chunk, Closed,
 CLIENT, SERVER = Sender.CLIENT, Sender.SERVER
 
 
+def test_a_syn_with_data() -> None:
+    """TCP Fast Open (RFC 7413)."""
+    assert told([FIRST._replace(data=b"quest"), ANSWER, ASK._replace(sequence=105, data=b"ion"), REPLY]) == TOLD
+
+
 def test_both_ends() -> None:
     ends = [
         ASK._replace(sequence=108, acknowledgement=506, flags=ACK | FIN, data=b""),

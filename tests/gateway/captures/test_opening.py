@@ -114,6 +114,24 @@ def test_what_comes_after_damage(tmp_path: Path) -> None:
     assert captures.warnings == [f"{tmp_path / '1.pcapng'}: the file ends in the middle of a block (byte {len(first)})"]
 
 
+def test_a_directory_that_is_being_recorded_into(tmp_path: Path) -> None:
+    """What was compressed, or deleted, since the directory was looked at; a file that a crash left full of zeros."""
+    first, second = two_files()
+    for name, content in (("1", first), ("2", b"gone"), ("3", bytes(5000)), ("4", second)):
+        (tmp_path / f"{name}.pcapng").write_bytes(content)
+    captures = Captures([tmp_path])
+    (tmp_path / "1.pcapng").unlink()
+    (tmp_path / "1.pcapng.zst").write_bytes(zstandard.compress(first))
+    (tmp_path / "2.pcapng").unlink()
+    assert whole(captures) == EXPECTED
+    assert captures.warnings == [
+        f"{tmp_path / '2.pcapng'}: No such file or directory",
+        f"{tmp_path / '3.pcapng'}: this is no capture: neither pcapng nor pcap begins so (byte 0)",
+    ]
+    with pytest.raises(UnreadableCapture):
+        list(Captures([tmp_path / "3.pcapng"]))
+
+
 def test_compression_that_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.pcapng.zst"
     big = written(s3p_talk(rounds=20_000))
