@@ -134,10 +134,13 @@ class _Json:
         return [(places[start], places[end]) for start, end in spans]
 
     def _inside_base64(self, value: _String, plain: bytes) -> None:
-        for start, end in self._leaves.spans(plain):
-            first, last = start // 3 * 3, min(-(-end // 3) * 3, len(plain))
-            changed = plain[first:start] + stars(end - start) + plain[end:last]
-            self._edits.append(Edit(value.start + first // 3 * 4, b2a_base64(changed, newline=False)))
+        spans = self._leaves.spans(plain)
+        changed = bytearray(plain)
+        for start, end in spans:
+            changed[start:end] = stars(end - start)
+        for start, end in spans:  # two of them may share three bytes, which are four characters
+            first, last = start // 3 * 3, -(-end // 3) * 3
+            self._edits.append(Edit(value.start + first // 3 * 4, b2a_base64(changed[first:last], newline=False)))
 
     def _bare(self, said: bytes, start: int, end: int) -> None:
         """What is no string. A number stays one: its digits become 1."""

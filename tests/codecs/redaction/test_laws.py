@@ -187,3 +187,34 @@ def test_the_search_for_leaks_finds_every_form(secret: bytes, before: bytes, aft
     assert "Huffman" in leaks(hpack.Encoder().encode([(b"x", secret)]), secret)
     assert "in zstd" in leaks(before + compress(Compression.ZSTD, whole), secret)
     assert "in gzip" in leaks(before + compress(Compression.GZIP, whole) + after, secret)
+
+
+broken = st.sampled_from(
+    [
+        b"",
+        b"GET / HTTP/1.1\r\n",
+        b"GET / HTTP/1.1\r\nx: y",
+        b"POST / HTTP/1.1\r\ncontent-length: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabcd",
+        b"PRI * HTTP/2.1\r\n\r\n",
+    ]
+)
+letters = st.binary(max_size=30) | st.text("\r\n :\tGETHTP/1.0ab", max_size=30).map(str.encode)
+
+
+@given(
+    start=broken,
+    noise=st.lists(letters, min_size=2, max_size=4),
+    name=st.sampled_from([b"Authorization", b"COOKIE ", b"set-cookie\t", b"s2-encryption-key"]),
+    places=cuts,
+    offset=st.sampled_from([0, 77]),
+    protocol=st.sampled_from(["s2", "controller", "management", ""]),
+)
+@example(start=b"", noise=[b"", b""], name=b"Authorization", places=[], offset=0, protocol="s2")
+def test_lines_of_secret_headers_are_blanked_wherever_a_head_is_broken(
+    start: bytes, noise: list[bytes], name: bytes, places: list[int], offset: int, protocol: str
+) -> None:
+    data = start + (b"\r\n" + name + b": " + TELLTALE + b"\r\n").join(noise)
+    client, _ = redacted([(CLIENT, data)], None, protocol, places, offset)
+    assert TELLTALE not in client
