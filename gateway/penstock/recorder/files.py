@@ -30,6 +30,9 @@ APPLICATION: Final = f"Penstock {version('penstock')}"
 """Who has written a file, as its header says."""
 _ROOM_BYTES: Final = 4 * MIB
 """So much must be free before a recording that was suspended goes on, so that it does not come and go."""
+_LOOK_SECONDS: Final = 1.0
+"""How often it is looked whether somebody deleted the file: each time is a system call, after which the thread waits
+for Python's lock."""
 
 
 class FileRecording(Recording):
@@ -97,7 +100,7 @@ class _Files:
         self._writer: CaptureWriter | None = None
         self._earlier_bytes = 0
         self._events = 0  # in this file
-        self._begun = self._synced = 0.0
+        self._begun = self._synced = self._look_at = 0.0
         self._synced_bytes = 0
         self.files = 0
 
@@ -133,11 +136,7 @@ class _Files:
     def write(self, events: Iterator[CaptureEvent]) -> int:
         most = self._settings.rotate_bytes
         count = 0
-        file, writer = self._now()
-        if file.is_gone:
-            log.warning("recording_file_is_gone", file=str(file.path))
-            self._rotate(file)
-            file, writer = self._now()
+        file, writer = self._looked_after()
         for event in events:
             file.add(writer.encode(event))
             count += 1
@@ -147,6 +146,18 @@ class _Files:
                 file, writer = self._now()
         file.flush()
         return count
+
+    def _looked_after(self) -> tuple[CaptureFile, CaptureWriter]:
+        """The file, if it is still there; else another one."""
+        file, writer = self._now()
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            if file.is_gone:
+                log.warning("recording_file_is_gone", file=str(file.path))
+                self._rotate(file)
+                return self._now()
+        return file, writer
 
     def due(self) -> float | None:
         times = [moment for moment in (self._rotation(), self._sync()) if moment is not None]

@@ -220,7 +220,8 @@ def test_a_limit_of_the_process_is_like_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["file", "directory"])
-def test_what_is_deleted_is_begun_again(tmp_path: Path, what: str) -> None:
+def test_what_is_deleted_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    monkeypatch.setattr(files, "_LOOK_SECONDS", 0.0)
     directory = tmp_path / "captures"
     with capture_logs() as lines:
         recorded = start(FileSettings(directory=directory))
@@ -237,7 +238,8 @@ def test_what_is_deleted_is_begun_again(tmp_path: Path, what: str) -> None:
     assert spans(checked(directory))[1] == [(1000, 1500)]
 
 
-def test_a_directory_that_cannot_be_made_again_suspends(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_again_suspends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_LOOK_SECONDS", 0.0)
     directory = tmp_path / "captures"
     recorded = start(FileSettings(directory=directory, retry_seconds=3600.0))
     talk = Talk(recorded, 1)
