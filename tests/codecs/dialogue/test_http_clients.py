@@ -1,19 +1,21 @@
-"""Real clients, recorded once by the gateway: curl, the S2 SDK for Python (0.13) and the S2 command line (0.43)."""
+"""Real clients, recorded once by the gateway: curl, the S2 SDK for Python (0.13), the S2 command line (0.43), and
+Pravega's client for Python (0.3.8) with the controller."""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from support.dialogues import hear, parts
+from support.dialogues import CLIENT, hear, parts
 from support.recording import read_file
 
 from penstock_codecs.capture import CaptureEvent, Conversation
 from penstock_codecs.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
 from penstock_codecs.dialogue.http import HttpDialogue
 
-RECORDING = Path(__file__).parent / "recordings" / "s2_clients.pcapng.zst"
+RECORDINGS = Path(__file__).parent / "recordings"
 CURL = [(b"first", ()), (b"second", ((b"a", b"b"),))]
 SESSION = [
     record
@@ -25,10 +27,11 @@ CLI = [(b"%d" % number, ()) for number in range(1, 21)]
 
 
 @cache
-def heard() -> tuple[list[Message], list[Problem], list[SeenRecord]]:
+def heard(recording: str = "s2_clients", protocol: str = "s2") -> tuple[list[Message], list[Problem], list[SeenRecord]]:
     conversations: dict[Conversation, list[CaptureEvent]] = defaultdict(list)
-    for event in read_file(RECORDING):
-        conversations[event.conversation].append(event)
+    for event in read_file(RECORDINGS / f"{recording}.pcapng.zst"):
+        if event.conversation.protocol == protocol:
+            conversations[event.conversation].append(event)
     return parts(each for of, some in conversations.items() for each in hear(HttpDialogue(of), some))
 
 
@@ -73,3 +76,26 @@ def test_both_versions_and_all_layers_are_there() -> None:
     assert compressed == {"AppendInput", "ReadBatch"}
     last = {(each.conversation, each.exchange): each.state for each in messages if each.exchange is not None}
     assert set(last.values()) == {"done", "reset"}
+
+
+def test_fields_are_json() -> None:
+    for message in [*heard()[0], *heard("controller", "controller")[0]]:
+        assert json.loads(json.dumps(message.fields)) == message.fields
+
+
+def test_a_client_of_the_controller() -> None:
+    messages, problems, records = heard("controller", "controller")
+    assert not problems
+    assert not records
+    calls = [each for each in messages if each.layer == "grpc"]
+    asked = [each.kind for each in calls if each.sender is CLIENT]
+    assert asked == [
+        *("createScope", "createStream", "getCurrentSegments", "getURI", "getURI"),
+        *("getSegments", "getURI", "getURI", "getURI", "deleteStream"),
+    ]
+    assert [each.exchange for each in calls] == [number for each in range(10) for number in (2 * each + 1,) * 2]
+    assert {each.stream for each in calls} == {"", "Scope/one", "Scope/g_kvtable"}
+    assert {each.kind for each in messages if each.exchange and each.layer == "http"} == {"POST", "200", "trailers"}
+    assert (calls[-1].fields["status"], calls[-1].failure) == ("STREAM_NOT_SEALED", "STREAM_NOT_SEALED: deleteStream")
+    created = next(each for each in calls if each.kind == "createStream")
+    assert created.fields["scalingPolicy"] == {"minNumSegments": 2}
