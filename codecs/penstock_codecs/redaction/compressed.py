@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from itertools import product
 from typing import Final
 
 import zstandard
@@ -57,12 +58,14 @@ def compressed_edits(
 
 def _zstd(content: bytes, size: int) -> bytes | None:
     """Frames of `size` bytes in all that hold `content`; None where it does not fit."""
-    for level in (*_ZSTD_LEVELS, _STRONGEST) if len(content) <= _MOST_FOR_STRONGEST else _ZSTD_LEVELS:
-        for checksum in (False, True):
-            frame = zstandard.ZstdCompressor(level=level, write_checksum=checksum).compress(content)
-            filled = _filled(frame, size - len(frame))
-            if filled is not None:
-                return filled
+    levels = (*_ZSTD_LEVELS, _STRONGEST) if len(content) <= _MOST_FOR_STRONGEST else _ZSTD_LEVELS
+    # Some decoders need the content's size. A checksum has 4 bytes, the size up to 8: so more rooms can be filled.
+    for sized, level, checksum in product((True, False), levels, (False, True)):
+        packer = zstandard.ZstdCompressor(level=level, write_checksum=checksum, write_content_size=sized)
+        frame = packer.compress(content)
+        filled = _filled(frame, size - len(frame))
+        if filled is not None:
+            return filled
     return None
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import islice
 
 from penstock_codecs.redaction.flow import Flow, Parser
 from penstock_codecs.redaction.text import Buffer, Edit, Patterns, Search, Span, stars
 
 __all__ = ["Content", "Gathered", "Searched", "feed"]
+
+
+def _end(run: tuple[int, int, int]) -> int:
+    return run[1]
 
 
 class _Places:
@@ -17,7 +22,7 @@ class _Places:
     __slots__ = ("_runs", "end")
 
     def __init__(self) -> None:
-        self._runs: deque[tuple[int, int, int]] = deque()  # from where to where in the content, and where in the flow
+        self._runs: list[tuple[int, int, int]] = []  # from where to where in the content, and where in the flow
         self.end = 0
 
     def add(self, offset: int, size: int) -> None:
@@ -32,8 +37,7 @@ class _Places:
 
     def forget(self, before: int) -> int | None:
         """Lets go of what stands before; where in the flow the first byte of the rest is, if there is any."""
-        while self._runs and self._runs[0][1] <= before:
-            self._runs.popleft()
+        del self._runs[: bisect_right(self._runs, before, key=_end)]
         if not self._runs:
             return None
         start, _, offset = self._runs[0]
@@ -41,10 +45,11 @@ class _Places:
 
     def spread(self, start: int, end: int) -> Iterable[tuple[int, int, int]]:
         """The parts of this stretch that lie together: from where to where in the content, and where in the flow."""
-        for low, high, offset in self._runs:
-            if high > start and low < end:
-                first = max(start, low)
-                yield first, min(end, high), offset + first - low
+        for low, high, offset in islice(self._runs, bisect_right(self._runs, start, key=_end), None):
+            if low >= end:
+                break
+            first = max(start, low)
+            yield first, min(end, high), offset + first - low
 
 
 class Content:

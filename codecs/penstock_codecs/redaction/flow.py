@@ -7,7 +7,9 @@ passed on as they came, by reference.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Generator
+from itertools import islice
 from typing import Final, Protocol
 
 from penstock_codecs.capture import Chunk, Conversation, Sender
@@ -74,6 +76,10 @@ class _Piece:
         if self.chunk is None:
             return bytes(self.data[start:end])
         return memoryview(self.data)[start:end]
+
+
+def _end(piece: _Piece) -> int:
+    return piece.end
 
 
 class Flow:
@@ -162,8 +168,8 @@ class Flow:
     def write(self, start: int, data: Buffer) -> None:
         """Puts other bytes in the place of those that came; what has gone on already stays as it is."""
         end = start + len(data)
-        for piece in reversed(self._pieces):
-            if piece.end <= start:
+        for piece in islice(self._pieces, bisect_right(self._pieces, start, key=_end), None):
+            if piece.offset >= end:
                 break
             low, high = max(start, piece.offset, self.released), min(end, piece.end)
             if low >= high:
