@@ -40,6 +40,7 @@ class TappedStream(trio.abc.Stream):
             if self._socket is not None:
                 await self._send_directly(self._socket, data)
             else:
+                await trio.lowlevel.checkpoint_if_cancelled()  # else it is told and never sent
                 self.tap.sent((data,), len(data))
                 await self.inner.send_all(data)
         except trio.BrokenResourceError:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import s2_sdk as s2
+from support.certificates import needs_openssl, self_signed
 from support.management import ask, management_port
 from support.peers import finish, need
 from support.pravega import PravegaClient, advertising, need_pravega
@@ -143,16 +144,25 @@ BACKS = """
 [backs.lite]
 kind = "s2"
 address = "127.0.0.1:{s2}"
+http = "h2"
 [backs.legacy]
 kind = "s3p"
 address = "127.0.0.1:{s3p}"
 create_streams = true
 [backs.legacy.loss]
 headers = "envelope"
+[backs.pravega]
+kind = "segment"
+address = "127.0.0.1:{segment}"
+create_streams = true
 [[routes]]
 name = "legacy"
 stream = "by-s3p"
 back = "legacy"
+[[routes]]
+name = "pravega"
+stream = "by-curl"
+back = "pravega"
 [[routes]]
 name = "lite"
 back = "lite"
@@ -161,11 +171,12 @@ back = "lite"
 
 @contextmanager
 def before_servers(start: bool) -> Iterator[tuple[GatewayProcess, list[Relay]]]:
-    """A gateway before a second one, which it reaches by relays as S2 and as S3P."""
+    """A gateway before a second one, which it reaches by relays as S2, as S3P and as a segment store."""
     with SecondPenstock("s2") as server, contextlib.ExitStack() as stack:
-        ports = server.process.s2_port, server.process.s3p_port
-        relays = [stack.enter_context(Relay(port)) for port in ports]
-        backs = BACKS.replace("{s2}", str(relays[0].port)).replace("{s3p}", str(relays[1].port))
+        backs, relays = BACKS, []
+        for kind in ("s2", "s3p", "segment"):
+            relays.append(stack.enter_context(Relay(getattr(server.process, f"{kind}_port"))))
+            backs = backs.replace(f"{{{kind}}}", str(relays[-1].port))
         yield stack.enter_context(GatewayProcess(configuration(start, backs))), relays
 
 
@@ -175,11 +186,47 @@ def test_what_is_said_with_servers() -> None:
         assert gateway.terminate() == 0
         events = captured(gateway)
         conversations = check(relays, events, Side.BACK)
-        assert {(one.name, one.protocol) for one in conversations} == {("backs.lite", "s2"), ("backs.legacy", "s3p")}
+        spoken = {("backs.lite", "s2"), ("backs.legacy", "s3p"), ("backs.pravega", "segment")}
+        assert {(one.name, one.protocol) for one in conversations} == spoken
         noted = {(event.key, event.value) for event in events if isinstance(event, Noted)}
         assert {("route", "lite"), ("route", "legacy"), ("stream", f"{BASIN}/by-s3p")} <= noted
         numbers = [conversation.number for conversation in recorded(events)]
         assert len(numbers) == len(set(numbers)), "those of clients and those of servers share one count"
+
+
+TLS_BACK = """
+[backs.lite]
+kind = "s2"
+address = "127.0.0.1:%d"
+tls = true
+tls_ca = "%s"
+tls_server_name = "127.0.0.1"
+[[routes]]
+name = "all"
+back = "lite"
+"""
+
+
+@needs_openssl
+def test_both_ends_of_a_connection_over_tls_record_the_same(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    secured = f"""bind = "127.0.0.1:{{s2_port}}"\ntls_certificate = "{certificate}"\ntls_key = "{key}"\n"""
+    server_side = configuration(start=True).replace('bind = "127.0.0.1:{s2_port}"\n', secured)
+    with GatewayProcess(server_side) as server:
+        client_side = configuration(True, TLS_BACK % (server.s2_port, certificate))
+        with GatewayProcess(client_side) as gateway:
+            S2Client(("127.0.0.1", gateway.s2_port), BASIN).append("orders", "x" * 100_000)
+            assert gateway.terminate() == 0
+            backs = {one: said for one, said in recorded(captured(gateway)).items() if one.side is Side.BACK}
+        assert server.terminate() == 0
+        fronts = recorded(captured(server))
+        assert backs and len(fronts) == len(backs)
+        for front, said in fronts.items():
+            (back,) = [one for one in backs if one.client == front.client]
+            assert front.tls and back.tls and back.server == front.server
+            assert backs[back] == said
+        sizes = [len(said[Sender.CLIENT][1]) for said in fronts.values()]
+        assert max(sizes) > 100_000
 
 
 class Talking:

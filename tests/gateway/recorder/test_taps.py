@@ -183,6 +183,17 @@ async def test_a_slow_reader_is_told_as_far_as_it_went(
     assert heard.ends == BOTH_ENDED
 
 
+async def test_a_write_that_does_not_begin_is_not_told(pair: tuple[trio.abc.Stream, trio.abc.Stream]) -> None:
+    client, server = pair
+    heard = Heard()
+    tapped = tapped_front(server, heard)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await tapped.send_all(b"in vain")
+    await tapped.aclose()
+    assert await taken(client) == heard.said(Sender.SERVER) == b""
+
+
 async def test_who_finishes_first(pair: tuple[trio.abc.Stream, trio.abc.Stream]) -> None:
     client, server = pair
     heard = Heard()
