@@ -1,0 +1,312 @@
+"""`penstock replay` and `penstock mock`: real clients are recorded through Penstock; then they speak again to other
+servers, over the same protocol and over others, and are spoken to again without any."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import s2_sdk as s2
+from redis.connection import Connection
+from s2_sdk import AppendInput, Compression, Record, SeqNum
+from support.peers import finish
+from support.pravega import Found, PravegaClient, bodies_by_s2s, need_pravega
+from support.process import BASIN, GatewayProcess
+from support.real_backs import BackServer, PravegaStandalone, S2Lite, S3PReference, SecondPenstock
+from support.s2_http import S2Client
+from support.s2_sdk_client import connector
+from support.s3p import S3PClient
+
+PENSTOCK = Path(sys.executable).parent / "penstock"
+pytestmark = pytest.mark.peer
+
+
+# ---- clients ---------------------------------------------------------------------------------------------------------
+
+
+class RedisPy:
+    """redis-py's connection, which reads replies; S3P's commands nest arrays, so they are packed here."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = Connection(host="127.0.0.1", port=port, protocol=2, driver_info=None)
+        self._connection.connect_check_health(check_health=False, retry_socket_connect=False)
+
+    def send(self, *command: Any) -> None:
+        self._connection.send_packed_command([packed(list(command))], check_health=False)
+
+    def reply(self) -> Any:
+        return self._connection.read_response()
+
+    def ask(self, *command: Any) -> Any:
+        self.send(*command)
+        return self.reply()
+
+    def close(self) -> None:
+        self._connection.disconnect()
+
+
+def packed(value: bytes | list[Any]) -> bytes:
+    if isinstance(value, list):
+        return b"*%d\r\n" % len(value) + b"".join(map(packed, value))
+    return b"$%d\r\n%s\r\n" % (len(value), value)
+
+
+BODIES = [b"record %d " % number + bytes(range(256)) * (number % 5) for number in range(1, 241)]
+
+
+def s3p_work(port: int) -> list[Any]:
+    """Appends one after the other and without waiting, a read that waits for them on a second connection, pages, and an
+    error; all replies."""
+    writer, reader = RedisPy(port), RedisPy(port)
+    said = [writer.ask(b"CREATE", b"orders", []), writer.ask(b"APPEND", b"orders", [], BODIES[:1])]
+    reader.send(b"READ", b"orders", [b"BLOCK", b"9000", b"MIN_ID", said[-1][:-1] + b"1"])
+    said += [writer.ask(b"APPEND", b"orders", [], BODIES[at : at + 10]) for at in range(1, 101, 10)]
+    for at in range(101, 240, 20):
+        writer.send(b"APPEND", b"orders", [], BODIES[at : at + 20])
+    said += [writer.reply() for _ in range(101, 240, 20)]
+    first = reader.reply()
+    assert first[1] == BODIES[1]
+    said += [first, writer.ask(b"READ", b"orders", [b"COUNT", b"7"])]
+    try:
+        writer.ask(b"READ", b"nothing", [])
+    except Exception as error:
+        said.append(str(error))
+    writer.close()
+    reader.close()
+    return said
+
+
+RECORDS = [Record(b"body %d" % number, headers=[(b"n", b"%d" % number)] if number % 3 else []) for number in range(120)]
+
+
+def sdk_work(port: int) -> list[Any]:
+    """An append session that waits now and then, a read session that follows it, unary calls, an error; what was
+    acknowledged and read."""
+    said: list[Any] = []
+
+    async def main() -> None:
+        async with connector(port)(Compression.ZSTD) as client:
+            basin = client.basin(BASIN)
+            await basin.create_stream("sdk")
+            stream = basin.stream("sdk")
+            said.append(await stream.append(AppendInput(RECORDS[:20])))
+            async with stream.append_session() as session:
+                for at in range(20, 100, 10):
+                    ticket = await session.submit(AppendInput(RECORDS[at : at + 10]))
+                    if at % 30 == 20:
+                        said.append(await ticket)
+            said.append(await stream.append(AppendInput(RECORDS[100:], match_seq_num=100)))
+            found: list[Any] = []
+            async for batch in stream.read_session(start=SeqNum(0)):
+                found += [(one.seq_num, one.timestamp, one.body, one.headers) for one in batch.records]
+                if len(found) == len(RECORDS):
+                    break
+            said.append(found)
+            said.append(await stream.check_tail())
+            try:
+                await stream.append(AppendInput([Record(b"no")], match_seq_num=3))
+            except s2.S2Error as error:
+                said.append(type(error).__name__)
+
+    finish(main())
+    assert len(said[-3]) == len(RECORDS)
+    return said
+
+
+def curl_work(port: int) -> list[Any]:
+    """What curl shows, heads and all, of an append, of reads of all kinds, and of an error."""
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    records = f"http://127.0.0.1:{port}/v1/streams/curl/records"
+    body = json.dumps({"records": [{"body": "first"}, {"body": "second"}]})
+    asked: list[list[str]] = [
+        ["-H", "content-type: application/json", "-d", body, records],
+        [f"{records}?seq_num=0"],
+        ["--http2-prior-knowledge", f"{records}/tail"],
+        ["-H", "accept: text/event-stream", f"{records}?seq_num=0&count=2"],
+        [f"http://127.0.0.1:{port}/v1/streams/nothing"],
+    ]
+    command = ["curl", "--silent", "--include", "--max-time", "20", "-H", f"s2-basin: {BASIN}"]
+    return [subprocess.run([*command, *each], capture_output=True, check=True, timeout=30).stdout for each in asked]
+
+
+WORK: dict[str, Callable[[int], list[Any]]] = {"s3p": s3p_work, "s2-sdk": sdk_work, "curl": curl_work}
+PORT = {"s3p": "s3p_port", "s2-sdk": "s2_port", "curl": "s2_port"}
+
+
+class Recorded:
+    """`said`: what the client was told."""
+
+    def __init__(self, directory: Path, said: list[Any]) -> None:
+        self.directory = directory
+        self.said = said
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Recorded]:
+    """The recording of a client's work through a gateway; made once."""
+    made: dict[str, Recorded] = {}
+
+    def record(client: str) -> Recorded:
+        if client not in made:
+            directory = tmp_path_factory.mktemp(client)
+            with GatewayProcess(arguments=("--record", str(directory))) as gateway:
+                said = WORK[client](getattr(gateway, PORT[client]))
+                assert gateway.terminate() == 0
+            made[client] = Recorded(directory, said)
+        return made[client]
+
+    return record
+
+
+def penstock(*arguments: object) -> tuple[int, str]:
+    done = subprocess.run([PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=100)
+    return done.returncode, done.stdout + done.stderr
+
+
+def replayed(recording: Recorded, url: str, *more: str) -> dict[str, Any]:
+    code, said = penstock("replay", recording.directory, "--to", url, "--fast", "--strict", "--json", *more)
+    assert code == 0, said
+    summary: dict[str, Any] = json.loads(said)
+    assert summary["same"] and summary["damage"] is None, said
+    return summary
+
+
+# ---- replays ---------------------------------------------------------------------------------------------------------
+
+
+SERVERS: dict[str, Callable[[], BackServer]] = {
+    "s2 lite": S2Lite,
+    "Pravega": PravegaStandalone,
+    "S3P reference": S3PReference,
+    "Penstock s2": lambda: SecondPenstock("s2"),
+    "Penstock segment": lambda: SecondPenstock("segment"),
+}
+SLOW = {"Pravega": pytest.mark.slow}
+"""It takes ten seconds to start."""
+
+
+def url_of(server: BackServer) -> str:
+    host, port = server.controller or server.address if server.kind == "segment" else server.address
+    return f"{'pravega' if server.kind == 'segment' else server.kind}://{host}:{port}"
+
+
+def read_back(server: BackServer, stream: str) -> list[bytes]:
+    """By a client of the server's own protocol; of segments by what `diff` reads, below."""
+    if server.kind == "s3p":
+        with S3PClient(server.address) as client:
+            return [body for _, body in client.read_all(stream)]
+    found = S2Client(server.address, BASIN).read_proto(stream, seq_num=0)
+    return [record.body for record in found.records]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in SERVERS])
+def test_a_client_of_s3p_speaks_again_over_every_protocol(recorded: Callable[[str], Recorded], name: str) -> None:
+    recording = recorded("s3p")
+    with SERVERS[name]() as server:
+        summary = replayed(recording, url_of(server))
+        assert summary["total"]["appended"] == len(BODIES)
+        assert {one["way"] for one in summary["conversations"]} == {"direct" if server.kind == "s3p" else "translated"}
+        if server.kind != "segment":
+            assert read_back(server, "orders") == BODIES
+        code, said = penstock("diff", recording.directory, url_of(server))
+        assert (code, said.splitlines()[-1]) == (0, "equal: 1 stream"), said
+
+
+@pytest.mark.parametrize("name", ["s2 lite", "Penstock s2"])
+def test_the_sdk_of_s2_speaks_again_to_an_s2_server(recorded: Callable[[str], Recorded], name: str) -> None:
+    """Its token was redacted in the recording."""
+    recording = recorded("s2-sdk")
+    with SERVERS[name]() as server:
+        summary = replayed(recording, url_of(server), "--token", "another")
+        assert summary["total"]["appended"] == len(RECORDS)
+        assert {one["way"] for one in summary["conversations"]} == {"direct"}
+        assert read_back(server, "sdk") == [record.body for record in RECORDS]
+        code, said = penstock("diff", recording.directory, url_of(server))
+        assert code == 0, said
+
+
+def test_a_client_of_pravega_speaks_again_to_an_s2_server(tmp_path: Path) -> None:
+    """Its controller is played in process, and so are its reader group's tables."""
+    need_pravega()
+    events = [(f"event {number}", None) for number in range(100)]
+    with GatewayProcess(arguments=("--record", str(tmp_path))) as gateway:
+        with PravegaClient(gateway.controller_port) as client:
+            client.call("manage", "create_scope", BASIN)
+            assert client.call("manage", "create_stream", BASIN, "events", 1) is True
+            client.call("write", BASIN, "events", events)
+            client.call("group", "readers", BASIN, "events")
+            client.call("reader", "one", "readers")
+            found = Found(client.call("read", ["one"], len(events), 20)).bodies("one")
+        wanted = bodies_by_s2s(gateway, "events")
+        assert sorted(wanted) == sorted(found)
+        assert gateway.terminate() == 0
+    with SecondPenstock("s2") as server:
+        code, said = penstock("replay", tmp_path, "--to", url_of(server), "--fast", "--json")
+        assert code == 0, said
+        total = json.loads(said)["total"]
+        assert (total["appended"], total["different"], total["ran_out"]) == (len(events), 0, 0), said
+        assert read_back(server, "events") == wanted
+
+
+# ---- mocks -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def mock(recording: Recorded, *arguments: str) -> Iterator[tuple[int, Callable[[], dict[str, Any]]]]:
+    """Its port, and what gives its report once it has ended by itself."""
+    command = [PENSTOCK, "mock", recording.directory, "--listen", "127.0.0.1:0", "--json", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            line = process.stderr.readline()
+            assert "are played on 127.0.0.1:" in line, line + process.stderr.read()
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+
+            def report() -> dict[str, Any]:
+                assert process.stdout is not None
+                process.wait(20)
+                return {**json.loads(process.stdout.read()), "code": process.returncode}
+
+            yield int(line.rsplit(":", 1)[1]), report
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("client", WORK)
+def test_a_recorded_client_is_served_again(recorded: Callable[[str], Recorded], client: str) -> None:
+    """Every word that the client is told is the same, dates and stamps and identifiers too; nothing is left over."""
+    recording = recorded(client)
+    with mock(recording, "--strict", "--once") as (port, report):
+        assert WORK[client](port) == recording.said
+        found = report()
+    assert (found["code"], found["different"], found["left"]) == (0, 0, 0), found
+    assert found["played"] == found["connections"]
+    assert found["sent"] == said_by_server(recording), "and so is every byte"
+
+
+def said_by_server(recording: Recorded) -> int:
+    code, said = penstock("show", recording.directory, "--conversations", "--json")
+    assert code == 0, said
+    lines = [json.loads(line) for line in said.splitlines()]
+    return sum(line["server_bytes"] for line in lines if line["side"] == "front")
+
+
+def test_a_client_that_says_something_else(recorded: Callable[[str], Recorded]) -> None:
+    with mock(recorded("s3p"), "--strict", "--once") as (port, _):
+        client = RedisPy(port)
+        assert client.ask(b"CREATE", b"orders", []) == b"OK"
+        client.send(b"APPEND", b"orders", [], [b"one", b"two"])
+        with pytest.raises(Exception, match="closed"):
+            client.reply()
+        client.close()
