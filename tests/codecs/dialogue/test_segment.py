@@ -317,3 +317,20 @@ def test_requests_that_are_never_answered_are_forgotten(monkeypatch: pytest.Monk
         says(*[released.NoSuchSegment(number, "") for number in range(3)]),
     ]
     assert [each.stream for each in told(said)[-3:]] == ["", "s1", "s2"]
+
+
+def test_zeros_are_bytes_and_not_a_million_empty_events() -> None:
+    zeros = bytes(8 * 1001)
+    said = [
+        *GREETING,
+        *SETUP,
+        asks(released.AppendBlockEnd(WRITER, len(zeros), zeros, 1, 1, 1)),
+        asks(released.AppendBlockEnd(WRITER, 80, zeros[:80], 10, 2, 1)),
+        says(released.DataAppended(WRITER, 2, NEW, 1, 8088)),
+        says(released.SegmentRead(SEGMENT, 0, True, False, zeros, 5)),
+        says(released.SegmentRead("few", 0, True, False, zeros[:8000], 6)),
+    ]
+    heard, _, records = parts(told(said))
+    assert [len(record.body) for record in records] == [8008, *[0] * 10, 8008, *[0] * 1000]
+    assert [record.offset for record in records[1:11]] == list(range(8008, 8088, 8))
+    assert [each.fields["raw"] for each in heard if "raw" in each.fields] == [True, False, True, False]

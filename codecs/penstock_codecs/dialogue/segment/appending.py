@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from penstock_codecs.byte_layout import MOST_EMPTY
 from penstock_codecs.capture import Conversation
 from penstock_codecs.dialogue.messages import APPENDED, SeenRecord
 from penstock_codecs.dialogue.waiting import MOST_WAITING, Waiting
@@ -21,22 +21,22 @@ MOST_WRITERS: Final = SegmentLimits().max_writers
 
 
 class Stored(NamedTuple):
-    """What an append stores: bodies and where each begins. `raw`: it is no events, but bytes in one piece."""
+    """What an append stores: bodies of events. `raw`: it is no events, but bytes in one piece."""
 
     bodies: list[bytes]
-    places: list[int]
     size: int
     raw: bool
 
     @classmethod
     def of(cls, data: bytes) -> Stored:
-        """The events in an append; anything else, as byte streams have it, is one body."""
+        """The events in an append; anything else, as byte streams have it, is one body. So are zeros: they look like
+        events without a body, of which nobody writes so many."""
         try:
             bodies = split_events(data)
         except ValueError:
-            return cls([data], [0], len(data), True)
-        sizes = (EVENT_HEADER_BYTES + len(body) for body in bodies)
-        return cls(bodies, list(accumulate(sizes, initial=0))[:-1], len(data), False)
+            return cls([data], len(data), True)
+        raw = bodies.count(b"") > MOST_EMPTY
+        return cls([data] if raw else bodies, len(data), raw)
 
 
 class Answered(NamedTuple):
@@ -55,7 +55,6 @@ class _Append:
     request_id: int | None
     end_ns: int
     ticket: int = 0
-    places: Sequence[int] = ()
     size: int = 0
 
 
@@ -106,7 +105,7 @@ class Appends:
                 for body in stored.bodies
             ]
             append.ticket, given_up = self._waiting.add(records)
-            append.places, append.size = stored.places, stored.size
+            append.size = stored.size
         writer.appends.append(append)
         self._count += 1
         if self._count > MOST_WAITING:
@@ -136,8 +135,10 @@ class Appends:
             self._count -= 1
             found = self._waiting.take(last.ticket)
             if write_offset is not None and last.number == number:
-                for record, place in zip(found, last.places, strict=False):
-                    record.offset = write_offset - last.size + place
+                place = write_offset - last.size
+                for record in found:
+                    record.offset = place
+                    place += EVENT_HEADER_BYTES + len(record.body)
             records += found
         return Answered(records, writer.segment, None if last is None else last.end_ns)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
+from penstock_codecs.byte_layout import MOST_EMPTY
 from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 
@@ -64,8 +65,11 @@ class Deliveries:
             left = _Left(offset, b"")
         whole = left.data + data
         found, at = _events(whole, left.offset)
+        zeros = found.bodies.count(b"") > MOST_EMPTY  # bytes that look like so many events without a body
+        if zeros:
+            found, at = Delivery([], []), 0
         rest = whole[at:]
-        if rest and not _may_begin(rest):
+        if zeros or (rest and not _may_begin(rest)):
             return self._raw(segment, left.offset + at, rest, found)
         self._keep(segment, offset + len(data), _Left(left.offset + at, rest))
         return found
