@@ -1,148 +1,59 @@
-"""Commands and their flags; what they do stands in other modules."""
+"""The command line: which commands there are. Each is imported when it is asked for, with all that it needs.
+
+`penstock show` needs no server, and `penstock serve` no captures: everything together takes three times as long.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import os
-import signal
-import sys
-from pathlib import Path
+from importlib import import_module
+from typing import Final
 
 import click
-import structlog
-import trio
 
-from penstock.cli.banner import banner
-from penstock.cli.captures import CAPTURE_COMMANDS
-from penstock.cli.cut_over import cut_over_command
-from penstock.cli.decode import decode_command
-from penstock.cli.diff import diff_command
-from penstock.cli.mock import mock_command
-from penstock.cli.overrides import overridden
-from penstock.cli.positions import positions_command
-from penstock.cli.replay import replay_command
-from penstock.cli.report import report
-from penstock.cli.traffic import connections_command, record_commands, tail_command
-from penstock.config import Config, ConfigError, default_config, load_config
-from penstock.config.advice import advice
-from penstock.errors import CannotStart
-from penstock.observe import configure_logging
-from penstock.server import Running, serve
-from penstock.wiring import check_files
+__all__ = ["COMMANDS", "main"]
 
-__all__ = ["main"]
-
-log = structlog.get_logger()
-
-_config_option = click.option(
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    help="Configuration file (TOML). Without one: S2 on 127.0.0.1:8080, S3P on port 7500, Pravega's controller on "
-    "9090 and its segments on 12345, data in ./data.",
-)
+COMMANDS: Final = {
+    "check": "penstock.cli.serving:check_command",
+    "connections": "penstock.cli.traffic.connections:connections_command",
+    "cut-over": "penstock.cli.cut_over:cut_over_command",
+    "decode": "penstock.cli.decode:decode_command",
+    "diff": "penstock.cli.diff:diff_command",
+    "explain": "penstock.cli.captures.explain:explain_command",
+    "export": "penstock.cli.captures.export:export_command",
+    "mock": "penstock.cli.mock:mock_command",
+    "positions": "penstock.cli.positions:positions_command",
+    "record": "penstock.cli.traffic.record:record_commands",
+    "records": "penstock.cli.captures.records:records_command",
+    "replay": "penstock.cli.replay:replay_command",
+    "serve": "penstock.cli.serving:serve_command",
+    "show": "penstock.cli.captures.show:show_command",
+    "stats": "penstock.cli.captures.stats:stats_command",
+    "tail": "penstock.cli.traffic.tail:tail_command",
+}
+"""Where each command is."""
 
 
-class _BadConfig(click.ClickException):
-    exit_code = 2
+class _Commands(click.Group):
+    """Imports a command when somebody wants it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, as `--help` lists them."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; None where there is none."""
+        del ctx
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, name = place.partition(":")
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="penstock", message="penstock %(version)s")
 def main() -> None:
     """Penstock: a multi-protocol gateway for append-only streams of records."""
-
-
-for _command in (
-    *(decode_command, positions_command, cut_over_command),
-    *(connections_command, record_commands, tail_command),
-    *(replay_command, mock_command, diff_command),
-    *CAPTURE_COMMANDS,
-):
-    main.add_command(_command)
-
-
-@main.command("serve")
-@_config_option
-@click.option("--s2", metavar="HOST:PORT|off", help="Where S2 (HTTP) clients connect.")
-@click.option("--s3p", metavar="HOST:PORT|off", help="Where S3P clients connect.")
-@click.option("--segment", metavar="HOST:PORT|off", help="Where clients of the segment protocol connect.")
-@click.option("--controller", metavar="HOST:PORT|off", help="Where clients of Pravega ask for their segments.")
-@click.option("--data", metavar="DIR", help="The store's directory.")
-@click.option("--record", metavar="DIR", help="Record the traffic from the start, into pcapng files in this directory.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="The least that is logged.")
-def serve_command(path: Path | None, **flags: str | None) -> None:
-    """Run the gateway until SIGTERM or SIGINT; a second signal stops it at once.
-
-    Flags win over the configuration file.
-    """
-    config = _usable(_load(path), **flags)
-    configure_logging(config.log.level, config.log.format)
-    gc.freeze()  # what is imported stays: collections need not look at it
-    for remark in advice(config):
-        if remark.insecure:
-            log.warning("insecure", reason=remark.text)
-    try:
-        trio.run(_serve_until_signalled, config)
-    except CannotStart as error:
-        raise click.ClickException(str(error)) from error
-
-
-@main.command("check")
-@_config_option
-def check_command(path: Path | None) -> None:
-    """Validate a configuration and say in plain words what would run."""
-    config = _usable(_load(path))
-    click.echo(report(config, str(path) if path else "the built-in configuration"))
-
-
-def _load(path: Path | None) -> Config:
-    if path is None:
-        return default_config()
-    try:
-        return load_config(path)
-    except ConfigError as error:
-        raise _BadConfig(str(error)) from error
-
-
-def _usable(config: Config, **flags: str | None) -> Config:
-    """The configuration with flags applied, and its files looked at."""
-    try:
-        config = overridden(config, **flags)
-        check_files(config)
-    except (ValueError, CannotStart) as error:
-        raise _BadConfig(str(error)) from error
-    return config
-
-
-async def _serve_until_signalled(config: Config) -> None:
-    refusal: CannotStart | None = None
-    async with trio.open_nursery() as nursery:
-
-        async def serve_then_stop(*, task_status: trio.TaskStatus[Running]) -> None:
-            await serve(config, task_status=task_status)
-            nursery.cancel_scope.cancel()
-
-        try:
-            running: Running = await nursery.start(serve_then_stop)
-        except CannotStart as error:
-            refusal = error
-        else:
-            nursery.start_soon(_drain_on_signal, running)
-            with contextlib.suppress(OSError):  # nobody may be there to read it; the gateway runs all the same
-                click.echo(banner(config, running.addresses))
-    if refusal is not None:  # raised here, outside the nursery, which would wrap it in a group
-        raise refusal
-
-
-async def _drain_on_signal(running: Running) -> None:
-    """The first signal drains, the second ends the process: the store survives that, as it survives a crash."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for number in signals:
-            if running.draining:
-                log.warning("stopped_at_once", signal=signal.Signals(number).name)
-                sys.stderr.flush()
-                os._exit(128 + number)
-            log.info("signalled", signal=signal.Signals(number).name)
-            running.drain()
