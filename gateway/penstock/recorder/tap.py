@@ -1,8 +1,9 @@
 """Taps: what goes by on one TCP connection, as capture events, for whoever wants them.
 
 A tap stands above TLS and changes nothing: it never waits and never raises. Bytes are told when they have been read,
-and when the kernel has taken them (over TLS: just before they are given to TLS, since nobody knows when they go out).
-Where nobody listens a tap costs an attribute test and an addition for each read or write.
+and when the kernel has taken them. Over TLS they are told just before they are given to TLS, since nobody knows when
+they go out; where the connection is then broken off, the last ones may never have done so. Where nobody listens a tap
+costs an attribute test and an addition for each read or write.
 """
 
 from __future__ import annotations

@@ -209,6 +209,7 @@ back = "lite"
 
 @needs_openssl
 def test_both_ends_of_a_connection_over_tls_record_the_same(tmp_path: Path) -> None:
+    """But for what is said last, which TLS may have been given and never sent."""
     certificate, key = self_signed(tmp_path)
     secured = f"""bind = "127.0.0.1:{{s2_port}}"\ntls_certificate = "{certificate}"\ntls_key = "{key}"\n"""
     server_side = configuration(start=True).replace('bind = "127.0.0.1:{s2_port}"\n', secured)
@@ -224,7 +225,9 @@ def test_both_ends_of_a_connection_over_tls_record_the_same(tmp_path: Path) -> N
         for front, said in fronts.items():
             (back,) = [one for one in backs if one.client == front.client]
             assert front.tls and back.tls and back.server == front.server
-            assert backs[back] == said
+            sent, got = backs[back], said
+            assert sent[Sender.CLIENT][1].startswith(got[Sender.CLIENT][1])
+            assert got[Sender.SERVER][1].startswith(sent[Sender.SERVER][1])
         sizes = [len(said[Sender.CLIENT][1]) for said in fronts.values()]
         assert max(sizes) > 100_000
 
