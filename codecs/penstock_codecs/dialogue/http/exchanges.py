@@ -157,18 +157,17 @@ class Exchanges:
     # ---- the end -----------------------------------------------------------------------------------------------------
     def abandon(self, sender: Sender, span: Span, kind: str) -> None:
         """No exchange goes on: bytes of `sender` were lost, or the recording has ended. What was appended and not
-        acknowledged comes in a message of this kind."""
-        left: list[SeenRecord] = []
+        acknowledged comes in messages of this kind, one for each exchange."""
         for (number, side), reader in self._readers.items():
             if reader.half:
-                rule = f"the recording ends amid {reader.half}"
+                rule = f"{reader.half} is not whole: the rest was not recorded"
                 self._teller.fault(side, span.end_ns, Fault(reader.offset, rule, ""), exchange=number, fatal=False)
         for exchange in self._exchanges.values():
-            left += exchange.appends.left(span.end_ns)
+            left = exchange.appends.left(span.end_ns)
+            if left:
+                self._say(sender, span, kind, exchange, {}, records=left)
         self._exchanges.clear()
         self._readers.clear()
-        if left:
-            self._teller.say(sender, span, "http", kind, records=left)
 
     def __contains__(self, number: int) -> bool:
         """Whether the exchange goes on, and is followed."""

@@ -79,12 +79,13 @@ class _Side:
             while at < len(data) and not self._dead:
                 body = self._body
                 if body is None:
+                    self._number = 0  # a fault in what is no head yet is no exchange's
                     head, used = self._heads.receive(data[at:], offset + at, time_ns)
                     at += used
                     if head is not None:
                         self._take_head(head, Span(head.start, offset + at, self._heads.start_ns, time_ns))
                 elif self._gives_up(body, data[at:]):
-                    self._body = None
+                    self._end(Span(offset + at, offset + at, time_ns, time_ns), body)
                 else:
                     at += body.receive(data[at:], offset + at, time_ns)
                     if body.over is not None:
