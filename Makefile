@@ -2,7 +2,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help serve test test-long check bench node-peers peers proto clean
+.PHONY: help serve test test-long check bench soak node-peers peers proto clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -39,6 +39,9 @@ check: $(VENV)/.dev  ## ruff, mypy --strict, import-linter
 
 bench: $(VENV)/.dev  ## the benchmark beside redis-server and haproxy (bench/README.md)
 	$(BIN)/python bench/run.py $(ARGS)
+
+soak: $(VENV)/.dev  ## ten minutes of heavy traffic while all is recorded (ARGS="--seconds 60" for less)
+	$(BIN)/python bench/soak.py $(ARGS)
 
 NODE_PEERS := tests/peers/node
 
