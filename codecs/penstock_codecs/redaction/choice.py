@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Final
 
 from google.protobuf.descriptor import Descriptor
@@ -65,15 +66,16 @@ class Choice:
         """The body of an answer."""
         return self._chosen(flow, exchange, fields, request=False)
 
-    def of_unknown(self, flow: Flow) -> Content | None:
-        """A body whose head did not go by."""
+    def of_unknown(self, flow: Flow, *, begun: bool = False) -> Content | None:
+        """A body whose head did not go by, or refers to what did not. `begun`: it comes from its first byte on."""
         request = flow.sender is Sender.CLIENT
         if self._secrets.tokens and not request and flow.conversation.protocol == "controller":
             return Blind(flow)
         json = self._json(False)
         if self._leaves.any:
             message = self._message(APPEND_INPUT if request else READ_BATCH)
-            return Unheard(flow, lambda: S2sFrames(flow, message, json), lambda: Events(flow, json))
+            frames, events = partial(S2sFrames, flow, message, json), partial(Events, flow, json)
+            return Unheard(flow, frames, events, partial(Whole, flow, json) if begun else None)
         if self._secrets.tokens and not request:
             return Sniffed(flow, json, self._secrets.patterns)
         return None

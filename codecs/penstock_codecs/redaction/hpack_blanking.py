@@ -19,12 +19,14 @@ from hpack.table import HeaderTable
 
 from penstock_codecs.redaction.text import Edit, Span, joined, stars
 
-__all__ = ["HeaderNames", "Unparsable", "filler", "redact_block"]
+__all__ = ["UNTOLD", "HeaderNames", "Unparsable", "filler", "redact_block"]
 
 WANTED: Final = frozenset(
     {b":method", b":path", b":status", b"content-type", b"content-encoding", b"s2-format", b"grpc-encoding"}
 )
 """Headers whose values are told to the caller, because they say what a body is."""
+UNTOLD: Final = b""
+"""Stands among the WANTED headers where there was one that nobody knows: it was said before the recording began."""
 _TABLE: Final = 4096
 _MOST_TABLE: Final = 64 * 1024
 """Largest dynamic table that is kept, in the bytes of RFC 7541, 4.1. What a larger one holds has no name here."""
@@ -156,8 +158,9 @@ def redact_block(block: bytes, names: HeaderNames, secret: Secret) -> tuple[list
             name, value = names.get(reader.integer(7))
         else:
             name, value = _literal(reader, names, secret, edits)
-        if name in WANTED and value is not None:
-            assert name is not None
+        if name is None:
+            fields[UNTOLD] = b""
+        elif name in WANTED and value is not None:
             fields.setdefault(name, value)
     return edits, fields
 

@@ -12,7 +12,7 @@ from penstock_codecs.redaction.choice import Choice
 from penstock_codecs.redaction.contents import Content, Gathered, Searched, feed
 from penstock_codecs.redaction.exchanges import Exchange, Exchanges
 from penstock_codecs.redaction.flow import Flow, NotUnderstood, Parser
-from penstock_codecs.redaction.hpack_blanking import HeaderNames, Unparsable, redact_block
+from penstock_codecs.redaction.hpack_blanking import UNTOLD, HeaderNames, Unparsable, redact_block
 from penstock_codecs.redaction.secrets import Secrets
 from penstock_codecs.redaction.text import Edit
 
@@ -199,14 +199,22 @@ class Http2Side:
     def _begin(self, stream: int, fields: dict[bytes, bytes]) -> None:
         """A head says what the body behind it is; trailers do not."""
         told = {name: [value.lower()] for name, value in fields.items()}
-        if self._sender is Sender.CLIENT and b":method" in fields:
+        untold = UNTOLD in fields
+        if self._sender is Sender.CLIENT and (b":method" in fields or (untold and stream not in self._contents)):
             base64 = fields.get(b"s2-format", b"").lower() in (b"base64", b"json-binsafe")
-            exchange = Exchange(fields[b":method"], fields.get(b":path", b""), base64)
+            known = not untold or b":path" in fields
+            exchange = Exchange(fields.get(b":method", b""), fields.get(b":path", b""), base64, known)
             self._exchanges.asked(stream, exchange)
-            self._keep(stream, self._choice.of_request(self._flow, exchange, told))
-        elif self._sender is Sender.SERVER and fields.get(b":status", b"1")[:1] != b"1":
-            exchange = self._exchanges.of(stream)
-            self._keep(stream, self._choice.of_response(self._flow, exchange, told))
+            content = None if untold else self._choice.of_request(self._flow, exchange, told)
+        elif self._sender is Sender.SERVER and (fields.get(b":status", b"1")[:1] != b"1" or untold):
+            content = None if untold else self._choice.of_response(self._flow, self._exchanges.of(stream), told)
+        else:
+            return
+        if untold:
+            if stream in self._contents:
+                return  # they may be trailers
+            content = self._choice.of_unknown(self._flow, begun=True)
+        self._keep(stream, content)
 
 
 _LENGTHS: Final = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}

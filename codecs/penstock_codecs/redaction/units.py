@@ -176,18 +176,27 @@ class GrpcMessages(Gathered):
 
 
 class Unheard(Content):
-    """A body whose head went by before the recording began. Where its sender begins to say something that looks like
-    an S2S frame, or an event of an event stream, it is read on as these; until then all is blanked.
+    """A body whose head went by before the recording began, or says things that did. Where its sender begins to say
+    something that looks like an S2S frame, or an event of an event stream, it is read on as these; until then all is
+    blanked.
     """
 
     _EVENT: Final = re.compile(rb"(?:data|event|id|retry)?:")
     _HEAD: Final = 4
     _RECONNECT: Final = 0x10
 
-    def __init__(self, flow: Flow, frames: Callable[[], Gathered], events: Callable[[], Gathered]) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        frames: Callable[[], Gathered],
+        events: Callable[[], Gathered],
+        json: Callable[[], Gathered] | None,
+    ) -> None:
+        """What it may turn out to be; `json` only at its very beginning."""
         super().__init__(flow)
         self._frames = frames
         self._events = events
+        self._json = json
         self._inner: Gathered | None = None
         self._begins = True
 
@@ -201,6 +210,9 @@ class Unheard(Content):
                 self._inner = self._events()
             elif self._is_frame(start):
                 self._inner = self._frames()
+            elif self._json is not None and start[:1] in (b"{", b"["):
+                self._inner = self._json()
+            self._json = None
         self._begins = False
         if self._inner is None:
             self._flow.blank(offset, offset + len(data))

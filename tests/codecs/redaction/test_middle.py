@@ -13,7 +13,7 @@ from penstock_codecs.compression import Compression, compress
 from penstock_codecs.envelope import wrap
 from penstock_codecs.model import Header
 from penstock_codecs.redaction import RedactionRules
-from penstock_codecs.s2s.frames import encode_frame
+from penstock_codecs.s2s.frames import Frame, FrameReader, encode_frame
 from penstock_codecs.segment import Message, draft, encode, released
 from penstock_proto import pravega_controller_pb2, s2_pb2
 
@@ -93,6 +93,41 @@ def test_a_session_that_goes_on_over_http2(compression: Compression) -> None:
     if compression is Compression.NONE:
         found = server[len(rest) + 9 :][:100]
         assert found == (frame[:4] + batch(BLANK, filler))[:100]
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_heads_that_refer_to_what_was_said_before(compression: Compression) -> None:
+    encoder = hpack.Encoder()
+    head = [(":status", "200"), ("content-type", "s2s/proto"), ("x", "y")]
+    encoder.encode(head)
+    filler = b"".join(b";%d" % (number * number) for number in range(900))
+    frame = b"".join(encode_frame([compress(compression, batch(HUSH, filler))], compression))
+    out = HeadersFrame(3, encoder.encode(head), flags=["END_HEADERS"]).serialize()
+    body = DataFrame(3, frame + frame).serialize()
+    trailers = HeadersFrame(3, encoder.encode([("x", "y")]), flags=["END_HEADERS", "END_STREAM"]).serialize()
+    _, server = redacted([(SERVER, out), (SERVER, body), (SERVER, trailers)], RULES, start=5000)
+    assert not leaks(server, HUSH)
+    reader = FrameReader()
+    reader.feed(server[len(out) + 9 : -len(trailers)])
+    for _ in range(2):
+        found = reader.next()
+        assert isinstance(found, Frame)
+        assert bytes(found.payload) == batch(BLANK, filler)
+    assert server.endswith(trailers)
+
+
+def test_json_behind_a_head_that_refers_to_what_was_said_before() -> None:
+    encoder = hpack.Encoder()
+    head = [(":method", "POST"), (":path", "/v1/access-tokens"), ("content-type", "application/json")]
+    encoder.encode(head)
+    out = HeadersFrame(3, encoder.encode(head), flags=["END_HEADERS"]).serialize()
+    body = DataFrame(3, b'{"records":[{"body":"%b"}]}' % HUSH, flags=["END_STREAM"]).serialize()
+    answer = HeadersFrame(3, hpack.Encoder().encode([(":status", "201")]), flags=["END_HEADERS"]).serialize()
+    token = DataFrame(3, b'{"access_token":"hush"}', flags=["END_STREAM"]).serialize()
+    for rules in (RULES, None):
+        client, server = redacted([(CLIENT, out), (CLIENT, body), (SERVER, answer + token)], rules, start=5000)
+        assert client == out + (body if rules is None else body.replace(HUSH, BLANK))
+        assert server == answer + token.replace(b"hush", b"****")
 
 
 def test_events_that_go_on_over_http2() -> None:
