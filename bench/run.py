@@ -65,8 +65,11 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def cases(bench: RecordBench, duties: Sequence[str], *, smallest: bool) -> list[Callable[[int, int], Iterator[Row]]]:
-    """What to measure, in the order of DUTIES. The segment protocol is for small events: `smallest` size only."""
+def cases(
+    bench: RecordBench, duties: Sequence[str], *, smallest: bool, middle: bool
+) -> list[Callable[[int, int], Iterator[Row]]]:
+    """What to measure, in the order of DUTIES. The segment protocol is for small events: `smallest` size only. What
+    recording costs depends on bytes more than on records: `middle` size only."""
     known = {
         APPEND: [bench.appends],
         READ: [bench.reads],
@@ -74,7 +77,7 @@ def cases(bench: RecordBench, duties: Sequence[str], *, smallest: bool) -> list[
         DELIVERY: [bench.deliveries],
         SEGMENT: [bench.segment_appends, bench.segment_reads] if smallest else [],
         RELAY: [bench.relay_reads, bench.relay_acks],
-        RECORD: [bench.recorded],
+        RECORD: [bench.recorded] if middle else [],
     }
     return [one for duty in DUTIES if duty in duties for one in known[duty]]
 
@@ -89,7 +92,8 @@ def measure(
             directory = scratch / str(size)
             directory.mkdir()
             with RecordBench(scale, directory, client, say, gateway) as bench:
-                for duty in cases(bench, duties, smallest=size == min(scale.sizes)):
+                middle = sorted(scale.sizes)[len(scale.sizes) // 2]
+                for duty in cases(bench, duties, smallest=size == min(scale.sizes), middle=size == middle):
                     for connections in scale.connections:
                         rows += duty(size, connections)
                         say(f"{rows[-1].duty}, {size_name(size)}, {connections} connections")

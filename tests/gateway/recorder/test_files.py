@@ -307,3 +307,53 @@ def test_the_data_that_is_recorded_is_not_copied(tmp_path: Path, monkeypatch: py
         assert recorded.put(Chunk(talk.conversation, 1, Sender.CLIENT, 0, data))
         assert recorded.flush()
     assert any(piece is data or (isinstance(piece, memoryview) and piece.obj is data) for piece in written)
+
+
+def test_what_is_secret_is_blanked_before_it_is_written(tmp_path: Path) -> None:
+    head = b"GET / HTTP/1.1\r\nhost: a\r\nauthorization: Bearer %b\r\n\r\n" % (b"very-secret" * 3)
+    rules = RedactionRules()
+    with recording(FileSettings(directory=tmp_path, rotate_bytes=1500, compress=Compression.ZSTD), rules) as recorded:
+        talk = Talk(recorded, 1)
+        talk.open()
+        for number in range(20):
+            for offset in range(0, len(head), 7):  # a secret is cut as reads are, and by the end of a file
+                data = head[offset : offset + 7]
+                place = number * len(head) + offset
+                assert recorded.put(Chunk(talk.conversation, number, Sender.CLIENT, place, data))
+    files = capture_files(tmp_path)
+    assert len(files) > 3
+    events = all_events(tmp_path)
+    told = b"".join(event.data for event in events if isinstance(event, Chunk))
+    assert len(told) == 20 * len(head), "lengths stay"
+    assert b"secret" not in told and told.count(b"authorization: ") == told.count(b"host: a") == 20
+
+
+def test_what_is_held_back_is_written_when_the_recording_ends(tmp_path: Path) -> None:
+    with recording(FileSettings(directory=tmp_path), RedactionRules()) as recorded:
+        talk = Talk(recorded, 1)
+        talk.open()
+        data = b"GET / HTTP/1.1\r\nauthorization: Bea"
+        assert recorded.put(Chunk(talk.conversation, 1, Sender.CLIENT, 0, data))
+    told = b"".join(event.data for event in all_events(tmp_path) if isinstance(event, Chunk))
+    assert len(told) == len(data) and told.startswith(b"GET / HTTP/1.1") and b"Bea" not in told
+
+
+def test_a_full_queue_and_redaction_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held back of a conversation that is dropped goes, and it can be begun again."""
+    gate = Gate(monkeypatch)
+    with recording(FileSettings(directory=tmp_path, queue_bytes=1 * MIB), RedactionRules()) as recorded:
+        talk = Talk(recorded, 1)
+        head = b"GET / HTTP/1.1\r\nauthorization: Bearer secret"
+        assert talk.open() and recorded.put(Chunk(talk.conversation, 1, Sender.CLIENT, 0, head))
+        assert recorded.flush()
+        with gate.closed():
+            while talk.say(100 * KIB):
+                pass
+        assert recorded.flush()
+        recorded.rotate()
+        assert recorded.flush()
+        assert talk.open(continued=True) and talk.say(100)
+    first, second = (read_file(path) for path in capture_files(tmp_path))
+    assert given_up(first) == [1]
+    assert not any(b"secret" in bytes(event.data) for event in first + second if isinstance(event, Chunk))
+    assert [end - begin for begin, end in spans(second)[1]] == [100]
