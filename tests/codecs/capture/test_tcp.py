@@ -33,6 +33,12 @@ def test_a_syn_with_data() -> None:
     assert told([FIRST._replace(data=b"quest"), ANSWER, ASK._replace(sequence=105, data=b"ion"), REPLY]) == TOLD
 
 
+@pytest.mark.parametrize("flags", [ACK, ACK | FIN, RST, ACK | RST])
+def test_what_says_nothing_is_no_conversation(flags: int) -> None:
+    """The last packets of one that began before the capture did."""
+    assert read(captured([ASK._replace(flags=flags, data=b"")])) == []
+
+
 def test_both_ends() -> None:
     ends = [
         ASK._replace(sequence=108, acknowledgement=506, flags=ACK | FIN, data=b""),
