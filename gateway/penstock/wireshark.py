@@ -35,6 +35,7 @@ return {{
 """
 _WIRES: Final = {"zero bytes": "zeros", "Event": "event", "2 bits": "flags"}
 """Wire types whose names are no words of Lua's."""
+_LONG_LINE: Final = 100
 _NUMBERS: Final = ("u8", "i32", "zeros", "i64")
 """Kinds of numbers; of two that share a name the later one can hold both."""
 _INNER: Final = {
@@ -103,12 +104,25 @@ def _label(name: str, labels: dict[int, str]) -> str:
 
 def _message(cls: type[Message]) -> Iterator[str]:
     yield f'[{cls.type_id}] = {{ name = "{cls.__name__}", from = "{cls.direction.value}", fields = {{'
-    yield from (f"    {_entry(field.name, field.wire, field.tail)}," for field in cls.fields)
+    for field in cls.fields:
+        yield from _lines(f"{_entry(field.name, field.wire, field.tail)},")
     if cls.older is not None:
         yield f"}}, before = {cls.older.before}, older = {{"
-        older = fields_of(cls, cls.older.before - 1)
-        yield from (f"    {_entry(field.name, field.wire, field.tail)}," for field in older)
+        for field in fields_of(cls, cls.older.before - 1):
+            yield from _lines(f"{_entry(field.name, field.wire, field.tail)},")
     yield "} },"
+
+
+def _lines(entry: str) -> Iterator[str]:
+    """One line, or the parts of items on lines of their own."""
+    if len(entry) <= _LONG_LINE:
+        yield f"    {entry}"
+        return
+    head, _, rest = entry.partition("parts = { ")
+    yield f"    {head}parts = {{"
+    parts = rest.split("}, {")
+    yield from (f"        {'{' * (place > 0)}{part}}}," for place, part in enumerate(parts[:-1]))
+    yield f"        {{{parts[-1]}"
 
 
 def _entry(name: str, wire: Wire[Any], tail: bool = False) -> str:

@@ -211,13 +211,13 @@ def stored(name: str) -> bytes:
 
 
 def test_every_shape_of_a_draft_block(tmp_path: Path) -> None:
-    """Events, padding, Partials: whole, and cut into single bytes; what is stored is what the codec hears."""
+    """Events, padding, Partials: whole, and cut into three bytes each; what is stored is what the codec hears."""
     talks = []
     for shape, _ in SHAPES.values():
         client, _ = ready_client()
         block = b"".join(piece for message in shape for piece in client.send(message))
         pieces = client_says(joined(draft.SetupAppend(WRITER, "seg")), block)
-        talks += [Talk("segment", pieces), Talk("segment", cut(pieces, 1))]
+        talks += [Talk("segment", pieces), Talk("segment", cut(pieces, 3))]
     capture = captured(tmp_path / "blocks.pcapng", *talks)
     for arguments in PASSES:
         found = layers(capture, "pravega", arguments=arguments)

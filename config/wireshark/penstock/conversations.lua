@@ -1,8 +1,8 @@
 -- TCP connections: what the recorder's comments say of them, who is the client, and what dissectors remember of them.
 --
 -- Wireshark dissects each frame once in order, and again whenever it likes. What depends on earlier frames is found out
--- in the first pass, and remembered by the place in the frame (`mark` and `recall`). The first pass of `tshark -2` without
--- a filter has no fields to be looked at: there a conversation is known by its ends, and comments are not seen.
+-- in the first pass, and remembered by the place in the frame (`mark` and `recall`). The first pass of `tshark -2`
+-- without a filter has no fields to be looked at: there a conversation is known by its ends, and comments are not seen.
 
 if not ... then return end
 

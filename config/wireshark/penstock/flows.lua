@@ -27,8 +27,9 @@ local function keep(flow, data)
 end
 
 -- Hands out the messages that a piece completes: `add(tvb, start, length)` for each, where the message's bytes stand.
--- `measure(data, at)` gives the length of the message at a place of a binary string, or nil and how many bytes from there
--- on it takes to know more, or raises {wrong}. Gives what is left over: how many bytes, where, and what is wrong there.
+-- `measure(data, at)` gives the length of the message at a place of a binary string, or nil and how many bytes from
+-- there on it takes to know more, or raises {wrong}. Gives what is left over: how many bytes, where, and what is wrong
+-- there.
 function flows.feed(found, flow, pinfo, tvb, start, length, measure, add)
     local prefix = found:recall(pinfo, tvb, start, "flow")
     if prefix == false then return length, start end

@@ -128,7 +128,8 @@ end
 function steps.size(place, tvb, offset, state)
     local data = place.data
     local _, stop, size = data:find("^(%x+)[^\r\n]*\r\n", offset + 1)
-    if stop == nil and #data - offset < LONGEST_CHUNK_LINE and data:find("^%x*[^\r\n]*\r?$", offset + 1) then return nil end
+    local short = #data - offset < LONGEST_CHUNK_LINE
+    if stop == nil and short and data:find("^%x*[^\r\n]*\r?$", offset + 1) then return nil end
     if stop == nil or #size > 8 then
         local branch = place.tree:add(session, tvb(offset))
         branch:add_proto_expert_info(malformed, "no chunk begins here")

@@ -22,7 +22,6 @@ s2.prefs.controller_ports = Pref.range("Controller TCP ports", "9090", "Ports of
 local malformed = ProtoExpert.new("s2.malformed", "Malformed HTTP", expert.group.MALFORMED, expert.severity.ERROR)
 s2.experts = { malformed }
 
-local http = Dissector.get("http")
 local http2 = Dissector.get("http2")
 local stream_id_of = Field.new("http2.streamid")
 

@@ -70,11 +70,11 @@ end
 
 local integer_options = { COUNT = f.count, BLOCK = f.block }
 
-local function add_option(tree, tvb, option)
+local function add_option(tree, range, option)
     local key, value = option.key, option.value
-    local whole = tvb(key.head, value.start + value.length - key.head)
+    local whole = range(key.head, value.start + value.length - key.head)
     local name = key.text:upper()
-    local where = tvb(value.start, value.length)
+    local where = range(value.start, value.length)
     local branch = tree:add(f.option_key, whole, reading.shown(name))
     branch:append_text(" " .. reading.shown(value.text))
     branch:add(f.option_value, where, reading.shown(value.text))
@@ -87,7 +87,7 @@ local function add_option(tree, tvb, option)
     end
 end
 
-local function add_records(tree, tvb, data, records)
+local function add_records(tree, range, records)
     tree:add(f.records, #records):set_generated()
     local size = 0
     for _, record in ipairs(records) do
@@ -96,14 +96,15 @@ local function add_records(tree, tvb, data, records)
     tree:add(f.bytes, size):set_generated()
     for number, record in ipairs(records) do
         if number > MOST_ITEMS then
-            tree:add(tvb(record.start), "and " .. #records - MOST_ITEMS .. " records that are not shown")
+            tree:add(range(record.start), "and " .. #records - MOST_ITEMS .. " records that are not shown")
             return
         end
-        local item = tree:add(f.record, tvb(record.start, record.length))
-        local body = data:sub(record.start + 1, record.start + math.min(record.length, 201))
-        if reading.printable(body) then item:append_text(" (" .. body .. ")") end
+        local body = range(record.start, record.length)
+        local item = tree:add(f.record, body)
+        local text = record.length <= 200 and body:raw() or ""
+        if reading.printable(text) then item:append_text(" (" .. text .. ")") end
         if record.id ~= nil then
-            local id = tvb(record.id.start, record.id.length)
+            local id = range(record.id.start, record.id.length)
             add_id(item, { f.record_id, f.record_ms, f.record_seq }, id, record.id.text)
         end
         item:add(f.length, record.length):set_generated()
@@ -114,40 +115,40 @@ local function plural(count, what)
     return count .. " " .. what .. (count == 1 and "" or "s")
 end
 
-local function add_command(tree, tvb, data, command)
-    if command.elements then tree:add(f.elements, tvb(command.at, 2), command.elements) end
+local function add_command(tree, range, command)
+    if command.elements then tree:add(f.elements, range(0, 2), command.elements) end
     if command.word == nil then return "command" end
     local word = command.command or reading.shown(command.word.text)
-    tree:add(f.command, tvb(command.word.start, command.word.length), word)
+    tree:add(f.command, range(command.word.start, command.word.length), word)
     local info = { word }
     if command.name ~= nil then
         local name = reading.shown(command.name.text)
-        tree:add(f.name, tvb(command.name.start, command.name.length), name)
+        tree:add(f.name, range(command.name.start, command.name.length), name)
         info[#info + 1] = name
     end
     for _, option in ipairs(command.options) do
-        add_option(tree, tvb, option)
+        add_option(tree, range, option)
         info[#info + 1] = reading.shown(option.key.text:upper() .. " " .. option.value.text, 100)
     end
     if #command.records > 0 then
-        add_records(tree, tvb, data, command.records)
+        add_records(tree, range, command.records)
         info[#info + 1] = plural(#command.records, "record")
     end
     return table.concat(info, " ")
 end
 
-local function add_reply(tree, tvb, data, reply)
+local function add_reply(tree, range, reply)
     if reply.kind == nil then return "reply" end
-    tree:add(f.reply, tvb(reply.at, 1), reply.kind)
+    tree:add(f.reply, range(0, 1), reply.kind)
     if reply.kind == "id" then
-        add_id(tree, { f.id, f.id_ms, f.id_seq }, tvb(reply.id.start, reply.id.length), reply.id.text)
+        add_id(tree, { f.id, f.id_ms, f.id_seq }, range(reply.id.start, reply.id.length), reply.id.text)
         return reply.id.text
     elseif reply.kind == "records" then
-        add_records(tree, tvb, data, reply.records)
+        add_records(tree, range, reply.records)
         return plural(#reply.records, "record")
     elseif reply.kind == "error" then
-        local item = tree:add(f.code, tvb(reply.at + 1, #reply.code), reply.code)
-        if #reply.text > 0 then tree:add(f.text, tvb(reply.at + 2 + #reply.code, #reply.text), reply.text) end
+        local item = tree:add(f.code, range(1, #reply.code), reply.code)
+        if #reply.text > 0 then tree:add(f.text, range(2 + #reply.code, #reply.text), reply.text) end
         tree:add(f.fatal, tables.fatal[reply.code] == true):set_generated()
         item:add_proto_expert_info(refused, reply.code)
         return "-" .. reply.code .. " " .. reply.text
@@ -185,37 +186,56 @@ local function add_pair(tree, pair, pinfo, from_client)
     tree:add(f.time, reading.time(math.max(0, pinfo.rel_ts - pair.at))):set_generated()
 end
 
-local function add_message(tree, tvb, data, length, said, problem, from_client)
-    local branch = tree:add(s3p, tvb(said.at, length))
-    local info = (from_client and add_command or add_reply)(branch, tvb, data, said)
+local function add_message(tree, range, said, problem, from_client)
+    local branch = tree:add(s3p, range)
+    local info = (from_client and add_command or add_reply)(branch, range, said)
     branch:append_text(", " .. info)
     if problem ~= nil then
         local text = problem.wrong or "the rest is not in the capture"
-        local rest = tvb(math.min(problem.at or said.at, tvb:len() - 1))
+        local rest = range(math.min(problem.at or 0, range:len() - 1))
         branch:add(f.undecoded, rest):add_proto_expert_info(problem.wrong and malformed or cut_short, text)
         info = info .. (problem.wrong and " [malformed: " .. text .. "]" or " [cut]")
     end
     return branch, info
 end
 
+local KNOWN = 64 -- bytes by which a message that was begun is known again
+
+-- The message at a place: one that an earlier segment began, or a new one.
+local function message_at(side, pinfo, data, offset, from_client)
+    local begun = side.begun
+    side.begun = nil
+    local again = begun ~= nil and not pinfo.visited and #data - offset >= begun.held
+        and data:sub(offset + 1, offset + #begun.head) == begun.head
+    return again and begun.message or syntax.begin(from_client)
+end
+
 local function dissect(tvb, pinfo, tree, found)
     local from_client = found:from_client(pinfo, is_server_port)
+    local side = found[from_client and "s3p_client" or "s3p_server"] or {}
+    found[from_client and "s3p_client" or "s3p_server"] = side
     local data = tvb:raw()
-    local function show(offset, said, length, problem)
-        local branch, info = add_message(tree, tvb, data, length or tvb:len() - offset, said, problem, from_client)
+    local function show(offset, length, said, problem)
+        local branch, info = add_message(tree, tvb(offset, length), said, problem, from_client)
         if problem == nil then
             add_pair(branch, pair_of(found, pinfo, tvb, offset, from_client, said.command), pinfo, from_client)
         end
         tcp.info(pinfo, "S3P", info)
+        return length
     end
     local function one(offset)
-        local said, length, problem = syntax.message(data, offset, from_client)
-        if problem ~= nil and not problem.wrong then return nil, problem.missing end
-        show(offset, said, length, problem)
-        return length or tvb:len() - offset
+        local message = message_at(side, pinfo, data, offset, from_client)
+        local length, missing, problem = syntax.go_on(message, data, offset)
+        if length ~= nil then return show(offset, length, message.said) end
+        if problem ~= nil then return show(offset, #data - offset, message.said, problem) end
+        local head = data:sub(offset + 1, offset + KNOWN)
+        side.begun = { message = message, head = head, held = #data - offset }
+        return nil, missing
     end
     local function cut(offset)
-        show(offset, syntax.message(data, offset, from_client))
+        local message = syntax.begin(from_client)
+        local _, _, problem = syntax.go_on(message, data, offset)
+        show(offset, #data - offset, message.said, problem or {})
     end
     return tcp.each(tvb, pinfo, one, cut)
 end

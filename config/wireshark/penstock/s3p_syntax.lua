@@ -1,8 +1,8 @@
 -- What S3P's bytes say, without Wireshark's tree: commands and replies of binary strings, with the places of all parts.
 --
--- A part is {start, length, ...}, places counted from 0, as Wireshark does. Where bytes are missing or wrong, the
--- parsers raise a table: {missing = how many until the message ends, if that is known} or {wrong = what, at = where};
--- `message` catches them.
+-- A part is {start, length, ...}; places are counted from 0, the message's first byte. A parser is a coroutine: where
+-- bytes are missing it yields, and goes on from the same place when there are more. Where bytes are wrong it raises
+-- {wrong = what, at = where}.
 
 if not ... then return end
 
@@ -21,25 +21,48 @@ end
 local Source = {}
 Source.__index = Source
 
+-- More bytes are needed: so many until the message ends, or nobody knows how many.
+local function wait(missing)
+    coroutine.yield(missing)
+end
+
+-- The bytes of the message that are there.
+function Source:held()
+    return #self.data - self.base
+end
+
+function Source:bytes(start, length)
+    return self.data:sub(self.base + start + 1, self.base + start + length)
+end
+
 -- The line at the current place without its CRLF.
 function Source:line(longest)
-    local stop = self.data:find("\r\n", self.at + 1, true)
-    if stop == nil or stop - 1 - self.at > longest then
-        if #self.data - self.at >= longest then wrong("a line of more than " .. longest .. " bytes", self.at) end
-        if stop == nil then error({}, 0) end
+    local stop
+    while true do
+        stop = self.data:find("\r\n", self.base + self.at + 1, true)
+        stop = stop and stop - 1 - self.base
+        if stop ~= nil and stop - self.at <= longest then break end
+        if self:held() - self.at >= longest then wrong("a line of more than " .. longest .. " bytes", self.at) end
+        wait()
     end
-    local text = self.data:sub(self.at + 1, stop - 1)
+    local text = self:bytes(self.at, stop - self.at)
     if text:find("[\r\n]") then wrong("a line that does not end with CRLF", self.at) end
-    self.at = stop + 1
+    self.at = stop + 2
     return text
+end
+
+-- The first byte of what comes next.
+function Source:peek()
+    while self:held() == self.at do
+        wait()
+    end
+    return self:bytes(self.at, 1)
 end
 
 -- The number of a `*<n>` or `$<n>` line.
 function Source:header(mark, what)
     local start = self.at
-    local first = self.data:sub(start + 1, start + 1)
-    if first == "" then error({}, 0) end
-    if first ~= mark then wrong("'" .. mark .. "' was expected here, with " .. what, start) end
+    if self:peek() ~= mark then wrong("'" .. mark .. "' was expected here, with " .. what, start) end
     local digits = self:line(LONGEST_HEADER):match("^.(%d+)$")
     if digits == nil or #digits > 20 then wrong("no number stands before " .. what, start) end
     return tonumber(digits)
@@ -51,18 +74,18 @@ function Source:bulk(what, last)
     local length = self:header("$", what)
     if length == 0 then wrong("an empty " .. what, head) end
     local start = self.at
-    local missing = start + length + 2 - #self.data
-    if missing > 0 then error({ missing = last and missing or nil }, 0) end
-    if self.data:sub(start + length + 1, start + length + 2) ~= "\r\n" then
-        wrong("CRLF was expected behind " .. what, start + length)
+    local stop = start + length + 2
+    while self:held() < stop do
+        wait(last and stop - self:held())
     end
-    self.at = start + length + 2
+    if self:bytes(start + length, 2) ~= "\r\n" then wrong("CRLF was expected behind " .. what, start + length) end
+    self.at = stop
     return { start = start, length = length, head = head }
 end
 
 function Source:word(what)
     local part = self:bulk(what)
-    part.text = self.data:sub(part.start + 1, part.start + part.length)
+    part.text = self:bytes(part.start, part.length)
     return part
 end
 
@@ -91,7 +114,7 @@ end
 local function parse_command(source, command)
     command.elements = source:header("*", "a command")
     if command.elements ~= 3 and command.elements ~= 4 then
-        wrong("a command is an array of 3 or 4 elements, not " .. command.elements, command.at)
+        wrong("a command is an array of 3 or 4 elements, not " .. command.elements, 0)
     end
     command.word = source:word("command name")
     local name = command.word.text:upper()
@@ -99,7 +122,7 @@ local function parse_command(source, command)
     if schema == nil then wrong("an unknown command", command.word.start) end
     command.command = name
     if schema.elements ~= command.elements then
-        wrong(name .. " is an array of " .. schema.elements .. " elements, not " .. command.elements, command.at)
+        wrong(name .. " is an array of " .. schema.elements .. " elements, not " .. command.elements, 0)
     end
     command.name = source:word("stream name")
     options(source, command)
@@ -124,7 +147,7 @@ local function parse_found(source, reply)
 end
 
 local function parse_reply(source, reply)
-    local kind = source.data:sub(source.at + 1, source.at + 1)
+    local kind = source:peek()
     if kind == "*" then
         parse_found(source, reply)
     elseif kind == "$" then
@@ -132,25 +155,38 @@ local function parse_reply(source, reply)
         if not reply.id.text:match("^%d+%-%d+$") then wrong("no identifier", reply.id.start) end
         reply.kind = "id"
     elseif kind == "+" then
-        if source:line(LONGEST_LINE) ~= "+OK" then wrong("a simple string other than OK", reply.at) end
+        if source:line(LONGEST_LINE) ~= "+OK" then wrong("a simple string other than OK", 0) end
         reply.kind = "ok"
     elseif kind == "-" then
         local code, text = source:line(LONGEST_LINE):match("^%-([A-Z0-9_]+) ?([\32-\126]*)$")
-        if code == nil then wrong("an error that is not a code and printable ASCII", reply.at) end
+        if code == nil then wrong("an error that is not a code and printable ASCII", 0) end
         reply.kind, reply.code, reply.text = "error", code, text
     else
-        wrong("a reply begins with one of + - $ *", reply.at)
+        wrong("a reply begins with one of + - $ *", 0)
     end
 end
 
--- The message at a place of `data`: what it says, its length, and nil; or as far as it goes, nil and the problem.
-function syntax.message(data, at, from_client)
-    local source = setmetatable({ data = data, at = at }, Source)
-    local found = { at = at, options = {}, records = {} }
-    local fine, problem = pcall(from_client and parse_command or parse_reply, source, found)
-    if fine then return found, source.at - at, nil end
-    if type(problem) ~= "table" then error(problem, 0) end
-    return found, nil, problem
+-- A message that begins: `said` is filled as far as its bytes are there.
+function syntax.begin(from_client)
+    return {
+        said = { options = {}, records = {} },
+        source = setmetatable({ data = "", base = 0, at = 0 }, Source),
+        parser = coroutine.create(from_client and parse_command or parse_reply),
+    }
+end
+
+-- Goes on with a message that begins at a place of `data`, as far as its bytes are there. Gives its length; or nil and
+-- how many bytes are missing (nil: nobody knows); or nil, nil and {wrong, at}.
+function syntax.go_on(message, data, base)
+    message.source.data, message.source.base = data, base
+    local fine, problem = coroutine.resume(message.parser, message.source, message.said)
+    message.source.data = ""
+    if not fine then
+        if type(problem) ~= "table" then error(problem, 0) end
+        return nil, nil, problem
+    end
+    if coroutine.status(message.parser) == "dead" then return message.source.at end
+    return nil, problem or nil
 end
 
 return syntax

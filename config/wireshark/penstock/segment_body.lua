@@ -55,7 +55,7 @@ local function read_text(longest)
     return function(cursor, tree, field)
         local at = cursor.at
         local length = take(cursor, 2):uint()
-        if length > longest then wrong("a text of " .. length .. " bytes, at most " .. longest .. " are allowed", at) end
+        if length > longest then wrong("a text of " .. length .. " bytes, at most " .. longest .. " may be", at) end
         local range = take(cursor, length)
         local text = utf8_of(range and range:raw() or "")
         if not reading.is_utf8(text) then wrong("text that is not UTF-8", at + 2) end

@@ -103,7 +103,12 @@ return {
         } },
         [-6] = { name = "StorageChunksListed", from = "server", fields = {
             { "request_id", "i64" },
-            { "chunks", "list", item = { "", "items", parts = { { "length_in_metadata", "i64" }, { "length_in_storage", "i64" }, { "start_offset", "i64" }, { "chunk_name", "name" }, { "exists_in_storage", "bool" } } } },
+            { "chunks", "list", item = { "", "items", parts = {
+                { "length_in_metadata", "i64" },
+                { "length_in_storage", "i64" },
+                { "start_offset", "i64" },
+                { "chunk_name", "name" },
+                { "exists_in_storage", "bool" } } } },
         } },
         [-5] = { name = "ListStorageChunks", from = "client", fields = {
             { "segment", "name" },
@@ -340,7 +345,11 @@ return {
             { "target", "name" },
             { "source", "name" },
             { "delegation_token", "str" },
-            { "attribute_updates", "list", item = { "", "items", parts = { { "attribute", "uuid" }, { "update_type", "u8" }, { "new_value", "i64" }, { "old_value", "i64" } } }, tail = true },
+            { "attribute_updates", "list", item = { "", "items", parts = {
+                { "attribute", "uuid" },
+                { "update_type", "u8" },
+                { "new_value", "i64" },
+                { "old_value", "i64" } } }, tail = true },
         } },
         [59] = { name = "SegmentsMerged", from = "server", fields = {
             { "request_id", "i64" },
@@ -497,7 +506,9 @@ return {
         [91] = { name = "SegmentsBatchMerged", from = "server", fields = {
             { "request_id", "i64" },
             { "target", "name" },
-            { "sources", "list", item = { "", "items", parts = { { "source", "name" }, { "new_target_write_offset", "i64" } } } },
+            { "sources", "list", item = { "", "items", parts = {
+                { "source", "name" },
+                { "new_target_write_offset", "i64" } } } },
         } },
         [100] = { name = "KeepAlive", from = "both", fields = {
         } },
