@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from binascii import b2a_base64
 from typing import Final
 
 from penstock_codecs.capture import Sender
@@ -11,54 +10,15 @@ from penstock_codecs.redaction.contents import Content, feed
 from penstock_codecs.redaction.flow import FOR_EVER, Flow, Parser
 from penstock_codecs.redaction.secrets import Secrets
 from penstock_codecs.redaction.text import Buffer, Edit, Search
+from penstock_codecs.redaction.triggers import Triggers
 
 __all__ = ["Guarded", "guarded", "is_hidden", "unknown"]
 
-_JSON_TOKENS: Final = rb"access_token|accessToken|delegation_token|delegationToken"
-_HTTP2_HEAD: Final = rb"\x00..[\x01\x05\x09][\x00\x01\x04\x05\x08\x09\x0c\x0d\x20\x21\x24\x25\x28\x29\x2c\x2d]\x00..."
-"""The nine bytes before a header block of less than 64 KiB, on one of the first 16 million streams."""
-_AROUND: Final = 64
-"""The most bytes that stand around a name in a trigger."""
 _QUOTE: Final = re.compile(rb"(?<!\\)\"")
 _STOPS: Final = {"line": re.compile(rb"[\r\n]"), "param": re.compile(rb"[&;#\s]"), "json": _QUOTE, "pair": _QUOTE}
 
 
 _FILLS: Final = {"block": b"\x80", "field": b"*"}
-
-
-def _varint(number: int) -> bytes:
-    out = b""
-    while number >= 128:
-        out += bytes((number & 127 | 128,))
-        number >>= 7
-    return out + bytes((number,))
-
-
-def _length(found: bytes) -> int:
-    """The length at the end of what begins a header's value in protobuf."""
-    start = len(found) - 1
-    while found[start - 1] & 128 and len(found) - start < 5:
-        start -= 1
-    return sum((byte & 127) << 7 * place for place, byte in enumerate(found[start:]))
-
-
-def _trigger(secrets: Secrets, http2: bool) -> re.Pattern[bytes] | None:
-    kinds = []
-    if secrets.headers:
-        kinds.append(rb"(?P<line>(?i:%s)[ \t]*:)" % b"|".join(map(re.escape, sorted(secrets.headers))))
-    if secrets.parameters:
-        kinds.append(rb"(?P<param>[?&;#](?i:%s)=)" % b"|".join(map(re.escape, sorted(secrets.parameters))))
-    if secrets.tokens:
-        kinds.append(rb'(?P<json>"(?:%s)"\s{0,8}:\s{0,8}")' % _JSON_TOKENS)
-    if secrets.record_headers:
-        names = sorted(secrets.record_headers)
-        spelled = [re.escape(one) for name in names for one in (name, b2a_base64(name, newline=False))]
-        kinds.append(rb'(?P<pair>\[\s{0,8}"(?:%s)"\s{0,8},\s{0,8}")' % b"|".join(spelled))
-        fields = b"|".join(re.escape(b"\x0a" + _varint(len(name)) + name) for name in names)
-        kinds.append(rb"(?P<field>(?:%s)\x12[\x80-\xff]{0,4}[\x00-\x7f])" % fields)
-    if http2 and secrets.headers:
-        kinds.append(rb"(?P<block>(?s:%s))" % _HTTP2_HEAD)
-    return re.compile(b"|".join(kinds)) if kinds else None
 
 
 class Guarded(Content):
@@ -69,13 +29,11 @@ class Guarded(Content):
     def __init__(self, flow: Flow, secrets: Secrets, *, http2: bool) -> None:
         super().__init__(flow)
         self._search = Search(secrets.patterns) if secrets.patterns else None
-        self._trigger = _trigger(secrets, http2)
-        names = (*secrets.headers, *secrets.parameters, *secrets.record_headers)
-        self._reach = _AROUND + 2 * max(map(len, names), default=0)
-        self._text = b""  # what the trigger is still to be looked for in
+        self._triggers = Triggers(secrets, http2=http2)
+        self._text = b""  # what triggers are still to be looked for in
         self._base = 0
         self._mode = ""  # what is being blanked
-        self._left = 0  # of a header block
+        self._left = 0  # of what has a length
 
     def feed(self, data: Buffer) -> None:
         self._text += data
@@ -98,20 +56,16 @@ class Guarded(Content):
 
     def _scan(self, *, last: bool) -> None:
         text, at = self._text, 0
+        words = self._triggers.may_be_in(text)
         while at < len(text):
             if self._mode:
                 at = self._in_secret(text, at)
                 continue
-            found = self._trigger.search(text, at) if self._trigger else None
+            found = self._triggers.search(text, at, words=words)
             if found is None:
-                at = len(text) if last or not self._trigger else max(at, len(text) - self._reach)
+                at = len(text) if last else max(at, len(text) - self._triggers.reach)
                 break
-            at = found.end()
-            self._mode = found.lastgroup or ""
-            if self._mode == "block":
-                self._left = int.from_bytes(found[0][:3], "big")
-            elif self._mode == "field":
-                self._left = _length(found[0])
+            at, self._mode, self._left = found
         self._text = text[at:]
         self._base += at
 

@@ -1,0 +1,106 @@
+"""What secrets look like where nobody knows what is spoken: what stands before them, and how far they go."""
+
+from __future__ import annotations
+
+import re
+from binascii import b2a_base64
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from penstock_codecs.redaction.secrets import Secrets
+
+__all__ = ["Trigger", "Triggers"]
+
+_JSON_TOKENS: Final = (b"access_token", b"accessToken", b"delegation_token", b"delegationToken")
+_BLOCK: Final = re.compile(
+    rb"(?s)(?<=\x00..)[\x01\x05\x09][\x00\x01\x04\x05\x08\x09\x0c\x0d\x20\x21\x24\x25\x28\x29\x2c\x2d]\x00..."
+)
+"""The end of a head of HTTP/2 before a header block of less than 64 KiB, on one of the first 16 million streams. It
+begins with the frame's type, since there are fewer of these than zeros."""
+_AROUND: Final = 64
+"""The most bytes that stand around a name in what comes before a secret."""
+
+
+class Trigger(NamedTuple):
+    """A secret begins at `at`. `kind`: `line`, `param`, `json`, `pair`, `field` or `block`; the last two have `left`
+    bytes."""
+
+    at: int
+    kind: str
+    left: int = 0
+
+
+class Triggers:
+    """What rules make secret."""
+
+    def __init__(self, secrets: Secrets, *, http2: bool) -> None:
+        names = (*secrets.headers, *secrets.parameters, *secrets.record_headers, *_JSON_TOKENS)
+        self.reach = _AROUND + 2 * max(map(len, names))
+        """At most so many bytes before a secret tell it."""
+        self._http2 = http2 and bool(secrets.headers)
+        self._words = sorted({word.lower() for word in _words(secrets)})
+        kinds = list(_kinds(secrets))
+        self._pattern = re.compile(b"|".join(kinds)) if kinds else None
+
+    def may_be_in(self, text: bytes) -> bool:
+        """Whether there may be any of the words in it.
+
+        Measured on 64 KiB: 0.1 ms, and the search itself 5 ms.
+        """
+        small = text.lower()
+        return any(word in small for word in self._words)
+
+    def search(self, text: bytes, at: int, *, words: bool) -> Trigger | None:
+        """The first from `at` on. `words`: whether there may be any in the text."""
+        found = None
+        if words and self._pattern is not None and (match := self._pattern.search(text, at)) is not None:
+            kind = match.lastgroup or ""
+            found = Trigger(match.end(), kind, _length(match[0]) if kind == "field" else 0)
+        if self._http2 and (match := _BLOCK.search(text, at)) is not None and (not found or match.end() < found.at):
+            start = match.start()
+            found = Trigger(match.end(), "block", int.from_bytes(text[start - 3 : start], "big"))
+        return found
+
+
+def _words(secrets: Secrets) -> Iterator[bytes]:
+    yield from secrets.headers
+    yield from (name + b"=" for name in secrets.parameters)
+    if secrets.tokens:
+        yield from _JSON_TOKENS
+    for name in secrets.record_headers:
+        yield name
+        yield b2a_base64(name, newline=False)
+
+
+def _kinds(secrets: Secrets) -> Iterator[bytes]:
+    if secrets.headers:
+        yield rb"(?P<line>(?i:%s)[ \t]*:)" % _any_of(secrets.headers)
+    if secrets.parameters:
+        yield rb"(?P<param>[?&;#](?i:%s)=)" % _any_of(secrets.parameters)
+    if secrets.tokens:
+        yield rb'(?P<json>"(?:%s)"\s{0,8}:\s{0,8}")' % _any_of(_JSON_TOKENS)
+    if secrets.record_headers:
+        spelled = [one for name in secrets.record_headers for one in (name, b2a_base64(name, newline=False))]
+        yield rb'(?P<pair>\[\s{0,8}"(?:%s)"\s{0,8},\s{0,8}")' % _any_of(spelled)
+        fields = _any_of(b"\x0a" + _varint(len(name)) + name for name in secrets.record_headers)
+        yield rb"(?P<field>(?:%s)\x12[\x80-\xff]{0,4}[\x00-\x7f])" % fields
+
+
+def _any_of(words: Iterable[bytes]) -> bytes:
+    return b"|".join(map(re.escape, sorted(words)))
+
+
+def _varint(number: int) -> bytes:
+    out = b""
+    while number >= 128:
+        out += bytes((number & 127 | 128,))
+        number >>= 7
+    return out + bytes((number,))
+
+
+def _length(found: bytes) -> int:
+    """The length at the end of what begins a header's value in protobuf."""
+    start = len(found) - 1
+    while found[start - 1] & 128 and len(found) - start < 5:
+        start -= 1
+    return sum((byte & 127) << 7 * place for place, byte in enumerate(found[start:]))
