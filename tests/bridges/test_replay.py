@@ -269,7 +269,7 @@ def mock(recording: Recorded, *arguments: str) -> Iterator[tuple[int, Callable[[
         assert process.stdout is not None and process.stderr is not None
         try:
             line = process.stderr.readline()
-            assert "are played on 127.0.0.1:" in line, line + process.stderr.read()
+            assert " played on 127.0.0.1:" in line, line + process.stderr.read()
             threading.Thread(target=process.stderr.read, daemon=True).start()
 
             def report() -> dict[str, Any]:

@@ -104,7 +104,8 @@ def _serve(address: Address, script: Script, said: dict[str, Any], report: MockR
 
     def listening(addresses: Sequence[Address]) -> None:
         where = " and ".join(map(str, addresses))
-        click.echo(f"{script.left} conversations are played on {where}", err=True)
+        what = "1 conversation is" if script.left == 1 else f"{script.left} conversations are"
+        click.echo(f"{what} played on {where}", err=True)
 
     async def until_signalled() -> None:
         async with trio.open_nursery() as nursery:

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from penstock.errors import CannotStart
 from penstock.observe import configure_logging
 from penstock.replay.configuring import LOSS_WORDS, TargetOptions
 from penstock.replay.events import capture_events
+from penstock.replay.pace import AS_RECORDED
 from penstock.replay.player import PATIENCE_SECONDS
 from penstock.replay.replaying import Replay, ReplaySettings
 from penstock.replay.report import Summary
@@ -56,7 +58,7 @@ _SIDES: Final = {"front": Side.FRONT, "back": Side.BACK}
 @click.option(
     "--speed",
     type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
+    default=AS_RECORDED,
     show_default=True,
     metavar="N",
     help="N times as fast as it was.",
@@ -142,6 +144,9 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
 
 def _settings(said: dict[str, Any]) -> ReplaySettings:
     """Raises ValueError."""
+    given = [name for name in ("fast", "rate") if said[name]] + ["speed"] * (said["speed"] != AS_RECORDED)
+    if len(given) > 1:
+        raise ValueError(f"say one of {', '.join(f'--{name}' for name in given)}")
     renames = tuple(_rename(text) for text in said["renames"])
     return ReplaySettings(
         options=TargetOptions(
@@ -174,8 +179,9 @@ async def _replay(captures: tuple[Path, ...], target: Target, settings: ReplaySe
 
         async def events() -> AsyncGenerator[CaptureEvent, None]:
             opened = Captures(captures, seen)
-            async for event in capture_events(opened):
-                yield event
+            async with aclosing(capture_events(opened)) as found:
+                async for event in found:
+                    yield event
             damage.update(dict.fromkeys(opened.warnings))
 
         summary = await Replay(target, events, settings).run()

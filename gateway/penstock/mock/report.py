@@ -47,6 +47,11 @@ class MockReport:
         if self.different > len(self.differences):
             yield f"and {self.different - len(self.differences)} more differences"
         yield (
-            f"{self.connections} connections, {self.played} conversations played, {self.sent} bytes sent, "
-            f"{self.different} messages different, {self.left} conversations not asked for"
+            f"{_counted(self.connections, 'connection')}, {_counted(self.played, 'conversation')} played, "
+            f"{_counted(self.sent, 'byte')} sent, {_counted(self.different, 'difference')}, "
+            f"{_counted(self.left, 'conversation')} not asked for"
         )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from itertools import islice
 from typing import Final
 
@@ -17,7 +17,7 @@ _AT_ONCE: Final = 256
 """Events that are fetched together: a hop between threads costs about as much as twenty of them."""
 
 
-async def capture_events(captures: Captures) -> AsyncIterator[CaptureEvent]:
+async def capture_events(captures: Captures) -> AsyncGenerator[CaptureEvent, None]:
     """All events, in order. Raises UnreadableCapture. What comes over a pipe is given as it comes."""
     events = iter(captures)
     count = 1 if captures.live else _AT_ONCE

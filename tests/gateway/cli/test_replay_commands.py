@@ -1,0 +1,43 @@
+"""What `penstock replay` and `penstock mock` say where they cannot do what they are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from support.captures import written
+from support.replay import Recording, create
+
+from penstock.cli.mock import mock_command
+from penstock.cli.replay import replay_command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["replay", "nothing.pcapng", "--to", "s2://127.0.0.1:1"], "nothing.pcapng"),
+        (["replay", "x.pcapng", "--to", "gopher://127.0.0.1:70"], "give a URL such as s2://"),
+        (["replay", "x.pcapng", "--to", "s2://127.0.0.1:1", "--fast", "--rate", "5"], "say one of"),
+        (["replay", "x.pcapng", "--to", "s2://127.0.0.1:1", "--rename", "orders"], "expected GLOB=NAME"),
+        (["replay", "x.pcapng", "--to", "s2://127.0.0.1:1", "--rename", "*={what}"], "nothing captures {what}"),
+        (["replay", "x.pcapng", "--to", "s2://127.0.0.1:1", "--from", "soon"], "neither a number of seconds"),
+        (["replay", "x.pcapng", "--to", "s2+tls://127.0.0.1:1", "--tls-ca", "x.pcapng"], "cannot use the authorities"),
+        (["mock", "nothing.pcapng", "--listen", "127.0.0.1:0"], "nothing.pcapng"),
+        (["mock", "x.pcapng", "--listen", "here"], "expected HOST:PORT"),
+        (["mock", "x.pcapng", "--listen", "127.0.0.1:0", "--once", "--repeat"], "do not go together"),
+        (["mock", "x.pcapng", "--listen", "127.0.0.1:0"], "no conversation"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], complaint: str, tmp_path: Path) -> None:
+    recording = Recording()
+    recording.of(1)
+    if arguments[0] == "replay":
+        recording.asked(create())
+    (tmp_path / "x.pcapng").write_bytes(written(recording.events))
+    command, *rest = arguments
+    rest = [str(tmp_path / one) if one.endswith(".pcapng") else one for one in rest]
+    result = CliRunner().invoke({"replay": replay_command, "mock": mock_command}[command], rest)
+    assert result.exit_code in (1, 2), result.output
+    assert complaint in result.output
+    assert "Traceback" not in result.output and not isinstance(result.exception, ValueError)
