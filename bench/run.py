@@ -55,7 +55,7 @@ def arguments() -> argparse.Namespace:
         return tuple(int(part) for part in text.split(","))
 
     parser = argparse.ArgumentParser(description="The benchmark of Penstock; see bench/README.md.")
-    parser.add_argument("--quick", action="store_true", help="1 KiB records, short rounds: under a minute")
+    parser.add_argument("--quick", action="store_true", help="1 KiB records, short rounds: about two minutes")
     parser.add_argument("--sizes", type=numbers, help="body sizes in bytes, as 100,1024")
     parser.add_argument("--connections", type=numbers, help="as 1,8")
     parser.add_argument("--duties", default=",".join(DUTIES), help=f"of {', '.join(DUTIES)}")

@@ -83,8 +83,10 @@ class CaptureFile:
 
     def reserve(self, size: int) -> None:
         """Find out, before anything is written, whether there is room for so many bytes. Raises OSError."""
-        os.posix_fallocate(self._held, 0, size)
+        self._write([bytes(size)])  # what file systems say is free may belong to others
+        self.written = 0
         os.ftruncate(self._held, 0)
+        os.lseek(self._held, 0, os.SEEK_SET)
 
     def sync(self) -> None:
         """Onto the disk itself. Raises OSError."""

@@ -173,6 +173,9 @@ class Recording:
             while not self._turn():
                 pass
             self._end()
+        except Exception as error:  # a defect of ours: nothing is recorded any more, and traffic goes on
+            self._last_error = _said(error)
+            log.exception("recording_failed")
         finally:
             self._state = RecordingState.STOPPED
             self._queue.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -13,6 +14,7 @@ __all__ = ["QUEUE_BYTES", "Compression", "FileSettings", "Sync"]
 
 QUEUE_BYTES: Final = 64 * MIB
 """Half a second of what one gateway process moves at the most: what a disk may take to come back from a pause."""
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 class Compression(Enum):
@@ -40,8 +42,8 @@ class FileSettings:
     directory: Path
     """Where the files are; made where it is missing, for its owner alone. Several gateways may share it."""
     prefix: str = "penstock"
-    """Names are `<prefix>-<UTC time>-<number>.pcapng`; letters, digits, `.`, `_` and `-`. Nothing else in the directory
-    is ever counted, compressed or deleted."""
+    """Names are `<prefix>-<UTC time>-<number>.pcapng`; letters, digits, `.`, `_` and `-`, and no `.` at its beginning.
+    Nothing else in the directory is ever counted, compressed or deleted."""
     rotate_bytes: int | None = 256 * MIB
     """A file that has grown so long is closed, and another one begun; None: whatever its length."""
     rotate_seconds: float | None = None
@@ -62,3 +64,7 @@ class FileSettings:
     """How long an event may wait for others, to be written together with them."""
     retry_seconds: float = 10.0
     """How often a new file is tried while the disk is full or failing."""
+
+    def __post_init__(self) -> None:
+        if not _PREFIX.fullmatch(self.prefix):
+            raise ValueError(f"prefix: {self.prefix!r} has other signs than letters, digits, '.', '_' and '-'")

@@ -90,6 +90,12 @@ def test_files_and_directories_are_for_their_owner_alone_whatever_the_umask(tmp_
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
+@pytest.mark.parametrize("prefix", ["", "a/b", "../a", ".hidden", "a b", "a\n"])
+def test_names_stay_in_the_directory(tmp_path: Path, prefix: str) -> None:
+    with pytest.raises(ValueError, match="prefix"):
+        FileSettings(directory=tmp_path, prefix=prefix)
+
+
 def test_a_directory_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with recording(FileSettings(directory=tmp_path)):

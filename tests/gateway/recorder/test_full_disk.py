@@ -288,3 +288,20 @@ def test_the_end_of_a_recording_whose_disk_is_full(small_disk: Path) -> None:
     assert recorded.status().last_error == NO_ROOM
     ((begin, end),) = spans(checked(small_disk))[1]
     assert begin == 0 and end > 10 * MIB
+
+
+def test_a_defect_of_the_thread_itself_ends_the_recording_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with capture_logs() as lines:
+        recorded = start(FileSettings(directory=tmp_path))
+        talk = Talk(recorded, 1)
+        assert talk.open() and recorded.flush()
+        monkeypatch.setattr(recorded._queue, "take", lambda: 1 / 0)
+        talk.say(1)
+        assert recorded.flush()
+        assert recorded.status().state is RecordingState.STOPPED
+        assert not talk.say(1)
+        assert recorded.close()
+    assert [line["event"] for line in lines] == ["recording_failed"]
+    assert recorded.status().last_error == "division by zero"
