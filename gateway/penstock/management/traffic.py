@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -80,7 +80,8 @@ class Traffic:
 
     def connections(self) -> list[dict[str, Any]]:
         """Those that are open, each with what is known of it."""
-        return [self._shown(tap) for tap in self._connections]
+        numbers = {one.recording.sink: one.recording.id for one in self.recordings.running}
+        return [_shown(tap, [numbers[sink] for sink in tap.sinks if sink in numbers]) for tap in self._connections]
 
     def running(self) -> list[dict[str, Any]]:
         """The recordings that run, with their status."""
@@ -119,30 +120,26 @@ class Traffic:
             raise fail(FailureCode.INVALID, f"peers: {error}") from None
         return Selection(**{**msgspec.structs.asdict(words), "peers": peers})
 
-    def _shown(self, tap: Tap) -> dict[str, Any]:
-        conversation, noted = tap.conversation, tap.noted
-        client_bytes, server_bytes = tap.offsets
-        return {
-            "connection": conversation.number,
-            "side": conversation.side.value,
-            "name": conversation.name,
-            "protocol": conversation.protocol,
-            "tls": conversation.tls,
-            "client": str(conversation.client),
-            "server": str(conversation.server),
-            "since": tap.opened_ns // 1_000_000,
-            "client_bytes": client_bytes,
-            "server_bytes": server_bytes,
-            "routes": noted["route"],
-            "streams": noted["stream"],
-            "identities": noted["identity"],
-            "recordings": list(self._recording(tap)),
-        }
 
-    def _recording(self, tap: Tap) -> Iterator[int]:
-        for one in self.recordings.running:
-            if one.recording.sink in tap.sinks:
-                yield one.recording.id
+def _shown(tap: Tap, recordings: list[int]) -> dict[str, Any]:
+    conversation, noted = tap.conversation, tap.noted
+    client_bytes, server_bytes = tap.offsets
+    return {
+        "connection": conversation.number,
+        "side": conversation.side.value,
+        "name": conversation.name,
+        "protocol": conversation.protocol,
+        "tls": conversation.tls,
+        "client": str(conversation.client),
+        "server": str(conversation.server),
+        "since": tap.opened_ns // 1_000_000,
+        "client_bytes": client_bytes,
+        "server_bytes": server_bytes,
+        "routes": noted["route"],
+        "streams": noted["stream"],
+        "identities": noted["identity"],
+        "recordings": recordings,
+    }
 
 
 def _running(running: Running) -> dict[str, Any]:

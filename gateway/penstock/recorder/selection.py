@@ -97,7 +97,7 @@ def _within(peer: Endpoint, networks: Iterable[Network]) -> bool:
 
 
 def _any_name(globs: Iterable[str], name: str) -> bool:
-    return any(_name(one).match(name) is not None for one in globs)
+    return name != "" and any(_name(one).match(name) is not None for one in globs)
 
 
 @lru_cache(maxsize=1000)

@@ -83,6 +83,13 @@ def test_a_request_must_be_about_all_that_is_asked_for(asked: dict[str, Any], wa
     assert Selection(**asked).wants(USE) is wanted
 
 
+def test_nobodys_requests_are_of_no_identity_and_no_route() -> None:
+    nobodys = Use("", StreamRef("penstock", "orders"), "")
+    assert not Selection(identities=("*",)).wants(nobodys)
+    assert not Selection(routes=("**",)).wants(nobodys)
+    assert Selection(streams=("*",)).wants(nobodys)
+
+
 def test_bad_networks_are_refused() -> None:
     with pytest.raises(ValueError, match=r"10\.1\.0\.1/16 has host bits set"):
         network("10.1.0.1/16")

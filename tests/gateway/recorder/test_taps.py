@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 from support.certificates import needs_openssl, self_signed
-from support.http_client import memory_pair, socket_pair
+from support.http_client import memory_pair
 from support.listening import Heard, taken, tapped_front
 
 from penstock.backs.upstream import UpstreamSettings
@@ -24,38 +23,7 @@ from penstock.wire import TooSlow, Wire
 from penstock_codecs.capture import CaptureEvent, Chunk, Conversation, Endpoint, Sender, Side
 from penstock_codecs.limits import KIB, MIB
 
-PAIRS = {"socket": socket_pair, "memory": memory_pair}
 BOTH_ENDED = [(Sender.SERVER, False), (Sender.CLIENT, False)]
-
-
-@pytest.fixture(params=PAIRS)
-async def pair(request: pytest.FixtureRequest) -> AsyncIterator[tuple[trio.abc.Stream, trio.abc.Stream]]:
-    """A client's end and a server's, of a socket or in memory."""
-    client, server = PAIRS[request.param]()
-    yield client, server
-    await trio.aclose_forcefully(client)
-    await trio.aclose_forcefully(server)
-
-
-@pytest.fixture
-async def sockets() -> AsyncIterator[tuple[trio.abc.Stream, trio.abc.Stream]]:
-    """A client's end and a server's."""
-    client, server = socket_pair()
-    yield client, server
-    await trio.aclose_forcefully(client)
-    await trio.aclose_forcefully(server)
-
-
-@pytest.fixture
-async def tcp() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStream]]:
-    """The same over TCP."""
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    async with listener:
-        client = await trio.open_tcp_stream(*listener.socket.getsockname())
-        server = await listener.accept()
-    yield client, server
-    await trio.aclose_forcefully(client)
-    await trio.aclose_forcefully(server)
 
 
 def parts(size: int) -> Iterator[Any]:
@@ -192,94 +160,6 @@ async def test_a_write_that_does_not_begin_is_not_told(pair: tuple[trio.abc.Stre
         await tapped.send_all(b"in vain")
     await tapped.aclose()
     assert await taken(client) == heard.said(Sender.SERVER) == b""
-
-
-async def test_who_finishes_first(pair: tuple[trio.abc.Stream, trio.abc.Stream]) -> None:
-    client, server = pair
-    heard = Heard()
-    wire = Wire(tapped_front(server, heard), 4 * KIB)
-    assert isinstance(client, trio.abc.HalfCloseableStream)
-    await client.send_eof()
-    for _ in range(3):
-        assert not await wire.receive()
-    assert heard.ends == [(Sender.CLIENT, False)]
-    await wire.close()
-    await wire.close()
-    assert heard.ends == [(Sender.CLIENT, False), (Sender.SERVER, False)]
-
-
-async def test_our_own_end_is_told_before_the_peers(
-    autojump_clock: trio.testing.MockClock, sockets: tuple[trio.abc.Stream, trio.abc.Stream]
-) -> None:
-    client, server = sockets
-    heard = Heard()
-    wire = Wire(tapped_front(server, heard), 4 * KIB)
-    await wire.linger(1)
-    assert heard.ends == [(Sender.SERVER, False)]
-    await client.send_all(b"late")
-    await client.aclose()
-    await wire.linger(1)
-    assert heard.said(Sender.CLIENT) == b"late"
-    assert heard.ends == BOTH_ENDED
-
-
-@pytest.mark.parametrize("by_wire", [True, False])
-async def test_a_reset(by_wire: bool, tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
-    client, server = tcp
-    heard = Heard()
-    tapped = tapped_front(server, heard)
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-    await client.aclose()
-    wire = Wire(tapped, 4 * KIB)
-    with pytest.raises(trio.BrokenResourceError):
-        await (wire.receive() if by_wire else tapped.receive_some())
-    with pytest.raises(trio.BrokenResourceError):
-        await tapped.send_all(b"in vain")
-    await tapped.aclose()
-    assert heard.ends == [(Sender.CLIENT, True)]
-    assert heard.said(Sender.SERVER) == b""
-
-
-async def test_a_write_into_a_connection_that_is_gone(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
-    client, server = tcp
-    heard = Heard()
-    wire = Wire(tapped_front(server, heard), 4 * KIB)
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-    await client.aclose()
-    wire.put([b"in vain"])
-    with pytest.raises(trio.BrokenResourceError):
-        wire.write_now()
-    assert heard.ends == [(Sender.CLIENT, True)]
-
-
-async def test_sockets_are_named(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
-    client, server = tcp
-    connections = Connections()
-    front = connections.accepted(server, 7, "listeners.s3p", "s3p").tap.conversation
-    back = connections.dialled(client, UpstreamSettings(name="lite", host="x", port=1, protocol="s2")).tap.conversation
-    there, here = Endpoint(*client.socket.getsockname()), Endpoint(*server.socket.getsockname())
-    assert (front.client, front.server, front.side, front.number) == (there, here, Side.FRONT, 7)
-    assert (back.client, back.server, back.side, back.name) == (there, here, Side.BACK, "backs.lite")
-    assert (front.protocol, back.protocol) == ("s3p", "s2")
-    assert front.run == back.run != "" and front.run != Connections().run
-    assert [tap.conversation for tap in connections] == sorted([front, back], key=lambda one: one.number)
-    await client.aclose()
-    await server.aclose()
-
-
-async def test_on_a_back_we_are_the_client() -> None:
-    ours, theirs = memory_pair()
-    heard = Heard()
-    tapped = Connections().dialled(ours, UpstreamSettings(name="lite", host="x", port=1))
-    tapped.tap.attach(heard)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(theirs.send_all, b"server")
-        nursery.start_soon(theirs.receive_some)
-        await tapped.send_all(b"client")
-        await tapped.receive_some()
-    await tapped.aclose()
-    assert (heard.said(Sender.CLIENT), heard.said(Sender.SERVER)) == (b"client", b"server")
-    assert heard.ends == [(Sender.CLIENT, False), (Sender.SERVER, False)]
 
 
 @needs_openssl
