@@ -53,10 +53,13 @@ class Fields:
 
     def digests(self, record: SeenRecord) -> Digests:
         """Of the fields that are compared; the others count as equal."""
-        rest = [(name, getattr(record, name)) for name in sorted(self.also)]
+        headers = b""
+        if self.headers:
+            headers = _digest(self._headers(record)) if record.headers else _NO_HEADERS
+        rest = [(name, getattr(record, name)) for name in sorted(self.also)] if self.also else None
         return Digests(
-            _digest(bytes(record.body)) if self.body else b"",
-            _digest(self._headers(record)) if self.headers else b"",
+            _digest(record.body) if self.body else b"",
+            headers,
             repr(rest).encode() if rest else b"",
         )
 
@@ -68,3 +71,6 @@ class Fields:
 
 def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+_NO_HEADERS: Final = _digest(b"")

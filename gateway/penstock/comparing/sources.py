@@ -33,12 +33,16 @@ def put_capture(
     more. Conversations that no gateway recorded count for either. `globs`: of the streams that are wanted; none: all.
     """
     dialogues = Dialogues(lambda conversation: conversation.side in (side, Side.FOREIGN))
+    known: dict[str, bool] = {}  # which streams are wanted
 
     def put(told: Iterator[Message | Problem]) -> None:
         for message in told:
             if isinstance(message, Message):
                 for record in message.records:
-                    if _wanted(record.stream, globs):
+                    wanted = known.get(record.stream)
+                    if wanted is None:
+                        wanted = known[record.stream] = _wanted(record.stream, globs)
+                    if wanted:
                         shelf.put(source, record, message.layer, message.exchange)
 
     for event in events:
