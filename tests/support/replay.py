@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
@@ -31,9 +32,24 @@ from penstock_codecs.s3p import (
     encode_reply,
 )
 
-__all__ = ["SECOND", "Recording", "S3PDouble", "append", "create", "played", "read"]
+__all__ = [
+    "ACK",
+    "FAST",
+    "SECOND",
+    "Recording",
+    "S3PDouble",
+    "append",
+    "create",
+    "played",
+    "read",
+    "records",
+    "talk",
+    "two_clients",
+]
 
 SECOND = 1_000_000_000
+ACK = AppendedId(RecordId(1, 0))
+FAST = ReplaySettings(speed=math.inf)
 START_NS = 1_700_000_000 * SECOND
 
 
@@ -92,6 +108,39 @@ class Recording:
         self.events.append(Closed(self.of(number), self._time_ns, Sender.CLIENT, reset))
         if not reset:
             self.events.append(Closed(self.of(number), self._time_ns, Sender.SERVER))
+
+
+def talk(seconds: float = 1.0) -> Recording:
+    """A client that asks four times, so many seconds apart, each time after its answer."""
+    recording = Recording()
+    for number, (command, reply) in enumerate(
+        [(create(), Ok()), (append(b"a"), ACK), (append(b"b", b"c"), ACK), (read(), records(3))]
+    ):
+        recording.now = number * seconds
+        recording.asked(command)
+        recording.answered(reply)
+    recording.closed()
+    return recording
+
+
+def records(count: int) -> Records:
+    return Records.of((RecordId(1, place), b"x") for place in range(count))
+
+
+def two_clients() -> Recording:
+    """One creates, and only when that is answered the other appends."""
+    recording = Recording()
+    recording.of(1)
+    recording.of(2)
+    recording.asked(create(), number=1)
+    recording.answered(Ok(), number=1)
+    recording.asked(append(b"a"), number=2)
+    recording.answered(ACK, number=2)
+    recording.asked(append(b"b"), number=1)
+    recording.answered(ACK, number=1)
+    recording.closed(1)
+    recording.closed(2)
+    return recording
 
 
 class S3PDouble:

@@ -28,6 +28,7 @@ from penstock.replay.tally import Tally
 from penstock.replay.target import Target, TargetKind
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Sender
 from penstock_codecs.dialogue.choosing import dialogue_for
+from penstock_codecs.dialogue.segment.spoken import HELLO
 
 __all__ = ["Replay", "ReplaySettings"]
 
@@ -215,7 +216,7 @@ class _Run:
         else:
             dialogue = dialogue_for(replace(conversation, protocol=protocol))
             playing.recorded = RecordedBytes(conversation, dialogue, self._parts.wants, numbered=protocol == "s3p")
-        live, tally = await self._live(conversation, protocol, playing.report, _version(playing.held))
+        live, tally = await self._live(conversation, protocol, playing.report, _first(playing.held))
         playing.player = Player(self._stage, live, tally, playing.report)
         nursery.start_soon(self._run_player, playing.player, playing.report)
         held, playing.held = playing.held, []
@@ -255,11 +256,11 @@ class _Run:
     # ---- connections ---------------------------------------------------------------------------------------------
 
     async def _live(
-        self, conversation: Conversation, protocol: str, report: Report, version: str
+        self, conversation: Conversation, protocol: str, report: Report, first: bytes
     ) -> tuple[Live, Tally]:
         """A live connection, not yet made: to the target, or to our own front before it."""
         target, options = self._target, self._settings.options
-        direct = self._direct(protocol)
+        direct = self._direct(protocol, first)
         report.way = "direct" if direct else "translated"
         dial = self._dial if direct else await self._to_front(protocol)
         tls = self._tls if direct else None
@@ -273,17 +274,20 @@ class _Run:
         token = options.token if direct else None
         basin = target.space if direct else None
         scheme = "https" if direct and target.tls else "http"
+        patience = self._settings.patience
         rewritten = Rewritten(str(target.address), scheme, token, basin)
         live: LiveExchanges
         tally = Tally(dialogue, report, lambda exchange: live.recorded(exchange), by_exchange=True)
         upstream = upstream_of(target, tls, tally, shown, dial)
-        live = LiveExchanges(upstream, tally, rewritten, version, self._settings.patience)
+        live = LiveExchanges(upstream, tally, rewritten, "2" if first.startswith(b"PRI") else "1.1", patience)
         return live, tally
 
-    def _direct(self, protocol: str) -> bool:
+    def _direct(self, protocol: str, first: bytes) -> bool:
         """Whether the target is spoken to as it was recorded: it speaks the same, and no names change on the way."""
         target, settings = self._target, self._settings
         if settings.through or settings.options.renames or target.kind.value != protocol:
+            return False
+        if protocol == "segment" and first.startswith(HELLO) == target.draft:
             return False
         return target.kind is TargetKind.S2 or (target.kind is not TargetKind.PRAVEGA and target.space is None)
 
@@ -296,9 +300,8 @@ class _Run:
         return dial
 
 
-def _version(events: Iterable[CaptureEvent]) -> str:
-    """Which HTTP the client speaks, by its first bytes: "2" or "1.1"."""
-    first = b"".join(
+def _first(events: Iterable[CaptureEvent]) -> bytes:
+    """The client's first bytes, which show what version of HTTP it speaks, or what dialect of the segment protocol."""
+    return b"".join(
         bytes(event.data[:8]) for event in events if isinstance(event, Chunk) and event.sender is Sender.CLIENT
     )
-    return "2" if first.startswith(b"PRI") else "1.1"

@@ -1,0 +1,152 @@
+"""In which order, and when, recorded clients speak again."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import trio.testing
+from support.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, records, talk, two_clients
+
+from penstock.replay.items import Say
+from penstock.replay.order import ReadAhead, Turns
+from penstock.replay.replaying import ReplaySettings
+from penstock_codecs.s3p import Ok
+
+Clock = trio.testing.MockClock
+
+
+# ---- across connections ----------------------------------------------------------------------------------------------
+
+
+async def test_connections_wait_for_each_other(server: S3PDouble, autojump_clock: Clock) -> None:
+    server.delay = 3.0
+    await played(two_clients().events, server, FAST)
+    assert server.heard == [(0.0, create()), (3.0, append(b"a")), (6.0, append(b"b"))]
+
+
+async def test_or_each_for_itself(server: S3PDouble, autojump_clock: Clock) -> None:
+    server.delay = 3.0
+    await played(two_clients().events, server, ReplaySettings(speed=math.inf, together=False))
+    assert sorted(server.times) == [0.0, 0.0, 3.0]
+
+
+async def test_a_reader_that_waits_for_a_writer_holds_up_nobody(server: S3PDouble, autojump_clock: Clock) -> None:
+    """The read is answered only once the other connection has appended."""
+    recording = Recording()
+    recording.asked(read(block_ms=10_000), number=1)
+    for number in range(50):
+        recording.asked(append(b"%d" % number), number=2)
+        recording.answered(ACK, number=2)
+        if not number:
+            recording.answered(records(1), number=1)
+    recording.closed(1)
+    recording.closed(2)
+    appended = trio.Event()
+
+    def answer(command: object) -> object:
+        if command != read(block_ms=10_000):
+            appended.set()
+        return server.usual(command) if appended.is_set() else None
+
+    server.answer = answer  # type: ignore[assignment]
+    summary = await played(recording.events, server, ReplaySettings(speed=math.inf, patience=2.0))
+    assert len(server.records) == 50
+    assert summary.totals["appended"] == 50
+
+
+async def test_little_is_read_ahead_however_long_a_conversation_waits(server: S3PDouble, autojump_clock: Clock) -> None:
+    """A conversation that hangs for an hour keeps another one from being played, but takes no more memory."""
+    recording = Recording()
+    recording.asked(create(), number=1)
+    recording.answered(Ok(), number=1)
+    for _ in range(200):
+        recording.asked(append(b"x" * 1000), number=2)
+        recording.answered(ACK, number=2)
+    recording.closed(1)
+    recording.closed(2)
+    ahead = ReadAhead(10_000)
+    most = 0
+    taken = ahead.take
+
+    async def take(size: int) -> None:
+        nonlocal most
+        await taken(size)
+        most = max(most, ahead._held)
+
+    ahead.take = take  # type: ignore[method-assign]
+    server.delay = 1.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.replay.replaying.ReadAhead", lambda: ahead)
+        summary = await played(recording.events, server, FAST)
+    assert summary.same and len(server.records) == 200
+    assert 5_000 < most <= 10_000
+
+
+# ---- when ------------------------------------------------------------------------------------------------------------
+
+
+async def test_as_it_was(server: S3PDouble, autojump_clock: Clock) -> None:
+    await played(talk(2.0).events, server)
+    assert server.times == [0.0, 2.0, 4.0, 6.0]
+
+
+async def test_so_many_times_as_fast(server: S3PDouble, autojump_clock: Clock) -> None:
+    await played(talk(2.0).events, server, ReplaySettings(speed=10.0))
+    assert server.times == [0.0, 0.2, 0.4, 0.6]
+
+
+async def test_so_many_records_a_second(server: S3PDouble, autojump_clock: Clock) -> None:
+    """Before the third command one record was known, before the last one three."""
+    await played(talk(1000.0).events, server, ReplaySettings(rate=0.5))
+    assert server.times == [0.0, 0.0, 2.0, 6.0]
+
+
+async def test_late_is_caught_up_with(server: S3PDouble, autojump_clock: Clock) -> None:
+    server.delays = {b"a": 3.0}
+    summary = await played(talk(2.0).events, server)
+    assert server.times == [0.0, 2.0, 5.0, 6.0]
+    assert summary.late_seconds == pytest.approx(1.0)
+
+
+async def test_stamps_out_of_order_are_played_in_the_order_of_the_file(
+    server: S3PDouble, autojump_clock: Clock
+) -> None:
+    recording = Recording()
+    for now, command in ((5.0, create()), (3.0, append(b"a")), (6.0, append(b"b"))):
+        recording.now = now
+        recording.asked(command)
+    recording.closed()
+    await played(recording.events, server)
+    assert server.heard == [(0.0, create()), (0.0, append(b"a")), (1.0, append(b"b"))]
+
+
+async def test_again_and_again(server: S3PDouble, autojump_clock: Clock) -> None:
+    summary = await played(talk().events, server, ReplaySettings(speed=math.inf, loops=3))
+    assert server.connections == 3 and len(server.commands) == 12
+    assert summary.count == 3
+
+
+# ---- order -----------------------------------------------------------------------------------------------------------
+
+
+async def test_turns_come_in_order_however_things_are_done(autojump_clock: Clock) -> None:
+    turns = Turns()
+    places = [turns.take() for _ in range(50)]
+    shuffled = random.Random(5).sample(places, len(places))
+    order: list[int] = []
+
+    async def play(place: int) -> None:
+        await turns.wait(place)
+        order.append(place)
+        turns.done(place)
+
+    async with trio.open_nursery() as nursery:
+        for place in shuffled:
+            nursery.start_soon(play, place)
+    assert order == places
+
+
+def test_what_an_item_takes() -> None:
+    assert Say(b"x" * 1000, 0).size > 1000
