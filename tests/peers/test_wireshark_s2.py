@@ -27,14 +27,14 @@ ACK = pb.AppendAck(start=pb.StreamPosition(), end=POSITION, tail=POSITION)
 INPUTS = [
     pb.AppendInput(records=[pb.AppendRecord(body=b"hi", headers=[pb.Header(name=b"k", value=b"v")])]),
     pb.AppendInput(records=[pb.AppendRecord(timestamp=0), pb.AppendRecord(body=b"\0\xff")], match_seq_num=0),
-    pb.AppendInput(records=[pb.AppendRecord(body=b"large" * 5000)], fencing_token="token é"),
+    pb.AppendInput(records=[pb.AppendRecord(body=b"large" * 1500)], fencing_token="token é"),
 ]
 BATCHES = [
     pb.ReadBatch(records=[pb.SequencedRecord(seq_num=n, timestamp=2**63 + n, body=b"record") for n in range(3)]),
     pb.ReadBatch(tail=POSITION),
     pb.ReadBatch(tail=pb.StreamPosition()),
     pb.ReadBatch(
-        records=[pb.SequencedRecord(body=b"large" * 5000, headers=[pb.Header(value=b"fence")])], tail=POSITION
+        records=[pb.SequencedRecord(body=b"large" * 1500, headers=[pb.Header(value=b"fence")])], tail=POSITION
     ),
 ]
 ERROR = b'{"code":"unavailable","message":"sample"}'
@@ -183,7 +183,7 @@ def checked(layers_: Sequence[Layer], *messages: Message, terminal: bool = False
         assert layers_[-1].all("s2s.flags.terminal") == ["1"]
 
 
-@pytest.mark.parametrize("size", [1 << 20, 1000, 97])
+@pytest.mark.parametrize("size", [1 << 20, 97])
 def test_sessions_over_http1(size: int, tmp_path: Path) -> None:
     """Frames in chunks that are cut elsewhere, and both in segments that are cut elsewhere again."""
     append = http1(pieces_of(UPLOAD, size), pieces_of(ACKS, size))
@@ -208,10 +208,10 @@ def test_sessions_over_http1(size: int, tmp_path: Path) -> None:
         assert set(codes) == {"200", "200,200"} or set(codes) == {"200"}
 
 
-@pytest.mark.parametrize("size", [1 << 20, 1000, 97])
+@pytest.mark.parametrize("size", [1 << 20, 97])
 def test_sessions_over_http2(size: int, tmp_path: Path) -> None:
     """Two sessions interleaved, and their frames cut by DATA frames and by segments."""
-    others = pieces_of(DOWNLOAD, 15_000)
+    others = pieces_of(DOWNLOAD, 5_000)
     append = http2(pieces_of(UPLOAD, size), pieces_of(ACKS, size), *others)
     capture = captured(
         tmp_path / "http2.pcapng",

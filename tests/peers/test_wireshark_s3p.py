@@ -146,6 +146,26 @@ def test_replies_know_their_commands(tmp_path: Path) -> None:
     assert [layer.all("s3p.time") for layer in found][5:] == [["0.003000000"], ["0.002000000"]]
 
 
+def test_a_recording_that_begins_in_the_middle(tmp_path: Path) -> None:
+    """The end of a message is no error, and what follows it is decoded."""
+    said = exchanges()
+    commands, replies = [data for _, data in said[0::2]], [data for _, data in said[1::2]]
+    middle = client_says(commands[2][-20:] + commands[0] + commands[3]) + server_says(replies[4][-9:] + replies[0])
+    whole = client_says(commands[0]) + server_says(replies[0])
+    capture = captured(
+        tmp_path / "middle.pcapng",
+        Talk("s3p", middle, begins=False, port=4444),
+        Talk("s3p", whole, begins=False, port=4444),
+        Talk("s3p", client_says(commands[2][-20:], commands[0]), begins=False, port=4444),
+    )
+    plain = wanted()
+    for arguments in PASSES:
+        found = [one for one in layers(capture, "s3p", arguments=arguments) if not one.all("s3p.undecoded")]
+        talks = [[decoded(layer) for layer in found if layer.talk == talk] for talk in range(3)]
+        assert talks == [[plain[0], plain[6], plain[1]], [plain[0], plain[1]], [plain[0]]]
+    assert len(tshark(capture, "-Y", "s3p.cut").splitlines()) == 3
+
+
 def test_ports_and_filters(tmp_path: Path) -> None:
     """A port that a preference names, and no comment; filters by name, count and error."""
     capture = captured(tmp_path / "ports.pcapng", Talk("s3p", exchanges(), port=7777, noted=False))

@@ -256,6 +256,10 @@ def test_messages_in_partials(tmp_path: Path) -> None:
 def test_a_capture_that_begins_in_the_middle(tmp_path: Path) -> None:
     """Without Hello it is the layout that tells the dialects apart; a preference can say it too."""
     request = released.ReadSegment("s", 7, 10, "token", 9)
+    end = client_says(joined(released.AppendBlockEnd(WRITER, 0, b"body" * 20, 1, 1, 1))[70:])
+    capture = captured(tmp_path / "recorded.pcapng", Talk("segment", [*end, *said(request)], begins=False, port=4444))
+    cut_off, layer = layers(capture, "pravega")
+    assert cut_off.all("pravega.cut") and decoded(layer) == expected(request)
     capture = captured(tmp_path / "middle.pcapng", Talk("segment", said(request), noted=False))
     trimmed = tmp_path / "trimmed.pcapng"
     blocks = capture.read_bytes()

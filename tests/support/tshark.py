@@ -47,6 +47,8 @@ class Talk(NamedTuple):
     port: int | None = None
     noted: bool = True
     """Whether the comment says which protocol it is."""
+    begins: bool = True
+    """Whether the recording has the connection's first bytes."""
 
 
 def client_says(*pieces: bytes) -> list[Said]:
@@ -73,8 +75,8 @@ def _events(talks: Sequence[Talk]) -> Iterator[CaptureEvent]:
         server = Endpoint("127.0.0.1", talk.port or PORTS[talk.protocol])
         client = Endpoint("127.0.0.1", 40_000 + number)
         conversation = Conversation(number, client, server, Side.FRONT, f"listeners.{number}", protocol, run="tests")
-        yield Opened(conversation, time_ns)
-        offsets = dict.fromkeys(Sender, 0)
+        offsets = dict.fromkeys(Sender, 0 if talk.begins else 1000)
+        yield Opened(conversation, time_ns, offsets[Sender.CLIENT], offsets[Sender.SERVER], continued=not talk.begins)
         for sender, data in talk.pieces:
             time_ns += 1_000_000
             yield Chunk(conversation, time_ns, sender, offsets[sender], data)

@@ -14,7 +14,8 @@ local tcp = require("penstock.tcp")
 
 local s2 = Proto("s2", "S2 over HTTP")
 local PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-local SETTINGS = 4
+local LONGEST_FRAME = 0x0f -- the first byte of a frame's length: up to 1 MiB
+local LAST_TYPE = 9
 
 s2.prefs.ports = Pref.range("S2 TCP ports", "8080", "Ports of S2 servers: HTTP/1.1 and HTTP/2", 65535)
 s2.prefs.controller_ports = Pref.range("Controller TCP ports", "9090", "Ports of Pravega's controllers: gRPC", 65535)
@@ -31,14 +32,19 @@ local function direction(found, pinfo)
     return found:from_client(pinfo, is_server_port) and "client" or "server"
 end
 
+-- Whether a frame of HTTP/2 may begin so, of a type and a length that are usual. No text of HTTP/1.1 does.
+local function looks_like_a_frame(start)
+    local high, _, _, kind, _, stream = start:byte(1, 6)
+    return stream ~= nil and high <= LONGEST_FRAME and kind <= LAST_TYPE and stream < 0x80
+end
+
 -- Which HTTP: 1 or 2. nil: cannot be told yet.
 local function version_of(found, tvb)
     if found.http == nil then
         local start = tvb:raw(0, math.min(tvb:len(), #PREFACE))
         if #start < #PREFACE and PREFACE:sub(1, #start) == start then return nil end
         local preface = start == PREFACE
-        local settings = #start >= 9 and start:byte(4) == SETTINGS and start:sub(6, 9) == "\0\0\0\0"
-        found.http = (preface or settings) and 2 or 1
+        found.http = (preface or looks_like_a_frame(start)) and 2 or 1
     end
     return found.http
 end

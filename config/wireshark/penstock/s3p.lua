@@ -210,6 +210,13 @@ local function message_at(side, pinfo, data, offset, from_client)
     return again and begun.message or syntax.begin(from_client)
 end
 
+-- Where the next message may begin, if the capture begins in the middle of one.
+local function next_start(data, offset, from_client)
+    local start = from_client and "\r\n()%*[34]\r\n%$%d+\r\n%a+\r\n" or "\r\n()[+$*-][%dOE]"
+    local at = data:match(start, offset + 1)
+    return at and at - 1 or #data
+end
+
 local function dissect(tvb, pinfo, tree, found)
     local from_client = found:from_client(pinfo, is_server_port)
     local side = found[from_client and "s3p_client" or "s3p_server"] or {}
@@ -223,10 +230,27 @@ local function dissect(tvb, pinfo, tree, found)
         tcp.info(pinfo, "S3P", info)
         return length
     end
+    local function show_middle(offset, length)
+        local branch = tree:add(s3p, tvb(offset, length))
+        branch:append_text(", the end of a message that began before the capture")
+        branch:add(f.undecoded, tvb(offset, length)):add_proto_expert_info(cut_short)
+        tcp.info(pinfo, "S3P", "[the end of a message]")
+        return length
+    end
     local function one(offset)
+        local skipped = found:recall(pinfo, tvb, offset, "middle")
+        if skipped ~= nil then return show_middle(offset, skipped) end
         local message = message_at(side, pinfo, data, offset, from_client)
         local length, missing, problem = syntax.go_on(message, data, offset)
-        if length ~= nil then return show(offset, length, message.said) end
+        if length ~= nil then
+            side.known = true
+            return show(offset, length, message.said)
+        end
+        if problem ~= nil and not found.began and not side.known then
+            local rest = next_start(data, offset, from_client) - offset
+            found:mark(pinfo, tvb, offset, "middle", rest)
+            return show_middle(offset, rest)
+        end
         if problem ~= nil then return show(offset, #data - offset, message.said, problem) end
         local head = data:sub(offset + 1, offset + KNOWN)
         side.begun = { message = message, head = head, held = #data - offset }

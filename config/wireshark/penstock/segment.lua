@@ -68,10 +68,16 @@ local function dialect_of(found, state, tvb, offset, from_client)
             state.dialect = "released"
         elseif found.began and from_client then
             state.dialect = "draft"
-        else -- the beginning is not in the capture
-            local fine = fits("released", tvb, offset)
-            if fine == nil then return nil end
-            state.dialect = fine and "released" or "draft"
+        else -- the beginning is not in the capture, and this may be the middle of a message
+            for _, dialect in ipairs({ "released", "draft" }) do
+                local fine = fits(dialect, tvb, offset)
+                if fine == nil then return nil end
+                if fine then
+                    state.dialect = dialect
+                    return dialect
+                end
+            end
+            return "released"
         end
     end
     return state.dialect
@@ -204,6 +210,14 @@ end
 
 local function add_rest(place, tree, tvb, offset, text)
     local branch = tree:add(segment, tvb(offset))
+    local found, side, pinfo = place.found, place.side, place.pinfo
+    if not pinfo.visited then found:mark(pinfo, tvb, offset, "middle", not found.began and not side.known) end
+    if found:recall(pinfo, tvb, offset, "middle") then
+        branch:append_text(", the end of a message that began before the capture")
+        branch:add(fields.undecoded, tvb(offset)):add_proto_expert_info(fields.cut)
+        tcp.info(pinfo, "Pravega", "[the end of a message]")
+        return tvb:len() - offset
+    end
     add_malformed(branch, tvb, offset, text)
     tcp.info(place.pinfo, "Pravega", "[malformed: " .. text .. "]")
     place.side.left = 0
@@ -224,6 +238,7 @@ local function whole_message(place, tree, tvb, offset, most)
         return add_rest(place, tree, tvb, offset, message.name .. " inside a block")
     end
     if left < HEADER + length then return nil, HEADER + length - left end
+    place.side.known = true
     if message.name == "Event" and most ~= nil then
         local branch = tree:add(segment, tvb(offset, HEADER + length))
         branch:add(fields.command, tvb(offset, 4), "Event")
