@@ -58,6 +58,7 @@ def test_statistics() -> None:
     assert (total["connections"], total["records_appended"]) == (3, 17)
     assert line["start"] == "2023-11-14T22:13:20.123456Z"
     assert sum(period["records"] for period in line["periods"]) == 17
+    assert sum(period["messages"] for period in line["periods"]) == total["messages"]
     assert line["bytes"] == sum(
         len(e.data) for e in [*s3p_talk(1, 10), *s3p_talk(3, 5), *s2_talk(2)] if isinstance(e, Chunk)
     )
@@ -70,13 +71,13 @@ def test_statistics_of_a_part() -> None:
     assert {group.protocol for group in counted(events, Choice(protocols=("s3p",))).groups} == {"s3p"}
 
 
-@pytest.mark.parametrize("span", [10, 1000, 10**12])
-def test_periods_are_few(span: int) -> None:
+@pytest.mark.parametrize(("span", "least"), [(10, 5), (1000, MAX_PERIODS // 2), (10**12, MAX_PERIODS // 2)])
+def test_periods_are_few(span: int, least: int) -> None:
     """However long the capture, and in whatever order its times are."""
     one = conversation()
     events = [Chunk(one, NOW_NS + (step * 7919 % 500) * span * 10**6, Sender.CLIENT, step, b"x") for step in range(500)]
     periods = counted([Opened(one, NOW_NS), *events]).periods
-    assert 1 <= len(periods) <= MAX_PERIODS
+    assert least <= len(periods) <= MAX_PERIODS
     assert sum(period.size for period in periods) == 500
     assert [period.start_ns for period in periods] == sorted(period.start_ns for period in periods)
 

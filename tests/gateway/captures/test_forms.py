@@ -29,6 +29,7 @@ def test_dumps_mark_the_byte() -> None:
     assert dump(b"\x00a", 0) == ["         0  00 61" + " " * 42 + "  |.a|"]
     assert dump(b"ab", 5, 7)[-1] == "         7  ^^ here"
     assert dump(b"", 5, 9) == []
+    assert dump(b"\x7e\x7f\x80", 0)[0].endswith("|~..|")
 
 
 @given(st.integers(0, 40), st.integers(1, 50))
@@ -112,6 +113,7 @@ def test_har() -> None:
     assert json.loads(request["postData"]["text"])["records"][1] == {"body": "second"}
     assert request["bodySize"] == len(request["postData"]["text"])
     assert (response["status"], response["content"]["mimeType"]) == (200, "application/json")
+    assert response["redirectURL"] == ""
     assert json.loads(response["content"]["text"])["tail"]["seq_num"] == 7
     assert second["request"]["queryString"] == [{"name": "seq_num", "value": "0"}, {"name": "count", "value": "1"}]
     assert (second["response"]["status"], second["response"]["statusText"]) == (404, "Not Found")

@@ -98,6 +98,7 @@ def test_show_as_json(capture: Path) -> None:
     told = [json.loads(line) for line in lines("show", "--json", "--bodies", capture)]
     appended = told[0]
     assert (appended["type"], appended["kind"], appended["connection"]) == ("message", "APPEND", 1)
+    assert "answer_ns" not in appended and told[1]["answer_ns"] == 2_000_000
     assert [line["bodies"][0]["body"] for line in told if line.get("bodies")] == ["record 0", "first"]
     (problem,) = [line for line in told if line["type"] == "problem" and line["connection"] == 1]
     assert bytes.fromhex(problem["context_hex"]).endswith(b"NOPE\r\n") and problem["sender"] == "client"
