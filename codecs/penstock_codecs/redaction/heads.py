@@ -32,7 +32,7 @@ Fields = dict[bytes, list[bytes]]
 
 
 def first_line(flow: Flow, secrets: Secrets, pattern: re.Pattern[bytes]) -> Generator[None, None, re.Match[bytes]]:
-    """The next line that is not empty, which is to match; it is blanked where it has to be."""
+    """The next line that is not empty, which is to match; its second group is blanked where it has to be."""
     while True:
         raw = yield from flow.line(MAX_LINE)
         line = raw.rstrip(b"\r\n")
@@ -40,7 +40,9 @@ def first_line(flow: Flow, secrets: Secrets, pattern: re.Pattern[bytes]) -> Gene
             found = pattern.fullmatch(line)
             if found is None:
                 raise NotUnderstood
-            _blank(flow, secrets.in_target(line) + secrets.patterns.spans(line))
+            low, high = found.span(2)
+            spans = [(max(start, low), min(end, high)) for start, end in secrets.in_target(line)]
+            _blank(flow, spans + [(low + start, low + end) for start, end in secrets.patterns.spans(line[low:high])])
             flow.at += len(raw)
             return found
         flow.at += len(raw)

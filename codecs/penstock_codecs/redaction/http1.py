@@ -17,8 +17,8 @@ from penstock_codecs.redaction.secrets import Secrets
 __all__ = ["REQUEST_LINE", "STATUS_LINE", "requests", "responses"]
 
 REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) +(\S+)(?: +HTTP/1\.[0-9])?[ \t]*")
-STATUS_LINE: Final = re.compile(rb"HTTP/1\.[0-9] +([0-9]{3})(?: .*)?", re.DOTALL)
-_SIZE_LINE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?", re.DOTALL)
+STATUS_LINE: Final = re.compile(rb"HTTP/1\.[0-9] +([0-9]{3})(?: ([^\r]*))?")
+_SIZE_LINE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,16})[ \t]*(?:;(.*))?", re.DOTALL)
 
 
 def requests(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> Parser:
@@ -98,9 +98,8 @@ def _chunks(flow: Flow, secrets: Secrets, content: Content | None) -> Parser:
         found = _SIZE_LINE.fullmatch(line)
         if found is None:
             raise NotUnderstood
-        for start, end in secrets.patterns.spans(line):
-            if start >= found.end(1):
-                flow.blank(flow.at + start, flow.at + end)
+        for start, end in secrets.patterns.spans(found[2] or b""):
+            flow.blank(flow.at + found.start(2) + start, flow.at + found.start(2) + end)
         flow.at += len(raw)
         size = int(found[1], 16)
         if not size:

@@ -26,6 +26,7 @@ MAX_BLOCK: Final = 64 * 1024
 """Longest header block that is read; a longer one is blanked whole."""
 UNPARSABLE: Final = b"\x80"
 """What blocks that cannot be read are made of: a reference to index 0, which is an error (RFC 7541, 6.1)."""
+_NUMBERS: Final = 8
 _MOST_CONTENTS: Final = 10_000
 
 
@@ -82,6 +83,10 @@ class Http2Side:
             PUSH_PROMISE: self._headers,
             CONTINUATION: self._continuation,
             RST_STREAM: self._reset,
+            PRIORITY: self._skipped,
+            SETTINGS: self._skipped,
+            PING: self._skipped,
+            WINDOW_UPDATE: self._skipped,
         }
         while True:
             yield from flow.need(HEAD_BYTES)
@@ -137,7 +142,7 @@ class Http2Side:
             self._exchanges.over(stream)
 
     def _reset(self, frame: _Frame) -> Parser:
-        yield from self._other(frame)
+        yield from self._skipped(frame)
         for reset in self._exchanges.resets.values():
             reset(frame.stream)
         self._exchanges.over(frame.stream)
@@ -151,12 +156,19 @@ class Http2Side:
             content.cut()
             content.abandon()
 
+    def _skipped(self, frame: _Frame) -> Parser:
+        """What has numbers and no text."""
+        self._flow.at += HEAD_BYTES
+        yield from self._flow.skip(frame.size)
+
     def _other(self, frame: _Frame) -> Parser:
-        """What is neither head nor body, and may have text in it, as GOAWAY has."""
+        """What is neither head nor body, and may have text in it: GOAWAY behind two numbers, and frames of any kind."""
         flow = self._flow
         content = Searched(flow, self._secrets.patterns) if self._secrets.patterns else None
+        numbers = min(frame.size, _NUMBERS if frame.kind == GOAWAY else 0)
         flow.at += HEAD_BYTES
-        yield from feed(flow, frame.size, content)
+        yield from flow.skip(numbers)
+        yield from feed(flow, frame.size - numbers, content)
         if content is not None:
             content.end()
 

@@ -19,6 +19,21 @@ _SCHEME: Final = re.compile(
 )
 """The schemes that stay to be read. Another first word may be the secret itself."""
 _WITH_URL: Final = frozenset({b":path", b"referer", b"location", b"content-location"})
+_FRAMING: Final = frozenset(
+    {
+        b":method",
+        b":scheme",
+        b":status",
+        b"connection",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"grpc-encoding",
+        b"s2-format",
+        b"transfer-encoding",
+    }
+)
+"""Headers without which nothing could be read; patterns are not looked for in them."""
 _WITH_USER: Final = frozenset({b":authority", b"host"})
 _USER: Final = re.compile(rb"//([^/?#@\s]+)@")
 _PARAMETER: Final = re.compile(rb"[?&;#]([^?&;#=\s]*)=([^&;#\s]+)")
@@ -48,7 +63,7 @@ class Secrets:
         found = self.in_target(value) if name in _WITH_URL else []
         if name in _WITH_USER and b"@" in value:
             found.append((0, value.rindex(b"@")))
-        return found + self.patterns.spans(value) if self.patterns else found
+        return found + self.patterns.spans(value) if self.patterns and name not in _FRAMING else found
 
     def in_target(self, target: bytes) -> list[Span]:
         """What is secret in a URL, or in a line that has one: user and password, and values of parameters."""

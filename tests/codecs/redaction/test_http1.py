@@ -124,6 +124,16 @@ def test_bodies_are_passed_on_by_reference() -> None:
         assert chunk.data is piece
 
 
+def test_a_pattern_that_is_found_everywhere_leaves_what_holds_it_together() -> None:
+    said = [
+        (CLIENT, b"POST /x HTTP/1.1\r\ncontent-length: 2\r\nx: yz\r\n\r\nhi"),
+        (SERVER, b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2;x=y\r\nhi\r\n0\r\n\r\n"),
+    ]
+    client, server = at_every_cut(said, RedactionRules(patterns=(b"(?s).",)))
+    assert client == b"POST ** HTTP/1.1\r\ncontent-length: 2\r\nx: **\r\n\r\n**"
+    assert server == b"HTTP/1.1 200 **\r\ntransfer-encoding: chunked\r\n\r\n2;***\r\n**\r\n0\r\n\r\n"
+
+
 def test_other_names() -> None:
     rules = RedactionRules(headers=("X-Key",), parameters=())
     said = [(CLIENT, b"GET /?token=seen HTTP/1.1\r\nx-key: hush\r\nauthorization: seen\r\n\r\n")]

@@ -6,7 +6,15 @@ from typing import Any
 
 import hpack
 import pytest
-from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame, PushPromiseFrame, SettingsFrame
+from hyperframe.frame import (
+    ContinuationFrame,
+    DataFrame,
+    Frame,
+    GoAwayFrame,
+    HeadersFrame,
+    PushPromiseFrame,
+    SettingsFrame,
+)
 from support.h2_frames import parse
 from support.redaction import CLIENT, SERVER, Said, at_every_cut, redacted
 
@@ -169,6 +177,15 @@ def test_a_frame_amid_a_block() -> None:
     out = PREFACE + HeadersFrame(1, block[:200]).serialize() + frame(3, block)
     client, _ = at_every_cut([(CLIENT, out)])
     assert SECRET.encode() not in client
+
+
+def test_a_pattern_that_is_found_everywhere_leaves_what_holds_it_together() -> None:
+    goaway = GoAwayFrame(0, last_stream_id=7, error_code=2, additional_data=b"hush").serialize()
+    head = client_bytes(True, [(":method", "GET"), ("content-length", "0"), ("x", "hush")])
+    client, _ = at_every_cut([(CLIENT, head + goaway)], RedactionRules(patterns=(b"(?s).",)))
+    assert heads_of(client)[0][:2] == [(":method", "GET"), ("content-length", "0")]
+    assert heads_of(client)[0][2] == ("x", blanked("hush", True))
+    assert client.endswith(goaway.replace(b"hush", b"****"))
 
 
 def test_patterns_in_values() -> None:
