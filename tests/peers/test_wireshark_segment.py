@@ -19,7 +19,7 @@ from support.segment import MESSAGES, WRITER, joined, message_of, ready_client
 from support.tshark import Layer, Said, Talk, captured, client_says, cut, faults, layers, server_says
 
 from penstock_codecs.capture.events import Sender
-from penstock_codecs.segment import Dialect, Message, draft, encode, join_events, released
+from penstock_codecs.segment import Dialect, Message, draft, encode, join_events, released, split_events
 from penstock_codecs.segment.layout import Direction
 
 FEW = settings(
@@ -222,17 +222,11 @@ def test_every_shape_of_a_draft_block(tmp_path: Path) -> None:
     for arguments in PASSES:
         found = layers(capture, "pravega", arguments=arguments)
         for index, name in enumerate(SHAPES):
-            events = [body for body in bodies_of(stored(name)) if body]
+            events = [body for body in split_events(stored(name)) if body]
             for stream in (2 * index, 2 * index + 1):
                 mine = [layer for layer in found if layer.talk == stream]
                 assert sorted(body for layer in mine for body in draft_events(layer)) == sorted(events), name
                 assert not [layer for layer in mine if layer.all("pravega.misplaced")], name
-
-
-def bodies_of(data: bytes) -> list[bytes]:
-    from penstock_codecs.segment.events import split_events
-
-    return split_events(data)
 
 
 def draft_events(layer: Layer) -> list[bytes]:
