@@ -132,6 +132,7 @@ _SEGMENT_RULES: Final = _rules(
     # Replies as answers.
     (r"^DataAppended of event number", "1.4: DataAppended"),
     (r"^SegmentRead from offset", "1.5: SegmentRead.offset must equal the request's offset"),
+    (r"were read, and not the rest$|^the segment ends .* into the event", "1.5: events in a segment"),
 )
 
 

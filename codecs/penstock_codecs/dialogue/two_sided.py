@@ -40,6 +40,10 @@ class TwoSided:
         """Records that wait for an acknowledgement at the end."""
         return []
 
+    def _left_over(self) -> Iterator[Problem]:
+        """What a protocol misses at the end, beside what is half said."""
+        return iter(())
+
     @property
     def _state(self) -> str:
         """What the conversation is in now, where both sides may speak."""
@@ -125,6 +129,7 @@ class TwoSided:
         """What was left half said, and the records that nobody acknowledged."""
         for sender in Sender:
             yield from self._unfinished(sender, "the recording ends")
+        yield from self._left_over()
         records = self._unanswered()
         if records:
             side = self._sides[Sender.CLIENT]

@@ -133,24 +133,16 @@ def test_messages_stand_where_they_were_said() -> None:
     assert ends == {sender: len(whole) for sender, whole in data.items()}
 
 
-def test_tables_and_conditional_appends_are_messages_only() -> None:
+def test_tables_are_messages_only() -> None:
     entries = tuple(TableEntry(TableKey(b"k%d" % number, number), b"value") for number in range(17))
     said = [
         *GREETING,
-        *SETUP,
-        asks(
-            released.ConditionalAppend(WRITER, 1, 0, b"event", 1),
-            released.ConditionalBlockEnd(WRITER, 2, 13, b"raw", 1),
-        ),
-        says(released.DataAppended(WRITER, 1, NEW, 1, 13), released.ConditionalCheckFailed(WRITER, 2, 1)),
         asks(released.UpdateTableEntries(9, "table", "", entries)),
         says(released.TableKeyBadVersion(9, "table", "")),
     ]
     heard, _, records = parts(told(said))
     assert not records
-    failed, table, refused = heard[-3:]
-    assert failed.failure == f"ConditionalCheckFailed: event number 2 of writer {WRITER}"
-    assert (failed.stream, failed.answers) == (SEGMENT, 1000)
+    table, refused = heard[-2:]
     assert len(table.fields["entries"]) == 16 and table.fields["entries_count"] == 17
     assert table.fields["entries"][1] == {"key": "k1", "version": 1, "value_size": 5}
     assert (refused.failure, refused.stream, refused.answers) == ("TableKeyBadVersion: table", "table", 1000)

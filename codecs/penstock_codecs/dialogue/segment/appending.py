@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -49,13 +49,17 @@ class Answered(NamedTuple):
 
 @dataclass(slots=True)
 class _Append:
-    """An append that waits. `number`: of its last event, or the connection offset behind it; `ticket` 0: no records."""
+    """An append that waits. `number`: of its last event, or the connection offset behind it; `ticket` 0: no records,
+    and no `size`. `expected`: where it is stored if at all. `after`: the segment had so many bytes when it was asked
+    for; -1: nobody knows."""
 
     number: int
     request_id: int | None
     end_ns: int
+    expected: int | None
+    after: int
     ticket: int = 0
-    size: int = 0
+    size: int | None = None
 
 
 @dataclass(slots=True)
@@ -63,6 +67,8 @@ class _Writer:
     segment: str
     request_id: int | None
     appends: deque[_Append] = field(default_factory=deque)
+    stored: int = -1
+    """So long was the segment when the last of its appends was acknowledged; -1: nobody knows."""
 
 
 class Appends:
@@ -72,6 +78,7 @@ class Appends:
         self._conversation = conversation
         self._waiting = Waiting()
         self._writers: dict[UUID, _Writer] = {}
+        self._lengths: dict[str, int] = {}  # of segments, as far as they are known
         self._count = 0  # appends that wait, of all writers
 
     def set_up(self, writer_id: UUID, segment: str, request_id: int | None) -> None:
@@ -92,12 +99,26 @@ class Appends:
             writer = self._writers[writer_id] = _Writer("", None)
         return writer
 
+    def reaches(self, segment: str, length: int) -> None:
+        """A segment has at least so many bytes by now."""
+        if length > self._lengths.get(segment, -1):
+            self._lengths[segment] = length
+            if len(self._lengths) > MOST_WRITERS:
+                del self._lengths[next(iter(self._lengths))]
+
     def add(
-        self, writer_id: UUID, number: int, request_id: int | None, end_ns: int, stored: Stored | None
+        self,
+        writer_id: UUID,
+        number: int,
+        request_id: int | None,
+        end_ns: int,
+        stored: Stored | None,
+        expected: int | None = None,
     ) -> list[SeenRecord]:
-        """An append; None: its records are not known. Gives records that are given up for it."""
+        """An append; None: its records are not known. `expected`: the offset where it is stored, if it is. Gives
+        records that are given up for it."""
         writer = self._writer(writer_id)
-        append = _Append(number, request_id, end_ns)
+        append = _Append(number, request_id, end_ns, expected, self._lengths.get(writer.segment, -1))
         given_up: list[SeenRecord] = []
         if stored is not None:
             records = [
@@ -120,27 +141,28 @@ class Appends:
         return self._waiting.refuse(forgotten.appends.popleft().ticket, "")
 
     def acknowledge(self, writer_id: UUID, number: int, write_offset: int | None) -> Answered:
-        """Everything of this writer up to `number` is stored; the last of it ends at `write_offset`, where known.
-
-        Whatever stands between two appends that one acknowledgement covers is not known, so only the last of them
-        gets its offsets.
-        """
+        """Everything of this writer up to `number` is stored; the last of it ends at `write_offset`, where known."""
         writer = self._writers.get(writer_id)
         if writer is None:
             return Answered([])
-        records: list[SeenRecord] = []
-        last: _Append | None = None
+        covered: list[_Append] = []
         while writer.appends and writer.appends[0].number <= number:
-            last = writer.appends.popleft()
-            self._count -= 1
-            found = self._waiting.take(last.ticket)
-            if write_offset is not None and last.number == number:
-                place = write_offset - last.size
+            covered.append(writer.appends.popleft())
+        self._count -= len(covered)
+        end = write_offset if covered and covered[-1].number == number else None
+        records: list[SeenRecord] = []
+        for append, place in zip(covered, _places(covered, writer.stored, end), strict=True):
+            found = self._waiting.take(append.ticket)
+            if place is not None:
                 for record in found:
                     record.offset = place
                     place += EVENT_HEADER_BYTES + len(record.body)
             records += found
-        return Answered(records, writer.segment, None if last is None else last.end_ns)
+        if write_offset is not None:
+            writer.stored = write_offset
+            if writer.segment:
+                self.reaches(writer.segment, write_offset)
+        return Answered(records, writer.segment, covered[-1].end_ns if covered else None)
 
     def refuse(self, failure: str, writer_id: UUID, number: int) -> Answered:
         """This writer's append that ends with this number was not stored."""
@@ -172,3 +194,25 @@ class Appends:
     def rest(self) -> list[SeenRecord]:
         """The records that nobody acknowledged."""
         return self._waiting.rest()
+
+
+def _places(covered: Sequence[_Append], stored: int, end: int | None) -> list[int | None]:
+    """Where appends begin that one acknowledgement covers, of which the last ends at `end`; None: that is not known.
+
+    `stored`: their segment was so long when the writer's append before them was acknowledged. Other writers' bytes may
+    stand between any two of them. But where all from one on, put together, reach back from the end to where that one
+    can begin at the earliest, nothing does.
+    """
+    places = [each.expected for each in covered]
+    begins: list[int | None] = []
+    begin, known = end, 0
+    for each in reversed(covered):
+        if begin is None or each.size is None or each.size > begin:
+            break
+        begin -= each.size
+        if each.expected not in (None, begin):
+            break
+        begins.append(begin)
+        if not known or begin in (each.expected, max(each.after, stored)):
+            known = len(begins)
+    return places[: len(places) - known] + begins[:known][::-1]

@@ -67,6 +67,10 @@ class SegmentDialogue(TwoSided):
     def _unanswered(self) -> list[SeenRecord]:
         return self._meanings.unanswered()
 
+    def _left_over(self) -> Iterator[Problem]:
+        for offset, rule in self._meanings.cut_events():
+            yield self._sides[Sender.SERVER].problem(offset, rule, segment_clause(rule), fatal=False)
+
     def _understood(self, sender: Sender, event: Told, span: Span) -> Iterator[Message | Problem]:
         message = event.message
         kind = describing.kind_of(message)

@@ -29,11 +29,12 @@ class Delivery(NamedTuple):
 
 class _Left(NamedTuple):
     """What stands before a place where a reader goes on: the beginning of an event, from `offset` on, or nothing of
-    one; `raw`: bytes that are no events."""
+    one; `raw`: bytes that are no events; `read_on`: somebody was given what follows."""
 
     offset: int
     data: bytes
     raw: bool = False
+    read_on: bool = False
 
 
 class Deliveries:
@@ -54,6 +55,12 @@ class Deliveries:
         """Bytes of events that are not complete."""
         return self._bytes
 
+    def cut(self, segment: str, place: int) -> tuple[int, int] | None:
+        """Where an event begins that is cut off at this place, behind which nobody has read on, and how much of it
+        there is; None: there is none, or it was let go."""
+        left = self._left.get((segment, place))
+        return (left.offset, len(left.data)) if left is not None and left.data and not left.read_on else None
+
     def read(self, segment: str, offset: int, data: bytes) -> Delivery:
         """What the bytes at this offset of a segment complete. `segment`: a name that no other server has, too."""
         if not data:
@@ -63,6 +70,8 @@ class Deliveries:
             return self._raw(segment, offset, data, Delivery([], []))
         if left is None:
             left = _Left(offset, b"")
+        elif not left.read_on:
+            self._left[segment, offset] = left._replace(read_on=True)
         whole = left.data + data
         found, at = _events(whole, left.offset)
         zeros = found.bodies.count(b"") > MOST_EMPTY  # bytes that look like so many events without a body

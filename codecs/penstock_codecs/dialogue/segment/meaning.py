@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -21,6 +21,8 @@ from penstock_codecs.segment.blocks import BlockData
 __all__ = ["Meaning", "Meanings"]
 
 UNKNOWN_OFFSET: Final = -1
+MOST_CUTS: Final = 1000
+"""So many places where reads have cut an event are remembered of one conversation."""
 NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -35,6 +37,13 @@ class Meaning(NamedTuple):
     wrong: str = ""
 
 
+class _Cut(NamedTuple):
+    """Where a read has cut an event: of which segment, and where in what the server sent that read ended."""
+
+    segment: str
+    at: int
+
+
 class Meanings:
     """The requests, appends and reads of one conversation. Bounded in all of them."""
 
@@ -46,6 +55,7 @@ class Meanings:
         """Whether something was not recorded, so that a reply may answer what nobody knows of."""
         self._appends = Appends(conversation)
         self._deliveries = deliveries
+        self._cuts: dict[tuple[str, int], _Cut] = {}  # by segment and place
 
     def of(self, sender: Sender, told: Told, span: Span) -> Meaning:
         """What a message means after those before it."""
@@ -55,6 +65,14 @@ class Meanings:
     def unanswered(self) -> list[SeenRecord]:
         """The appended records that nobody acknowledged."""
         return self._appends.rest()
+
+    def cut_events(self) -> Iterator[tuple[int, str]]:
+        """Events of which reads gave only the beginning: where in the server's bytes that shows, and what it is."""
+        cuts, self._cuts = self._cuts, {}
+        for (key, place), (segment, at) in cuts.items():
+            cut = self._deliveries.cut(key, place)
+            if cut is not None:
+                yield at, f"{cut[1]} bytes of the event at offset {cut[0]} of {segment} were read, and not the rest"
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
@@ -72,12 +90,17 @@ class Meanings:
         return self._ask(told, span) if request else self._answer(told, span)
 
     def _append(self, told: Told, span: Span) -> Meaning:
-        """A whole append, or a piece of a draft block. Conditional ones make no records known."""
+        """A whole append, or a piece of a draft block."""
         message = told.message
         assert isinstance(message, _APPENDS), "as the table says"
         stored = None if told.stored is None else Stored.of(told.stored)
         given_up = self._appends.add(
-            _writer(message), _number(message), describing.request_id_of(message), span.end_ns, stored
+            _writer(message),
+            _number(message),
+            describing.request_id_of(message),
+            span.end_ns,
+            stored,
+            message.expected_offset if isinstance(message, _CONDITIONAL) else None,
         )
         fields: Mapping[str, Any] = NO_FIELDS
         if stored is not None:
@@ -94,7 +117,9 @@ class Meanings:
         """A reply to a request, whatever it says."""
         message, failure = told.message, describing.failure_of(told.message)
         request = self._requests.answered(message)
-        answered = self._refused(failure, message) if failure else Answered([])
+        # Writers' own requests are answered before they append, so what answers another refuses no append.
+        own = request is None or request.sets_up or describing.request_id_of(message) is None
+        answered = self._refused(failure, message) if failure and own else Answered([])
         if request is None:
             return Meaning(answered.segment, answered.records, asked_ns=answered.asked_ns)
         return Meaning(request.segment or answered.segment, answered.records, asked_ns=request.end_ns)
@@ -106,6 +131,13 @@ class Meanings:
         if request_id is not None:
             return self._appends.refuse_request(failure, request_id)
         return self._appends.refuse_segment(failure, describing.segment_of(message))
+
+    def _measured(self, told: Told, span: Span) -> Meaning:
+        """How long a segment is."""
+        message = told.message
+        assert isinstance(message, released.StreamSegmentInfo), "as the table says"
+        self._appends.reaches(message.segment, message.write_offset)
+        return self._answer(told, span)
 
     def _appended(self, told: Told, _span: Span) -> Meaning:
         message = told.message
@@ -122,6 +154,18 @@ class Meanings:
         answered = self._appends.acknowledge(_writer(message), number, offset)
         return Meaning(answered.segment, answered.records, NO_FIELDS, answered.asked_ns, wrong)
 
+    def _cut(self, message: released.SegmentRead | draft.SegmentRead, span: Span) -> str:
+        """Remembers where a read has cut an event; one that nothing can complete is told at once."""
+        key, place = f"{self._server} {message.segment}", message.offset + len(message.data)
+        self._cuts.pop((key, message.offset), None)
+        cut = self._deliveries.cut(key, place)
+        ends = message.end_of_segment if isinstance(message, released.SegmentRead) else message.flags.at_end
+        if cut is not None and ends:
+            return f"the segment ends {cut[1]} bytes into the event at offset {cut[0]}"
+        if cut is not None and len(self._cuts) < MOST_CUTS:
+            self._cuts[key, place] = _Cut(message.segment, span.end)
+        return ""
+
     def _read(self, told: Told, span: Span) -> Meaning:
         """Bytes of a segment, and the events that they complete."""
         message = told.message
@@ -130,6 +174,7 @@ class Meanings:
         other = self._requests.misplaced(message) if request is None and not self.late else None
         wrong = "" if other is None else f"SegmentRead from offset {message.offset}, {other} was asked for"
         found = self._deliveries.read(f"{self._server} {message.segment}", message.offset, message.data)
+        wrong = wrong or self._cut(message, span)
         records = [
             SeenRecord(
                 DELIVERED,
@@ -146,7 +191,8 @@ class Meanings:
 
 
 _SETUPS = (released.SetupAppend, released.AppendSetup, draft.SetupAppend, draft.AppendSetup)
-_APPENDS = (released.AppendBlockEnd, released.ConditionalAppend, released.ConditionalBlockEnd, BlockData)
+_CONDITIONAL = (released.ConditionalAppend, released.ConditionalBlockEnd)
+_APPENDS = (released.AppendBlockEnd, *_CONDITIONAL, BlockData)
 
 
 def _writer(message: Any) -> UUID:
@@ -178,6 +224,7 @@ _TABLE: Final[dict[tuple[Sender, type], _Mean]] = {
     (Sender.SERVER, released.AppendSetup): Meanings._set_up,
     (Sender.SERVER, released.DataAppended): Meanings._appended,
     (Sender.SERVER, released.SegmentRead): Meanings._read,
+    (Sender.SERVER, released.StreamSegmentInfo): Meanings._measured,
     (Sender.SERVER, draft.AppendSetup): Meanings._set_up,
     (Sender.SERVER, draft.DataAppended): Meanings._appended,
     (Sender.SERVER, draft.SegmentRead): Meanings._read,

@@ -15,6 +15,7 @@ from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Part
 from penstock_codecs.segment.draft import SetupAppend as DraftSetupAppend
 from penstock_codecs.segment.draft_order import DraftRequests
 from penstock_codecs.segment.draft_order import State as DraftState
+from penstock_codecs.segment.events import join_events
 from penstock_codecs.segment.frames import Fault, Frames, decode_message
 from penstock_codecs.segment.hearing import DraftHearing
 from penstock_codecs.segment.layout import HEADER_BYTES, Dialect, Direction, Message
@@ -210,6 +211,10 @@ class _ReleasedRequests(_Hearing):
             if self._late:
                 return None
         given = self._order.take(message)
+        if isinstance(message, ConditionalAppend):
+            return join_events([message.event])
+        if isinstance(message, ConditionalBlockEnd):
+            return message.data
         return b"".join(given) if isinstance(given, list) and not cut else None
 
 

@@ -29,10 +29,11 @@ class _Read(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request that waits: the segment that it is about, and when its last byte came."""
+    """A request that waits: the segment that it is about, when its last byte came, and whether appends follow it."""
 
     segment: str
     end_ns: int
+    sets_up: bool
 
 
 class Requests:
@@ -45,7 +46,8 @@ class Requests:
         """A request, if it is one that is answered by itself."""
         key = _key(message)
         if key is not None:
-            self._waiting[key] = Request(describing.segment_of(message), end_ns)
+            sets_up = isinstance(message, (released.SetupAppend, draft.SetupAppend))
+            self._waiting[key] = Request(describing.segment_of(message), end_ns, sets_up)
             if len(self._waiting) > MOST_WAITING:
                 del self._waiting[next(iter(self._waiting))]
 
