@@ -74,7 +74,7 @@ _SIDES: Final = {"front": Side.FRONT, "back": Side.BACK}
     default=PATIENCE_SECONDS,
     show_default=True,
     metavar="S",
-    help="Seconds that each wait may take.",
+    help="Seconds that a wait may take longer than in the recording.",
 )
 @click.option("--give-up", is_flag=True, help="A connection ends where a wait ran out, instead of going on.")
 @click.option(
@@ -138,7 +138,8 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
     except (CannotStart, UnreadableCapture, ValueError) as error:
         raise click.ClickException(str(error)) from error
     _show(summary, as_json)
-    if strict and not summary.same:
+    silent = bool(summary.count) and not summary.totals["said"]
+    if (strict or silent) and not summary.same:
         sys.exit(1)
 
 

@@ -51,7 +51,8 @@ class Given:
     """The server gave the client something: answers to requests, records delivered or acknowledged.
 
     `exchange`: over HTTP the exchange; None where all of a conversation is counted together. `outcome`: what an answer
-    says in a word, "" for none; `asked`: the exchange as the dialogue numbers it.
+    says in a word, "" for none; `asked`: the exchange as the dialogue numbers it. Its time, like that of all items, is
+    filled in by whoever takes it.
     """
 
     exchange: int | None
@@ -59,6 +60,7 @@ class Given:
     records: int = 0
     outcome: str = ""
     asked: int | None = None
+    time_ns: int = 0
     place: int = 0
     size: int = ITEM_BYTES
 
@@ -69,6 +71,7 @@ class Over:
 
     exchange: int
     broken: bool = False
+    time_ns: int = 0
     place: int = 0
     size: int = ITEM_BYTES
 

@@ -23,10 +23,13 @@ PATIENCE_SECONDS: Final = 30.0
 """How long the live server may take to give what the recorded one had given."""
 
 
+_NANOSECONDS: Final = 1_000_000_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What all players of one run share. `patience`: in seconds; `gives_up`: a conversation ends where a wait ran out,
-    instead of going on."""
+    """What all players of one run share. `patience`: in seconds, beyond what the recorded server had taken; `gives_up`:
+    a conversation ends where a wait ran out, instead of going on."""
 
     turns: Turns
     pace: Pace
@@ -45,6 +48,8 @@ class Player:
         self._report = report
         self._open = False
         self._given_up = ""
+        self._said_ns = 0
+        self._said_at = 0.0
         send, receive = trio.open_memory_channel[Item](10**9)  # bounded by `ReadAhead`
         self._send, self._receive = send, receive
 
@@ -79,9 +84,9 @@ class Player:
                 await self._say(item, nursery)
             case Given():
                 self._tally.want(item)
-                await self._wait(item.exchange, lambda: self._tally.has(item.exchange))
+                await self._wait(item, lambda: self._tally.has(item.exchange))
             case Over():
-                await self._wait(item.exchange, lambda: False)
+                await self._wait(item, lambda: False)
                 self._compare_ends(item)
                 self._forget(item.exchange)
             case Finish():
@@ -97,6 +102,7 @@ class Player:
         if self._tally.over:
             self._report.leave_out(f"the rest was not said: {self._tally.over}")
             return
+        self._said_ns, self._said_at = item.time_ns, trio.current_time()
         if not await self._in_time(lambda: self._live.say(item)):
             self._stop(f"the server took nothing for {self._stage.patience:g} s")
         if isinstance(item.move, Reset):
@@ -137,11 +143,14 @@ class Player:
 
     # ---- waiting -------------------------------------------------------------------------------------------------
 
-    async def _wait(self, exchange: int | None, enough: Callable[[], bool]) -> None:
-        """Until the live server has given enough, or can give no more, or patience ends."""
+    async def _wait(self, item: Given | Over, enough: Callable[[], bool]) -> None:
+        """Until the live server has given enough, or can give no more, or patience ends. A server that was asked to
+        wait, as for records that come later, may take as long as the recorded one did."""
         if not self._open or self._given_up:
             return
-        with trio.move_on_after(self._stage.patience):
+        exchange = item.exchange
+        recorded = self._said_at + (item.time_ns - self._said_ns) / _NANOSECONDS
+        with trio.move_on_at(max(trio.current_time(), recorded) + self._stage.patience):
             while not (enough() or self._live.over(exchange)):
                 await self._tally.changed.park()
             return

@@ -236,8 +236,8 @@ class _Run:
     async def _put(self, playing: _Playing, items: Iterator[Item]) -> None:
         assert playing.player is not None
         for item in items:
+            item.time_ns = self._now
             if isinstance(item, Say):
-                item.time_ns = max(self._now, item.time_ns)
                 item.records = self._records
             await playing.player.put(item)
 

@@ -41,3 +41,13 @@ def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], complaint
     assert result.exit_code in (1, 2), result.output
     assert complaint in result.output
     assert "Traceback" not in result.output and not isinstance(result.exception, ValueError)
+
+
+def test_where_nobody_listens_nothing_is_said(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.asked(create())
+    recording.closed()
+    (tmp_path / "x.pcapng").write_bytes(written(recording.events))
+    result = CliRunner().invoke(replay_command, [str(tmp_path / "x.pcapng"), "--to", "s3p://127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "connection 1: the rest was not said: back target at 127.0.0.1:1: cannot connect" in result.output

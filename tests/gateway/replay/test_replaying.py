@@ -112,6 +112,22 @@ async def test_a_wait_that_runs_out_is_told_and_forgiven(server: S3PDouble, auto
     assert not summary.same
 
 
+async def test_what_took_long_may_take_as_long(server: S3PDouble, autojump_clock: Clock) -> None:
+    """A read that was to wait for records, and did."""
+    recording = Recording()
+    recording.asked(append(b"a"))
+    recording.now = 60.0
+    recording.answered(ACK)
+    recording.asked(create())
+    recording.answered(Ok())
+    recording.closed()
+    server.delays = {b"a": 65.0}
+    assert (await played(recording.events, server, ReplaySettings(speed=math.inf, patience=7.0))).same
+    server.delays = {b"a": 68.0}
+    summary = await played(recording.events, server, ReplaySettings(speed=math.inf, patience=7.0))
+    assert summary.conversations[0].ran_out == 1
+
+
 async def test_or_the_conversation_ends_there(server: S3PDouble, autojump_clock: Clock) -> None:
     server.delays = {b"a": 10.0}
     summary = await played(talk().events, server, ReplaySettings(speed=math.inf, patience=7.0, gives_up=True))
