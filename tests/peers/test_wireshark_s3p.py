@@ -6,7 +6,6 @@ import random
 import re
 from pathlib import Path
 
-import pytest
 from support.tshark import Layer, Said, Talk, captured, client_says, cut, faults, layers, server_says, tshark
 
 from penstock_codecs.model import U64_MAX, RecordId
@@ -178,26 +177,27 @@ def test_ports_and_filters(tmp_path: Path) -> None:
     assert errors.split() == ["ERR_STREAM_EXISTS", "ERR_UNKNOWN_STREAM", "ERR_BAD_FORMAT"]
 
 
-@pytest.mark.parametrize(
-    ("bytes_", "what"),
-    [
-        (b"hello\r\n", "'*' was expected here, with a command"),
-        (b"*2\r\n", "a command is an array of 3 or 4 elements, not 2"),
-        (b"*3\r\n$4\r\nPING\r\n", "an unknown command"),
-        (b"*3\r\n$6\r\nAPPEND\r\n", "APPEND is an array of 4 elements, not 3"),
-        (b"*3\r\n$4\r\nREAD\r\n$0\r\n", "an empty stream name"),
-        (b"*3\r\n$4\r\nREAD\r\n$1\r\nxyz", "CRLF was expected behind stream name"),
-        (b"*3\r\n$4\r\nREAD\r\n$1\r\nx\r\n*1\r\n", "options are pairs of key and value, not 1 elements"),
-        (b"*3\r\n$4\r\nREAD\r\n$1\r\nx\r\n*2\r\n$2\r\nID\r\n", "an unknown option"),
-        (b"*4\r\n$6\r\nappend\r\n$1\r\nx\r\n*0\r\n*0\r\n", "no records"),
-        (b"*" + b"1" * 40, "a line of more than 32 bytes"),
-        (b"*3\n", None),
-    ],
-)
-def test_what_is_malformed(bytes_: bytes, what: str | None, tmp_path: Path) -> None:
-    capture = captured(tmp_path / "malformed.pcapng", Talk("s3p", client_says(bytes_)))
-    messages = tshark(capture, "-Y", "s3p.malformed", "-T", "fields", "-e", "_ws.expert.message").splitlines()
-    assert messages == ([what] if what else [])
+MALFORMED = {
+    b"hello\r\n": "'*' was expected here, with a command",
+    b"*2\r\n": "a command is an array of 3 or 4 elements, not 2",
+    b"*3\r\n$4\r\nPING\r\n": "an unknown command",
+    b"*3\r\n$6\r\nAPPEND\r\n": "APPEND is an array of 4 elements, not 3",
+    b"*3\r\n$4\r\nREAD\r\n$0\r\n": "an empty stream name",
+    b"*3\r\n$4\r\nREAD\r\n$1\r\nxyz": "CRLF was expected behind stream name",
+    b"*3\r\n$4\r\nREAD\r\n$1\r\nx\r\n*1\r\n": "options are pairs of key and value, not 1 elements",
+    b"*3\r\n$4\r\nREAD\r\n$1\r\nx\r\n*2\r\n$2\r\nID\r\n": "an unknown option",
+    b"*4\r\n$6\r\nappend\r\n$1\r\nx\r\n*0\r\n*0\r\n": "no records",
+    b"*" + b"1" * 40: "a line of more than 32 bytes",
+}
+
+
+def test_what_is_malformed(tmp_path: Path) -> None:
+    """Each on a connection of its own; what is only not complete is not malformed."""
+    talks = [Talk("s3p", client_says(said)) for said in [*MALFORMED, b"*3\r", b"*3\r\n$4\r\nREAD\r\n$5\r\nabc"]]
+    capture = captured(tmp_path / "malformed.pcapng", *talks)
+    shown = ("-T", "fields", "-e", "penstock.connection", "-e", "_ws.expert.message")
+    rows = [line.split("\t") for line in tshark(capture, "-Y", "s3p.malformed", *shown).splitlines()]
+    assert rows == [[str(number), what] for number, what in enumerate(MALFORMED.values(), 1)]
 
 
 def test_garbage(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from penstock_codecs.segment import Dialect, Message, draft, encode, join_events
 from penstock_codecs.segment.layout import Direction
 
 FEW = settings(
-    max_examples=3,
+    max_examples=2,
     derandomize=True,
     deadline=None,
     phases=[Phase.generate],
