@@ -136,9 +136,7 @@ def test_a_writer_that_was_not_set_up() -> None:
 # ---- events that reads have cut --------------------------------------------------------------------------------------
 
 
-def cuts(
-    *said: tuple[Sender, bytes], deliveries: Deliveries | None = None
-) -> tuple[list[Problem], list[tuple[str, bytes, int | None]]]:
+def cuts(*said: tuple[Sender, bytes], deliveries: Deliveries | None = None) -> tuple[list[Problem], list[Row]]:
     of = conversation("segment")
     dialogue = SegmentDialogue(of, deliveries)
     _, problems, records = parts(hear(dialogue, events(of, [*GREETING, *said])))
