@@ -14,6 +14,8 @@ from penstock_codecs.http import RequestHead
 __all__ = ["is_http", "protocol_of"]
 
 _HTTP: Final = frozenset({"s2", "controller"})
+_LEAST: Final = 4
+"""So many bytes show which version of HTTP it is, and which dialect of the segment protocol."""
 _CONTROLLER: Final = "/io.pravega.controller."
 
 
@@ -26,7 +28,9 @@ def protocol_of(conversation: Conversation, events: Iterable[CaptureEvent]) -> s
     """What a conversation speaks that began so: as in `Conversation.protocol`, "" where nobody knows. None: its client
     has not said enough."""
     first = _first(events)
-    if conversation.protocol and first:
+    if len(first) < _LEAST:
+        return None
+    if conversation.protocol:
         return conversation.protocol
     spoken = spoken_by(Sender.CLIENT, first)
     if spoken != "http":

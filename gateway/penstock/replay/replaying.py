@@ -245,7 +245,7 @@ class _Run:
         if playing.left_out:
             return
         if playing.recorded is None:
-            self._summary.count_left_out("their clients said nothing")
+            self._summary.count_left_out("their clients said nothing, or hardly anything")
             return
         await self._put(playing, playing.recorded.end())
         assert playing.player is not None and playing.report is not None
