@@ -136,6 +136,9 @@ def test_a_writer_that_was_not_set_up() -> None:
 # ---- events that reads have cut --------------------------------------------------------------------------------------
 
 
+Row = tuple[str, bytes, int | None]
+
+
 def cuts(*said: tuple[Sender, bytes], deliveries: Deliveries | None = None) -> tuple[list[Problem], list[Row]]:
     of = conversation("segment")
     dialogue = SegmentDialogue(of, deliveries)
