@@ -88,13 +88,13 @@ def _is_basin(name: str) -> bool:
 
 
 def _listeners(options: TargetOptions) -> Listeners:
-    patient = {"idle_timeout_seconds": _PATIENCE}
+    patient, kept = {"idle_timeout_seconds": _PATIENCE}, {"keep_alive_seconds": _PATIENCE}
     common = {"bind": _ANYWHERE, "basin": options.basin, "limits": patient}
     tables = {
-        "s2": [{"bind": _ANYWHERE, "default_basin": options.basin}],
+        "s2": [{"bind": _ANYWHERE, "default_basin": options.basin, "limits": kept}],
         "s3p": [{**common, "loss": _loss(S3PListener, options.loss)}],
         "segment": [{**common, "loss": _loss(SegmentListener, options.loss)}],
-        "controller": [{"bind": _ANYWHERE, "advertise": _ANYWHERE}],
+        "controller": [{"bind": _ANYWHERE, "advertise": _ANYWHERE, "limits": kept}],
     }
     return msgspec.convert(tables, Listeners)
 

@@ -104,11 +104,7 @@ class LiveExchanges:
         wire = Wire(stream, self._settings.read_size)
         assumed = 100 if agreed == "h2" else 1
         self._connection = HttpClientConnection(self._upstream, wire, codec, self._settings, lambda: None, assumed)
-        nursery.start_soon(self._run)
-
-    async def _run(self) -> None:
-        await self._connection.run()
-        self._tally.end("the server closed the connection")
+        nursery.start_soon(self._connection.run)
 
     async def say(self, item: Say) -> None:
         """See `Live`."""
@@ -116,7 +112,7 @@ class LiveExchanges:
         try:
             match move:
                 case RequestHead():
-                    self._begin(move, item.basin)
+                    await self._begin(move, item.basin)
                 case Body():
                     if (stream := self._streams.get(move.stream_id)) is not None:
                         await stream.send(list(move.parts))
@@ -133,19 +129,30 @@ class LiveExchanges:
         except LocalProtocolError as error:
             self._tally.end(f"the request cannot be said again: {error}")
 
-    def _begin(self, head: RequestHead, basin: str) -> None:
-        connection = self._connection
-        if not connection.usable:
-            self._tally.end("the server takes no more requests on the connection")
+    async def _begin(self, head: RequestHead, basin: str) -> None:
+        if not self._connection.usable and not await self._connected_again():
             return
         recorded = head.stream_id
-        stream = connection.begin(self._rewritten.head(head, basin))
+        stream = self._connection.begin(self._rewritten.head(head, basin))
         self._streams[recorded] = stream
         self._recorded[stream.stream_id] = recorded
         self._saying.add(recorded)
         scope = self._draining[recorded] = trio.CancelScope()
         stream.begun()
         self._nursery.start_soon(self._drain, recorded, stream, scope)
+
+    async def _connected_again(self) -> bool:
+        """A server may close between requests, where the recorded one did not."""
+        if self._streams:
+            self._tally.end("the server takes no more requests on the connection")
+            return False
+        self._recorded.clear()
+        try:
+            await self.open(self._nursery)
+        except OperationFailed as error:
+            self._tally.end(error.failure.message)
+            return False
+        return True
 
     async def _drain(self, recorded: int, stream: HttpStream, scope: trio.CancelScope) -> None:
         """Take all of an answer; what was in it the tap has told."""

@@ -27,6 +27,7 @@ from penstock.replay.selection import PlayedParts, moment
 from penstock.replay.tally import Tally
 from penstock.replay.target import Target, TargetKind
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Sender
+from penstock_codecs.dialogue import Dialogue
 from penstock_codecs.dialogue.choosing import dialogue_for
 from penstock_codecs.dialogue.segment.spoken import HELLO
 
@@ -265,10 +266,13 @@ class _Run:
         dial = self._dial if direct else await self._to_front(protocol)
         tls = self._tls if direct else None
         shown = live_conversation(conversation, protocol, target)
-        dialogue = dialogue_for(shown)
+
+        def hearing() -> Dialogue:
+            return dialogue_for(shown)
+
         if not is_http(protocol):
             numbers = Numbers(protocol == "s3p")
-            tally = Tally(dialogue, report, numbers.recorded, by_exchange=False)
+            tally = Tally(hearing, report, numbers.recorded, by_exchange=False)
             upstream = upstream_of(target, tls, tally, shown, dial)
             return LiveBytes(upstream, tally, numbers.say), tally
         token = options.token if direct else None
@@ -277,7 +281,7 @@ class _Run:
         patience = self._settings.patience
         rewritten = Rewritten(str(target.address), scheme, token, basin)
         live: LiveExchanges
-        tally = Tally(dialogue, report, lambda exchange: live.recorded(exchange), by_exchange=True)
+        tally = Tally(hearing, report, lambda exchange: live.recorded(exchange), by_exchange=True)
         upstream = upstream_of(target, tls, tally, shown, dial)
         live = LiveExchanges(upstream, tally, rewritten, "2" if first.startswith(b"PRI") else "1.1", patience)
         return live, tally

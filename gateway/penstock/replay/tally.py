@@ -12,7 +12,7 @@ from penstock.recorder.sink import Sink
 from penstock.recorder.tap import Tap, Use
 from penstock.replay.items import Given, given_by
 from penstock.replay.report import Report
-from penstock_codecs.capture import CaptureEvent, Sender
+from penstock_codecs.capture import CaptureEvent, Opened, Sender
 from penstock_codecs.dialogue import APPENDED, Dialogue, Message, Problem
 
 __all__ = ["Tally"]
@@ -27,13 +27,19 @@ Key = int | None
 class Tally:
     """Hears the live connection (it is a Sink of its tap), and knows what the recording had by the same point.
 
-    `key_of`: for an exchange of the live dialogue the recorded one. `changed` is unparked whenever something came.
+    `make`: a dialogue for a connection; there may be several, one after the other. `key_of`: for an exchange of the
+    live dialogue the recorded one. `changed` is unparked whenever something came.
     """
 
     def __init__(
-        self, dialogue: Dialogue, report: Report, key_of: Callable[[int | None], int | None], by_exchange: bool
+        self,
+        make: Callable[[], Dialogue],
+        report: Report,
+        key_of: Callable[[int | None], int | None],
+        by_exchange: bool,
     ) -> None:
-        self._dialogue = dialogue
+        self._make = make
+        self._dialogue = make()
         self._report = report
         self._key_of = key_of
         self._by_exchange = by_exchange
@@ -51,6 +57,8 @@ class Tally:
 
     def put(self, event: CaptureEvent) -> bool:
         """See `penstock.recorder.sink.Sink`."""
+        if isinstance(event, Opened):
+            self._dialogue = self._make()
         for told in self._dialogue.receive(event):
             self._told(told)
         self.changed.unpark_all()

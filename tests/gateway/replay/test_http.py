@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio.testing
@@ -13,7 +14,7 @@ from support.http_talk import STREAM, Talk, talk
 from support.s2_model import ModelBack
 
 from penstock.fronts.exchange import Exchange, Handler
-from penstock.fronts.http_server import serve_http
+from penstock.fronts.http_server import HttpSettings, serve_http
 from penstock.fronts.s2 import S2Front, S2Settings
 from penstock.replay.configuring import TargetOptions
 from penstock.replay.exchanges import Rewritten
@@ -29,7 +30,11 @@ FAST = ReplaySettings(speed=math.inf)
 
 
 async def played(
-    recorded: list[CaptureEvent], handler: Handler, settings: ReplaySettings = FAST, url: str = "s2://127.0.0.1:8080"
+    recorded: list[CaptureEvent],
+    handler: Handler,
+    settings: ReplaySettings = FAST,
+    url: str = "s2://127.0.0.1:8080",
+    server: HttpSettings | None = None,
 ) -> Summary:
     """To a server over streams in memory."""
 
@@ -42,7 +47,7 @@ async def played(
         async def dial(_host: str, _port: int) -> trio.abc.Stream:
             await trio.lowlevel.checkpoint()
             near, far = trio.testing.memory_stream_pair()
-            nursery.start_soon(serve_http, far, handler)
+            nursery.start_soon(serve_http, far, handler, server)
             return near
 
         summary = await Replay(Target.parse(url), again, settings, dial).run()
@@ -102,6 +107,28 @@ async def test_a_server_that_answers_otherwise(recorded: Talk, autojump_clock: C
         str(report.differences[0])
         == "exchange 1: 200 was recorded, and 503 came, " + f"{report.differences[0].times} times"
     )
+
+
+@pytest.mark.parametrize("how", ["connection: close", "silently"])
+async def test_a_server_that_closes_between_requests(how: str, autojump_clock: Clock) -> None:
+    """The recorded one did not; what follows is said on a new connection."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    said = [(Sender.CLIENT, REQUEST), (Sender.SERVER, answer)] * 3
+    settings = HttpSettings(keep_alive=1.0)
+    recorded = list(events(conversation("s2"), said))
+    if how == "silently":  # after a second, and there are five between the requests
+        recorded = [replace(event, time_ns=place * 5 * 10**9) for place, event in enumerate(recorded)]
+    asked = 0
+
+    async def handler(exchange: Exchange) -> None:
+        nonlocal asked
+        asked += 1
+        await exchange.respond(200, [("connection", "close")] if how != "silently" else [], b"")
+
+    speed = 1.0 if how == "silently" else math.inf
+    summary = await played(recorded, handler, ReplaySettings(speed=speed), server=settings)
+    assert asked == 3
+    assert summary.same, list(summary.lines())
 
 
 async def test_who_asks_and_where(autojump_clock: Clock) -> None:
