@@ -29,6 +29,7 @@ _PACKET: Final = 2
 _RESOLUTION: Final = 9
 _TIME_OFFSET: Final = 14
 _NS: Final = 1_000_000_000
+_LAST_NS: Final = (1 << 64) - 1
 
 
 class Packet(NamedTuple):
@@ -55,8 +56,10 @@ class _Interface(NamedTuple):
     offset_ns: int
 
     def time_ns(self, high: int, low: int) -> int:
+        """As an event may say it: what lies before 1970 or after 2554 is as near to it as can be."""
         units = high << 32 | low
-        return self.offset_ns + (units * self.factor or units * _NS // self.per_second)
+        time_ns = self.offset_ns + (units * self.factor or units * _NS // self.per_second)
+        return time_ns if 0 <= time_ns <= _LAST_NS else max(0, min(time_ns, _LAST_NS))
 
 
 class _Order:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Final
 
-from penstock_codecs.capture.assembly import Half
+from penstock_codecs.capture.assembly import Half, Holding
 from penstock_codecs.capture.events import CaptureEvent, Closed, Conversation, Endpoint, Lost, Noted, Opened, Sender
 from penstock_codecs.capture.files import Packet, PacketFile
 from penstock_codecs.capture.headers import ACK, FIN, RESET, SYN
@@ -28,6 +28,8 @@ __all__ = ["MAX_CONVERSATIONS", "WINDOW_BYTES", "CaptureReader"]
 
 WINDOW_BYTES: Final = 1 * MIB
 """How much of one side is held while bytes before it are missing."""
+HELD_BYTES: Final = 64 * MIB
+"""How much of all conversations together is held so."""
 MAX_CONVERSATIONS: Final = 100_000
 """Most conversations that are open at once; of more, those that were silent for long are forgotten."""
 MAX_CLOSED: Final = 10_000
@@ -45,21 +47,26 @@ class _Tracked:
 
     __slots__ = ("client", "conversation", "keys", "ours", "server")
 
-    def __init__(self, conversation: Conversation, keys: tuple[Key, Key], window: int, ours: bool) -> None:
+    def __init__(
+        self, conversation: Conversation, keys: tuple[Key, Key], window: int, holding: Holding, ours: bool
+    ) -> None:
         self.conversation = conversation
         self.keys = keys
         """Of what its client and its server send."""
         self.ours = ours
-        self.client = Half(conversation, Sender.CLIENT, window)
-        self.server = Half(conversation, Sender.SERVER, window)
+        self.client = Half(conversation, Sender.CLIENT, window, holding)
+        self.server = Half(conversation, Sender.SERVER, window, holding)
 
 
 class CaptureReader:
     """One file: bytes in, events out. Never raises for what a file holds; see `damage`."""
 
-    def __init__(self, window: int = WINDOW_BYTES, max_conversations: int = MAX_CONVERSATIONS) -> None:
+    def __init__(
+        self, window: int = WINDOW_BYTES, max_conversations: int = MAX_CONVERSATIONS, held: int = HELD_BYTES
+    ) -> None:
         self._file = PacketFile()
         self._window = window
+        self._holding = Holding(held)
         self._most = max_conversations
         self._tracked: dict[Key, tuple[_Tracked, Half, Half]] = {}
         """For each direction its conversation, its own half, and its peer's."""
@@ -267,7 +274,7 @@ class CaptureReader:
         if len(self._open) >= self._most:
             self._forget_idle(out, time_ns)
         keys = key, (key[0], _turned(key[1]))
-        tracked = _Tracked(conversation, keys, 0 if ours else self._window, ours)
+        tracked = _Tracked(conversation, keys, 0 if ours else self._window, self._holding, ours)
         self._open[tracked] = None
         if ours:
             self._ours[conversation.run, conversation.number] = tracked

@@ -54,6 +54,8 @@ RESOLUTIONS = [
     (struct.pack("<HHB3x", 9, 1, 0x80 | 10), 512, 500_000_000),
     (struct.pack("<HHBxxxHHq", 9, 1, 9, 14, 8, 5), 3, 5 * 10**9 + 3),
     (struct.pack("<HHB3x", 9, 1, 127), 2**63, 0),
+    (struct.pack("<HHB3x", 9, 1, 0), 2**64 - 1, 2**64 - 1),  # beyond what 64 bits of nanoseconds can say
+    (struct.pack("<HHBxxxHHq", 9, 1, 9, 14, 8, -5), 7, 0),
 ]
 
 

@@ -85,6 +85,21 @@ def test_a_fin_that_comes_early() -> None:
     assert told([FIRST, ANSWER, fin, ASK]) == [TOLD[0], TOLD[1], ("closed", CLIENT, False)]
 
 
+def test_what_is_missing_before_a_fin_is_lost() -> None:
+    """Nothing else shows it where nothing that came later is held."""
+    fin = ASK._replace(sequence=120, flags=ACK | FIN, data=b"")
+    assert told([*SHORT, fin]) == [*TOLD, ("lost", CLIENT, 8, 12), ("closed", CLIENT, False)]
+    again = [each._replace(sequence=each.sequence + 7000) for each in (FIRST, ASK)]
+    (lines, others) = story(read(captured([*SHORT, fin, *again]))).values()
+    assert lines == [*TOLD, ("lost", CLIENT, 8, 12), ("closed", CLIENT, False)]
+    assert others == [("opened", 0, 0, False), (CLIENT, 0, b"question")]
+
+
+def test_a_syn_that_is_sent_again_late() -> None:
+    """Both ends do that whose peer's answer was lost; it begins no other conversation."""
+    assert told([*SHORT, FIRST, ANSWER, ASK._replace(sequence=108, data=b"!")]) == [*TOLD, (CLIENT, 8, b"!")]
+
+
 def test_what_stays_missing_is_lost() -> None:
     late = ASK._replace(sequence=120, data=b"later")
     assert told([*SHORT, late]) == [*TOLD, ("lost", CLIENT, 8, 12), (CLIENT, 20, b"later")]
@@ -108,6 +123,19 @@ def test_no_more_is_held_than_the_window(size: int) -> None:
             break
         waited += size + 200
     assert 90_000 < waited <= 100_000
+
+
+def test_all_conversations_hold_so_much_together() -> None:
+    """Of more, those that have waited longest wait no more; what comes late for them is not believed."""
+    reader = CaptureReader(held=10 * 300)
+    late = [ASK._replace(source_port=1000 + number, sequence=200, data=bytes(100)) for number in range(30)]
+    for number, each in enumerate(late):
+        reader.receive((captured([]) if not number else b"") + enhanced(FIRST._replace(source_port=1000 + number).ip()))
+        reader.receive(enhanced(each.ip()))
+        lost = [event.conversation.client.port for event in reader.events() if isinstance(event, Lost)]
+        assert lost == ([] if number < 10 else [990 + number])
+    reader.receive(enhanced(late[25]._replace(sequence=100, data=bytes(100)).ip()))
+    assert sum(len(event.data) for event in reader.events() if isinstance(event, Chunk)) == 200
 
 
 def test_packets_that_were_cut() -> None:
