@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import s2_sdk as s2
@@ -21,7 +21,7 @@ from s2_sdk import AppendInput, Compression, Record, SeqNum
 from support.peers import finish
 from support.pravega import Found, PravegaClient, bodies_by_s2s, need_pravega
 from support.process import BASIN, GatewayProcess
-from support.real_backs import BackServer, PravegaStandalone, S2Lite, S3PReference, SecondPenstock
+from support.real_backs import BackServer, PravegaStandalone, S2Lite, S3PReference
 from support.s2_http import S2Client
 from support.s2_sdk_client import connector
 from support.s3p import S3PClient
@@ -184,74 +184,96 @@ def replayed(recording: Recorded, url: str, *more: str) -> dict[str, Any]:
 # ---- replays ---------------------------------------------------------------------------------------------------------
 
 
-SERVERS: dict[str, Callable[[], BackServer]] = {
+REAL: dict[str, Callable[[], BackServer]] = {
     "s2 lite": S2Lite,
     "Pravega": PravegaStandalone,
     "S3P reference": S3PReference,
-    "Penstock s2": lambda: SecondPenstock("s2"),
-    "Penstock segment": lambda: SecondPenstock("segment"),
 }
-SLOW = {"Pravega": pytest.mark.slow}
-"""It takes ten seconds to start."""
+SERVERS = [
+    *("s2 lite", "S3P reference", "Penstock s2", "Penstock segment"),
+    pytest.param("Pravega", marks=pytest.mark.slow),  # it takes ten seconds to start
+]
 
 
-def url_of(server: BackServer) -> str:
-    host, port = server.controller or server.address if server.kind == "segment" else server.address
-    return f"{'pravega' if server.kind == 'segment' else server.kind}://{host}:{port}"
+class Served(NamedTuple):
+    """A server with nothing in it; of the shared gateway a basin."""
+
+    url: str
+    kind: str
+    address: tuple[str, int]
+    basin: str = BASIN
 
 
-def read_back(server: BackServer, stream: str) -> list[bytes]:
-    """By a client of the server's own protocol; of segments by what `diff` reads, below."""
+@contextmanager
+def serving(name: str, gateway: GatewayProcess, basin: str) -> Iterator[Served]:
+    if name not in REAL:
+        S2Client(("127.0.0.1", gateway.s2_port)).ensure_basin(basin)
+        kind = name.removeprefix("Penstock ")
+        port, scheme = (gateway.s2_port, "s2") if kind == "s2" else (gateway.controller_port, "pravega")
+        yield Served(f"{scheme}://127.0.0.1:{port}/{basin}", kind, ("127.0.0.1", gateway.s2_port), basin)
+        return
+    with REAL[name]() as server:
+        host, port = server.controller or server.address
+        scheme = "pravega" if server.kind == "segment" else server.kind
+        yield Served(f"{scheme}://{host}:{port}", server.kind, server.address)
+
+
+def read_back(server: Served, stream: str) -> list[bytes]:
+    """By a client of the server's own protocol."""
     if server.kind == "s3p":
         with S3PClient(server.address) as client:
             return [body for _, body in client.read_all(stream)]
-    found = S2Client(server.address, BASIN).read_proto(stream, seq_num=0)
+    found = S2Client(server.address, server.basin).read_proto(stream, seq_num=0)
     return [record.body for record in found.records]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in SERVERS])
-def test_a_client_of_s3p_speaks_again_over_every_protocol(recorded: Callable[[str], Recorded], name: str) -> None:
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_client_of_s3p_speaks_again_over_every_protocol(
+    recorded: Callable[[str], Recorded], gateway: GatewayProcess, name: str
+) -> None:
     recording = recorded("s3p")
-    with SERVERS[name]() as server:
-        summary = replayed(recording, url_of(server))
+    with serving(name, gateway, f"s3p-to-{name.split()[-1]}-again") as server:
+        summary = replayed(recording, server.url)
         assert summary["total"]["appended"] == len(BODIES)
         assert {one["way"] for one in summary["conversations"]} == {"direct" if server.kind == "s3p" else "translated"}
         if server.kind != "segment":
             assert read_back(server, "orders") == BODIES
-        code, said = penstock("diff", recording.directory, url_of(server))
+        code, said = penstock("diff", recording.directory, server.url)
         assert (code, said.splitlines()[-1]) == (0, "equal: 1 stream"), said
 
 
 @pytest.mark.parametrize("name", ["s2 lite", "Penstock s2"])
-def test_the_sdk_of_s2_speaks_again_to_an_s2_server(recorded: Callable[[str], Recorded], name: str) -> None:
+def test_the_sdk_of_s2_speaks_again_to_an_s2_server(
+    recorded: Callable[[str], Recorded], gateway: GatewayProcess, name: str
+) -> None:
     """Its token was redacted in the recording."""
     recording = recorded("s2-sdk")
-    with SERVERS[name]() as server:
-        summary = replayed(recording, url_of(server), "--token", "another")
+    with serving(name, gateway, "sdk-again") as server:
+        summary = replayed(recording, server.url, "--token", "another")
         assert summary["total"]["appended"] == len(RECORDS)
         assert {one["way"] for one in summary["conversations"]} == {"direct"}
         assert read_back(server, "sdk") == [record.body for record in RECORDS]
-        code, said = penstock("diff", recording.directory, url_of(server))
+        code, said = penstock("diff", recording.directory, server.url)
         assert code == 0, said
 
 
-def test_a_client_of_pravega_speaks_again_to_an_s2_server(tmp_path: Path) -> None:
+def test_a_client_of_pravega_speaks_again_to_an_s2_server(tmp_path: Path, gateway: GatewayProcess) -> None:
     """Its controller is played in process, and so are its reader group's tables."""
     need_pravega()
     events = [(f"event {number}", None) for number in range(100)]
-    with GatewayProcess(arguments=("--record", str(tmp_path))) as gateway:
-        with PravegaClient(gateway.controller_port) as client:
+    with GatewayProcess(arguments=("--record", str(tmp_path))) as first:
+        with PravegaClient(first.controller_port) as client:
             client.call("manage", "create_scope", BASIN)
             assert client.call("manage", "create_stream", BASIN, "events", 1) is True
             client.call("write", BASIN, "events", events)
             client.call("group", "readers", BASIN, "events")
             client.call("reader", "one", "readers")
             found = Found(client.call("read", ["one"], len(events), 20)).bodies("one")
-        wanted = bodies_by_s2s(gateway, "events")
+        wanted = bodies_by_s2s(first, "events")
         assert sorted(wanted) == sorted(found)
-        assert gateway.terminate() == 0
-    with SecondPenstock("s2") as server:
-        code, said = penstock("replay", tmp_path, "--to", url_of(server), "--fast", "--json")
+        assert first.terminate() == 0
+    with serving("Penstock s2", gateway, "pravega-again") as server:
+        code, said = penstock("replay", tmp_path, "--to", server.url, "--fast", "--json")
         assert code == 0, said
         total = json.loads(said)["total"]
         assert (total["appended"], total["different"], total["ran_out"]) == (len(events), 0, 0), said
