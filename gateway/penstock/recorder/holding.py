@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -21,32 +21,36 @@ _EACH: Final = 200
 
 
 class Holding:
-    """All connections that are held back. Beyond the bounds the oldest bytes go: of the connection itself, or of the
-    one that was held first."""
+    """All connections that are held back. Beyond the bounds the oldest bytes go: of the connection itself, or all of
+    the one that has something held for the longest time."""
 
     def __init__(self, most_of_one: int = MOST_OF_ONE, most_of_all: int = MOST_OF_ALL) -> None:
         self.most_of_one = most_of_one
         self.most_of_all = most_of_all
         self.bytes = 0
         """How much is held."""
-        self._held: dict[HeldBack, None] = {}
+        # Those that hold something: with 10,000 connections a search among all took 0.2 ms for each piece.
+        self._held: OrderedDict[HeldBack, None] = OrderedDict()
 
     def begin(self) -> HeldBack:
         """One more connection."""
-        one = HeldBack(self)
+        return HeldBack(self)
+
+    def holds(self, one: HeldBack) -> None:
+        """A connection has something from now on."""
         self._held[one] = None
-        return one
 
-    def grown(self) -> None:
-        """Some more is held."""
-        for one in self._held:
-            if self.bytes <= self.most_of_all:
-                return
-            one.shorten(0)
+    def grown(self, size: int) -> None:
+        """So much more is held."""
+        self.bytes += size
+        while self.bytes > self.most_of_all:
+            next(iter(self._held)).shorten(0)
 
-    def ended(self, one: HeldBack) -> None:
-        """A connection is held back no longer."""
-        self._held.pop(one, None)
+    def freed(self, one: HeldBack, size: int, *, empty: bool) -> None:
+        """So much less is held of a connection, or nothing any more."""
+        self.bytes -= size
+        if empty:
+            self._held.pop(one, None)
 
 
 class HeldBack:
@@ -57,6 +61,8 @@ class HeldBack:
         self._opened: Opened | None = None
         self._rest: deque[Chunk] = deque()
         self._bytes = 0
+        self._ends: dict[Sender, int] = {}  # of each side: where what was let go ended
+        self._since_ns = 0  # when the last of that was said
 
     @property
     def generation(self) -> int:
@@ -68,34 +74,38 @@ class HeldBack:
         if isinstance(event, Opened):
             self._opened = event
         elif isinstance(event, Chunk):
+            if not self._rest:
+                self._holding.holds(self)
             self._rest.append(event)
-            self._count(_EACH + len(event.data))
+            size = _EACH + len(event.data)
+            self._bytes += size
+            self._holding.grown(size)
             self.shorten(self._holding.most_of_one)
-            self._holding.grown()
         return True
 
     @property
     def events(self) -> Sequence[CaptureEvent]:
         """What a sink is told that wants the connection after all, from `Opened` to now."""
-        return () if self._opened is None else (self._opened, *self._rest)
+        opened = self._opened
+        if opened is None:
+            return ()
+        if self._ends:
+            client = self._ends.get(Sender.CLIENT, opened.client_offset)
+            server = self._ends.get(Sender.SERVER, opened.server_offset)
+            opened = replace(opened, time_ns=self._since_ns, client_offset=client, server_offset=server)
+        return (opened, *self._rest)
 
     def shorten(self, most: int) -> None:
         """Let the oldest go, until no more than so many bytes are held."""
+        before = self._bytes
         while self._bytes > most:
             event = self._rest.popleft()
-            self._count(-_EACH - len(event.data))
-            if self._opened is not None:
-                end = event.offset + len(event.data)
-                if event.sender is Sender.CLIENT:
-                    self._opened = replace(self._opened, time_ns=event.time_ns, client_offset=end)
-                else:
-                    self._opened = replace(self._opened, time_ns=event.time_ns, server_offset=end)
+            self._bytes -= _EACH + len(event.data)
+            self._ends[event.sender] = event.offset + len(event.data)
+            self._since_ns = event.time_ns
+        if self._bytes < before:
+            self._holding.freed(self, before - self._bytes, empty=not self._rest)
 
     def end(self) -> None:
         """Hold nothing any more."""
         self.shorten(0)
-        self._holding.ended(self)
-
-    def _count(self, size: int) -> None:
-        self._bytes += size
-        self._holding.bytes += size

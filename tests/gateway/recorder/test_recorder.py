@@ -13,7 +13,7 @@ from support.listening import Heard, tapped_front
 
 from penstock.backs.upstream import UpstreamSettings
 from penstock.recorder.connections import Connections
-from penstock.recorder.holding import MOST_OF_ONE, Holding
+from penstock.recorder.holding import MOST_OF_ONE, HeldBack, Holding
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.selection import Selection
 from penstock.recorder.tap import CONNECTION, MOST_USES, Tap, Use, note_use
@@ -159,6 +159,39 @@ def test_all_connections_together_are_bounded() -> None:
     for tap in (taps[0], taps[-1]):
         use(tap)
     assert heard.opened == [(1, 100 * KIB, 0, False), (20, 0, 0, False)]
+
+
+def test_what_was_let_go_makes_the_connection_the_last_to_let_go() -> None:
+    process = Process(most_of_one=256 * KIB, most_of_all=250 * KIB)
+    heard = process.record()
+    first, second, third = [process.front() for _ in range(3)]
+    for tap in (first, second, third, first):
+        tap.received(bytes(100 * KIB))
+    for tap in (first, second, third):
+        use(tap)
+    assert heard.opened == [(1, 100 * KIB, 0, False), (2, 100 * KIB, 0, False), (3, 0, 0, False)]
+    assert len(heard.said(Sender.CLIENT, first)) == 100 * KIB
+
+
+def test_at_the_bound_of_all_nobody_is_looked_at_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 connections that took 0.2 ms for each piece, of all of them."""
+    asked: list[HeldBack] = []
+    shorten = HeldBack.shorten
+
+    def counted(held: HeldBack, most: int) -> None:
+        asked.append(held)
+        shorten(held, most)
+
+    monkeypatch.setattr(HeldBack, "shorten", counted)
+    process = Process(most_of_all=100 * KIB)
+    process.record()
+    taps = [process.front() for _ in range(500)]
+    for tap in taps:
+        tap.received(bytes(1 * KIB))
+    assert len(asked) <= 2 * len(taps)
+    for tap in taps:
+        tap.end()
+    assert process.holding.bytes == 0
 
 
 def test_what_was_used_before_the_recording_began_counts() -> None:
