@@ -98,7 +98,7 @@ class Script:
         """`protocol`: only conversations of it; `side`: of these, and of what no gateway recorded."""
         self._protocol = protocol
         self._side = side
-        self._reading: dict[Conversation, _Reading | None] = {}
+        self._reading: dict[Conversation, _Reading] = {}
         self._count = 0
         self.left_out: dict[str, int] = {}
         """Conversations that cannot be played, by why."""
@@ -131,11 +131,11 @@ class Script:
 
     def _take(self, event: CaptureEvent) -> None:
         conversation = event.conversation
-        if conversation not in self._reading:
-            self._reading[conversation] = self._begin(conversation, event)
-        reading = self._reading[conversation]
+        reading = self._reading.get(conversation)
         if reading is None:
-            return
+            if not isinstance(event, Opened | Chunk) or not self._wants(conversation):
+                return
+            reading = self._reading[conversation] = self._begin(conversation, event)
         if isinstance(event, Lost):
             reading.broken = reading.broken or "bytes of it are missing"
         if isinstance(event, Chunk) and event.sender is Sender.SERVER:
@@ -154,11 +154,12 @@ class Script:
             self._finish(reading)
             del self._reading[conversation]
 
-    def _begin(self, conversation: Conversation, event: CaptureEvent) -> _Reading | None:
+    def _wants(self, conversation: Conversation) -> bool:
         if conversation.side not in (self._side, Side.FOREIGN) or conversation.protocol == "management":
-            return None
-        if self._protocol is not None and conversation.protocol not in (self._protocol, ""):
-            return None
+            return False
+        return self._protocol is None or conversation.protocol in (self._protocol, "")
+
+    def _begin(self, conversation: Conversation, event: CaptureEvent) -> _Reading:
         self._count += 1
         reading = _Reading(self._count, dialogue_for(conversation))
         if not isinstance(event, Opened) or event.client_offset or event.server_offset:
@@ -186,9 +187,7 @@ class Script:
         self._rows.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         reading.place += 1
 
-    def _finish(self, reading: _Reading | None) -> None:
-        if reading is None:
-            return
+    def _finish(self, reading: _Reading) -> None:
         if reading.told is None:
             reading.broken = reading.broken or "its client said nothing"
         if reading.broken:

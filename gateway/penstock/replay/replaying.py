@@ -26,7 +26,7 @@ from penstock.replay.report import Report, Summary
 from penstock.replay.selection import PlayedParts, moment
 from penstock.replay.tally import Tally
 from penstock.replay.target import Target, TargetKind
-from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Sender
+from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender
 from penstock_codecs.dialogue import Dialogue
 from penstock_codecs.dialogue.choosing import dialogue_for
 from penstock_codecs.dialogue.segment.spoken import HELLO
@@ -186,6 +186,8 @@ class _Run:
     async def _take(self, event: CaptureEvent, nursery: trio.Nursery) -> None:
         playing = self._playing.get(event.conversation)
         if playing is None:
+            if not isinstance(event, Opened | Chunk):
+                return  # of one that is over
             playing = self._playing[event.conversation] = _Playing()
         if playing.recorded is not None:
             await self._hear(playing, [event])

@@ -103,3 +103,15 @@ async def test_lost_bytes(server: S3PDouble, autojump_clock: Clock) -> None:
     summary = await played(recording.events, server, FAST)
     assert server.commands == [create(), append(b"a")]
     assert "40 bytes are not in the capture" in summary.conversations[0].not_carried[0]
+
+
+async def test_what_comes_after_its_end_is_no_conversation(server: S3PDouble, autojump_clock: Clock) -> None:
+    """A conversation that was dropped, and then closed."""
+    recording = Recording()
+    recording.asked(create())
+    recording.answered(Ok())
+    recording.events.append(Lost(recording.of(1), recording._time_ns, Sender.CLIENT, 99, 0, "the disk was full"))
+    recording.closed()
+    summary = await played(recording.events, server, FAST)
+    assert (summary.count, summary.left_out) == (1, {})
+    assert server.commands == [create()]
