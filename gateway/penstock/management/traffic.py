@@ -18,7 +18,10 @@ from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["SelectionWords", "Traffic", "words_of"]
 
-_MOST_FIELDS: Final = 50
+_MOST_VALUES: Final = 50
+_MOST_WILDCARDS: Final = 20
+"""In one glob. A name of 512 characters is held against 50 such globs in some 100 ms, once for each new use of a
+connection."""
 
 
 class SelectionWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,7 +52,7 @@ _SINGULAR: Final = {
 def words_of(query: str) -> SelectionWords:
     """The same in a query, where each name may stand several times. Raises BAD_QUERY."""
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, errors="surrogateescape", max_num_fields=_MOST_FIELDS)
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_VALUES)
     except ValueError as error:
         raise fail(FailureCode.BAD_QUERY, f"the query cannot be read: {error}") from None
     found: dict[str, list[str]] = {}
@@ -106,19 +109,32 @@ class Traffic:
             yield live
 
     def _selection(self, words: SelectionWords) -> Selection:
+        _bounded(words)
         for key, known in self._known.items():
             for name in getattr(words, key):
                 if name not in known:
                     there = ", ".join(sorted(known)) or "none"
                     raise fail(FailureCode.INVALID, f"{key}: {name!r:.80} is unknown; there are {there}")
+        numbers = {tap.conversation.number for tap in self._connections} if words.connections else frozenset[int]()
         for number in words.connections:
-            if not any(tap.conversation.number == number for tap in self._connections):
+            if number not in numbers:
                 raise fail(FailureCode.INVALID, f"connections: {number} is not open")
         try:
             peers = tuple(network(peer) for peer in words.peers)
         except ValueError as error:
             raise fail(FailureCode.INVALID, f"peers: {error}") from None
         return Selection(**{**msgspec.structs.asdict(words), "peers": peers})
+
+
+def _bounded(words: SelectionWords) -> None:
+    """What is asked for is held against every connection and every use. Raises INVALID for too much of it."""
+    for key in _SINGULAR.values():
+        if len(getattr(words, key)) > _MOST_VALUES:
+            raise fail(FailureCode.INVALID, f"{key}: more than {_MOST_VALUES}")
+    for key in ("identities", "routes", "streams"):
+        for glob in getattr(words, key):
+            if glob.count("*") + glob.count("?") > _MOST_WILDCARDS:
+                raise fail(FailureCode.INVALID, f"{key}: {glob!r:.80} has more than {_MOST_WILDCARDS} wildcards")
 
 
 def _shown(tap: Tap, recordings: list[int]) -> dict[str, Any]:

@@ -142,6 +142,9 @@ async def test_recordings_at_the_same_time_keep_apart(desk: Desk) -> None:
         ({"protocols": ["management"]}, 422, "protocols: 'management' is unknown"),
         ({"connections": [5]}, 422, "connections: 5 is not open"),
         ({"peers": ["10.0.0.1/8"]}, 422, "peers: 10.0.0.1/8 has host bits set"),
+        ({"streams": ["x"] * 51}, 422, "streams: more than 50"),
+        ({"connections": list(range(51))}, 422, "connections: more than 50"),
+        ({"routes": ["*a" * 21]}, 422, "has more than 20 wildcards"),
         ({"stream": ["x"]}, 400, "unknown field `stream`"),
         ({"streams": "x"}, 400, "Expected `array`, got `str`"),
     ],
@@ -186,6 +189,7 @@ async def test_not_too_many_run_at_once(desk: Desk, monkeypatch: pytest.MonkeyPa
         ("GET", "/tail?streams=x", 400),
         ("GET", "/tail?connection=one", 400),
         ("GET", "/tail?listener=s4", 422),
+        ("GET", "/tail?stream=%ff", 400),
     ],
 )
 async def test_what_is_no_question(desk: Desk, method: str, target: str, status: int) -> None:
