@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 import trio
 
 from penstock.cli.captures.opened import capture_argument, opened
+from penstock.cli.signals import until_signalled
 from penstock.config import Address
 from penstock.errors import CannotStart
 from penstock.mock.report import MockReport
@@ -107,24 +107,4 @@ def _serve(address: Address, script: Script, said: dict[str, Any], report: MockR
         what = "1 conversation is" if script.left == 1 else f"{script.left} conversations are"
         click.echo(f"{what} played on {where}", err=True)
 
-    async def until_signalled() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_cancel_on_signal, nursery.cancel_scope)
-            await serve_mock(address, script, settings, report, listening, tls)
-            nursery.cancel_scope.cancel()
-
-    try:
-        trio.run(until_signalled)
-    except* CannotStart as group:
-        raise _only(group) from None
-
-
-async def _cancel_on_signal(scope: trio.CancelScope) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            scope.cancel()
-
-
-def _only(group: BaseExceptionGroup[CannotStart]) -> CannotStart:
-    inner = group.exceptions[0]
-    return inner if isinstance(inner, CannotStart) else _only(inner)
+    trio.run(until_signalled, lambda: serve_mock(address, script, settings, report, listening, tls))

@@ -16,6 +16,7 @@ import trio
 from penstock.captures import Captures, UnreadableCapture
 from penstock.cli.captures.opened import capture_argument
 from penstock.cli.progress import watched
+from penstock.cli.signals import until_signalled
 from penstock.errors import CannotStart
 from penstock.observe import configure_logging
 from penstock.replay.configuring import LOSS_WORDS, TargetOptions
@@ -185,9 +186,11 @@ async def _replay(captures: tuple[Path, ...], target: Target, settings: ReplaySe
                     yield event
             damage.update(dict.fromkeys(opened.warnings))
 
-        summary = await Replay(target, events, settings).run()
-    summary.damage = "; ".join(damage) or None
-    return summary
+        replay = Replay(target, events, settings)
+        if not await until_signalled(replay.run):
+            click.echo("interrupted", err=True)
+    replay.summary.damage = "; ".join(damage) or None
+    return replay.summary
 
 
 def _show(summary: Summary, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from penstock_codecs.capture import Sender
 from penstock_codecs.dialogue import Message, Problem
 
-__all__ = ["END", "Saying", "saying_of"]
+__all__ = ["END", "ENDS", "Saying", "saying_of"]
 
 _VOLATILE: Final = frozenset(
     {
@@ -29,6 +29,8 @@ _VOLATILE_HEADERS: Final = frozenset(
 
 END: Final = "END"
 """The end of a request's body."""
+ENDS: Final = frozenset({END, "RST_STREAM"})
+"""What only ends an exchange."""
 _ANSWERED: Final = "done"
 
 

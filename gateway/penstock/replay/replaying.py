@@ -226,8 +226,10 @@ class _Run:
         await self._hear(playing, held)
 
     async def _run_player(self, player: Player, report: Report) -> None:
-        await player.run()
-        self._summary.add(report)
+        try:
+            await player.run()
+        finally:
+            self._summary.add(report)
 
     async def _hear(self, playing: _Playing, events: Iterable[CaptureEvent]) -> None:
         assert playing.recorded is not None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ from support.replay import Recording, create
 
 from penstock.cli.mock import mock_command
 from penstock.cli.replay import replay_command
+from penstock_codecs.s3p import Ok
 
 
 @pytest.mark.parametrize(
@@ -51,3 +56,29 @@ def test_where_nobody_listens_nothing_is_said(tmp_path: Path) -> None:
     result = CliRunner().invoke(replay_command, [str(tmp_path / "x.pcapng"), "--to", "s3p://127.0.0.1:1"])
     assert result.exit_code == 1
     assert "connection 1: the rest was not said: back target at 127.0.0.1:1: cannot connect" in result.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_may_be_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+    """The second command is said an hour after the first; what was done by then is told."""
+    recording = Recording()
+    recording.asked(create())
+    recording.answered(Ok())
+    recording.now = 3600.0
+    recording.asked(create())
+    (tmp_path / "x.pcapng").write_bytes(written(recording.events))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = f"s3p://127.0.0.1:{server.getsockname()[1]}"
+        command = [sys.executable, "-m", "penstock", "replay", str(tmp_path / "x.pcapng"), "--to", where]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                client, _ = server.accept()
+                with client:
+                    assert b"CREATE" in client.recv(1000)
+                    client.sendall(b"+OK\r\n")
+                    process.send_signal(number)
+                    said, complaints = process.communicate(timeout=30)
+            finally:
+                process.kill()
+    assert "interrupted" in complaints and "Traceback" not in complaints
+    assert "1 conversation: 1 messages said" in said
