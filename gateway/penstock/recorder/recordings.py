@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -75,7 +76,7 @@ class Recordings:
         sink = FileRecording(replace(self._files, prefix=prefix), self._rules)
         self._starting += 1
         try:
-            await trio.to_thread.run_sync(sink.start)
+            await _started(sink)
         finally:
             self._starting -= 1
         recording = self._recorder.start(selection, sink)
@@ -135,10 +136,37 @@ class Recordings:
             sink.end()
 
     async def close(self) -> None:
-        """End all that is written into files, in order."""
-        for recording in list(self._written):
-            self._recorder.stop(recording)
-            await self._close(recording)
+        """End all that is written into files, in order, and all at once: with a disk that hangs it takes no longer than
+        one of them."""
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                for recording in list(self._written):
+                    self._recorder.stop(recording)
+                    nursery.start_soon(self._close, recording)
+
+
+async def _started(sink: FileRecording) -> None:
+    """Start it. Where it is cancelled it does not wait for a disk that hangs: what begins all the same ends at once."""
+    lock = threading.Lock()
+    begun = given_up = False
+
+    def start() -> None:
+        nonlocal begun
+        sink.start()
+        with lock:
+            begun = True
+            unwanted = given_up
+        if unwanted:
+            sink.close(_CLOSE_SECONDS)
+
+    try:
+        await trio.to_thread.run_sync(start, abandon_on_cancel=True)
+    except trio.Cancelled:
+        with lock:
+            given_up, late = True, begun
+        if late:
+            sink.close(0)
+        raise
 
 
 def _admit(running: int) -> None:
