@@ -52,11 +52,13 @@ class TappedStream(trio.abc.Stream):
     async def _send_directly(self, socket: trio.socket.SocketType, data: Buffer) -> None:
         """What trio does, but each part is told at once when the kernel has it: after trio's own call other tasks run
         first, and the answer could be told before the question."""
-        if socket.fileno() < 0 or socket.did_shutdown_SHUT_WR:
+        if _is_shut(socket):
             raise trio.ClosedResourceError
         await trio.lowlevel.checkpoint_if_cancelled()
         rest = memoryview(data)
         while rest:
+            if _is_shut(socket):  # while it was waited for
+                raise trio.ClosedResourceError
             try:
                 size = os.write(socket.fileno(), rest)
             except BlockingIOError:
@@ -85,8 +87,14 @@ class _TappedHalfCloseable(TappedStream, trio.abc.HalfCloseableStream):
 
     async def send_eof(self) -> None:
         """See `trio.abc.HalfCloseableStream`."""
+        if self._sending:
+            raise trio.BusyResourceError("another task sends")
         self.tap.finished()
         await self._half_closeable.send_eof()
+
+
+def _is_shut(socket: trio.socket.SocketType) -> bool:
+    return socket.fileno() < 0 or socket.did_shutdown_SHUT_WR
 
 
 def tapped(stream: trio.abc.Stream, tap: Tap) -> TappedStream:

@@ -14,7 +14,7 @@ from penstock.backs.upstream import UpstreamSettings
 from penstock.recorder.connections import Connections
 from penstock.wire import Wire
 from penstock_codecs.capture import Endpoint, Sender, Side
-from penstock_codecs.limits import KIB
+from penstock_codecs.limits import KIB, MIB
 
 BOTH_ENDED = [(Sender.SERVER, False), (Sender.CLIENT, False)]
 
@@ -105,3 +105,32 @@ async def test_on_a_back_we_are_the_client() -> None:
     await tapped.aclose()
     assert (heard.said(Sender.CLIENT), heard.said(Sender.SERVER)) == (b"client", b"server")
     assert heard.ends == [(Sender.CLIENT, False), (Sender.SERVER, False)]
+
+
+async def test_a_write_whose_stream_is_closed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, sockets: tuple[trio.abc.Stream, trio.abc.Stream]
+) -> None:
+    """Another task may close it between the kernel's word that there is room and our next write."""
+    heard = Heard()
+    tapped = tapped_front(sockets[1], heard)
+
+    async def close_first(_socket: object) -> None:
+        await tapped.aclose()
+
+    monkeypatch.setattr(trio.lowlevel, "wait_writable", close_first)
+    with pytest.raises(trio.ClosedResourceError):
+        await tapped.send_all(bytes(20 * MIB))
+    assert heard.ends == BOTH_ENDED
+
+
+async def test_nobody_finishes_within_a_write(sockets: tuple[trio.abc.Stream, trio.abc.Stream]) -> None:
+    heard = Heard()
+    tapped = tapped_front(sockets[1], heard)
+    assert isinstance(tapped, trio.abc.HalfCloseableStream)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tapped.send_all, bytes(20 * MIB))
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(trio.BusyResourceError):
+            await tapped.send_eof()
+        assert heard.ends == []
+        nursery.cancel_scope.cancel()
