@@ -56,7 +56,7 @@ _LENGTHS: Final = _Lengths((b"$%d" % length, length) for length in range(1, SHOR
 class Source:
     """What one peer sent and nobody has parsed yet."""
 
-    __slots__ = ("_at", "_base", "_data", "_item", "_mark", "_more", "_waiting", "_wanted", "ended")
+    __slots__ = ("_at", "_base", "_data", "_item", "_mark", "_more", "_together", "_waiting", "_wanted", "ended")
 
     def __init__(self) -> None:
         self._data = b""  # the bytes being parsed,
@@ -67,6 +67,7 @@ class Source:
         self._wanted = 1  # unparsed bytes without which the parser cannot go on
         self._item = 0  # where the last item began
         self._mark = 0  # where the message began
+        self._together = 0  # bytes of the bulk strings in the list that is being filled
         self.ended = False
 
     # ---- filling -------------------------------------------------------------------------------------------------
@@ -185,19 +186,22 @@ class Source:
         raise self.bad_format(f"{what} of {length} bytes is followed by {_wrong_end(closing)}, not by CRLF")
 
     def bulks(self, into: list[bytes], count: int, limit: int, together: int, what: str) -> bool:
-        """Bulk strings into a list until it holds `count`: False where more bytes are needed first.
+        """Bulk strings into a list, empty at first, until it holds `count`: False where more bytes are needed first.
 
         Each has 1 to `limit` bytes, and all of them at most `together`. A run is taken at speed where that is proved
         to find what the strict way would find; the strict way does the rest and words the errors.
         """
+        if not into:
+            self._together = 0
         self._run(into, count - len(into), limit, together)
         while len(into) < count:
-            left = together - sum(map(len, into))
+            left = together - self._together
             bound = "" if left >= limit else f"the {left} bytes that {together} in total leave for it"
             found = self.bulk(min(limit, left), f"{what} {len(into) + 1}", bound)
             if found is None:
                 return False
             into.append(found)
+            self._together += len(found)
         return True
 
     def _run(self, into: list[bytes], most: int, limit: int, together: int) -> None:
@@ -205,8 +209,10 @@ class Source:
         found, at = self._split(most) if most >= FEWEST_TO_SPLIT else ([], self._at)
         more, at = self._step(at, most - len(found))
         found += more
-        if found and max(map(len, found)) <= limit and sum(map(len, found)) + sum(map(len, into)) <= together:
+        size = self._together + sum(map(len, found))
+        if found and max(map(len, found)) <= limit and size <= together:
             into += found
+            self._together = size
             self._at = at
 
     def _split(self, most: int) -> tuple[list[bytes], int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -80,6 +81,7 @@ class Appends:
         self._writers: dict[UUID, _Writer] = {}
         self._lengths: dict[str, int] = {}  # of segments, as far as they are known
         self._count = 0  # appends that wait, of all writers
+        self._ids: Counter[int | None] = Counter()  # how many of them have which request id
 
     def set_up(self, writer_id: UUID, segment: str, request_id: int | None) -> None:
         """Who will append to which segment, or was found to."""
@@ -95,7 +97,7 @@ class Appends:
         writer = self._writers.get(writer_id)
         if writer is None:
             if len(self._writers) >= MOST_WRITERS:
-                self._count -= len(self._writers.pop(next(iter(self._writers))).appends)
+                self._forgotten(self._writers.pop(next(iter(self._writers))).appends)
             writer = self._writers[writer_id] = _Writer("", None)
         return writer
 
@@ -129,16 +131,26 @@ class Appends:
             append.size = stored.size
         writer.appends.append(append)
         self._count += 1
+        self._ids[request_id] += 1
         if self._count > MOST_WAITING:
             given_up += self._forget(writer)
         return given_up
+
+    def _forgotten(self, appends: Iterable[_Append]) -> None:
+        """These wait no longer."""
+        for each in appends:
+            self._count -= 1
+            self._ids[each.request_id] -= 1
+            if not self._ids[each.request_id]:
+                del self._ids[each.request_id]
 
     def _forget(self, writer: _Writer) -> list[SeenRecord]:
         """The oldest append of this writer, or where it has only the one of another, waits no longer."""
         others = (each for each in self._writers.values() if each.appends)
         forgotten = writer if len(writer.appends) > 1 else next(others)
-        self._count -= 1
-        return self._waiting.refuse(forgotten.appends.popleft().ticket, "")
+        append = forgotten.appends.popleft()
+        self._forgotten([append])
+        return self._waiting.refuse(append.ticket, "")
 
     def acknowledge(self, writer_id: UUID, number: int, write_offset: int | None) -> Answered:
         """Everything of this writer up to `number` is stored; the last of it ends at `write_offset`, where known."""
@@ -148,7 +160,7 @@ class Appends:
         covered: list[_Append] = []
         while writer.appends and writer.appends[0].number <= number:
             covered.append(writer.appends.popleft())
-        self._count -= len(covered)
+        self._forgotten(covered)
         end = write_offset if covered and covered[-1].number == number else None
         records: list[SeenRecord] = []
         for append, place in zip(covered, _places(covered, writer.stored, end), strict=True):
@@ -167,12 +179,23 @@ class Appends:
     def refuse(self, failure: str, writer_id: UUID, number: int) -> Answered:
         """This writer's append that ends with this number was not stored."""
         writer = self._writers.get(writer_id)
-        return Answered([]) if writer is None else self._refuse(failure, writer, lambda each: each.number == number)
+        if writer is None:
+            return Answered([])
+        appends = writer.appends
+        at = bisect_left(appends, number, key=lambda each: each.number)
+        if at == len(appends) or appends[at].number != number:
+            return Answered([], writer.segment)
+        append = appends[at]
+        del appends[at]
+        self._forgotten([append])
+        return Answered(self._waiting.refuse(append.ticket, failure), writer.segment, append.end_ns)
 
     def refuse_request(self, failure: str, request_id: int) -> Answered:
         """Nothing is stored of what waits with this request id, which all appends of a writer may share."""
+        waits = request_id in self._ids
         for writer in self._writers.values():
-            if writer.request_id == request_id or any(each.request_id == request_id for each in writer.appends):
+            ids = (each.request_id for each in writer.appends) if waits else (writer.request_id,)
+            if request_id in ids:
                 return self._refuse(failure, writer, lambda each: each.request_id == request_id)
         return Answered([])
 
@@ -187,7 +210,7 @@ class Appends:
         refused = [each for each in writer.appends if which(each)]
         if refused:
             writer.appends = deque(each for each in writer.appends if not which(each))
-            self._count -= len(refused)
+            self._forgotten(refused)
         records = [record for append in refused for record in self._waiting.refuse(append.ticket, failure)]
         return Answered(records, writer.segment, refused[0].end_ns if refused else None)
 

@@ -65,8 +65,8 @@ class Requests:
         if request_id is None:
             segment = describing.segment_of(message)
             return next((key for key, request in self._waiting.items() if request.segment == segment), None)
-        exact = self._read(lambda key: key.request_id == request_id and key.offset == offset)
-        return exact or self._read(lambda key: key.request_id == request_id)
+        exact = _Read(request_id, describing.segment_of(message), -1 if offset is None else offset)
+        return exact if exact in self._waiting else self._read(lambda key: key.request_id == request_id)
 
     def misplaced(self, message: released.SegmentRead | draft.SegmentRead) -> int | None:
         """The offset that was asked for where a reply that answers nothing has the request id of another read."""

@@ -1,0 +1,40 @@
+"""The source of S3P items: what is done for each piece that comes does not grow with what came before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock_codecs.s3p.errors import Fault
+from penstock_codecs.s3p.source import Source
+
+
+class Unread(list[bytes]):
+    """A list that nobody may go through."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        raise AssertionError("gone through")
+
+
+@pytest.mark.parametrize("size", [1, 5, 16, 5000])
+def test_what_was_found_is_not_gone_through_again(size: int) -> None:
+    source, found = Source(), Unread()
+    data = b"$1\r\nx\r\n" * 1000
+    for at in range(0, len(data), size):
+        source.receive(data[at : at + size])
+        whole = source.refill() and source.bulks(found, 1000, 10, 1000, "record")
+        assert whole is (at + size >= len(data))
+    assert len(found) == 1000
+
+
+def test_each_list_has_its_own_sum() -> None:
+    source = Source()
+    source.receive(b"$9\r\nxxxxxxxxx\r\n" * 4)
+    assert source.refill()
+    for _ in range(2):
+        assert source.bulks([], 2, 9, 18, "record")
+    source.receive(b"$9\r\nxxxxxxxxx\r\n$1\r\nx\r\n")
+    assert source.refill()
+    with pytest.raises(Fault, match="the 0 bytes that 9 in total leave"):
+        source.bulks([], 2, 9, 9, "record")
