@@ -103,12 +103,13 @@ class Tap:
 
     def sent(self, parts: Iterable[Buffer], size: int) -> None:
         """Our bytes: the first `size` of these parts, of which those that are not `bytes` may change afterwards."""
-        if self.sinks:
-            now, offset = time.time_ns(), self.sent_bytes
-            for data in _chunks(parts, size):
-                self._tell(Chunk(self.conversation, now, self._own, offset, data))
-                offset += len(data)
-        self.sent_bytes += size
+        if not self.sinks or not size:
+            self.sent_bytes += size
+            return
+        now = time.time_ns()
+        for data in _chunks(parts, size):
+            self._tell(Chunk(self.conversation, now, self._own, self.sent_bytes, data))
+            self.sent_bytes += len(data)
 
     def finished(self) -> None:
         """We have finished sending."""
@@ -211,7 +212,12 @@ class Tap:
             return
         generation = self._generations[sink]
         self.detach(sink)
-        self._watcher.dropped(self, sink, generation)
+        if type(event) is Chunk and generation != sink.generation:
+            # It has forgotten the connection, which was silent since, and another file has begun: there it goes on.
+            self.attach(sink, continued=True)
+            self._tell_one(sink, event)
+        else:
+            self._watcher.dropped(self, sink, generation)
 
 
 def _pairs(use: Use) -> Iterator[tuple[str, str]]:

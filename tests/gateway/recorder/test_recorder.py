@@ -17,7 +17,7 @@ from penstock.recorder.holding import MOST_OF_ONE, HeldBack, Holding
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.selection import Selection
 from penstock.recorder.tap import CONNECTION, MOST_USES, Tap, Use, note_use
-from penstock_codecs.capture import Lost, Opened, Sender
+from penstock_codecs.capture import CaptureEvent, Chunk, Lost, Opened, Sender
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import StreamRef
 
@@ -40,8 +40,8 @@ class Process:
         stream = memory_pair()[0]
         return self.connections.dialled(stream, UpstreamSettings(name=name, host="x", port=1, protocol="s2")).tap
 
-    def record(self, selection: Selection = ORDERS) -> Heard:
-        heard = Heard()
+    def record(self, selection: Selection = ORDERS, heard: Heard | None = None) -> Heard:
+        heard = heard or Heard()
         self.recorder.start(selection, heard)
         return heard
 
@@ -274,21 +274,51 @@ async def test_dropped_connections_come_back_with_the_next_file(
     assert heard.said(Sender.CLIENT, fresh) == b"x"
 
 
-async def test_a_connection_that_was_silent_while_the_disk_was_full_is_recorded_again(
-    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
-) -> None:
-    """It learns that it was dropped when the next file has long begun."""
+class Forgetful(Heard):
+    """A sink that forgets connections with each file, as one does whose disk was full meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known = 0
+
+    def put(self, event: CaptureEvent) -> bool:
+        if isinstance(event, Opened):
+            self._known = self.generation
+        return self._known == self.generation and super().put(event)
+
+
+def test_a_connection_that_was_silent_while_the_disk_was_full_loses_nothing() -> None:
+    """It learns that it was forgotten when the next file has long begun."""
     process = Process()
-    nursery.start_soon(process.recorder.run)
+    heard, whole = process.record(Selection(), Forgetful()), process.record(Selection())
+    tap, other = process.front(), process.front()
+    tap.received(b"asked")
+    use(tap)
+    heard.generation += 1
+    tap.received(b"heard")
+    heard.generation += 1
+    tap.sent([bytes(5 * KIB), b"answer", bytes(5 * KIB)], 10 * KIB + 6)
+    heard.generation += 1
+    for one in (tap, other):
+        one.end()
+    assert heard.opened == [(1, 0, 0, False), (2, 0, 0, False), (1, 5, 0, True), (1, 10, 0, True)]
+    assert heard.notes == [("stream", "penstock/orders")] * 3
+    assert [len(event.data) for event in heard.events if isinstance(event, Chunk)] == [5, 5, 5 * KIB, 6, 5 * KIB]
+    assert heard.ends == [], "nothing begins anew that is over"
+    assert whole.said(Sender.CLIENT, tap) == b"askedheard"
+    assert len(whole.said(Sender.SERVER, tap)) == 10 * KIB + 6
+
+
+def test_a_sink_that_is_full_again_is_not_asked_for_ever() -> None:
+    process = Process()
     heard = process.record(Selection())
     tap = process.front()
     heard.generation += 1
     heard.takes = False
     tap.received(b"dropped")
     heard.takes = True
-    await trio.sleep(1)
-    tap.received(b"heard")
-    assert heard.opened == [(1, 0, 0, False), (1, 7, 0, True)]
+    tap.received(b"not yet")
+    assert heard.opened == [(1, 0, 0, False)] and heard.said(Sender.CLIENT) == b""
 
 
 async def test_a_sink_that_stays_full_is_asked_once_for_each_file(
