@@ -188,7 +188,7 @@ class ManagementFront:
             raise fail(FailureCode.REQUEST_TIMEOUT, f"the body took more than {self._settings.body_seconds:g} seconds")
         try:
             return msgspec.json.decode(held or b"{}", type=wanted)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise fail(FailureCode.BAD_JSON, str(error)) from None
 
     # ---- traffic -------------------------------------------------------------------------------------------------

@@ -107,6 +107,7 @@ MIRRORED = "/routes/all/cut-over"
         ([], b"{}", "content-type: expected application/json"),
         ([("content-type", "text/plain")], b"{}", "content-type: expected application/json"),
         (JSON, b"{", "Input data was truncated"),
+        (JSON, b'{"\xff": true}', "can't decode byte 0xff"),
         (JSON, b'{"forced": true}', "unknown field `forced`"),
         (JSON, b'{"force": 1}', "Expected `bool`"),
         (JSON, b'{"wait_seconds": -1}', "wait_seconds: expected 0 to 600, got -1"),

@@ -106,6 +106,8 @@ def test_the_commands() -> None:
         assert started.startswith("recording 1: recording (1 file), listener s3p, stream ord*\n")
         assert "stream ord*" in command(port, "record", "list").stdout
         assert json.loads(command(port, "record", "list", "--json").stdout)["id"] == 1
+        ask(port, "/recordings", {"streams": ["\x1b[31m"]})
+        assert "stream \\x1b[31m" in command(port, "record", "list").stdout, "which a terminal would obey"
         assert command(port, "record", "stop", "1").stdout.startswith("recording 1: stopped")
         assert command(port, "record", "stop", "1").stderr == "Error: no recording '1' is running\n"
         refused = command(port, "record", "start", "--back", "lite")

@@ -7,6 +7,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from penstock.captures.text import printable
+
 __all__ = ["PLURALS", "SPOKEN", "in_words", "selection_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,4 +51,4 @@ def in_words(selection: dict[str, Sequence[Any]]) -> str:
     """A selection, as JSON has it, for people."""
     singular = {plural: name for name, plural in PLURALS.items()}
     words = [f"{singular[plural]} {' or '.join(map(str, values))}" for plural, values in selection.items()]
-    return ", ".join(words) or "everything"
+    return printable(", ".join(words)) or "everything"
