@@ -199,7 +199,7 @@ class ManagementFront:
         return self._traffic
 
     async def _connections(self, _exchange: Exchange, _name: str) -> _Answer:
-        return 200, {"connections": self._known_traffic.connections()}
+        return 200, {"connections": await self._known_traffic.connections()}
 
     async def _recordings(self, _exchange: Exchange, _name: str) -> _Answer:
         return 200, {"recordings": self._known_traffic.running()}

@@ -134,6 +134,22 @@ async def test_recordings_at_the_same_time_keep_apart(desk: Desk) -> None:
         assert [event.conversation.number for event in events if isinstance(event, Opened)] == [1]
 
 
+async def test_traffic_goes_on_while_many_connections_are_shown(desk: Desk) -> None:
+    connections = [desk.front_of(number) for number in range(1, 1501)]
+    traffic = Traffic(desk.connections, desk.recordings, [], [])
+    shown: list[list[dict[str, Any]]] = []
+
+    async def show() -> None:
+        shown.append(await traffic.connections())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(show)
+        await trio.lowlevel.checkpoint()
+        assert not shown, "others have had their turn"
+        connections[-1].end()
+    assert [one["connection"] for one in shown[0]] == list(range(1, 1500))
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
