@@ -6,7 +6,7 @@ import pytest
 from support.dialogue_s3p import STORY, command, raw, reply, told
 from support.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events, hear, parts
 
-from penstock_codecs.capture import Chunk, Closed, Lost, Opened
+from penstock_codecs.capture import Chunk, Closed, Lost, Opened, Sender
 from penstock_codecs.dialogue import APPENDED, DELIVERED
 from penstock_codecs.dialogue.s3p import S3PDialogue
 from penstock_codecs.model import RecordId
@@ -222,6 +222,51 @@ def test_lost_replies_leave_commands_behind() -> None:
     heard, _, records = parts(hear(S3PDialogue(of), said))
     assert [(each.kind, each.exchange) for each in heard[3:]] == [("RECORDS", 3), ("end", None)]
     assert [(r.action, r.body, r.acknowledged) for r in records] == [(DELIVERED, b"a", True), (APPENDED, b"a", False)]
+
+
+def appends_around_a_gap(before: list[int], after: list[list[int]]) -> list[tuple[bytes, str | None, bool]]:
+    """Commands at once; then a gap with the reply to the first; then replies and commands, in turn."""
+    of = conversation("s3p")
+    ends = {CLIENT: 0, SERVER: 0}
+
+    def chunk(sender: Sender, numbers: list[int]) -> Chunk:
+        asked = b"".join(command(AppendRecords(b"s", [b"%d" % number]))[1] for number in numbers)
+        told = b"".join(reply(AppendedId(RecordId(number, 0)))[1] for number in numbers)
+        data = asked if sender is CLIENT else told
+        ends[sender] += len(data)
+        return Chunk(of, 1, sender, ends[sender] - len(data), data)
+
+    said = [Opened(of, 0), chunk(CLIENT, before), Lost(of, 2, SERVER, 0, 10, "not captured")]
+    ends[SERVER] = 10
+    said += [chunk((SERVER, CLIENT)[turn % 2], numbers) for turn, numbers in enumerate(after) if numbers]
+    *_, records = parts(hear(S3PDialogue(of), said))
+    return [(r.body, r.record_id, r.acknowledged) for r in records]
+
+
+def test_a_client_that_waits_for_replies_was_given_those_that_are_lost() -> None:
+    """What is answered after the gap is what was asked last, not what was never seen to be answered."""
+    assert appends_around_a_gap([1], [[], [2], [2], [3], [3]]) == [
+        (b"2", "2-0", True),
+        (b"3", "3-0", True),
+        (b"1", None, False),
+    ]
+
+
+def test_positions_are_not_guessed_behind_lost_replies() -> None:
+    """Of a client that does not wait. Once all is answered nothing was lost."""
+    assert appends_around_a_gap([1, 2, 3], [[2], [4], [3], [5]]) == [
+        (b"1", None, True),
+        (b"2", None, True),
+        (b"3", None, False),
+        (b"4", None, False),
+        (b"5", None, False),
+    ]
+    assert appends_around_a_gap([1, 2], [[1, 2], [3, 4], [3, 4]]) == [
+        (b"1", None, True),
+        (b"2", "2-0", True),
+        (b"3", "3-0", True),
+        (b"4", "4-0", True),
+    ]
 
 
 def test_a_rotation_is_no_gap_and_a_pause_is_one() -> None:

@@ -1,7 +1,9 @@
 """One S3P conversation: commands, and the replies to them in their order (S3P 0.2.0, section 13).
 
 The exchange of a message is the number of its command, from 1. Where commands or replies are missing, what there is
-is paired by kind as far as it goes: a reply that answers none of the commands that wait belongs to no exchange.
+is paired by kind as far as it goes: a reply that answers none of the commands that wait belongs to no exchange. Of a
+client that waits for each reply, a new command says that those before it were answered. Of one that does not, appends
+get no identifiers after replies were lost, until all that waits is answered.
 """
 
 from __future__ import annotations
@@ -72,6 +74,9 @@ class S3PDialogue(TwoSided):
         self._commands = 0
         self._forgotten = 0  # commands without an answer that are not in `_asked` any more
         self._gaps: set[Sender] = set()
+        self._doubtful = 0  # so many of the oldest in `_asked` may have been answered by what is lost
+        self._pipelines = False  # the client asks before it is answered
+        self._unsure = False  # replies were lost, and nobody knows how many
         self._waiting = Waiting()
         self._failed = False
 
@@ -81,6 +86,9 @@ class S3PDialogue(TwoSided):
 
     def _missed(self, sender: Sender) -> None:
         self._gaps.add(sender)
+        if sender is Sender.SERVER:
+            self._doubtful = len(self._asked)
+            self._unsure |= self._pipelines and self._doubtful > 0
 
     def _flawed(self, problem: Problem) -> None:
         """The number of the command or reply under way, where it can be counted."""
@@ -112,10 +120,7 @@ class S3PDialogue(TwoSided):
         given_up: list[SeenRecord] = []
         if records:
             asked.ticket, given_up = self._waiting.add(records)
-        self._asked.append(asked)
-        if len(self._asked) > MOST_WAITING:
-            self._asked.popleft()
-            self._forgotten += 1
+        self._ask(asked)
         return self._message(
             Sender.CLIENT,
             span,
@@ -126,6 +131,26 @@ class S3PDialogue(TwoSided):
             records=given_up,
             event=command,
         )
+
+    def _ask(self, asked: _Asked) -> None:
+        if len(self._asked) > self._doubtful:
+            self._pipelines = True
+        elif not self._pipelines:
+            self._asked.clear()
+        self._doubtful = min(self._doubtful, len(self._asked))
+        self._asked.append(asked)
+        if len(self._asked) > MOST_WAITING:
+            self._take(1)
+            self._forgotten += 1
+
+    def _take(self, count: int) -> _Asked:
+        """So many of the oldest commands wait no longer; gives the last of them."""
+        for _ in range(count - 1):
+            self._asked.popleft()
+        self._doubtful = max(self._doubtful - count, 0)
+        asked = self._asked.popleft()
+        self._unsure &= bool(self._asked)
+        return asked
 
     # ---- replies -------------------------------------------------------------------------------------------------
 
@@ -162,7 +187,7 @@ class S3PDialogue(TwoSided):
             self._forgotten -= 1
             return None, self._commands - len(self._asked) - self._forgotten
         if self._asked:
-            asked = self._asked.popleft()
+            asked = self._take(1)
             return asked, asked.number
         early = isinstance(reply, ErrorReply) and self._half_said
         return None, self._commands + 1 if early else None
@@ -172,9 +197,7 @@ class S3PDialogue(TwoSided):
         look = len(self._asked) if Sender.SERVER in self._gaps else min(len(self._asked), 1)
         for index in range(look):
             if isinstance(reply, (ErrorReply, self._asked[index].reply)):
-                for _ in range(index):
-                    self._asked.popleft()
-                return self._asked.popleft()
+                return self._take(index + 1)
         return None
 
     @property
@@ -236,7 +259,8 @@ class S3PDialogue(TwoSided):
         if asked is None or not asked.ticket:
             return []
         if isinstance(reply, AppendedId):
-            return _identified(list(self._waiting.take(asked.ticket)), reply.record_id)
+            records = list(self._waiting.take(asked.ticket))
+            return records if self._unsure else _identified(records, reply.record_id)
         said = f"{reply.code}: {reply.message}" if isinstance(reply, ErrorReply) else f"answered by {reply_kind(reply)}"
         return self._waiting.refuse(asked.ticket, said)
 
