@@ -74,7 +74,7 @@ class Choice:
         json = self._json(False)
         if self._leaves.any:
             message = self._message(APPEND_INPUT if request else READ_BATCH)
-            frames, events = partial(S2sFrames, flow, message, json), partial(Events, flow, json)
+            frames, events = partial(S2sFrames, flow, message, json, self._leaves.leaf), partial(Events, flow, json)
             return Unheard(flow, frames, events, partial(Whole, flow, json) if begun else None)
         if self._secrets.tokens and not request:
             return Sniffed(flow, json, self._secrets.patterns)
@@ -87,6 +87,8 @@ class Choice:
         issues = self._secrets.tokens and not request and _may_issue(exchange)
         if not self._leaves.any and not issues:
             return None
+        if b"," in kind:  # it is said twice
+            return Blind(flow)
         if kind in _PROTOBUF:
             if issues and exchange.known:
                 return self._whole(flow, fields, lambda data: token_edits(data, self._leaves))
@@ -100,7 +102,8 @@ class Choice:
                 return Blind(flow)
             if kind == _EVENTS:
                 return Events(flow, json)
-            return S2sFrames(flow, self._message(APPEND_INPUT if request else READ_BATCH), json)
+            message = self._message(APPEND_INPUT if request else READ_BATCH)
+            return S2sFrames(flow, message, json, self._leaves.leaf)
         if b"json" in kind or coded:
             return self._whole(flow, fields, json)
         return Sniffed(flow, json, self._secrets.patterns)
@@ -112,7 +115,9 @@ class Choice:
         compression = _CODINGS.get(coding)
         if compression is None:
             return Blind(flow)
-        return Whole(flow, lambda data: compressed_edits(compression, data, MOST, redact) if data else [])
+        return Whole(
+            flow, lambda data: compressed_edits(compression, data, MOST, redact, self._leaves.leaf) if data else []
+        )
 
     def _json(self, base64: bool) -> Redact:
         return lambda data: json_edits(data, self._leaves, base64=base64)
@@ -128,10 +133,10 @@ class Choice:
         coding = value_of(fields, b"grpc-encoding")
         compression = Compression.NONE if coding in _PLAIN else _CODINGS.get(coding)
         if descriptor is not None:
-            return GrpcMessages(flow, self._message(descriptor), compression)
+            return GrpcMessages(flow, self._message(descriptor), self._leaves.leaf, compression)
         if exchange.known:  # not a call of the controller's
-            return GrpcMessages(flow, self._leaves.leaf, compression) if self._leaves.any else None
-        return GrpcMessages(flow, _unknown, compression)
+            return GrpcMessages(flow, self._leaves.leaf, self._leaves.leaf, compression) if self._leaves.any else None
+        return GrpcMessages(flow, _unknown, _unknown, compression)
 
 
 def _may_issue(exchange: Exchange) -> bool:

@@ -37,23 +37,39 @@ _MOST_EMPTY_BLOCKS: Final = 3
 
 
 def compressed_edits(
-    compression: Compression, data: bytes, limit: int, redact: Callable[[bytes], list[Edit]]
+    compression: Compression,
+    data: bytes,
+    limit: int,
+    redact: Callable[[bytes], list[Edit]],
+    plain: Callable[[bytes], list[Edit]],
 ) -> list[Edit]:
     """What to change in a compressed payload. `redact` tells it of the content, and may raise ValueError where it
-    cannot be understood. `limit`: the most bytes that may be inside."""
+    cannot be understood; `plain` of what decoders skip. `limit`: the most bytes that may be inside."""
     try:
         content = decompress(compression, data, limit)
         edits = redact(content)
     except (DecompressionError, ValueError):
         return [Edit(0, stars(len(data)))]
     if not edits:
-        return []
-    changed = bytearray(content)
+        # A match by chance is left alone: that is one without which the content is another.
+        return [edit for edit in plain(data) if _holds(compression, _changed(data, [edit]), content)]
+    make = _zstd if compression is Compression.ZSTD else _gzip
+    whole = make(_changed(content, edits), len(data)) or make(b"", len(data)) or stars(len(data))
+    return [Edit(0, whole)]
+
+
+def _changed(data: bytes, edits: list[Edit]) -> bytes:
+    changed = bytearray(data)
     for start, blank in edits:
         changed[start : start + len(blank)] = blank
-    make = _zstd if compression is Compression.ZSTD else _gzip
-    whole = make(bytes(changed), len(data)) or make(b"", len(data)) or stars(len(data))
-    return [Edit(0, whole)]
+    return bytes(changed)
+
+
+def _holds(compression: Compression, data: bytes, content: bytes) -> bool:
+    try:
+        return decompress(compression, data, len(content)) == content
+    except DecompressionError:
+        return False
 
 
 def _zstd(content: bytes, size: int) -> bytes | None:

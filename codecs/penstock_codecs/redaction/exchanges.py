@@ -12,7 +12,8 @@ from penstock_codecs.capture import Sender
 __all__ = ["UNKNOWN", "Exchange", "Exchanges"]
 
 _MOST: Final = 10_000
-"""Requests that are remembered until they are answered; older ones are answered as if nobody knew them."""
+"""Requests that are remembered until they are answered; older ones are answered as if nobody knew them, and over
+HTTP/1.1 those behind them too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,14 @@ class Exchanges:
         """HTTP/2: to be told of streams that are reset, by either side."""
         self._by_stream: dict[int, Exchange] = {}
 
+    def asks(self, exchange: Exchange) -> None:
+        """HTTP/1.1: one more request."""
+        self.certain = self.certain and len(self.in_order) < _MOST
+        self.in_order.append(exchange)
+
     def answered(self) -> Exchange:
-        """HTTP/1.1: which request the next answer is to."""
+        """HTTP/1.1: which request the next answer is to. An answer to none makes those after it uncertain."""
+        self.certain = self.certain and bool(self.in_order)
         exchange = self.in_order.popleft() if self.in_order else UNKNOWN
         return exchange if self.certain else UNKNOWN
 

@@ -96,6 +96,8 @@ class Flow:
         """The first byte that has not gone on."""
         self.passing = 0
         """So many bytes from `at` on go by unseen."""
+        self.folds = False
+        """Whether a line that begins with a space at `at` goes on with a secret."""
         self.ended = False
         self.holding: dict[Holder, int] = {}
         """Contents that hold bytes back, and from which on."""

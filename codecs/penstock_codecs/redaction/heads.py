@@ -41,8 +41,11 @@ def first_line(flow: Flow, secrets: Secrets, pattern: re.Pattern[bytes]) -> Gene
             if found is None:
                 raise NotUnderstood
             low, high = found.span(2)
-            spans = [(max(start, low), min(end, high)) for start, end in secrets.in_target(line)]
-            _blank(flow, spans + [(low + start, low + end) for start, end in secrets.patterns.spans(line[low:high])])
+            target = line[low:high]
+            spans = secrets.in_target(target) + secrets.matches_in_url(target)
+            if found[1].upper() == b"CONNECT" and b"@" in target:
+                spans.append((0, target.rindex(b"@")))
+            _blank(flow, [(low + start, low + end) for start, end in spans])
             flow.at += len(raw)
             return found
         flow.at += len(raw)
@@ -54,13 +57,16 @@ def read_fields(flow: Flow, secrets: Secrets) -> Generator[None, None, Fields]:
     name = b""
     for _ in range(_MOST_FIELDS):
         raw = yield from flow.line(MAX_LINE)
-        line = raw.rstrip(b"\r\n")
+        line = raw[:-1].removesuffix(b"\r")
         if not line:
             flow.at += len(raw)
+            flow.folds = False
             return fields
         if b"\r" in line:
             raise NotUnderstood  # some take it for a line's end (RFC 9112, 2.2)
         if line[:1] in b" \t":  # the value above goes on (RFC 9112, 5.2)
+            if not name:
+                raise NotUnderstood  # some take it for a header (RFC 9112, 2.2)
             start = 0
         else:
             name, colon, _ = line.partition(b":")
@@ -72,6 +78,7 @@ def read_fields(flow: Flow, secrets: Secrets) -> Generator[None, None, Fields]:
         start += len(line) - start - len(line[start:].lstrip(b" \t"))
         _blank(flow, [(start + first, start + last) for first, last in secrets.in_header(name, value)])
         flow.at += len(raw)
+        flow.folds = name in secrets.headers
         if name in _KEPT:
             fields.setdefault(name, []).append(value.lower())
     raise NotUnderstood
@@ -83,6 +90,6 @@ def _blank(flow: Flow, spans: list[Span]) -> None:
 
 
 def value_of(fields: Fields, name: bytes) -> bytes:
-    """A header's value, in lower case; b"" where there is none."""
+    """A header's value, in lower case; b"" where there is none. Where there are different ones, all of them."""
     values = fields.get(name)
-    return values[0] if values else b""
+    return b", ".join(dict.fromkeys(values)) if values else b""

@@ -160,8 +160,8 @@ def redact_block(block: bytes, names: HeaderNames, secret: Secret) -> tuple[list
             name, value = _literal(reader, names, secret, edits)
         if name is None:
             fields[UNTOLD] = b""
-        elif name in WANTED and value is not None:
-            fields.setdefault(name, value)
+        elif name in WANTED and value is not None and fields.setdefault(name, value) != value:
+            fields[name] += b", " + value
     return edits, fields
 
 
@@ -174,7 +174,7 @@ def _literal(
     name = names.get(index)[0] if index else reader.decoded(reader.string()).lower()
     string = reader.string()
     value = reader.decoded(string)
-    spans = joined(secret(name, value))
+    spans = joined(secret(name and name.strip(), value))
     if spans:
         edits.append(Edit(string.start, _blanked(value, spans, string.coded)))
     if indexing:

@@ -16,7 +16,10 @@ from penstock_codecs.redaction.secrets import Secrets
 
 __all__ = ["REQUEST_LINE", "STATUS_LINE", "requests", "responses"]
 
-REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) +(\S+)(?: +HTTP/1\.[0-9])?[ \t]*")
+REQUEST_LINE: Final = re.compile(
+    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) +(\S+|\S.*\S(?= +HTTP/1\.[0-9][ \t]*\Z))(?: +HTTP/1\.[0-9])?[ \t]*"
+)
+"""Spaces are no part of a target, but some clients do not know."""
 STATUS_LINE: Final = re.compile(rb"HTTP/1\.[0-9] +([0-9]{3})(?: ([^\r]*))?")
 _SIZE_LINE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,16})[ \t]*(?:;(.*))?", re.DOTALL)
 
@@ -27,7 +30,7 @@ def requests(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges)
         found = yield from first_line(flow, secrets, REQUEST_LINE)
         method, path = found[1].upper(), found[2]
         # The answer may come before the head's end, but for its format only who has the head can be asked.
-        exchanges.in_order.append(Exchange(method, path))
+        exchanges.asks(Exchange(method, path))
         fields = yield from read_fields(flow, secrets)
         exchange = Exchange(method, path, value_of(fields, b"s2-format") in (b"base64", b"json-binsafe"))
         if exchanges.in_order and exchanges.in_order[-1] == Exchange(method, path):

@@ -27,6 +27,7 @@ MAX_BLOCK: Final = 64 * 1024
 UNPARSABLE: Final = b"\x80"
 """What blocks that cannot be read are made of: a reference to index 0, which is an error (RFC 7541, 6.1)."""
 _NUMBERS: Final = 8
+_SETTING: Final = 6
 _MOST_CONTENTS: Final = 10_000
 
 
@@ -85,7 +86,6 @@ class Http2Side:
             RST_STREAM: self._reset,
             PRIORITY: self._skipped,
             SETTINGS: self._skipped,
-            PING: self._skipped,
             WINDOW_UPDATE: self._skipped,
         }
         while True:
@@ -120,7 +120,7 @@ class Http2Side:
         if frame.flags & PADDED:
             size, padding = yield from self._unpadded(frame, 0)
             yield from feed(self._flow, size, content)
-            yield from self._flow.skip(padding)
+            yield from self._text(padding)
         else:
             self._flow.at += HEAD_BYTES
             yield from feed(self._flow, frame.size, content)
@@ -158,17 +158,24 @@ class Http2Side:
 
     def _skipped(self, frame: _Frame) -> Parser:
         """What has numbers and no text."""
+        if frame.size != _LENGTHS.get(frame.kind, frame.size) or (frame.kind == SETTINGS and frame.size % _SETTING):
+            raise NotUnderstood
         self._flow.at += HEAD_BYTES
         yield from self._flow.skip(frame.size)
 
     def _other(self, frame: _Frame) -> Parser:
-        """What is neither head nor body, and may have text in it: GOAWAY behind two numbers, and frames of any kind."""
+        """What is neither head nor body, and may have text in it: PING, GOAWAY behind two numbers, and frames of any
+        kind."""
         flow = self._flow
-        content = Searched(flow, self._secrets.patterns) if self._secrets.patterns else None
         numbers = min(frame.size, _NUMBERS if frame.kind == GOAWAY else 0)
         flow.at += HEAD_BYTES
         yield from flow.skip(numbers)
-        yield from feed(flow, frame.size - numbers, content)
+        yield from self._text(frame.size - numbers)
+
+    def _text(self, size: int) -> Parser:
+        """Bytes that should say nothing, such as padding."""
+        content = Searched(self._flow, self._secrets.patterns) if self._secrets.patterns and size else None
+        yield from feed(self._flow, size, content)
         if content is not None:
             content.end()
 
@@ -180,7 +187,7 @@ class Http2Side:
         self._begun = frame
         self._block = _Block(self._flow)
         yield from feed(self._flow, size, self._block)
-        yield from self._flow.skip(padding)
+        yield from self._text(padding)
         self._complete(frame)
 
     def _continuation(self, frame: _Frame) -> Parser:
@@ -203,6 +210,8 @@ class Http2Side:
             else:
                 block.done(len(block.unit), edits)
                 block.end()
+        if block.blind:  # what it put into the table is not known
+            self._names = HeaderNames()
         if self._begun.kind == HEADERS:
             self._begin(self._begun.stream, fields)
             if self._begun.flags & END_STREAM:

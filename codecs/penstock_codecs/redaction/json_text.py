@@ -17,8 +17,9 @@ from penstock_codecs.redaction.text import Edit, Span, joined, stars
 
 __all__ = ["json_edits"]
 
-_TOKEN: Final = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"?|([^\s"\[\]{},:]++)|[\[\]{},:]', re.DOTALL)
-"""A string that is not closed goes to the end, so that no byte is looked at twice."""
+_TOKEN: Final = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"?|([^\s"\[\]{},:]++)|[\[\]{},:]|[\r\n]data:', re.DOTALL)
+"""A string that is not closed goes to the end, so that no byte is looked at twice. The last is where the data of an
+event goes on in the next line."""
 _ESCAPE: Final = re.compile(
     rb"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.))", re.DOTALL
 )
@@ -26,7 +27,10 @@ _NUMBER: Final = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _WORDS: Final = frozenset({b"true", b"false", b"null", b"data", b"event", b"id", b"retry"})
 """JSON's own, and the names of an event's fields."""
 _PLAIN: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f"}
-_BASE64: Final = re.compile(rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_BASE64: Final = re.compile(rb"[A-Za-z0-9+/_-]*+={0,2}")
+_SPACE: Final = re.compile(rb"\s")
+_FOR_URLS: Final = bytes.maketrans(b"+/", b"-_")
+_NOT_FOR_URLS: Final = bytes.maketrans(b"-_", b"+/")
 _TOKENS: Final = frozenset({b"access_token", b"accessToken", b"delegation_token", b"delegationToken"})
 """Members that hold a token, in every document."""
 
@@ -64,6 +68,8 @@ class _Json:
         second = third = fourth = first
         for found in _TOKEN.finditer(self._text):
             token: _Token = found[0][:1]
+            if token == b"\r" or token == b"\n":
+                continue
             if token == b'"':
                 token = _String(found.start(1), found[1])
                 if fourth == b":" and isinstance(third, _String):
@@ -80,7 +86,7 @@ class _Json:
     # ---- what is secret by its name ------------------------------------------------------------------------------
 
     def _member(self, name: _String, value: _String) -> None:
-        if self._leaves.tokens and name.raw in _TOKENS:
+        if self._leaves.tokens and _meaning(name.raw) in _TOKENS:
             self._edits.append(Edit(value.start, stars(len(value.raw))))
         else:
             self._named(name, value)
@@ -88,14 +94,16 @@ class _Json:
     def _named(self, name: _String, value: _String) -> None:
         if not value.raw:
             return
-        if self._leaves.is_secret(_unescaped(name.raw)[0]):
+        if self._leaves.is_secret(_meaning(name.raw)):
             self._edits.append(Edit(value.start, stars(len(value.raw))))
             return
         coded = _decoded(name.raw)
         if coded is not None and self._leaves.is_secret(coded):  # then so is the value
             plain = _decoded(value.raw)
-            blank = stars(len(value.raw)) if plain is None else b2a_base64(stars(len(plain)), newline=False)
-            self._edits.append(Edit(value.start, blank))
+            if plain is None:
+                self._edits.append(Edit(value.start, stars(len(value.raw))))
+            else:
+                self._edits += _respelled(value, 0, b2a_base64(stars(len(plain)), newline=False))
 
     # ---- what is secret by what it says --------------------------------------------------------------------------
 
@@ -140,7 +148,7 @@ class _Json:
             changed[start:end] = stars(end - start)
         for start, end in spans:  # two of them may share three bytes, which are four characters
             first, last = start // 3 * 3, -(-end // 3) * 3
-            self._edits.append(Edit(value.start + first // 3 * 4, b2a_base64(changed[first:last], newline=False)))
+            self._edits += _respelled(value, first // 3 * 4, b2a_base64(changed[first:last], newline=False))
 
     def _bare(self, said: bytes, start: int, end: int) -> None:
         """What is no string. A number stays one: its digits become 1."""
@@ -153,13 +161,45 @@ class _Json:
 
 
 def _decoded(raw: bytes) -> bytes | None:
-    """What a string says if it is base64; None where it is none."""
-    if len(raw) % 4 or not _BASE64.fullmatch(raw):
+    """What a string says if it is base64, of either alphabet, padded or not, in one line or several; None where it is
+    none."""
+    coded = raw if b"\\" not in raw else _SPACE.sub(b"", _meaning(raw))
+    if not _BASE64.fullmatch(coded):
         return None
+    digits = coded.rstrip(b"=")
     try:
-        return a2b_base64(raw)
+        return a2b_base64(digits.translate(_NOT_FOR_URLS) + b"=" * (-len(digits) % 4))
     except BadBase64:
         return None
+
+
+def _respelled(value: _String, at: int, coded: bytes) -> list[Edit]:
+    """What to change in a string that is base64, so that its digits from `at` on are others. One that is escaped with
+    its solidus cannot be changed, and stays."""
+    start, raw = value
+    digits = coded.rstrip(b"=")
+    if b"-" in raw or b"_" in raw:
+        digits = digits.translate(_FOR_URLS)
+    if b"\\" not in raw:
+        return [Edit(start + at, digits)]
+    plain, places = _unescaped(raw)
+    spelled = [place for place, byte in zip(_pairs(places), plain, strict=True) if not _SPACE.match(bytes((byte,)))]
+    edits = []
+    for (first, last), digit in zip(spelled[at:], digits, strict=False):
+        if last - first == 1:
+            edits.append(Edit(start + first, bytes((digit,))))
+        elif last - first > 2:
+            edits.append(Edit(start + first, b"\\u%04x" % digit))
+    return edits
+
+
+def _pairs(places: list[int]) -> list[Span]:
+    return list(itertools.pairwise(places))
+
+
+def _meaning(raw: bytes) -> bytes:
+    """What a string says."""
+    return _unescaped(raw)[0] if b"\\" in raw else raw
 
 
 def _unescaped(raw: bytes) -> tuple[bytes, list[int]]:

@@ -37,21 +37,13 @@ class _Openings:
         self._exchanges = exchanges
 
     def begin(self) -> Parser:
-        """From the connection's first byte on."""
-        protocol = self._flow.conversation.protocol
-        if protocol == "segment":
-            return SegmentSide(self._flow, self._secrets).parse()
-        if protocol == "s3p":
-            return s3p.items(self._flow, self._secrets)
-        return self._http() if protocol else self._guessed()
-
-    def _guessed(self) -> Parser:
-        """Nobody knows what is spoken: the first byte tells S3P and the segment protocol from HTTP."""
+        """From the connection's first byte on. That tells S3P and the segment protocol from HTTP: what is spoken need
+        not be what should be."""
         yield from self._flow.need(1)
-        first = self._flow.peek(1)
-        if first == _HELLO:
+        first, protocol = self._flow.peek(1), self._flow.conversation.protocol
+        if first == _HELLO or (protocol == "segment" and first == b"\0"):
             yield from SegmentSide(self._flow, self._secrets).parse()
-        elif first in _S3P[self._flow.sender]:
+        elif first in _S3P[Sender.SERVER if protocol == "s3p" else self._flow.sender]:
             yield from s3p.items(self._flow, self._secrets)
         else:
             yield from self._http()
@@ -91,7 +83,7 @@ class _Openings:
         self._exchanges.certain = False
         content: Content = Blind(flow)
         if not is_hidden(flow, self._secrets):
-            content = guarded(flow, self._secrets)
+            content = guarded(flow, self._secrets, amid=True)
         while True:
             yield from flow.need(1)
             parser = self._joined(flow.peek(_ENOUGH))

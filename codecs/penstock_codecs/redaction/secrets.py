@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from binascii import a2b_base64
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -35,8 +36,12 @@ _FRAMING: Final = frozenset(
 )
 """Headers without which nothing could be read; patterns are not looked for in them."""
 _WITH_USER: Final = frozenset({b":authority", b"host"})
-_USER: Final = re.compile(rb"//([^/?#@\s]+)@")
-_PARAMETER: Final = re.compile(rb"[?&;#]([^?&;#=\s]*)=([^&;#\s]+)")
+_USER: Final = re.compile(rb"//([^/?#\s]+)@")
+_PARAMETER: Final = re.compile(rb"[?&;#]([^?&;#=\s]*)=([^&;#]+)")
+_QUOTED: Final = re.compile(rb"%[0-9A-Fa-f]{2}")
+_BINARY: Final = b"-bin"
+"""How names of gRPC's metadata end whose values are base64."""
+_BASE64: Final = re.compile(rb"[A-Za-z0-9+/]+")
 
 
 class Secrets:
@@ -63,7 +68,11 @@ class Secrets:
         found = self.in_target(value) if name in _WITH_URL else []
         if name in _WITH_USER and b"@" in value:
             found.append((0, value.rindex(b"@")))
-        return found + self.patterns.spans(value) if self.patterns and name not in _FRAMING else found
+        if self.patterns and name not in _FRAMING:
+            found += self.matches_in_url(value)
+            if name.endswith(_BINARY):
+                found += self._in_base64(value)
+        return found
 
     def in_target(self, target: bytes) -> list[Span]:
         """What is secret in a URL, or in a line that has one: user and password, and values of parameters."""
@@ -74,4 +83,27 @@ class Secrets:
                 for match in _PARAMETER.finditer(target)
                 if unquote_to_bytes(match[1]).lower() in self.parameters
             ]
+        return found
+
+    def matches_in_url(self, text: bytes) -> list[Span]:
+        """Matches in a URL, or in other text that may be percent-encoded, as it stands and as it is meant."""
+        found = self.patterns.spans(text)
+        if self.patterns and _QUOTED.search(text):
+            places: list[int] = []
+            at = 0
+            for quoted in _QUOTED.finditer(text):
+                places += range(at, quoted.start() + 1)
+                at = quoted.end()
+            places += range(at, len(text) + 1)
+            found += [(places[start], places[end]) for start, end in self.patterns.spans(unquote_to_bytes(text))]
+        return found
+
+    def _in_base64(self, value: bytes) -> list[Span]:
+        """Matches in what a value means that is base64, or several of it, with padding or without."""
+        found = []
+        for coded in _BASE64.finditer(value):
+            raw = coded[0][: len(coded[0]) - (len(coded[0]) % 4 == 1)]
+            for start, end in self.patterns.spans(a2b_base64(raw + b"=" * (-len(raw) % 4))):
+                first, last = coded.start() + start // 3 * 4, coded.start() + -(-end // 3) * 4
+                found.append((first, min(last, coded.end())))
         return found

@@ -62,6 +62,10 @@ class _Run(Gathered):
         """Where in the segment the next reply goes on."""
 
     def read(self) -> None:
+        if not self.unit[:4].strip(b"\0") and len(self.unit) < HEADER_BYTES + int.from_bytes(self.unit[4:8], "big"):
+            if len(self.unit) > _MOST:
+                self.finish()
+            return  # for the event's end
         data = bytes(self.unit)
         _, size = events_in(data)
         self.done(size, event_leaves(data[:size], self._leaves))
@@ -87,9 +91,14 @@ class _Parts(Gathered):
     def read(self) -> None:
         if len(self.unit) > _MOST:
             self.abandon()
-        elif not self._leaves.any and len(self.unit) >= HEADER_BYTES:
+        elif not self._leaves.any and len(self.unit) >= HEADER_BYTES and not self._passes:
             cls = self._class()
-            self._passes = self._passes or cls is None or not _REACH[cls]
+            if cls is not None:
+                self._passes = not _REACH[cls]
+            elif self._leaves.tokens and self._flow.sender is Sender.CLIENT:
+                self.abandon()  # it may have a token
+            else:
+                self._passes = True
         if self._passes:
             self.done(len(self.unit), [])
 
@@ -100,6 +109,9 @@ class _Parts(Gathered):
         if self._passes:
             return
         cls, body = self._class(), bytes(self.unit[HEADER_BYTES:])
+        if cls is None and self._leaves.tokens and self._flow.sender is Sender.CLIENT:
+            self.abandon()
+            return
         if cls is None:
             self.done(len(self.unit), self._leaves.leaf(bytes(self.unit)))
             return

@@ -26,6 +26,7 @@ _LISTS: Final = frozenset({"entries", "keys"})
 def body_edits(cls: type[Message], body: bytes, leaves: Leaves) -> list[Edit]:
     """What to change in the bytes behind a header. Raises Malformed."""
     edits: list[Edit] = []
+    at = end = 0
     for name, (at, end) in field_places(cls, body).items():
         kind = _KINDS[cls][name]
         if name in TOKENS and leaves.tokens:
@@ -39,7 +40,7 @@ def body_edits(cls: type[Message], body: bytes, leaves: Leaves) -> list[Edit]:
         elif name in _LISTS:
             for start, stop in _keys_and_values(body, at, end, with_values=name == "entries"):
                 edits += leaves.leaf(body[start:stop], start)
-    return edits
+    return edits + leaves.leaf(body[end:], end)  # what a later version says there
 
 
 class _Kinds(dict[type[Message], dict[str, str]]):

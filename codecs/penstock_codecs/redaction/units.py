@@ -57,16 +57,22 @@ class Whole(Gathered):
 class Sniffed(Whole):
     """A body whose head does not say what it is: JSON, by its first byte, or text that is searched as it comes."""
 
+    _BEGINS: Final = re.compile(rb"[\xef\xbb\xbf \t\r\n]{0,256}+([{\[\x22]|\Z)")
+
     def __init__(self, flow: Flow, json: Redact, patterns: Patterns) -> None:
         super().__init__(flow, json)
         self._patterns = patterns
         self._search: Search | None = None
-        self._base = 0  # where the text begins that is searched
+        self._json = False  # whether it has begun so
 
     def read(self) -> None:
         if self._search is None:
-            start = self.unit.lstrip(b" \t\r\n")[:1]
-            if not start or start in b"{[":
+            if not self._json:
+                begun = self._BEGINS.match(self.unit)
+                self._json = begun is not None and bool(begun[1])
+                if begun is not None and not self._json:
+                    return
+            if self._json:
                 super().read()
                 return
             self._search = Search(self._patterns)
@@ -88,14 +94,16 @@ class Sniffed(Whole):
 
 
 class S2sFrames(Gathered):
-    """S2S frames (S2 fact sheet, 2.1). `message` is for their payloads, `json` for what a terminal frame says."""
+    """S2S frames (S2 fact sheet, 2.1). `message` is for their payloads, `json` for what a terminal frame says, `plain`
+    for what stands beside the content of compressed ones."""
 
     _LENGTH: Final = 3
     _TERMINAL: Final = 0x80
 
-    def __init__(self, flow: Flow, message: Redact, json: Redact) -> None:
+    def __init__(self, flow: Flow, message: Redact, json: Redact, plain: Redact) -> None:
         super().__init__(flow)
         self._message = message
+        self._plain = plain
         self._json = json
 
     def read(self) -> None:
@@ -119,7 +127,7 @@ class S2sFrames(Gathered):
             return [Edit(0, stars(len(payload)))]
         if compression is Compression.NONE:
             return edits_or_stars(payload, self._message)
-        return compressed_edits(compression, payload, MOST, self._message)
+        return compressed_edits(compression, payload, MOST, self._message, self._plain)
 
 
 class Events(Gathered):
@@ -147,13 +155,15 @@ class Events(Gathered):
 
 
 class GrpcMessages(Gathered):
-    """gRPC's length-prefixed messages. `compression`: by grpc-encoding, for those that say they are; None: unknown."""
+    """gRPC's length-prefixed messages. `plain`: for what stands beside the content of compressed ones. `compression`:
+    by grpc-encoding, for those that say they are; None: unknown."""
 
     _PREFIX: Final = 5
 
-    def __init__(self, flow: Flow, redact: Redact, compression: Compression | None) -> None:
+    def __init__(self, flow: Flow, redact: Redact, plain: Redact, compression: Compression | None) -> None:
         super().__init__(flow)
         self._redact = redact
+        self._plain = plain
         self._compression = compression
 
     def read(self) -> None:
@@ -168,11 +178,11 @@ class GrpcMessages(Gathered):
             self.done(self._PREFIX + size, [Edit(self._PREFIX + start, data) for start, data in edits])
 
     def _message(self, compressed: int, message: bytes) -> list[Edit]:
-        if not compressed or self._compression is Compression.NONE:
+        if not compressed:
             return edits_or_stars(message, self._redact)
-        if self._compression is None:
+        if self._compression in (None, Compression.NONE):
             return [Edit(0, stars(len(message)))]
-        return compressed_edits(self._compression, message, MOST, self._redact)
+        return compressed_edits(self._compression, message, MOST, self._redact, self._plain)
 
 
 class Unheard(Content):

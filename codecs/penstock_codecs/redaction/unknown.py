@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Final
 
 from penstock_codecs.capture import Sender
 from penstock_codecs.redaction.contents import Content, feed
-from penstock_codecs.redaction.flow import FOR_EVER, Flow, Parser
+from penstock_codecs.redaction.flow import FOR_EVER, Cut, Flow, Parser
 from penstock_codecs.redaction.secrets import Secrets
 from penstock_codecs.redaction.text import Buffer, Edit, Search
 from penstock_codecs.redaction.triggers import Triggers
@@ -15,9 +16,14 @@ from penstock_codecs.redaction.triggers import Triggers
 __all__ = ["Guarded", "guarded", "is_hidden", "unknown"]
 
 _QUOTE: Final = re.compile(rb"(?<!\\)\"")
-_STOPS: Final = {"line": re.compile(rb"[\r\n]"), "param": re.compile(rb"[&;#\s]"), "json": _QUOTE, "pair": _QUOTE}
+_LINE_END: Final = re.compile(rb"[\r\n]")
+_STOPS: Final = {"line": _LINE_END, "amid": _LINE_END, "param": re.compile(rb"[&;#\s]"), "json": _QUOTE, "pair": _QUOTE}
 
 
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""What ends a line, or stands in none."""
+_MOST_AMID: Final = 64 * 1024
+"""So much is blanked of what begins amid something that is no line: a header block has no more."""
 _FILLS: Final = {"block": b"\x80", "field": b"*"}
 
 
@@ -26,13 +32,15 @@ class Guarded(Content):
     in lines that continue it), values of secret parameters, tokens in JSON, values of record headers behind their names
     in protobuf and in JSON, and header blocks of HTTP/2."""
 
-    def __init__(self, flow: Flow, secrets: Secrets, *, http2: bool) -> None:
+    def __init__(self, flow: Flow, secrets: Secrets, *, http2: bool, amid: bool = False) -> None:
+        """`amid`: it may begin amid a secret: a line of which the beginning is not there, or a header block."""
         super().__init__(flow)
         self._search = Search(secrets.patterns) if secrets.patterns else None
         self._triggers = Triggers(secrets, http2=http2)
         self._text = b""  # what triggers are still to be looked for in
         self._base = 0
-        self._mode = ""  # what is being blanked
+        self._mode = "amid" if amid else "fold" if flow.folds else ""  # what is being blanked
+        flow.folds = False
         self._left = 0  # of what has a length
 
     def feed(self, data: Buffer) -> None:
@@ -78,6 +86,12 @@ class Guarded(Content):
             if not self._left:
                 self._mode = ""
             return end
+        if self._mode == "amid" and (found := _CONTROL.search(text, at)) is not None and found[0] not in b"\r\n":
+            self._mode, self._left = "field", _MOST_AMID
+            return at
+        if self._mode == "cr":  # alone it ends no line: some take it for a part of the value
+            self._mode = "fold" if text[at] in b"\r\n" else "line"
+            return at
         if self._mode == "fold":  # behind a line: the next may continue it
             if text[at] in b"\r\n":
                 return at + 1
@@ -86,8 +100,11 @@ class Guarded(Content):
         stop = _STOPS[self._mode].search(text, at)
         end = stop.start() if stop else len(text)
         self.blank(self._base + at, self._base + end)
+        if stop and self._mode in ("line", "amid"):
+            self._mode = "cr" if stop[0] == b"\r" else "fold"
+            return stop.end()
         if stop:
-            self._mode = "fold" if self._mode == "line" else ""
+            self._mode = ""
         return end
 
 
@@ -105,9 +122,10 @@ def is_hidden(flow: Flow, secrets: Secrets) -> bool:
     return secrets.looks_inside and protocol != "s3p"
 
 
-def guarded(flow: Flow, secrets: Secrets) -> Guarded:
-    """For bytes of unknown meaning in this flow."""
-    return Guarded(flow, secrets, http2=flow.conversation.protocol not in ("s3p", "segment"))
+def guarded(flow: Flow, secrets: Secrets, *, amid: bool = False) -> Guarded:
+    """For bytes of unknown meaning in this flow. `amid`: what came before them was not recorded."""
+    http = flow.conversation.protocol not in ("s3p", "segment")
+    return Guarded(flow, secrets, http2=http, amid=amid and http and bool(secrets.headers or secrets.parameters))
 
 
 def unknown(flow: Flow, secrets: Secrets) -> Parser:
@@ -115,7 +133,11 @@ def unknown(flow: Flow, secrets: Secrets) -> Parser:
     shown, which tell what is wrong."""
     content = guarded(flow, secrets)
     if is_hidden(flow, secrets):
-        yield from feed(flow, _SHOWN, content)
+        with suppress(Cut):
+            yield from flow.need(_SHOWN + secrets.patterns.longest)  # what a secret that begins in it needs
+        hidden = flow.at + _SHOWN
+        yield from feed(flow, min(flow.available, _SHOWN + secrets.patterns.longest), content)
         content.end()
+        flow.blank(hidden, flow.at)
         yield from flow.blank_next(FOR_EVER, b"*")
     yield from feed(flow, FOR_EVER, content)

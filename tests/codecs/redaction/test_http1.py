@@ -82,7 +82,7 @@ def test_what_breaks_the_rules_is_searched_for_header_lines() -> None:
 
 def test_a_carriage_return_alone_ends_no_header_in_silence() -> None:
     head = b"GET / HTTP/1.1\r\nx: y\rauthorization: hush\rz: w\r\n\r\n"
-    assert at_every_cut([(CLIENT, head)])[0] == head.replace(b" hush", b"*****")
+    assert at_every_cut([(CLIENT, head)])[0] == head.replace(b" hush\rz: w", b"*****\r****")
 
 
 def test_users_in_authorities() -> None:
@@ -104,7 +104,7 @@ def test_the_middle_of_a_connection() -> None:
     ]
     client, server = redacted(said, start=77)
     assert b"hush" not in client + server
-    assert client.startswith(b"rest of a body\r\n")
+    assert client.startswith(b"**************\r\n")
 
 
 def test_a_secret_line_without_an_end() -> None:

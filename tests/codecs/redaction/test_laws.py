@@ -119,6 +119,7 @@ def heard_by(alpn: str, wire: list[tuple[Sender, bytes]], role: Role) -> list[Re
 @given(secret=secrets, bodies=st.lists(st.binary(max_size=300), min_size=1, max_size=3), places=cuts)
 @example(secret="aaaaaa", bodies=[b"cookie: x\r\n\r\n"], places=[])
 def test_requests_are_heard_as_they_were_but_for_secrets(secret: str, bodies: list[bytes], places: list[int]) -> None:
+    secret = "S{" + secret
     headers = [("authorization", secret), ("x-a", "seen"), ("cookie", secret)]
     for alpn in ("h2", "http/1.1"):
         wire = conversation(alpn, headers, bodies)
@@ -132,10 +133,10 @@ def test_requests_are_heard_as_they_were_but_for_secrets(secret: str, bodies: li
                 assert (new.method, new.authority) == (old.method, old.authority)
                 kept = [(name, len(value)) for name, value in old.headers]
                 assert [(name, len(value)) for name, value in new.headers] == kept
-                assert not any(secret == value for _, value in new.headers if set(secret) - set("*0-:"))
+                assert not any(secret == value for _, value in new.headers)
             elif isinstance(old, Data):
                 assert new == old
-        if set(secret) - set("*0-:% aAx") and secret.encode() not in b"".join(bodies):
+        if secret.encode() not in b"".join(bodies):
             assert secret not in str([value for event in after for value in getattr(event, "headers", ())])
             assert len(server) == sum(len(data) for sender, data in wire if sender is SERVER)
 
