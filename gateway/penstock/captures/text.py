@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["dump", "duration", "printable", "shortened", "size", "spelled"]
+__all__ = ["counted", "dump", "duration", "printable", "shortened", "size", "spelled"]
 
 _ROW: Final = 16
 
@@ -29,6 +29,11 @@ def size(count: int) -> str:
             break
         amount /= 1024
     return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def counted(count: int, what: str) -> str:
+    """So many of them: `1 record`, `2 records`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def duration(ns: int | None) -> str:

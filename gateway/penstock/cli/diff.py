@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import trio
 
-from penstock.captures.text import printable
-from penstock.cli.captures.opened import opened
+from penstock.captures.text import counted, printable
+from penstock.cli.captures.opened import ending_quietly, opened
 from penstock.comparing import Comparison, Difference, Fields, Kind, Shelf, Source, StreamComparison, compare
 from penstock.comparing.comparison import NotComparable
-from penstock.comparing.pairing import joined
+from penstock.comparing.pairing import called, joined, wanted
 from penstock.comparing.shelf import Row, Stream
 from penstock.comparing.sources import put_capture, put_live, stream_on_server
 from penstock.errors import CannotStart
@@ -32,6 +33,7 @@ __all__ = ["diff_command"]
 
 _SIDES: Final = {"front": Side.FRONT, "back": Side.BACK}
 _MOST_BODY: Final = 32
+_MOST_NAMED: Final = 8
 _DIFFERENT: Final = 1
 
 
@@ -68,19 +70,30 @@ def diff_command(a: str, b: str, as_json: bool, **said: Any) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     configure_logging("warning", "auto")
+    with ending_quietly(_CannotCompare):
+        comparison = _comparison(a, b, fields, named, said)
+        if not comparison.streams:
+            some = " of such a name" if said["streams"] else ""
+            raise _CannotCompare(f"there is no record to compare in either{some}")
+        click.echo(json.dumps(_as_json(comparison), ensure_ascii=False) if as_json else "\n".join(_lines(comparison)))
+    if not comparison.equal:
+        sys.exit(_DIFFERENT)
+
+
+def _comparison(a: str, b: str, fields: Fields, named: dict[str, str], said: dict[str, Any]) -> Comparison:
     try:
         with Shelf(fields) as shelf:
             _put(shelf, Source.A, a, said)
             named = _put_b(shelf, b, named, said)
             shelf.settle()
-            comparison = compare(shelf, by=said["by"], action=said["action"], named=named, most_shown=said["limit"])
-    except (NotComparable, CannotStart, OperationFailed, OSError, ValueError) as error:
+            options = {"by": said["by"], "action": said["action"], "globs": said["streams"]}
+            return compare(shelf, named=named, most_shown=said["limit"], **options)
+    except OperationFailed as error:
+        raise _CannotCompare(f"{b}: {error.failure.message}") from error
+    except sqlite3.Error as error:
+        raise _CannotCompare(f"what is compared is kept in a temporary file meanwhile: {error}") from error
+    except (NotComparable, CannotStart, ValueError) as error:
         raise _CannotCompare(str(error)) from error
-    if not comparison.streams:
-        raise _CannotCompare("there is no record to compare in either")
-    click.echo(json.dumps(_as_json(comparison), ensure_ascii=False) if as_json else "\n".join(_lines(comparison)))
-    if not comparison.equal:
-        sys.exit(_DIFFERENT)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -94,25 +107,31 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _put(shelf: Shelf, source: Source, path: str, said: dict[str, Any]) -> None:
-    globs = said["streams"] if source is Source.A else ()
     try:
         with opened([Path(path)], f"Reading {source.name}", prints=False) as captures:
-            put_capture(shelf, source, captures, _SIDES[said["side"]], globs)
+            put_capture(shelf, source, captures, _SIDES[said["side"]])
     except click.ClickException as error:
         raise _CannotCompare(error.message) from error
 
 
 def _put_b(shelf: Shelf, b: str, named: dict[str, str], said: dict[str, Any]) -> dict[str, str]:
-    """The second source; gives the names of its streams by those of A."""
+    """The second source; gives the names of its streams by those of A. Raises NotComparable where A or B has no stream
+    of a name that is given."""
+    ours = joined(shelf.streams(Source.A))
+    _check_names("A", named, ours)
     if "://" not in b:
         _put(shelf, Source.B, b, said)
+        _check_names("B", named.values(), joined(shelf.streams(Source.B)))
         return named
+    by_hand = {one.name: theirs for name, theirs in named.items() if (one := called(ours, name)) is not None}
     streams: dict[str, StreamRef] = {}
     found: dict[str, str] = {}
-    for stream in joined(shelf.streams(Source.A)):
+    for stream in ours:
+        if not wanted(stream, said["streams"]):
+            continue
         recorded = stream.name
-        if stream.name in named:  # said as S2 says it, whatever protocol A spoke
-            stream = stream._replace(name=named[stream.name], layer="")
+        if recorded in by_hand:  # said as S2 says it, whatever protocol A spoke
+            stream = stream._replace(name=by_hand[recorded], layer="")
         there = stream_on_server(stream, said["basin"])
         if there is not None:
             found[recorded] = str(there)
@@ -127,6 +146,14 @@ def _put_b(shelf: Shelf, b: str, named: dict[str, str], said: dict[str, Any]) ->
     return found
 
 
+def _check_names(side: str, names: Iterable[str], streams: list[Stream]) -> None:
+    for name in names:
+        if called(streams, name) is None:
+            there = ", ".join(one.name for one in streams[:_MOST_NAMED]) or "none"
+            more = ", ..." if len(streams) > _MOST_NAMED else ""
+            raise NotComparable(f"--map: {side} has no stream {name!r}: there are {there}{more}")
+
+
 # ---- what is said ----------------------------------------------------------------------------------------------------
 
 
@@ -138,8 +165,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         if more and one.a is not None and one.b is not None:
             yield f"  and {more} more"
     different = sum(not one.equal for one in comparison.streams)
-    streams = len(comparison.streams)
-    some = "1 stream" if streams == 1 else f"{streams} streams"
+    some = counted(len(comparison.streams), "stream")
     yield f"different: {different} of {some}" if different else f"equal: {some}"
 
 
@@ -147,7 +173,7 @@ def _heading(one: StreamComparison) -> str:
     if one.a is None or one.b is None:
         side, stream = ("A", one.a) if one.a is not None else ("B", one.b)
         assert stream is not None, "one of the two is there"
-        return f"{printable(stream.name)}: only in {side}, {stream.records} records {_action(stream)}"
+        return f"{printable(stream.name)}: only in {side}, {counted(stream.records, 'record')} {_action(stream)}"
     counts = ", ".join(f"{one.counts[kind]} {kind.value}" for kind in Kind if one.counts[kind])
     name = printable(one.a.name) if one.a.name == one.b.name else f"{printable(one.a.name)} = {printable(one.b.name)}"
     sizes = f"{one.a.records} {_action(one.a)} in A, {one.b.records} {_action(one.b)} in B"
@@ -161,7 +187,8 @@ def _action(stream: Stream) -> str:
 def _in_words(difference: Difference) -> str:
     sides = [f"{name} {_row(row)}" for name, row in (("A", difference.a), ("B", difference.b)) if row is not None]
     joint = " -> " if difference.kind is Kind.REORDERED else " / "
-    fields = f"  {' and '.join(difference.fields)} differ" if difference.fields else ""
+    differ = "differs" if difference.fields in (("body",), ("timestamp",), ("seq_num",)) else "differ"
+    fields = f"  {' and '.join(difference.fields)} {differ}" if difference.fields else ""
     return f"  {difference.kind.value:<9}  {joint.join(sides)}{fields}"
 
 
@@ -173,7 +200,7 @@ def _row(row: Row) -> str:
 
 def _body(row: Row) -> str:
     text = printable(row.preview[:_MOST_BODY].decode("utf-8", "backslashreplace"))
-    return f"'{text}'{'...' if row.size > _MOST_BODY else ''} ({row.size} bytes)"
+    return f"'{text}'{'...' if row.size > _MOST_BODY else ''} ({counted(row.size, 'byte')})"
 
 
 def _as_json(comparison: Comparison) -> dict[str, Any]:

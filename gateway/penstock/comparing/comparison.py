@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Final, Literal
 
 from penstock.comparing.alignment import Gap, Same, align_contents, align_positions
 from penstock.comparing.differences import Difference, Kind, differences
-from penstock.comparing.pairing import joined, pair_streams
+from penstock.comparing.pairing import joined, pair_streams, wanted
 from penstock.comparing.shelf import Shelf, Source, Stream
 
 __all__ = ["Comparison", "NotComparable", "StreamComparison", "compare"]
@@ -56,15 +57,21 @@ def compare(
     by: Literal["content", "position"] = "content",
     action: str | None = None,
     named: Mapping[str, str] | None = None,
+    globs: Sequence[str] = (),
     most_shown: int = MOST_SHOWN,
 ) -> Comparison:
     """Compare what is on the shelf; `Shelf.settle` has been called. `action`: APPENDED or DELIVERED, for all streams;
-    None: as `Shelf.streams` says. `named`: see `pair_streams`. Raises NotComparable where positions are asked for and
-    differ in kind."""
+    None: as `Shelf.streams` says. `named`: see `pair_streams`. `globs`: only streams of A of such names, and what
+    belongs to them; of those that B alone has, those of such names. Raises NotComparable where positions are asked for
+    and differ in kind."""
     pairs = pair_streams(joined(shelf.streams(Source.A, action)), joined(shelf.streams(Source.B, action)), named or {})
-    found = Comparison([_compare(shelf, a, b, by, most_shown) for a, b in pairs.both])
-    found.streams += [StreamComparison(one, None, counts=Counter({Kind.LOST: one.records})) for one in pairs.only_a]
-    found.streams += [StreamComparison(None, one, counts=Counter({Kind.ADDED: one.records})) for one in pairs.only_b]
+    found = Comparison([_compare(shelf, a, b, by, most_shown) for a, b in pairs.both if wanted(a, globs)])
+    for one in pairs.only_a:
+        if wanted(one, globs):
+            found.streams.append(StreamComparison(one, None, counts=Counter({Kind.LOST: one.records})))
+    for one in pairs.only_b:
+        if wanted(one, globs):
+            found.streams.append(StreamComparison(None, one, counts=Counter({Kind.ADDED: one.records})))
     found.streams.sort(key=lambda one: (one.a or one.b or _NOBODY).name)
     return found
 
@@ -78,11 +85,14 @@ def _compare(shelf: Shelf, a: Stream, b: Stream, by: str, most_shown: int) -> St
         raise NotComparable(f"{a.name}: A has {kinds[0]}, B has {kinds[1]}; compare by content")
     align = align_positions if by == "position" else align_contents
     result = StreamComparison(a, b)
-    for difference in differences(_counted(align(shelf.rows(a), shelf.rows(b)), result), shelf, a, b):
-        result.counts[difference.kind] += 1
-        if len(result.shown) < most_shown:
-            result.shown.append(difference)
-    result.shown.sort(key=_place)
+
+    def told() -> Iterator[Difference]:
+        for difference in differences(_counted(align(shelf.rows(a), shelf.rows(b)), result), shelf, a, b):
+            result.counts[difference.kind] += 1
+            yield difference
+
+    # They do not come in the order of the stream. At least one is asked for, so that all are counted.
+    result.shown = nsmallest(max(1, most_shown), told(), key=_place)[:most_shown]
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -116,11 +117,19 @@ def _is_copy(row: Row, shelf: Shelf, a: Stream, b: Stream, told: Counter[bytes])
     return False
 
 
+def _rest(first: Row, second: Row) -> tuple[str, ...]:
+    """Which of the fields differ that are compared only where one asks."""
+    ours, theirs = (
+        literal_eval(row.digest[len(row.body) + len(row.headers) :].decode() or "[]") for row in (first, second)
+    )
+    return tuple(name for (name, one), (_, other) in zip(ours, theirs, strict=True) if one != other)
+
+
 def _altered(gap: Gap) -> Iterator[Difference]:
     """Records of the two sides that stand in each other's place; they leave the gap."""
     for first, second in zip(gap.a, gap.b, strict=False):
         parts = {"body": first.body == second.body, "headers": first.headers == second.headers}
-        fields = tuple(name for name, same in parts.items() if not same) or ("position",)
+        fields = tuple(name for name, same in parts.items() if not same) + _rest(first, second)
         yield Difference(Kind.ALTERED, first, second, fields)
     paired = min(len(gap.a), len(gap.b))
     del gap.a[:paired], gap.b[:paired]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Final
 
 from penstock.comparing.shelf import Stream
 
-__all__ = ["Pairs", "joined", "pair_streams", "plain_name"]
+__all__ = ["Pairs", "called", "joined", "pair_streams", "plain_name", "wanted"]
 
 _SEGMENT: Final = re.compile(r"(.*)/\d+\.#epoch\.\d+")
 """A segment of a Pravega stream (segment fact sheet, 1.5): scope/stream/number.#epoch.number."""
@@ -58,11 +59,23 @@ def _together(streams: list[Stream]) -> Stream:
     appended = [one for one in streams if one.appended]
     used = appended or [max(streams, key=lambda one: one.records)]
     return full._replace(
+        others=tuple(one.name for one in streams if one is not full),
         numbers=tuple(number for one in used for number in one.numbers),
         appended=bool(appended),
         records=sum(one.records for one in used),
         kinds=frozenset().union(*(one.kinds for one in used)),
     )
+
+
+def called(streams: Iterable[Stream], name: str) -> Stream | None:
+    """The stream of this name, or of this other name."""
+    return next((one for one in streams if name == one.name or name in one.others), None)
+
+
+def wanted(stream: Stream, globs: Sequence[str]) -> bool:
+    """Whether one of its names is like one of these; where there are none, every stream is wanted."""
+    names = {each for name in (stream.name, *stream.others) for each in (name, plain_name(name))}
+    return not globs or any(fnmatchcase(name, glob) for glob in globs for name in names)
 
 
 def pair_streams(a: Sequence[Stream], b: Sequence[Stream], named: Mapping[str, str]) -> Pairs:
@@ -72,8 +85,9 @@ def pair_streams(a: Sequence[Stream], b: Sequence[Stream], named: Mapping[str, s
     pairs = Pairs()
     left, right = {one.name: one for one in a}, {one.name: one for one in b}
     for first, second in named.items():
-        if first in left and second in right:
-            pairs.both.append((left.pop(first), right.pop(second)))
+        one, other = called(left.values(), first), called(right.values(), second)
+        if one is not None and other is not None:
+            pairs.both.append((left.pop(one.name), right.pop(other.name)))
     for spelling in (str, plain_name, _last_part):
         ones, others = _unique(left, spelling), _unique(right, spelling)
         for name in ones.keys() & others.keys():

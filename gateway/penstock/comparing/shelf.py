@@ -49,7 +49,8 @@ class Source(IntEnum):
 
 class Stream(NamedTuple):
     """A stream of one source. `kinds`: of the positions of its records; "" where some have none. `layer`: the protocol
-    that named it first, as `Message.layer` has it. `numbers`: several where protocols have several names for it."""
+    that named it first, as `Message.layer` has it. `numbers`: several where protocols have several names for it, of
+    which `name` is one and `others` are the rest."""
 
     numbers: tuple[int, ...]
     source: Source
@@ -58,6 +59,7 @@ class Stream(NamedTuple):
     records: int
     kinds: frozenset[str]
     layer: str = ""
+    others: tuple[str, ...] = ()
 
 
 class Row(NamedTuple):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import trio
@@ -26,33 +25,20 @@ _NOTHING_THERE: Final = frozenset(
 _BARE_NAMES: Final = "s3p"
 
 
-def put_capture(
-    shelf: Shelf, source: Source, events: Iterable[CaptureEvent], side: Side = Side.FRONT, globs: Sequence[str] = ()
-) -> None:
+def put_capture(shelf: Shelf, source: Source, events: Iterable[CaptureEvent], side: Side = Side.FRONT) -> None:
     """All records that a capture shows, of the conversations on one side of the gateway: the other has the same once
-    more. Conversations that no gateway recorded count for either. `globs`: of the streams that are wanted; none: all.
-    """
+    more. Conversations that no gateway recorded count for either."""
     dialogues = Dialogues(lambda conversation: conversation.side in (side, Side.FOREIGN))
-    known: dict[str, bool] = {}  # which streams are wanted
 
     def put(told: Iterator[Message | Problem]) -> None:
         for message in told:
             if isinstance(message, Message):
                 for record in message.records:
-                    wanted = known.get(record.stream)
-                    if wanted is None:
-                        wanted = known[record.stream] = _wanted(record.stream, globs)
-                    if wanted:
-                        shelf.put(source, record, message.layer, message.exchange)
+                    shelf.put(source, record, message.layer, message.exchange)
 
     for event in events:
         put(dialogues.receive(event))
     put(dialogues.end())
-
-
-def _wanted(stream: str, globs: Sequence[str]) -> bool:
-    names = (stream, plain_name(stream))
-    return not globs or any(fnmatchcase(name, glob) for glob in globs for name in names)
 
 
 def stream_on_server(stream: Stream, basin: str) -> StreamRef | None:

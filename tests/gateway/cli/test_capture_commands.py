@@ -287,6 +287,7 @@ def test_every_command_refuses_what_is_no_capture(command: list[str], tmp_path: 
     for source, words in ((path, "this is no capture"), (tmp_path, "no captures"), (tmp_path / "x", "No such file")):
         result = run(*command, source)
         assert result.exit_code == 1 and result.stderr.startswith("Error: ") and words in result.stderr
+        assert not result.stdout, "no table's head without a table"
 
 
 def test_a_pipe_that_closes_is_no_error(tmp_path: Path) -> None:
@@ -300,6 +301,31 @@ def test_a_pipe_that_closes_is_no_error(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode in (1, -signal.SIGPIPE)
+
+
+def test_what_is_no_capture_destroys_no_file(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.har"
+    kept.write_text("{}")
+    assert run("export", "--to", "har", kept, "-o", tmp_path / "kept.har").exit_code == 1
+    assert run("export", "--to", "har", tmp_path / "nothing", "-o", kept).exit_code == 1
+    assert kept.read_text() == "{}"
+
+
+def test_what_cannot_be_written_is_one_line(capture: Path) -> None:
+    result = run("export", "--to", "har", capture, "-o", "/dev/full")
+    assert (result.exit_code, result.stderr) == (1, "Error: /dev/full: No space left on device\n")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([PENSTOCK, "show", capture], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"Error: the output: No space left on device\n")
+
+
+def test_an_interrupt_ends_quietly(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.captures.Dialogues.receive", interrupt)
+    result = run("records", capture)
+    assert (result.exit_code, result.output) == (130, "")
 
 
 def test_progress_is_shown_on_a_terminal(capture: Path) -> None:

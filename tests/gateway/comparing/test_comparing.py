@@ -248,3 +248,38 @@ def test_two_streams_are_equal_where_nothing_is_told_of_them(a: list[int], b: li
     less = Counter(a) - Counter(b)
     # Reordering and alteration keep the number of records; the others account for the difference.
     assert counts[Kind.LOST] - counts[Kind.ADDED] - counts[Kind.DOUBLED] == less.total() - more.total()
+
+
+@pytest.mark.parametrize("globs", [["orders"], ["penstock/orders"], ["b/*", "pen*"]])
+def test_only_some_streams(globs: list[str]) -> None:
+    """By any name that A has for them; what B alone has of other names is no difference."""
+    a = [*by_s3p(numbered(3)), replace(appended(numbered(4))[3]), *appended([b"x"], "else/where")]
+    b = [*appended(numbered(4)), *appended([b"y"], "else/where"), *appended([b"z"], "else/new")]
+    comparison = compared(a, b, globs=globs)
+    assert comparison.equal and len(comparison.streams) == 1
+    assert len(compared(a, b, globs=["else/*"]).streams) == 2
+    assert not compared(a, b, globs=["nothing"]).streams
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_the_first_differences_are_shown(most: int) -> None:
+    """Of the stream: those that moved are known last."""
+    bodies = numbered(100)
+    del bodies[3]
+    bodies.insert(90, bodies.pop(80))
+    bodies[50] = b"altered"
+    (stream,) = compared(appended(numbered(100)), appended(bodies), most_shown=most).streams
+    assert stream.counts.total() == 3
+    assert [one.kind for one in stream.shown] == [Kind.LOST, Kind.ALTERED, Kind.REORDERED][:most]
+
+
+def test_which_of_the_other_fields_differs_is_named() -> None:
+    b = [replace(one, timestamp=99, seq_num=one.seq_num + 5) for one in appended(numbered(2))]  # type: ignore[operator]
+    for also in (["timestamp"], ["seq_num"], ["seq_num", "timestamp"]):
+        (stream,) = compared(appended(numbered(2)), b, Fields.of((), also)).streams
+        assert [one.fields for one in stream.shown] == [tuple(also)] * 2
+
+
+def test_a_stream_may_be_named_by_any_of_its_names() -> None:
+    a = [*by_s3p(numbered(2)), replace(appended(numbered(3))[2])]
+    assert compared(a, appended(numbered(3), "b/two"), named={"orders": "b/two"}).equal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -15,13 +15,14 @@ import click
 from penstock.captures import Captures, Choice, Dialogues
 from penstock.captures.har import HarEntries, har_head
 from penstock.captures.lines import as_json, message_line, problem_line, record_line
-from penstock.cli.captures.opened import capture_argument, choice_options, opened
-from penstock_codecs.capture import CaptureWriter, Conversation
+from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened
+from penstock_codecs.capture import CaptureEvent, CaptureWriter, Conversation
 from penstock_codecs.dialogue import Message, Problem
 
 __all__ = ["export_command"]
 
 Write = Callable[[bytes | bytearray | memoryview], object]
+Events = Iterable[CaptureEvent]
 Wanted = Callable[[Conversation], bool]
 
 
@@ -62,8 +63,10 @@ def export_command(
             if found.live:
                 raise click.UsageError("with --stream or --protocol the capture is read twice: it cannot be a pipe")
             wanted = _about(found, choice)
-    with opened(captures, "Exporting", prints=output == Path("-")) as found, _output(output, found) as write:
-        _FORMS[form](found, choice, wanted, write)
+    with opened(captures, "Exporting", prints=output == Path("-")) as found:
+        events = begun(found)
+        with _output(output, found) as write:
+            _FORMS[form](events, choice, wanted, write)
 
 
 @contextmanager
@@ -78,8 +81,12 @@ def _output(path: Path, captures: Captures) -> Iterator[Write]:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as error:
         raise click.FileError(str(path), error.strerror) from error
-    with os.fdopen(descriptor, "wb") as file:
-        yield file.write
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file.write
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def _about(captures: Captures, choice: Choice) -> Wanted:
@@ -98,14 +105,14 @@ def _about(captures: Captures, choice: Choice) -> Wanted:
     return lambda conversation: (conversation.run, conversation.number) in found
 
 
-def _items(captures: Captures, dialogues: Dialogues) -> Iterator[Message | Problem]:
-    for event in captures:
+def _items(events: Events, dialogues: Dialogues) -> Iterator[Message | Problem]:
+    for event in events:
         yield from dialogues.receive(event)
     yield from dialogues.end()
 
 
-def _jsonl(captures: Captures, choice: Choice, wanted: Wanted, write: Write) -> None:
-    for item in _items(captures, Dialogues(wanted)):
+def _jsonl(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None:
+    for item in _items(events, Dialogues(wanted)):
         if isinstance(item, Problem):
             if choice.problem(item):
                 write(as_json(problem_line(item)).encode() + b"\n")
@@ -116,7 +123,7 @@ def _jsonl(captures: Captures, choice: Choice, wanted: Wanted, write: Write) -> 
             write(as_json(line).encode() + b"\n")
 
 
-def _har(captures: Captures, choice: Choice, wanted: Wanted, write: Write) -> None:
+def _har(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None:
     entries = HarEntries()
     head = as_json(har_head(version("penstock")))
     write(b'{"log":' + head[:-1].encode() + b',"entries":[')
@@ -134,7 +141,7 @@ def _har(captures: Captures, choice: Choice, wanted: Wanted, write: Write) -> No
                 put(entries.receive(item))
 
     dialogues = Dialogues(wanted)
-    for event in captures:
+    for event in events:
         if wanted(event.conversation):
             entries.hear(event)
             tell(dialogues.receive(event))
@@ -145,11 +152,11 @@ def _har(captures: Captures, choice: Choice, wanted: Wanted, write: Write) -> No
     write(b"\n]}}\n")
 
 
-def _pcapng(captures: Captures, choice: Choice, wanted: Wanted, write: Write) -> None:
+def _pcapng(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None:
     del choice  # whole conversations are wanted, or none of them
     writer = CaptureWriter(f"Penstock {version('penstock')}")
     write(b"".join(writer.begin()))
-    for event in captures:
+    for event in events:
         if wanted(event.conversation):
             for piece in writer.encode(event):
                 write(piece)

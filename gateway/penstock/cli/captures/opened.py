@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from penstock.captures import Captures, UnreadableCapture
 from penstock.captures.choosing import PROTOCOLS
+from penstock_codecs.capture import CaptureEvent
 
-__all__ = ["capture_argument", "choice_options", "opened", "stream_option", "writer"]
+__all__ = ["begun", "capture_argument", "choice_options", "ending_quietly", "opened", "stream_option", "writer"]
+
+_INTERRUPTED: Final = 128 + signal.SIGINT
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,24 +50,47 @@ def choice_options(command: F) -> F:
 
 
 @contextmanager
+def ending_quietly(failure: type[click.ClickException] = click.ClickException) -> Iterator[None]:
+    """Ctrl-C ends without a word, with the exit code that shells give it; a file that cannot be read or written is one
+    line, a `failure`. A pipe that nobody reads any more is left to click, which ends quietly."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(_INTERRUPTED) from None
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        raise failure(f"{error.filename or 'the output'}: {error.strerror or error}") from error
+
+
+@contextmanager
 def opened(paths: Sequence[Path], label: str, prints: bool = True) -> Iterator[Captures]:
     """The captures, with a progress bar where nobody is disturbed by it; says afterwards what is damaged.
 
     `prints`: lines are printed meanwhile, so that there is no bar on the terminal that shows them.
     """
-    try:
-        captures = Captures(paths)
-        size = captures.size
-        if size is None or not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
-            yield captures
-        else:
-            with click.progressbar(length=size, label=label, file=sys.stderr) as bar:
-                captures.on_read = bar.update
+    with ending_quietly():
+        try:
+            captures = Captures(paths)
+            size = captures.size
+            if size is None or not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
                 yield captures
-    except UnreadableCapture as error:
-        raise click.ClickException(str(error)) from error
+            else:
+                with click.progressbar(length=size, label=label, file=sys.stderr) as bar:
+                    captures.on_read = bar.update
+                    yield captures
+        except UnreadableCapture as error:
+            raise click.ClickException(str(error)) from error
+        sys.stdout.flush()  # what cannot be written is told here, not when the program ends
     for warning in captures.warnings:
         click.echo(f"Warning: {warning}", err=True)
+
+
+def begun(captures: Captures) -> Iterator[CaptureEvent]:
+    """The events, once there is one: of what is no capture nothing is written, also no head of a table."""
+    events = iter(captures)
+    first = next(events, None)
+    return events if first is None else chain((first,), events)
 
 
 def writer(captures: Captures) -> Callable[[str], None]:

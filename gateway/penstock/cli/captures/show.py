@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from penstock.captures import Captures, Choice, Dialogues
+from penstock.captures import Choice, Dialogues
 from penstock.captures.conversations import Summaries, Summary
 from penstock.captures.lines import as_json, message_line, problem_line, record_line
-from penstock.cli.captures.opened import capture_argument, choice_options, opened, writer
+from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened, writer
 from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, Rows
 from penstock_codecs.capture import CaptureEvent
 from penstock_codecs.dialogue import Message, Problem
@@ -50,9 +50,9 @@ def show_command(
     with opened(captures, "Reading") as found:
         write = writer(found)
         if conversations:
-            _show_conversations(found, choice, rows, as_lines, write)
+            _show_conversations(begun(found), choice, rows, as_lines, write)
         else:
-            show_messages(found, choice, rows, (as_lines, bodies), write)
+            show_messages(begun(found), choice, rows, (as_lines, bodies), write)
 
 
 def show_messages(
@@ -85,7 +85,7 @@ def show_messages(
 
 
 def _show_conversations(
-    captures: Captures, choice: Choice, rows: Rows, as_lines: bool, write: Callable[[str], None]
+    events: Iterable[CaptureEvent], choice: Choice, rows: Rows, as_lines: bool, write: Callable[[str], None]
 ) -> None:
     dialogues = Dialogues(choice.conversation)
     summaries = Summaries()
@@ -97,7 +97,7 @@ def _show_conversations(
             if not choice.streams or any(map(choice.stream, summary.notes.get("stream", ()))):
                 write(as_json(summary.as_line()) if as_lines else rows.conversation(summary))
 
-    for event in captures:
+    for event in events:
         rows.begin(event.time_ns)
         if not choice.conversation(event.conversation):
             continue
