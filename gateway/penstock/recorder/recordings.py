@@ -81,6 +81,8 @@ class Recordings:
             self._starting -= 1
         recording = self._recorder.start(selection, sink)
         self._written[recording] = sink
+        with trio.CancelScope(shield=True):  # it is there, and is there for all of them
+            await self._attach_open(recording)
         log.info("recording_started", recording=recording.id, directory=str(self._files.directory))
         return Running(recording, "file", sink.status())
 
@@ -121,11 +123,16 @@ class Recordings:
             try:
                 if self._draining:
                     sink.end()
+                await self._attach_open(recording)
                 yield sink
             finally:
                 self._recorder.stop(recording)
                 del self._live[recording]
                 log.info("listening_stopped", recording=recording.id)
+
+    async def _attach_open(self, recording: Recording) -> None:
+        for _ in self._recorder.attach_open(recording):
+            await trio.lowlevel.checkpoint()
 
     # ---- the end -------------------------------------------------------------------------------------------------
 

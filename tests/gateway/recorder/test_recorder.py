@@ -42,7 +42,8 @@ class Process:
 
     def record(self, selection: Selection = ORDERS, heard: Heard | None = None) -> Heard:
         heard = heard or Heard()
-        self.recorder.start(selection, heard)
+        for _ in self.recorder.attach_open(self.recorder.start(selection, heard)):
+            """Traffic would have its turn."""
         return heard
 
     def stop(self, heard: Heard) -> None:
@@ -69,6 +70,42 @@ def test_all_that_is_open_and_all_that_opens() -> None:
     for tap in (first, second):
         assert heard.said(Sender.CLIENT, tap) == b"heard"
     assert heard.said(Sender.SERVER, back) == b"heard"
+
+
+@pytest.mark.parametrize("selection", [Selection(), ORDERS])
+def test_traffic_goes_on_while_open_connections_are_attached(selection: Selection) -> None:
+    process = Process()
+    taps = [process.front() for _ in range(300)]
+    for tap in taps[:-1]:
+        use(tap)
+    heard = Heard()
+    recording = process.recorder.start(selection, heard)
+    steps = process.recorder.attach_open(recording)
+    next(steps)
+    assert 0 < len(heard.opened) < 100
+    heard.takes = False
+    taps[0].received(b"dropped")
+    heard.takes = True
+    taps[-2].end()
+    use(taps[-1])
+    new = process.front()
+    use(new)
+    for _ in steps:
+        assert not new.over
+    numbers = [number for number, *_ in heard.opened]
+    assert sorted(numbers) == [tap.conversation.number for tap in (*taps, new) if tap is not taps[-2]]
+    assert all((recording.sink in tap.sinks) == (tap not in (taps[0], taps[-2])) for tap in (*taps, new))
+
+
+def test_a_recording_may_be_stopped_before_all_are_attached() -> None:
+    process = Process()
+    taps = [process.front() for _ in range(300)]
+    heard = Heard()
+    steps = process.recorder.attach_open(process.recorder.start(Selection(), heard))
+    next(steps)
+    process.stop(heard)
+    assert list(steps) == []
+    assert not any(tap.sinks for tap in taps)
 
 
 def test_a_stream_is_recorded_from_the_connections_first_byte() -> None:
