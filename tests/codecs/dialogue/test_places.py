@@ -164,3 +164,30 @@ def test_what_is_kept_of_events_is_bounded() -> None:
         assert deliveries.held <= 100
     assert deliveries.read("s9", 40, event[40:]).bodies == [bytes(90)]
     assert deliveries.read("s0", 40, event[40:]).bodies != [bytes(90)]
+
+
+def late(pieces: list[bytes], base: int) -> list[tuple[bytes, int]]:
+    """What reads give that begin somewhere."""
+    deliveries, found = Deliveries(), []
+    for piece in pieces:
+        delivery = deliveries.read("s", base, piece, late=True)
+        found += zip(delivery.bodies, delivery.offsets, strict=True)
+        base += len(piece)
+    return found
+
+
+def test_reads_that_begin_in_the_middle_of_an_event() -> None:
+    """What stands before the first whole event is bytes; the rest is events again."""
+    data = join_events([b"the first of them", b"hello", b"worldwide", b"more"])
+    middle, events = data[:25][13:], [(b"hello", 25), (b"worldwide", 38), (b"more", 55)]
+    assert late([data[13:]], 13) == [(middle, 13), *events]
+    first = [(data[13:20], 13), (data[20:25], 20)]
+    assert late([data[13:20], data[20:25], data[25:50], data[50:]], 13) == [*first, *events]
+    assert late([data[25:30], data[30:]], 25) == events
+    assert late([data[13:60], data[60:]], 13) == [(middle, 13), *events]
+    assert late([data[25:]], 25) == events
+
+
+@pytest.mark.parametrize("data", [b"no events at all", bytes(5000), b"one\0\0\0\0\0\0\0\x05hello and no more"])
+def test_bytes_that_are_no_events_in_the_middle(data: bytes) -> None:
+    assert late([data, data], 99) == [(data, 99), (data, 99 + len(data))]

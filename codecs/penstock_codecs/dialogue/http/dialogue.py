@@ -68,7 +68,8 @@ class HttpDialogue:
         self._tell_skipped()
         if self._listener is not None:
             self._listener.end(self._time_ns)
-        self._exchanges.abandon(_CLIENT, self._here(_CLIENT), "end")
+        why = {"why": "the connection ended before"} if self._finished else {}
+        self._exchanges.abandon(_CLIENT, self._here(_CLIENT), "end", **why)
         return iter(self._teller.take())
 
     # ---- what happens ------------------------------------------------------------------------------------------------
@@ -98,7 +99,10 @@ class HttpDialogue:
             self._listener.lost(sender)
 
     def _closed(self, event: Closed) -> None:
-        for sender in Sender if event.reset else (event.sender,):
+        if event.sender is _CLIENT and _SERVER not in self._finished:
+            self._exchanges.client_left = True
+        both = (event.sender, _SERVER if event.sender is _CLIENT else _CLIENT)
+        for sender in both if event.reset else both[:1]:
             if sender not in self._finished and self._listener is not None:
                 self._listener.closed(sender, self._time_ns)
             self._finished.add(sender)

@@ -57,7 +57,7 @@ class EventStream(Reader):
     @property
     def half(self) -> str:
         """An event, if one is under way."""
-        return "an event" if self._parser.buffered else ""
+        return "an event" if self._parser.buffered and self._places.left else ""
 
     def _event(self, raw: RawEvent, span: Span) -> None:
         if self._client is None:

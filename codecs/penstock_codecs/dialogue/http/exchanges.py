@@ -9,7 +9,7 @@ from typing import Any, Final
 from penstock_codecs.capture import Sender
 from penstock_codecs.dialogue.http.appends import Book, Room
 from penstock_codecs.dialogue.http.choosing import request_reader, response_reader, session_of
-from penstock_codecs.dialogue.http.exchange import Exchange
+from penstock_codecs.dialogue.http.exchange import READING, Exchange
 from penstock_codecs.dialogue.http.places import Span
 from penstock_codecs.dialogue.http.readers import Deaf, Reader
 from penstock_codecs.dialogue.http.targets import NOWHERE, target_of
@@ -37,6 +37,8 @@ class Exchanges:
         self._exchanges: dict[int, Exchange] = {}
         self._readers: dict[tuple[int, Sender], Reader] = {}
         self._told_too_many = False
+        self.client_left = False
+        """Whether the client ended the connection, or its side of it, before the server did."""
         self.noted_streams: list[str] = []
         """Streams that the gateway knew, for requests that name no basin."""
 
@@ -154,13 +156,18 @@ class Exchanges:
         if exchange is not None:
             self._readers[number, sender] = Deaf(self._teller, exchange, sender)
 
+    def left_alone(self, number: int, sender: Sender) -> bool:
+        """Whether a side that stops amid what it says may: clients end a read that follows by leaving."""
+        exchange = self._exchanges.get(number)
+        return sender is Sender.SERVER and self.client_left and exchange is not None and exchange.session == READING
+
     # ---- the end -----------------------------------------------------------------------------------------------------
-    def abandon(self, sender: Sender, span: Span, kind: str) -> None:
-        """No exchange goes on: bytes of `sender` were lost, or the recording has ended. What was appended and not
-        acknowledged comes in messages of this kind, one for each exchange."""
+    def abandon(self, sender: Sender, span: Span, kind: str, why: str = "the rest was not recorded") -> None:
+        """No exchange goes on: bytes of `sender` were lost, or the recording has ended, or the connection. What was
+        appended and not acknowledged comes in messages of this kind, one for each exchange."""
         for (number, side), reader in self._readers.items():
-            if reader.half:
-                rule = f"{reader.half} is not whole: the rest was not recorded"
+            if reader.half and not self.left_alone(number, side):
+                rule = f"{reader.half} is not whole: {why}"
                 self._teller.fault(side, span.end_ns, Fault(reader.offset, rule, ""), exchange=number, fatal=False)
         for exchange in self._exchanges.values():
             left = exchange.appends.left(span.end_ns)

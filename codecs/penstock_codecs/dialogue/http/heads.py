@@ -60,6 +60,8 @@ _PARTS: Final = {
         _Part(re.compile(rb"(?: (?:[ \t]|[^\x00\s])*)?"), ""),
     ),
 }
+_CUT_PARTS: Final = 4
+"""Of a request line these may be cut anywhere; of its version nobody can tell."""
 _CLAUSES: Final = {REQUEST_LINE: "RFC 9112, section 3", STATUS_LINE: "RFC 9112, section 4"}
 _FIELD_PARTS: Final = (
     _Part(re.compile(_TOKEN.encode()), "a field has a name"),
@@ -126,6 +128,19 @@ class HeadBuffer:
         whole = Held(self._offset, bytes(self._held[: found.end()]))
         self.clear()
         return _head(whole, self._line), at + found.end() - before
+
+    def check_cut(self) -> None:
+        """Nothing follows what is held. Raises Fault where it could not have become a head."""
+        if self._line is not REQUEST_LINE or b"\n" in self._held:
+            return
+        held, place = Held(self._offset, bytes(self._held)), 0
+        for part in _PARTS[REQUEST_LINE][:_CUT_PARTS]:
+            step = part.pattern.match(held.data, place)
+            if step is None and place < len(held.data):
+                raise Fault(self._offset + place, part.rule, _CLAUSES[REQUEST_LINE], held)
+            if step is None:
+                return
+            place = step.end()
 
     def clear(self) -> None:
         """Forget what is held."""

@@ -98,15 +98,23 @@ class _Side:
         """The side has finished sending."""
         if self._dead or self._seeking:
             return
-        missing = "a head is cut short" if self._heads.held else ""
+        self._dead = True
         if self._body is not None:
             missing = self._body.finish(self._offset, time_ns)
             if self._body.over is not None:
                 self._end(self._body.over, self._body)
-        if missing:
-            fault = Fault(self._offset, f"the connection ends between messages: {missing}", "RFC 9112, section 8")
+            elif not self._exchanges.left_alone(self._number, self.sender):
+                self._exchanges.broken(self._number, self.sender, self._cut(missing), time_ns)
+        elif self._heads.held:
+            fault = self._cut("a head is cut short")
+            try:
+                self._heads.check_cut()
+            except Fault as wrong:
+                fault = wrong
             self._teller.fault(self.sender, time_ns, fault, exchange=self._number or None)
-        self._dead = True
+
+    def _cut(self, missing: str) -> Fault:
+        return Fault(self._offset, f"the connection ends amid a message: {missing}", "RFC 9112, section 8")
 
     def half_said(self, time_ns: int) -> None:
         """The recording has ended."""

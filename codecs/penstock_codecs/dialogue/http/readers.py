@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from penstock_codecs.capture import Sender
 from penstock_codecs.dialogue.http.exchange import Exchange
 from penstock_codecs.dialogue.http.places import Places, Span
+from penstock_codecs.dialogue.http.targets import header
 from penstock_codecs.dialogue.http.telling import Fault, Teller
 from penstock_codecs.dialogue.messages import SeenRecord
 
@@ -75,17 +76,26 @@ class Reader:
         self._teller.fault(self._sender, time_ns, fault, exchange=self._exchange.number, fatal=False)
 
 
+_MOST_TEXT: Final = 500
+_FAILED: Final = 400
+
+
 class Sizes(Reader):
-    """Counts the bytes of a body."""
+    """Counts the bytes of a body. Of an error's text it keeps the beginning, which says what the error is."""
 
     def __init__(self, teller: Teller, exchange: Exchange, sender: Sender, content_type: str) -> None:
         super().__init__(teller, exchange, sender)
         self._content_type = content_type
+        plain = content_type.startswith("text/") and header(exchange.response_headers, "content-encoding") is None
+        self._tells = plain and sender is Sender.SERVER and exchange.status >= _FAILED
+        self._text = b""
         self._bytes = 0
         self._span: Span | None = None
 
     def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
         """Count a piece."""
+        if self._tells:
+            self._text += bytes(data[: _MOST_TEXT - len(self._text)])
         self._bytes += len(data)
         span = Span(offset, offset + len(data), time_ns, time_ns)
         self._span = span if self._span is None else self._span.to(span)
@@ -94,7 +104,10 @@ class Sizes(Reader):
         """Say how many bytes there were."""
         del end
         if self._span is not None:
-            self._say(self._span, "body", {"bytes": self._bytes, "content_type": self._content_type})
+            text = self._text.decode(errors="replace").strip()
+            failure = f"{self._exchange.status}: {text}" if text else ""
+            fields = {"bytes": self._bytes, "content_type": self._content_type}
+            self._say(self._span, "body", fields, failure=failure)
 
 
 class Deaf(Reader):

@@ -15,12 +15,18 @@ MOST_BYTES: Final = 32 * MIB
 """Of events that are not complete, over all readers: four of the largest."""
 MOST_PLACES: Final = 10_000
 """Places up to which somebody has read, with what is missing there."""
+MOST_TRIED: Final = 1000
+"""So many places of a read are tried where events might begin."""
+ENOUGH: Final = 16
+"""So many events one behind the other are no chance."""
+_TYPE: Final = bytes(4)
 _TYPE_AND_LENGTH: Final = Struct(">Q")
 """Read as one number, any type but 0 makes it larger than every event."""
 
 
 class Delivery(NamedTuple):
-    """Bodies with their offsets in the segment. `raw`: from here on these are no events, but bytes as they came."""
+    """Bodies with their offsets in the segment. `raw`: one of them is no event, but bytes as they came; the last one,
+    or the first one where events were found behind it."""
 
     bodies: list[bytes]
     offsets: list[int]
@@ -29,12 +35,14 @@ class Delivery(NamedTuple):
 
 class _Left(NamedTuple):
     """What stands before a place where a reader goes on: the beginning of an event, from `offset` on, or nothing of
-    one; `raw`: bytes that are no events; `read_on`: somebody was given what follows."""
+    one; `raw`: bytes that are no events; `sought`: they may be the middle of one; `read_on`: somebody was given what
+    follows."""
 
     offset: int
     data: bytes
     raw: bool = False
     read_on: bool = False
+    sought: bool = False
 
 
 class Deliveries:
@@ -61,30 +69,44 @@ class Deliveries:
         left = self._left.get((segment, place))
         return (left.offset, len(left.data)) if left is not None and left.data and not left.read_on else None
 
-    def read(self, segment: str, offset: int, data: bytes) -> Delivery:
-        """What the bytes at this offset of a segment complete. `segment`: a name that no other server has, too."""
+    def read(self, segment: str, offset: int, data: bytes, *, late: bool = False) -> Delivery:
+        """What the bytes at this offset of a segment complete. `segment`: a name that no other server has, too.
+
+        `late`: what was read before may be missing, so that they may begin in the middle of an event. Then they are
+        bytes as they came, until events are found.
+        """
         if not data:
             return Delivery([], [])
         left = self._left.get((segment, offset))
-        if left is not None and left.raw:
-            return self._raw(segment, offset, data, Delivery([], []))
         if left is None:
-            left = _Left(offset, b"")
+            left = _Left(offset, b"", raw=late and offset > 0, sought=late and offset > 0)
         elif not left.read_on:
             self._left[segment, offset] = left._replace(read_on=True)
+        if not left.raw:
+            return self._events(segment, left, data)
+        begin = _first_event(data) if left.sought else None
+        if begin is None:
+            return self._raw(segment, offset, data, Delivery([], []), sought=left.sought)
+        found = self._events(segment, _Left(offset + begin, b"", sought=True), data[begin:])
+        if not begin:
+            return found
+        return Delivery([data[:begin], *found.bodies], [offset, *found.offsets], raw=True)
+
+    def _events(self, segment: str, left: _Left, data: bytes) -> Delivery:
+        """Bytes that follow what was left, where an event begins."""
         whole = left.data + data
-        found, at = _events(whole, left.offset)
+        found, at = _whole_events(whole, left.offset)
         zeros = found.bodies.count(b"") > MOST_EMPTY  # bytes that look like so many events without a body
         if zeros:
             found, at = Delivery([], []), 0
         rest = whole[at:]
         if zeros or (rest and not _may_begin(rest)):
-            return self._raw(segment, left.offset + at, rest, found)
-        self._keep(segment, offset + len(data), _Left(left.offset + at, rest))
+            return self._raw(segment, left.offset + at, rest, found, sought=left.sought)
+        self._keep(segment, left.offset + len(whole), _Left(left.offset + at, rest))
         return found
 
-    def _raw(self, segment: str, offset: int, data: bytes, found: Delivery) -> Delivery:
-        self._keep(segment, offset + len(data), _Left(offset, b"", raw=True))
+    def _raw(self, segment: str, offset: int, data: bytes, found: Delivery, *, sought: bool = False) -> Delivery:
+        self._keep(segment, offset + len(data), _Left(offset, b"", raw=True, sought=sought))
         return Delivery([*found.bodies, data], [*found.offsets, offset], raw=True)
 
     def _keep(self, segment: str, place: int, left: _Left) -> None:
@@ -97,7 +119,7 @@ class Deliveries:
             self._bytes -= len(self._left.pop(next(iter(self._left))).data)
 
 
-def _events(data: bytes, offset: int) -> tuple[Delivery, int]:
+def _whole_events(data: bytes, offset: int) -> tuple[Delivery, int]:
     """Whole events from the beginning on, and where they end."""
     found = Delivery([], [])
     at, size, header = 0, len(data), _TYPE_AND_LENGTH.unpack_from
@@ -118,3 +140,37 @@ def _may_begin(data: bytes) -> bool:
     if len(head) == EVENT_HEADER_BYTES:
         return int.from_bytes(head, "big") <= SEGMENT_MAX_EVENT
     return not any(head[:4])
+
+
+def _first_event(data: bytes) -> int | None:
+    """Where the first event begins in bytes that may begin in the middle of one; None where there is none for certain.
+
+    From there on there are whole events, none of them empty, up to the end, or at least two and the beginning of one.
+    Where there is nothing such, their first bytes count, if these may begin an event.
+    """
+    begin = -1
+    for _ in range(MOST_TRIED):
+        begin = data.find(_TYPE, begin + 1)
+        if begin < 0:
+            break
+        count, at = _chain(data, begin)
+        if (
+            count >= ENOUGH
+            or (count and at == len(data))
+            or (count > 1 and _may_begin(data[at : at + EVENT_HEADER_BYTES]))
+        ):
+            return begin
+    empty = len(data) >= EVENT_HEADER_BYTES and not any(data[:EVENT_HEADER_BYTES])
+    return 0 if _may_begin(data) and not empty else None
+
+
+def _chain(data: bytes, at: int) -> tuple[int, int]:
+    """How many whole events with a body stand here one behind the other, and where they end; so many as are enough."""
+    count, size, header = 0, len(data), _TYPE_AND_LENGTH.unpack_from
+    while count < ENOUGH and at + EVENT_HEADER_BYTES <= size:
+        (length,) = header(data, at)
+        end = at + EVENT_HEADER_BYTES + length
+        if not length or end > size:
+            break
+        count, at = count + 1, end
+    return count, at

@@ -173,7 +173,8 @@ class Meanings:
         request = self._requests.answered(message)
         other = self._requests.misplaced(message) if request is None and not self.late else None
         wrong = "" if other is None else f"SegmentRead from offset {message.offset}, {other} was asked for"
-        found = self._deliveries.read(f"{self._server} {message.segment}", message.offset, message.data)
+        segment = f"{self._server} {message.segment}"
+        found = self._deliveries.read(segment, message.offset, message.data, late=self.late)
         wrong = wrong or self._cut(message, span)
         records = [
             SeenRecord(
