@@ -174,10 +174,34 @@ def test_the_first_wrong_byte_of_a_chunked_body_is_told(body: bytes, at: int) ->
 
 
 def test_a_body_that_the_connection_cuts_short() -> None:
-    head = b"POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n"
-    _, (problem, *_) = heard((CLIENT, head + b"hello"))
-    assert (problem.sender, problem.offset, problem.exchange) == (CLIENT, len(head) + 5, 1)
-    assert "5 bytes of a body are missing" in problem.rule
+    for head in (b"POST /x HTTP/1.1\r\nhost: a\r\n", POST):
+        head += b"content-length: 10\r\n\r\n"
+        _, (problem,) = heard((CLIENT, head + b"hello"), protocol="s2")
+        assert (problem.sender, problem.offset, problem.exchange) == (CLIENT, len(head) + 5, 1)
+        assert "5 bytes of a body are missing" in problem.rule
+
+
+@pytest.mark.parametrize(
+    ("said", "at", "rule"),
+    [
+        (b"\0\1garbage", 0, "a request begins with a method"),
+        (b"GET \xff", 4, "a request target of visible characters"),
+        (b"GET", 3, "a head is cut short"),
+        (b"GET /x HTT", 10, "a head is cut short"),
+        (b"GET /x HTTP/1.1\r\nhost", 21, "a head is cut short"),
+    ],
+)
+def test_a_head_that_the_connection_cuts_short(said: bytes, at: int, rule: str) -> None:
+    _, (problem,) = heard((CLIENT, said))
+    assert problem.offset == at and rule in problem.rule
+
+
+def test_what_the_text_of_an_error_says_is_told() -> None:
+    answer = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 8\r\n\r\nno host\n"
+    told, _ = heard((CLIENT, GET), (SERVER, answer))
+    assert (told[-1].kind, told[-1].failure) == ("body", "400: no host")
+    told, _ = heard((CLIENT, GET), (SERVER, answer.replace(b"length: 8\r\n\r\nno host\n", b"length: 2\r\n\r\n\r\n")))
+    assert (told[-1].kind, told[-1].failure) == ("body", "")
 
 
 def test_a_head_without_end_is_not_held() -> None:

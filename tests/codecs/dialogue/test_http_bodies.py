@@ -14,7 +14,7 @@ from support.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events
 from support.h2_frames import headers
 from support.http_words import EVENTS, INPUT, JSON, LAST, PROTO, ack, answer, batch, chunk, heard, known, request, whole
 
-from penstock_codecs.capture import Conversation
+from penstock_codecs.capture import Closed, Conversation, Sender
 from penstock_codecs.dialogue import Message, Problem
 from penstock_codecs.dialogue.http import HttpDialogue
 from penstock_codecs.grpc import frame
@@ -284,3 +284,31 @@ def test_a_call_of_another_service_is_counted() -> None:
     told, problems = calls("noSuchMethod", frame(b"abc"))
     assert not problems
     assert (told[1].kind, told[1].fields["bytes"]) == ("body", 8)
+
+
+# ---- reads that a client leaves ------------------------------------------------------------------------------------
+
+FOLLOWED = EVENTS + chunk(b'event: ping\nid: 1,1,1\ndata: {"timestamp":5,"tail":{"seq_num":1,"timestamp":2}}\n\n')
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("first", [CLIENT, SERVER])
+def test_a_client_may_leave_a_read_that_follows(first: Sender, reset: bool) -> None:
+    """That is how clients end one. A server may not leave."""
+    of = conversation("s2")
+    second = SERVER if first is CLIENT else CLIENT
+    get = request("GET", "accept: text/event-stream")
+    talk = [*events(of, [(CLIENT, get), (SERVER, FOLLOWED)], closed=()), Closed(of, 9000, first, reset)]
+    told, problems, _ = parts(hear(HttpDialogue(of), [*talk, Closed(of, 9001, second)]))
+    assert "ping" in [each.kind for each in told]
+    assert [(each.sender, each.offset) for each in problems] == ([] if first is CLIENT else [(SERVER, len(FOLLOWED))])
+
+
+def test_an_event_that_the_client_does_not_wait_for_is_no_problem() -> None:
+    of = conversation("s2")
+    get = request("GET", "accept: text/event-stream")
+    said = [(CLIENT, get), (SERVER, FOLLOWED + b"10\r\nevent: ba")]
+    assert not parts(hear(HttpDialogue(of), events(of, said, closed=[CLIENT])))[1]
+    _, (problem,), _ = parts(hear(HttpDialogue(of), events(of, said, closed=[])))
+    assert problem.rule == "an event is not whole: the rest was not recorded"
+    assert problem.offset == len(said[1][1]) - len(b"event: ba")
