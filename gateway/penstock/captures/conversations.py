@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.captures.failures import Failures
 from penstock.captures.lines import conversation_keys, utc
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Noted, Opened, Sender
 from penstock_codecs.dialogue import Message, Problem
@@ -72,6 +73,7 @@ class Summaries:
 
     def __init__(self) -> None:
         self._open: dict[Conversation, Summary] = {}
+        self._failures = Failures()
 
     def event(self, event: CaptureEvent) -> None:
         """Count an event, before what its dialogue makes of it."""
@@ -104,12 +106,13 @@ class Summaries:
             summary.problems += 1
         else:
             summary.messages += 1
-            summary.failures += bool(item.failure)
+            summary.failures += self._failures.counts(item)
 
     def ended(self, conversation: Conversation) -> Iterator[Summary]:
         """Its sum, if it is over by now."""
         summary = self._open.get(conversation)
         if summary is not None and summary.over:
+            self._failures.forget(conversation)
             yield self._open.pop(conversation)
 
     def rest(self) -> Iterator[Summary]:

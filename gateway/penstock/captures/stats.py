@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.captures.choosing import Choice
 from penstock.captures.dialogues import Dialogues
+from penstock.captures.failures import Failures
 from penstock.captures.lines import utc
 from penstock.captures.spread import Spread
 from penstock_codecs.capture import CaptureEvent, Chunk, Conversation
@@ -34,7 +35,8 @@ class Group(NamedTuple):
 
 @dataclass(slots=True)
 class Count:
-    """What was counted. Bytes are those of messages, as they went over the connection."""
+    """What was counted. Bytes are those of messages, as they went over the connection. Errors are problems, and requests
+    that failed."""
 
     connections: int = 0
     messages: int = 0
@@ -82,6 +84,7 @@ class Statistics:
         self.size = 0
         """Bytes of both sides of all conversations."""
         self._seen: dict[Conversation, set[Group]] = {}
+        self._failures = Failures()
         self._periods: dict[int, Period] = {}
         self._period_ns = 1_000_000_000
 
@@ -100,6 +103,7 @@ class Statistics:
         self._said(dialogues.receive(event))
         if conversation not in dialogues:
             self._seen.pop(conversation, None)
+            self._failures.forget(conversation)
 
     def end(self, dialogues: Dialogues) -> None:
         """The capture has ended."""
@@ -114,8 +118,10 @@ class Statistics:
                 count.errors += 1
                 self.total.errors += 1
                 continue
-            self._message(item, count)
-            self._message(item, self.total)
+            failed = self._failures.counts(item)
+            for each in (count, self.total):
+                self._message(item, each)
+                each.errors += failed
             period = self._period(item.end_ns)
             period.messages += 1
             period.records += sum(record.acknowledged for record in item.records)
@@ -123,7 +129,6 @@ class Statistics:
     def _message(self, message: Message, count: Count) -> None:
         count.messages += bool(message.length)
         count.size += message.length
-        count.errors += bool(message.failure)
         if message.answers is not None:
             count.answers.add(message.answers)
         if message.records:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Any, Final
 
-__all__ = ["counted", "dump", "duration", "printable", "shortened", "size", "spelled"]
+__all__ = ["column", "columns", "counted", "dump", "duration", "printable", "shortened", "size", "spelled"]
 
 _ROW: Final = 16
+_WIDE: Final = ("W", "F")
+_MARKS: Final = ("Mn", "Me")
 
 
 def printable(text: str) -> str:
@@ -16,9 +19,33 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
+def columns(text: str) -> int:
+    """How many columns of a terminal printable text takes: signs of East Asian scripts and emoji two, marks none."""
+    return len(text) if text.isascii() else sum(map(_columns_of, text))
+
+
+def _columns_of(sign: str) -> int:
+    if unicodedata.category(sign) in _MARKS:
+        return 0
+    return 2 if unicodedata.east_asian_width(sign) in _WIDE else 1
+
+
 def shortened(text: str, most: int) -> str:
-    """At most so many characters; where there are more, the last one is an ellipsis."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+    """At most so many columns; where there are more, the last one is an ellipsis."""
+    if columns(text) <= most:
+        return text
+    taken = 0
+    for at, sign in enumerate(text):
+        taken += _columns_of(sign)
+        if taken > most - 1:
+            return text[:at] + "…"
+    return text
+
+
+def column(text: str, width: int) -> str:
+    """The text in a column of a table: shortened to so many columns of a terminal, or filled up to them."""
+    text = shortened(text, width)
+    return text + " " * (width - columns(text))
 
 
 def size(count: int) -> str:

@@ -14,7 +14,7 @@ from penstock.captures import Dialogues
 from penstock.captures.har import MAX_EXCHANGES, HarEntries
 from penstock.captures.lines import as_json, record_line, utc
 from penstock.captures.recent import Recent
-from penstock.captures.text import dump, duration, printable, shortened, size, spelled
+from penstock.captures.text import column, columns, dump, duration, printable, shortened, size, spelled
 from penstock_codecs.capture import CaptureEvent, Chunk, Sender
 from penstock_codecs.dialogue import APPENDED, SeenRecord
 
@@ -47,6 +47,23 @@ def test_marks_stand_below(wrong: int, length: int) -> None:
 def test_nothing_reaches_the_terminal_as_control(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable() and shown.encode().decode() == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        ("orders", 8, "orders  "),
+        ("orders", 5, "orde…"),
+        ("漢字漢字", 8, "漢字漢字"),
+        ("漢字漢字", 7, "漢字漢…"),
+        ("漢字漢字", 6, "漢字… "),
+        ("é😀", 4, "é😀 "),
+        ("e\u0301\u0301x", 3, "e\u0301\u0301x "),
+    ],
+)
+def test_columns_are_aligned_whatever_the_script(text: str, width: int, shown: str) -> None:
+    assert column(text, width) == shown
+    assert columns(shown) == width
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from penstock.captures.conversations import Summary
 from penstock.captures.lines import utc
-from penstock.captures.text import duration, printable, shortened, size, spelled
+from penstock.captures.text import column, duration, printable, shortened, size, spelled
 from penstock_codecs.capture import Sender
 from penstock_codecs.dialogue import Message, Problem, SeenRecord
 
@@ -18,13 +18,29 @@ ARROWS: Final = {Sender.CLIENT: "->", Sender.SERVER: "<-"}
 _FIELDS_WIDTH: Final = 120
 _BODY_WIDTH: Final = 80
 
-_MESSAGE: Final = "{:>12}  {:>6} {} {:<7} {:<18} {:<24} {:>9} {:>6} {:>9}  {:<12} {}"
+_KIND_WIDTH: Final = 18
+_STREAM_WIDTH: Final = 24
+_NAME_WIDTH: Final = 20
+
+_MESSAGE: Final = "{:>12}  {:>6} {} {:<7} {} {} {:>9} {:>6} {:>9}  {:<12} {}"
 MESSAGE_HEAD: Final = _MESSAGE.format(
-    "TIME", "CONN", "  ", "LAYER", "KIND", "STREAM", "SIZE", "EXCH", "ANSWER", "STATE", "WHAT IT SAYS"
+    *("TIME", "CONN", "  ", "LAYER", column("KIND", _KIND_WIDTH), column("STREAM", _STREAM_WIDTH)),
+    *("SIZE", "EXCH", "ANSWER", "STATE", "WHAT IT SAYS"),
 )
-_CONVERSATION: Final = "{:>12}  {:>6}  {:<10} {:<20} {:<21} {:>10} {:>10} {:>8} {:>6} {:>9}  {:<14} {}"
+_CONVERSATION: Final = "{:>12}  {:>6}  {:<14} {} {:<21} {:>10} {:>10} {:>8} {:>6} {:>9}  {:<14} {}"
 CONVERSATION_HEAD: Final = _CONVERSATION.format(
-    "TIME", "CONN", "PROTOCOL", "AT", "CLIENT", "SENT", "RECEIVED", "MESSAGES", "ERRORS", "LASTED", "ENDED", "NOTES"
+    "TIME",
+    "CONN",
+    "PROTOCOL",
+    column("AT", _NAME_WIDTH),
+    "CLIENT",
+    "SENT",
+    "RECEIVED",
+    "MESSAGES",
+    "ERRORS",
+    "LASTED",
+    "ENDED",
+    "NOTES",
 )
 
 
@@ -65,8 +81,8 @@ class Rows:
             f"#{message.conversation.number}",
             ARROWS[message.sender],
             message.layer,
-            shortened(printable(message.kind), 18),
-            shortened(printable(message.stream), 24),
+            column(printable(message.kind), _KIND_WIDTH),
+            column(printable(message.stream), _STREAM_WIDTH),
             size(message.length),
             "" if message.exchange is None else message.exchange,
             duration(message.answers),
@@ -89,7 +105,7 @@ class Rows:
             self.time(summary.start_ns),
             f"#{conversation.number}",
             (conversation.protocol or "?") + ("+tls" if conversation.tls else ""),
-            shortened(printable(conversation.name or str(conversation.server)), 20),
+            column(printable(conversation.name or str(conversation.server)), _NAME_WIDTH),
             shortened(str(conversation.client), 21),
             size(summary.sent[Sender.CLIENT]),
             size(summary.sent[Sender.SERVER]),

@@ -11,14 +11,16 @@ import click
 from penstock.captures import Choice, Dialogues
 from penstock.captures.lines import as_json, utc
 from penstock.captures.stats import PERCENTILES, Count, Group, Statistics
-from penstock.captures.text import duration, printable, shortened, size
+from penstock.captures.text import column, columns, duration, printable, size
 from penstock.cli.captures.opened import capture_argument, choice_options, opened
 
 __all__ = ["stats_command"]
 
-_ROW: Final = "{:<11} {:<20} {:<28} {:>6} {:>9} {:>9} {:>9} {:>10} {:>6} {:>9} {:>9} {:>9} {:>9}"
-_HEAD: Final = _ROW.format(
-    *("PROTOCOL", "AT", "STREAM", "CONNS", "MESSAGES", "APPENDED", "DELIVERED", "BYTES", "ERRORS"),
+_ROW: Final = "{:<11} {} {} {:>6} {:>9} {:>9} {:>9} {:>10} {:>6} {:>9} {:>9} {:>9} {:>9}"
+_MOST_NAME: Final = 28
+_MOST_STREAM: Final = 64
+_HEADS: Final = (
+    *("CONNS", "MESSAGES", "APPENDED", "DELIVERED", "BYTES", "ERRORS"),
     *(f"P{percent}" for percent in PERCENTILES),
     "MAX",
 )
@@ -64,10 +66,12 @@ def _lines(statistics: Statistics) -> Iterator[str]:
     lasted = statistics.end_ns - statistics.start_ns
     yield f"from {utc(statistics.start_ns)}, {duration(lasted)}, {size(statistics.size)}"
     yield ""
-    yield _HEAD
-    for group, count in sorted(statistics.groups.items()):
-        yield _row(group, count)
-    yield _row(Group("all", "", ""), statistics.total)
+    groups = sorted(statistics.groups.items())
+    names = _width(["AT", *(group.name for group, _ in groups)], _MOST_NAME)
+    streams = _width(["STREAM", *(group.stream for group, _ in groups)], _MOST_STREAM)
+    yield _ROW.format("PROTOCOL", column("AT", names), column("STREAM", streams), *_HEADS)
+    for group, count in [*groups, (Group("all", "", ""), statistics.total)]:
+        yield _row(group, count, names, streams)
     yield ""
     yield _PERIOD.format("FROM", "BYTES/S", "MESSAGES/S", "RECORDS/S")
     seconds = statistics.period_ns / 1_000_000_000
@@ -81,12 +85,17 @@ def _lines(statistics: Statistics) -> Iterator[str]:
         yield f"{_PERIOD.format(utc(period.start_ns), *rates)}  {'#' * round(_BAR_WIDTH * period.size / most)}".rstrip()
 
 
-def _row(group: Group, count: Count) -> str:
+def _width(texts: list[str], most: int) -> int:
+    """Of a column with these texts: all are known before the first one is shown."""
+    return min(most, max(columns(printable(text)) for text in texts))
+
+
+def _row(group: Group, count: Count, names: int, streams: int) -> str:
     answers = [duration(count.answers.percentile(percent)) for percent in PERCENTILES]
     return _ROW.format(
         group.protocol or "?",
-        shortened(printable(group.name), 20),
-        shortened(printable(group.stream), 28),
+        column(printable(group.name), names),
+        column(printable(group.stream), streams),
         count.connections,
         count.messages,
         count.appended,
