@@ -195,7 +195,9 @@ class CaptureReader:
             self._forget(earlier, out)
             if continued or any(offsets):
                 conversation = earlier.conversation
-        if found := self._tracked.get(key):
+        found = self._tracked.get(key)
+        # Another gateway's may go on in its next file: networks of containers are all alike.
+        if found is not None and not (found[0].ours and found[0].conversation.run != conversation.run):
             self._forget(found[0], out)
         tracked = self._track(conversation, key, True, out, time_ns)
         client_offset, server_offset = offsets[0], offsets[1]
@@ -298,7 +300,9 @@ class CaptureReader:
         if self._ours.get((conversation.run, conversation.number)) is tracked:
             del self._ours[conversation.run, conversation.number]
         for key in tracked.keys:
-            self._tracked.pop(key, None)  # the ends of a connection with itself are one
+            found = self._tracked.get(key)  # the ends of a connection with itself are one
+            if found is not None and found[0] is tracked:
+                del self._tracked[key]
             self._closed.pop(key, None)
             self._closed[key] = None
         while len(self._closed) > MAX_CLOSED:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -243,6 +245,27 @@ def test_files_of_one_recording() -> None:
     assert [event.conversation is ours[0].conversation for event in ours] == [True] * 5 + [False]
     assert ours[2] == Opened(ours[0].conversation, 3, 8, 0, continued=True)
     assert story(event for event in events if not event.conversation.run) == {(1, ""): TOLD}
+
+
+def test_files_of_two_gateways_with_the_same_addresses() -> None:
+    """Networks of containers are all alike. Their files may stand in one directory, in the order of their names."""
+    runs = [replace(conversation(), run=run) for run in ("one", "two")]
+    writers = [CaptureWriter("x"), CaptureWriter("x")]
+    files = [
+        written([Opened(one, 1), Chunk(one, 2, CLIENT, 0, b"que")], w) for one, w in zip(runs, writers, strict=True)
+    ]
+    for one, writer in zip(runs, writers, strict=True):
+        rest = [Chunk(one, 3, CLIENT, 3, b"stion"), Closed(one, 4, CLIENT), Closed(one, 4, SERVER)]
+        files.append(written(rest, CaptureWriter("x", writer)))
+    reader, events = CaptureReader(), []
+    for file in files:
+        reader.receive(file)
+        events += reader.events()
+        reader.next_file()
+    ends = [("closed", CLIENT, False), ("closed", SERVER, False)]
+    whole = [("opened", 0, 0, False), (CLIENT, 0, b"que"), ("opened", 3, 0, True), (CLIENT, 3, b"stion"), *ends]
+    assert story(events) == {(1, "one"): whole, (1, "two"): whole}
+    assert len({event.conversation for event in events}) == 2
 
 
 @pytest.mark.parametrize("key", ["connection", "side", "client_offset", "server_offset"])
