@@ -1,11 +1,13 @@
 """HTTP exchanges as HAR 1.2, which browsers' developer tools import; written while they are read.
 
 What HAR has no place for stands under names that begin with `_`: the messages of sessions and event streams in
-`_messages`, the gateway's own names in `_penstock`. Bodies are there where they are one text, as JSON is.
+`_messages`, the gateway's own names in `_penstock`. Bodies are there, decompressed, where they are one text, as JSON
+is, and came in one piece.
 """
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
@@ -15,7 +17,9 @@ from urllib.parse import parse_qsl, urlsplit
 from penstock.captures.lines import conversation_keys, utc
 from penstock.captures.recent import Recent
 from penstock_codecs.capture import CaptureEvent, Chunk, Conversation, Sender
+from penstock_codecs.compression import DecompressionError, decompress
 from penstock_codecs.dialogue import Message, Problem
+from penstock_codecs.dialogue.http.unary import CODINGS
 from penstock_codecs.http import RequestHead, ResponseHead
 from penstock_codecs.limits import KIB
 
@@ -30,6 +34,7 @@ MAX_TEXT: Final = 64 * KIB
 
 _PHRASES: Final = {int(status): status.phrase for status in HTTPStatus}
 _OVER: Final = ("done", "reset")
+_TEXTS: Final = re.compile(r"text/|x-unknown$|application/([^;]*\+)?(json|xml|x-www-form-urlencoded)\b", re.IGNORECASE)
 _VERSIONS: Final = {"1.0": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2", "2.0": "HTTP/2"}
 
 
@@ -112,7 +117,7 @@ class _Exchange:
     def add(self, message: Message, recent: Recent | None) -> None:
         """A message of this exchange; `recent`: what its sender sent last."""
         self._ends[message.sender] = message.end_ns
-        self._failure = self._failure or message.failure
+        self._failure = message.failure or self._failure  # the body says more than the head
         if isinstance(message.event, ResponseHead):
             if message.event.status >= 200:
                 self._response = message
@@ -125,25 +130,29 @@ class _Exchange:
         elif message.length:
             self._texts.pop(message.sender, None)
         if len(self._messages) < MAX_MESSAGES:
-            told = {"type": "send" if message.sender is Sender.CLIENT else "receive", "kind": message.kind}
-            self._messages.append({**told, "time": utc(message.end_ns), "length": message.length, **message.fields})
+            told: dict[str, Any] = {
+                "type": "send" if message.sender is Sender.CLIENT else "receive",
+                "kind": message.kind,
+            }
+            told |= {"time": utc(message.end_ns), "length": message.length, "fields": message.fields}
+            self._messages.append(told)
 
     def _text(self, message: Message, recent: Recent | None) -> str | None:
         """The text of a body that is one message: as it was decoded, or where it stands in what was sent as it is."""
         if isinstance(message.event, bytes):
             return message.event.decode(errors="replace") if len(message.event) <= MAX_TEXT else None
-        headers = (
-            self._response.event.headers if message.sender is Sender.SERVER and self._response else self.head.headers
-        )
-        length = next((value for name, value in headers if name == "content-length"), "")
-        if recent is None or length != str(message.length) or any(name == "content-encoding" for name, _ in headers):
-            return None
-        if self.head.version.startswith("2") or message.length > MAX_TEXT:
+        answers = message.sender is Sender.SERVER and self._response is not None
+        headers = self._response.event.headers if answers and self._response else self.head.headers
+        coding = CODINGS.get(_value(headers, "content-encoding", "identity").strip().lower())
+        # A body in several chunks or frames has their heads between its parts.
+        if recent is None or coding is None or message.fields.get("bytes") != message.length:
             return None
         data, start = recent.between(message.offset, message.offset + message.length)
+        if start != message.offset or len(data) != message.length or not _TEXTS.match(_media(headers)):
+            return None
         try:
-            return data.decode() if start == message.offset and len(data) == message.length else None
-        except UnicodeDecodeError:
+            return decompress(coding, data, MAX_TEXT).decode()
+        except (DecompressionError, UnicodeDecodeError):
             return None
 
     def entry(self) -> dict[str, Any]:
@@ -185,8 +194,7 @@ class _Exchange:
             "bodySize": self._sizes[Sender.CLIENT],
         }
         if self._sizes[Sender.CLIENT]:
-            text = self._texts.get(Sender.CLIENT, "")
-            asked["postData"] = {"mimeType": _media(head.headers), "params": [], "text": text}
+            asked["postData"] = {"mimeType": _media(head.headers), "text": self._texts.get(Sender.CLIENT, "")}
         return asked
 
     def _answered(self) -> dict[str, Any]:
@@ -204,7 +212,7 @@ class _Exchange:
             "cookies": [],
             "headers": _pairs(headers),
             "content": content,
-            "redirectURL": next((value for name, value in headers if name == "location"), ""),
+            "redirectURL": _value(headers, "location", ""),
             "headersSize": self._response.length if self._response else -1,
             "bodySize": size if head else -1,
         }
@@ -230,4 +238,8 @@ def _query(target: str) -> list[tuple[str, str]]:
 
 
 def _media(headers: Sequence[tuple[str, str]]) -> str:
-    return next((value for name, value in headers if name == "content-type"), "x-unknown")
+    return _value(headers, "content-type", "x-unknown")
+
+
+def _value(headers: Sequence[tuple[str, str]], wanted: str, otherwise: str) -> str:
+    return next((value for name, value in headers if name == wanted), otherwise)

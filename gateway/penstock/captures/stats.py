@@ -35,7 +35,7 @@ class Group(NamedTuple):
 
 @dataclass(slots=True)
 class Count:
-    """What was counted. Bytes are those of messages, as they went over the connection. Errors are problems, and requests
+    """What was counted. Bytes are those of messages, as they went over the connection. Errors: problems, and requests
     that failed."""
 
     connections: int = 0

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
 import pytest
+from hyperframe.frame import DataFrame, SettingsFrame
 from hypothesis import given
 from hypothesis import strategies as st
-from support.captures import s2_talk, s3p_talk
+from support.captures import conversation, s2_talk, s3p_talk
+from support.h2_frames import headers
 
 from penstock.captures import Dialogues
 from penstock.captures.har import MAX_EXCHANGES, HarEntries
 from penstock.captures.lines import as_json, record_line, utc
 from penstock.captures.recent import Recent
 from penstock.captures.text import column, columns, dump, duration, printable, shortened, size, spelled
-from penstock_codecs.capture import CaptureEvent, Chunk, Sender
+from penstock_codecs.capture import CaptureEvent, Chunk, Opened, Sender
 from penstock_codecs.dialogue import APPENDED, SeenRecord
+from penstock_codecs.http import PREFACE
 
 
 def test_dumps_mark_the_byte() -> None:
@@ -136,6 +140,32 @@ def test_har() -> None:
     assert (second["response"]["status"], second["response"]["statusText"]) == (404, "Not Found")
     assert "stream_not_found" in second["response"]["content"]["text"]
     assert second["_penstock"]["failure"]
+
+
+def over_http2(body: bytes, *fields: tuple[str, str], pieces: int = 1) -> list[CaptureEvent]:
+    of, size = conversation(), -(-len(body) // pieces)
+    request = [(":method", "POST"), (":path", "/v1/streams/s/records"), (":scheme", "http"), (":authority", "h")]
+    request += [("s2-basin", "penstock"), ("content-type", "application/json"), *fields]
+    parts = [DataFrame(1, body[at : at + size]) for at in range(0, len(body), size)]
+    parts[-1].flags.add("END_STREAM")
+    said = PREFACE + b"".join(each.serialize() for each in (SettingsFrame(0), headers(1, request), *parts))
+    answer = headers(1, [(":status", "404"), ("content-type", "text/plain")])
+    text = DataFrame(1, b"not here", flags=["END_STREAM"])
+    answered = b"".join(each.serialize() for each in (SettingsFrame(0), answer, text))
+    return [Opened(of, 0), Chunk(of, 1, Sender.CLIENT, 0, said), Chunk(of, 2, Sender.SERVER, 0, answered)]
+
+
+def test_har_of_http2() -> None:
+    body = b'{"records":[{"body":"\xc3\xa9"}]}'
+    for sent, fields in ((body, []), (gzip.compress(body), [("content-encoding", "gzip")])):
+        (entry,) = entries(over_http2(sent, *fields))
+        assert entry["request"]["postData"] == {"mimeType": "application/json", "text": body.decode()}
+        assert entry["request"]["bodySize"] == len(sent)
+        assert entry["response"]["content"]["text"] == "not here"
+        assert entry["_penstock"]["failure"] == "404: not here"
+        assert entry["_messages"][0]["fields"]["records"] == 1
+    (entry,) = entries(over_http2(body, pieces=3))
+    assert entry["request"]["postData"]["text"] == ""
 
 
 def test_har_of_what_was_not_answered() -> None:

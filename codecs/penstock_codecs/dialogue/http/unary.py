@@ -173,7 +173,7 @@ class Error(Unary):
     def _understand(self, content: bytes, span: Span) -> None:
         failure = failure_from_http(self._exchange.status, content)
         records = self._exchange.appends.left(span.end_ns, str(failure))
-        fields = {"code": failure.code.value, "message": failure.message, **failure.details}
+        fields = {"code": failure.code.value, "message": failure.message, **failure.details} | self._size()
         self._say(span, "Error", fields, records=records, failure=str(failure), event=failure)
 
 
