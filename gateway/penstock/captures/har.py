@@ -29,6 +29,8 @@ MAX_EXCHANGES: Final = 1000
 """Most exchanges of one connection that are waited for; of more, the oldest are written as far as they went."""
 MAX_MESSAGES: Final = 1000
 """Most messages that one entry lists."""
+MAX_RECENT: Final = 1000
+"""Sides whose last bytes are kept, 2 * MAX_TEXT of each at most: those that said something last."""
 MAX_TEXT: Final = 64 * KIB
 """Longest body that is written as text, in bytes."""
 
@@ -48,15 +50,16 @@ class HarEntries:
 
     def __init__(self) -> None:
         self._open: dict[Conversation, OrderedDict[int, _Exchange]] = {}
-        self._recent: dict[tuple[Conversation, Sender], Recent] = {}
+        self._recent: OrderedDict[tuple[Conversation, Sender], Recent] = OrderedDict()
 
     def hear(self, event: CaptureEvent) -> None:
         """An event, before the messages that are made of it: for bodies as they were sent."""
         if isinstance(event, Chunk):
-            recent = self._recent.get((event.conversation, event.sender))
-            if recent is None:
-                recent = self._recent[event.conversation, event.sender] = Recent(MAX_TEXT)
+            recent = self._recent.setdefault((event.conversation, event.sender), Recent(MAX_TEXT))
+            self._recent.move_to_end((event.conversation, event.sender))
             recent.add(event.offset, event.data)
+            if len(self._recent) > MAX_RECENT:
+                self._recent.popitem(last=False)
 
     def receive(self, item: Message | Problem) -> Iterator[dict[str, Any]]:
         """A message, of any protocol; what is no HTTP is passed by."""

@@ -168,6 +168,14 @@ def test_har_of_http2() -> None:
     assert entry["request"]["postData"]["text"] == ""
 
 
+def test_har_keeps_bytes_of_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.captures.har.MAX_RECENT", 3)
+    har = HarEntries()
+    for number in range(9):
+        har.hear(Chunk(conversation(number), 0, Sender.CLIENT, 0, b"x"))
+    assert len(har._recent) == 3
+
+
 def test_har_of_what_was_not_answered() -> None:
     """By the end of the capture, or of the connection."""
     events = s2_talk()

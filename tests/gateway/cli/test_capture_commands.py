@@ -151,6 +151,22 @@ def test_explain_replies(capture: Path) -> None:
     assert any("says:   404" in line for line in told) and any("asked:  -> GET penstock/none" in line for line in told)
 
 
+def test_explain_keeps_little_of_many_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that were silent for long nothing is kept but what is wrong with them."""
+    monkeypatch.setattr("penstock.cli.captures.explain.MAX_HEARD", 1)
+    one, other = conversation(1), conversation(2)
+    path = tmp_path / "many.pcapng"
+    request, answer = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n", b"HTTP/1.1 404 X\r\ncontent-length: 0\r\n\r\n"
+    said = [Opened(one, 1), Chunk(one, 2, Sender.CLIENT, 0, request)]
+    between = [Opened(other, 3), Chunk(other, 4, Sender.CLIENT, 0, request)]
+    answered = [Chunk(one, 5, Sender.SERVER, 0, answer)]
+    path.write_bytes(written([*said, *answered]))
+    assert any("asked:  -> GET" in line for line in lines("explain", path))
+    path.write_bytes(written([*said, *between, *answered]))
+    told = lines("explain", path)
+    assert any("says:   404" in line for line in told) and not any("asked:" in line for line in told)
+
+
 def test_explain_where_nothing_went_wrong(tmp_path: Path) -> None:
     path = tmp_path / "good.pcapng"
     path.write_bytes(written(s3p_talk(ends=False)))

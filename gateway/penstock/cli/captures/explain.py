@@ -25,6 +25,8 @@ KEPT_BYTES: Final = 128 * KIB
 """So many of each side's last bytes are kept, to show those of an error message."""
 KEPT_BYTES_OF_MANY: Final = 4 * KIB
 """The same where all connections are explained."""
+MAX_HEARD: Final = 2000
+"""Conversations of which anything is kept: those in which something was said last."""
 SHOWN_BYTES: Final = 256
 MAX_ASKED: Final = 1000
 """Most requests that are kept until something goes wrong with them."""
@@ -68,7 +70,7 @@ class _Explanation:
         self._write = write
         self._kept = kept
         self._rows = Rows()
-        self._heard: dict[Conversation, _Heard] = {}
+        self._heard: OrderedDict[Conversation, _Heard] = OrderedDict()
 
     def begin(self, time_ns: int) -> None:
         """Times are counted from the first one."""
@@ -79,6 +81,9 @@ class _Explanation:
         heard = self._heard.get(event.conversation)
         if heard is None:
             heard = self._heard[event.conversation] = _Heard(self._kept)
+            if len(self._heard) > MAX_HEARD:
+                self._heard.popitem(last=False)
+        self._heard.move_to_end(event.conversation)
         if isinstance(event, Chunk):
             heard.recent[event.sender].add(event.offset, event.data)
 
