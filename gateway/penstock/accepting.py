@@ -18,7 +18,7 @@ from penstock.fronts.http_server import tls_stream
 from penstock.identity import CLIENT, NOBODY, Client, Identities
 from penstock.observe import bind_connection, next_connection_number
 from penstock.recorder.connections import Connections
-from penstock.recorder.tap import CONNECTION
+from penstock.recorder.tap import CONNECTION, note_identity
 
 __all__ = ["Listener", "accept_connections", "open_sockets"]
 
@@ -136,9 +136,11 @@ async def _run_connection(
     number = next_connection_number()
     bind_connection(number, listener.name, str(peer or "gone"))
     host = "" if peer is None else peer.host
-    CLIENT.set(Client(listener.identities.of_address(host), address=str(peer or ""), listener=listener.name))
+    identity = listener.identities.of_address(host)
+    CLIENT.set(Client(identity, address=str(peer or ""), listener=listener.name))
     tapped = taps.accepted(listener.carried(stream), number, listener.name, listener.protocol)
     CONNECTION.set(tapped.tap)
+    note_identity(identity)
     log.debug("connection_opened")
     try:
         _keep_alive(stream)

@@ -12,6 +12,7 @@ from penstock.identity import Network
 from penstock.recorder.tap import Use
 from penstock.routing.matching import Match, NamePattern, StreamPattern
 from penstock_codecs.capture import Conversation, Endpoint, Side
+from penstock_codecs.model import StreamRef
 
 __all__ = ["Selection", "Verdict", "network"]
 
@@ -81,8 +82,11 @@ class Selection:
         return (
             (not self.identities or _any_name(self.identities, use.identity))
             and (not self.routes or _any_name(self.routes, use.route))
-            and (not self.streams or any(_pattern(one).match(use.stream) is not None for one in self.streams))
+            and (not self.streams or self._has(use.stream))
         )
+
+    def _has(self, stream: StreamRef | None) -> bool:
+        return stream is not None and any(_pattern(one).match(stream) is not None for one in self.streams)
 
 
 def network(text: str) -> Network:

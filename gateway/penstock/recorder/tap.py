@@ -20,7 +20,7 @@ from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, N
 from penstock_codecs.http import Buffer
 from penstock_codecs.model import StreamRef
 
-__all__ = ["CONNECTION", "MOST_USES", "Tap", "Use", "Watcher", "note_use"]
+__all__ = ["CONNECTION", "MOST_USES", "Tap", "Use", "Watcher", "note_identity", "note_use"]
 
 log = structlog.get_logger()
 
@@ -31,10 +31,11 @@ _SMALL: Final = 4096
 
 
 class Use(NamedTuple):
-    """What a request of a client was about, in the client's words. "": there are no routes; it has no identity."""
+    """What a request of a client was about, in the client's words. `route` "": there are no routes; `stream` None: it
+    is about none, or nobody has looked yet; `identity` "": it has none."""
 
     route: str
-    stream: StreamRef
+    stream: StreamRef | None
     identity: str
 
 
@@ -222,7 +223,7 @@ class Tap:
 
 def _pairs(use: Use) -> Iterator[tuple[str, str]]:
     """What a use is noted as."""
-    for key, value in (("route", use.route), ("stream", str(use.stream)), ("identity", use.identity)):
+    for key, value in (("route", use.route), ("stream", str(use.stream or "")), ("identity", use.identity)):
         if value:
             yield key, value
 
@@ -258,8 +259,15 @@ CONNECTION: ContextVar[Tap | None] = ContextVar("penstock.connection", default=N
 """The client's connection that the current task works for; None where the gateway works for itself."""
 
 
-def note_use(route: str, stream: StreamRef, identity: str) -> None:
+def note_use(route: str, stream: StreamRef | None, identity: str) -> None:
     """The current connection is used for this. Costs little where it was noted before."""
     tap = CONNECTION.get()
     if tap is not None and (route, stream, identity) not in tap.uses:
         tap.use(Use(route, stream, identity))
+
+
+def note_identity(identity: str) -> None:
+    """The current connection is used by somebody with this identity ("" for none), whatever for: lists, for example,
+    are about no stream."""
+    if identity:
+        note_use("", None, identity)

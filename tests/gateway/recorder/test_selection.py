@@ -83,6 +83,12 @@ def test_a_request_must_be_about_all_that_is_asked_for(asked: dict[str, Any], wa
     assert Selection(**asked).wants(USE) is wanted
 
 
+def test_what_is_about_no_stream_is_about_its_identity_alone() -> None:
+    listing = Use("", None, "analytics")
+    assert Selection(identities=("analytics",)).wants(listing)
+    assert not Selection(identities=("analytics",), streams=("**",)).wants(listing)
+
+
 def test_nobodys_requests_are_of_no_identity_and_no_route() -> None:
     nobodys = Use("", StreamRef("penstock", "orders"), "")
     assert not Selection(identities=("*",)).wants(nobodys)

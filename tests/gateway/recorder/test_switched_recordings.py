@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 from typing import Any
 
 from support.management import ask, management_port
@@ -65,6 +66,36 @@ def test_a_stream_is_recorded_from_the_first_byte_of_its_connections() -> None:
         ask(port, f"/recordings/{started['id']}/stop", {})
         events = captured(gateway, "penstock-1-")
         check([relay], events, Side.FRONT)
+
+
+IDENTITIES = """
+[[identities]]
+name = "analytics"
+tokens = ["analytics-token"]
+[[identities]]
+name = "local"
+addresses = ["127.0.0.1"]
+"""
+
+
+def test_an_identity_is_recorded_whatever_it_asks_for() -> None:
+    """Lists are about no stream, and neither is a connection that asks for nothing."""
+    with GatewayProcess(configuration(start=False, more=IDENTITIES)) as gateway:
+        port = management_port(gateway)
+        for name in ("analytics", "local"):
+            ask(port, "/recordings", {"identities": [name]})
+        relays = Relay(gateway.s2_port), Relay(gateway.s3p_port)
+        listing = http.client.HTTPConnection("127.0.0.1", relays[0].port, timeout=20)
+        listing.request("GET", "/v1/streams", headers={"s2-basin": BASIN, "authorization": "Bearer analytics-token"})
+        assert listing.getresponse().status == 200
+        listing.close()
+        socket.create_connection(("127.0.0.1", relays[1].port)).close()
+        for relay in relays:
+            relay.settle()
+        for number in (1, 2):
+            ask(port, f"/recordings/{number}/stop", {})
+        check([relays[0]], captured(gateway, "penstock-1-"), Side.FRONT)
+        check(list(relays), captured(gateway, "penstock-2-"), Side.FRONT)
 
 
 def test_switched_at_run_time_for_a_route_with_its_back() -> None:

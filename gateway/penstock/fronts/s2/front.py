@@ -17,6 +17,7 @@ from penstock.fronts.s2.records import Records
 from penstock.fronts.s2.sessions import S2SSessions
 from penstock.fronts.s2.settings import S2Settings
 from penstock.identity import CLIENT
+from penstock.recorder.tap import note_identity
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.s2.media import Media
 from penstock_codecs.s2.routes import Endpoint, find
@@ -89,7 +90,9 @@ class S2Front:
         if endpoint is not Endpoint.HEALTH and name is None and not self._knows(token):
             raise fail(FailureCode.AUTHN, "a valid bearer token is required")
         client = CLIENT.get()
-        CLIENT.set(replace(client, identity=client.identity if name is None else name, token=token or None))
+        identity = client.identity if name is None else name
+        CLIENT.set(replace(client, identity=identity, token=token or None))
+        note_identity(identity)
 
     def _knows(self, token: str) -> bool:
         """Whether the token is one of the listener's own, or it has none: then anybody is served."""
