@@ -68,6 +68,8 @@ def mock_command(captures: tuple[Path, ...], listen: str, as_json: bool, **said:
         raise click.UsageError(f"--listen: {error}") from error
     if said["once"] and said["repeat"]:
         raise click.UsageError("--once and --repeat do not go together")
+    if said["tls_key"] is not None and said["tls_certificate"] is None:
+        raise click.UsageError("--tls-key goes with --tls-certificate")
     configure_logging("warning", "auto")
     report = MockReport()
     try:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from penstock_codecs.capture import Sender
 from penstock_codecs.dialogue import Message, Problem
 
-__all__ = ["END", "ENDS", "Saying", "saying_of"]
+__all__ = ["END", "ENDS", "Saying", "alike", "saying_of"]
 
 _VOLATILE: Final = frozenset(
     {
@@ -32,6 +33,10 @@ END: Final = "END"
 ENDS: Final = frozenset({END, "RST_STREAM"})
 """What only ends an exchange."""
 _ANSWERED: Final = "done"
+_BLANKED: Final = re.compile(r"\*{3,}")
+"""What the recorder leaves of a secret."""
+_ANYTHING: Final = r'(?:[^"\\]|\\.)*'
+"""In its place, within one text of JSON."""
 
 
 class Saying(NamedTuple):
@@ -59,6 +64,14 @@ def saying_of(told: Message | Problem) -> Saying | None:
     fields = json.dumps(_steady(told.fields), sort_keys=True, ensure_ascii=False, default=str)
     stream = f" {told.stream}" if told.stream else ""
     return Saying((told.exchange or 0) if over_http else 0, told.kind, f"{told.kind}{stream} {fields}", told.offset)
+
+
+def alike(recorded: str, live: str) -> bool:
+    """Whether two texts of sayings are the same, whatever stands where the recorded one was redacted."""
+    if recorded == live:
+        return True
+    parts = _BLANKED.split(recorded)
+    return len(parts) > 1 and re.fullmatch(_ANYTHING.join(map(re.escape, parts)), live, re.DOTALL) is not None
 
 
 def _steady(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from itertools import takewhile
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from penstock.mock.saying import Saying, saying_of
+from penstock.mock.saying import Saying, alike, saying_of
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender, Side
 from penstock_codecs.dialogue import Dialogue
 from penstock_codecs.dialogue.choosing import ENOUGH, dialogue_for, spoken_by
@@ -108,6 +108,7 @@ class Script:
         self._file = tempfile.NamedTemporaryFile(prefix="penstock-mock-")
         self._rows = sqlite3.connect(self._file.name, isolation_level=None, check_same_thread=False)
         self._rows.executescript(_SCHEMA)
+        self._rows.create_function("alike", 2, alike, deterministic=True)
         return self
 
     def __exit__(
@@ -169,7 +170,7 @@ class Script:
 
     def _closes(self, reading: _Reading, event: Closed) -> bool:
         reading.closed.add(event.sender)
-        if event.reset or event.sender is Sender.SERVER:
+        if event.sender is Sender.SERVER:  # a client's end is the client's
             self._write(reading, event.time_ns, "reset" if event.reset else "end")
         return event.reset or len(reading.closed) == len(Sender)
 
@@ -225,14 +226,20 @@ class Script:
         return bytes(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False)))
 
     def take(self, speaks: str, saying: Saying) -> Part | None:
-        """The next conversation that is left and whose client began like this; else one that began with the same kind
-        of message; else any that speaks so. It is played then."""
-        for condition, values in ((" AND text = ?", [saying.text]), (" AND kind = ?", [saying.kind]), ("", [])):
+        """The next conversation that is left and whose client began like this, as far as that was not redacted; else
+        one that began with the same kind of message; else any that speaks so. It is played then."""
+        conditions = ((" AND text = ?", [saying.text]), (_ALIKE, [saying.text]), (" AND kind = ?", [saying.kind]))
+        for condition, values in (*conditions, ("", [])):
             row = self._rows.execute(_NEXT.format(condition), [speaks, *values]).fetchone()
             if row is not None:
                 self._rows.execute("UPDATE part SET played = 1 WHERE id = ?", (row[0],))
                 return Part(*row)
         return None
+
+    def remains(self, speaks: str) -> bool:
+        """Whether a conversation that speaks so was not played."""
+        row = self._rows.execute("SELECT 1 FROM part WHERE NOT played AND speaks = ? LIMIT 1", (speaks,)).fetchone()
+        return row is not None
 
     def again(self) -> None:
         """All conversations are left again."""
@@ -254,6 +261,7 @@ class Script:
 
 _OPENINGS: Final = "SELECT DISTINCT opening FROM part WHERE NOT played AND speaks = ?"
 _NEXT: Final = "SELECT id, number, opening, kind, text FROM part WHERE NOT played AND speaks = ?{} ORDER BY id LIMIT 1"
+_ALIKE: Final = " AND text GLOB '*[*][*][*]*' AND alike(text, ?)"
 _ENTRIES: Final = (
     "SELECT time_ns, what, exchange, text, data FROM entry WHERE part = ? AND place >= ? ORDER BY place LIMIT ?"
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -10,7 +11,7 @@ import structlog
 import trio
 
 from penstock.mock.report import MockReport
-from penstock.mock.saying import END, ENDS, Saying, saying_of
+from penstock.mock.saying import END, ENDS, Saying, alike, saying_of
 from penstock.mock.script import Bytes, Ended, Part, Script, spoken
 from penstock.mock.windows import Windows
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
@@ -138,10 +139,17 @@ class MockConnection:
                 await self._expect(entry[1])
             before_ns = entry[0]
         self._report.played += 1
+        await self._flush()
+        self._unwanted()
         while not self._gone:
-            await self._flush()
-            await self._changed.park()
-        for sayings in self._said.values():
+            await self._wait()
+            self._unwanted()
+
+    def _unwanted(self) -> None:
+        """All was played: what the client says now, the recorded one did not."""
+        said, self._said = self._said, {}
+        self._heard_out(self._unheard)
+        for sayings in said.values():
             for saying in sayings:
                 if saying.kind not in ENDS:  # a client resets again what came when it had reset a stream
                     self._differs(saying, "nothing more")
@@ -153,6 +161,8 @@ class MockConnection:
         if speaks == "h2":
             self._windows = Windows()
             self._update(self._windows, self._first)
+        if self._repeat and not self._script.remains(speaks):
+            self._script.again()
         opening = self._script.opening(speaks)
         await self._send(opening)
         while not self._said:
@@ -176,24 +186,37 @@ class MockConnection:
             if self._gone:
                 self._differs(None, wanted.text)
                 raise _Over
+            if self._unheard > MOST_UNHEARD:  # and what is wanted is not read any more
+                self._differs(next(self._others()), wanted.text)
+                raise _Over
             with trio.move_on_after(PATIENCE_SECONDS) as patience:
-                await self._wait()
+                await self._changed.park()
+            await self._flush()
             if patience.cancelled_caught and self._unheard and not told:
                 told = True
-                self._differs(next(iter(sayings[0] for sayings in self._said.values() if sayings)), wanted.text)
+                self._differs(next(self._others()), wanted.text)
         said = sayings.popleft()
         if not sayings:
             del self._said[wanted.exchange]
-        self._unheard -= 1
-        if said.text != wanted.text:
+        self._heard_out(1)
+        if not alike(wanted.text, said.text):
             self._differs(said, wanted.text)
+
+    def _others(self) -> Iterator[Saying]:
+        """The first thing that the client said in each exchange, and nobody waited for."""
+        return (sayings[0] for sayings in self._said.values() if sayings)
+
+    def _heard_out(self, count: int) -> None:
+        """So many of the client's messages are done with: it may be heard on."""
+        self._unheard -= count
+        self._changed.unpark_all()
 
     def _waiting(self, wanted: Saying) -> deque[Saying] | None:
         """What the client said in the exchange, if anything. An end that came earlier than it did is passed over."""
         sayings = self._said.get(wanted.exchange)
         if sayings and sayings[0].kind == END != wanted.kind:
             sayings.popleft()
-            self._unheard -= 1
+            self._heard_out(1)
         return sayings
 
     def _differs(self, said: Saying | None, wanted: str) -> None:
@@ -205,8 +228,14 @@ class MockConnection:
             raise _Over
 
     async def _delay(self, before_ns: int | None, time_ns: int) -> None:
-        if self._speed is not None and before_ns is not None and time_ns > before_ns:
-            await trio.sleep((time_ns - before_ns) / _NANOSECONDS / self._speed)
+        """Meanwhile a client's pings are answered."""
+        if self._speed is None or before_ns is None:
+            return
+        until = trio.current_time() + (time_ns - before_ns) / _NANOSECONDS / self._speed
+        while trio.current_time() < until:
+            with trio.move_on_at(until):
+                await self._changed.park()
+            await self._flush()
 
     async def _send(self, data: bytes) -> None:
         if self._windows is None:
@@ -244,6 +273,7 @@ class MockConnection:
 
     async def _end(self, ended: Ended) -> None:
         if ended.reset:
+            self._report.played += 1
             raise _Over
         if self._windows is not None:
             await self._write(self._windows.rest())

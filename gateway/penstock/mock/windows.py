@@ -1,7 +1,8 @@
 """Recorded bytes of HTTP/2 for a live client: its windows are kept, and its pings are answered.
 
 Everything else goes out as it was recorded. DATA waits where the client's windows are too small for it (RFC 9113, 5.2),
-since the live client may be later with its WINDOW_UPDATEs than the recorded one was.
+since the live client may be later with its WINDOW_UPDATEs than the recorded one was. A frame that is larger than the
+window with which the live client's streams begin might wait for ever: it is cut.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ __all__ = ["Windows"]
 
 _HEADER_BYTES: Final = 9
 _TYPE_AT: Final = 3
+_FLAGS_AT: Final = 4
+_END_STREAM: Final = 0x1
+_PADDED: Final = 0x8
 _INITIAL_WINDOW: Final = 65_535
 _INITIAL_WINDOW_SIZE: Final = 4
 """The setting (RFC 9113, 6.5.2)."""
@@ -78,7 +82,7 @@ class Windows:
         while (size := self._next()) is not None:
             frame = bytes(memoryview(self._waiting)[:size])
             del self._waiting[:size]
-            if not (frame[_TYPE_AT] == FrameType.PING and frame[4] & ACK):
+            if not (frame[_TYPE_AT] == FrameType.PING and frame[_FLAGS_AT] & ACK):
                 out.append(frame)
         return b"".join(out)
 
@@ -106,8 +110,19 @@ class Windows:
         length = int.from_bytes(waiting[:3], "big")
         if waiting[_TYPE_AT] == FrameType.DATA:
             stream_id = int.from_bytes(waiting[5:9], "big") & 0x7FFFFFFF
-            if length > min(self._connection, self._initial + self._streams.get(stream_id, 0)):
-                return None
+            window = min(self._connection, self._initial + self._streams.get(stream_id, 0))
+            if length > window:
+                if window <= 0 or length <= self._initial or waiting[_FLAGS_AT] & _PADDED:
+                    return None
+                self._cut(length, window)
+                length = window
             self._connection -= length
             self._add(stream_id, -length)
         return _HEADER_BYTES + length
+
+    def _cut(self, length: int, first: int) -> None:
+        """Make two frames of the next one, of so many bytes the first."""
+        head = bytes(self._waiting[:_HEADER_BYTES])
+        self._waiting[_HEADER_BYTES + first : _HEADER_BYTES + first] = (length - first).to_bytes(3, "big") + head[3:]
+        self._waiting[:3] = first.to_bytes(3, "big")
+        self._waiting[_FLAGS_AT] &= ~_END_STREAM

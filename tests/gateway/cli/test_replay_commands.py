@@ -31,6 +31,7 @@ from penstock_codecs.s3p import Ok
         (["mock", "nothing.pcapng", "--listen", "127.0.0.1:0"], "nothing.pcapng"),
         (["mock", "x.pcapng", "--listen", "here"], "expected HOST:PORT"),
         (["mock", "x.pcapng", "--listen", "127.0.0.1:0", "--once", "--repeat"], "do not go together"),
+        (["mock", "x.pcapng", "--listen", "127.0.0.1:0", "--tls-key", "x.pcapng"], "goes with --tls-certificate"),
         (["mock", "x.pcapng", "--listen", "127.0.0.1:0"], "no conversation"),
     ],
 )

@@ -2,67 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-
 import pytest
 import trio.testing
 from support.dialogues import CLIENT, SERVER, Said, conversation, events
 from support.http_talk import talk
-from support.replay import Recording, append, create, read
+from support.mock import Mock, asked, exactly, mock, say_again
+from support.replay import ACK, Recording, append, create, read
 
-from penstock.mock.report import MockReport
 from penstock.mock.script import Script
-from penstock.mock.serving import PATIENCE_SECONDS, MockConnection
-from penstock_codecs.capture import CaptureEvent, Lost, Opened, Sender
-from penstock_codecs.model import RecordId
-from penstock_codecs.s3p import AppendedId, ErrorReply, Ok, encode_command
+from penstock.mock.serving import PATIENCE_SECONDS
+from penstock_codecs.capture import Lost, Opened, Sender
+from penstock_codecs.s3p import ErrorReply, Ok
 
 Clock = trio.testing.MockClock
-ACK = AppendedId(RecordId(1, 0))
-
-
-class Mock:
-    def __init__(self, script: Script, nursery: trio.Nursery, **settings: object) -> None:
-        self.script = script
-        self.report = MockReport()
-        self._nursery = nursery
-        self._settings = settings
-
-    def connect(self) -> trio.StapledStream[trio.abc.SendStream, trio.abc.ReceiveStream]:
-        self.report.connections += 1
-        client, server = trio.testing.memory_stream_pair()
-        connection = MockConnection(server, self.script, self.report, **self._settings)  # type: ignore[arg-type]
-        self._nursery.start_soon(connection.run)
-        return client  # type: ignore[return-value]
-
-
-@asynccontextmanager
-async def mock(recorded: Iterable[CaptureEvent], **settings: object) -> AsyncIterator[Mock]:
-    with Script() as script:
-        script.load(recorded)
-        async with trio.open_nursery() as nursery:
-            yield Mock(script, nursery, **settings)
-            nursery.cancel_scope.cancel()
-
-
-async def exactly(stream: trio.abc.ReceiveStream, size: int) -> bytes:
-    got = b""
-    while len(got) < size and (data := await stream.receive_some(size - len(got))):
-        got += data
-    return got
-
-
-async def say_again(stream: trio.abc.HalfCloseableStream, said: Said) -> None:
-    """What the client said, each time after it has what it had; everything that comes must be what came."""
-    async with stream:
-        for sender, data in said:
-            if sender is CLIENT:
-                await stream.send_all(data)
-            else:
-                assert await exactly(stream, len(data)) == data
-        await stream.send_eof()
-        assert await exactly(stream, 1) == b""
 
 
 @pytest.fixture(params=["http/1.1", "h2"])
@@ -89,10 +41,6 @@ def s3p(name: str = "orders") -> Recording:
     recording.answered(ACK)
     recording.closed()
     return recording
-
-
-def asked(*commands: object) -> bytes:
-    return b"".join(b"".join(encode_command(command)) for command in commands)  # type: ignore[arg-type]
 
 
 async def test_nothing_is_said_before_the_client_has_said_it(autojump_clock: Clock) -> None:

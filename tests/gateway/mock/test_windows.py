@@ -71,3 +71,15 @@ def test_the_rest_of_a_recording_that_was_cut_short() -> None:
     windows.put(frame(HEADERS, 1, b"head")[:6])
     assert windows.ready() == b""
     assert windows.rest() == frame(HEADERS, 1, b"head")[:6]
+
+
+def test_a_frame_that_no_window_of_the_client_will_ever_take_is_cut() -> None:
+    """Its last piece ends the stream."""
+    windows = opened(frame(SETTINGS, 0, pack(">HL", 4, 10)))
+    windows.put(frame(DATA, 1, b"abcdefghijklmnopqrstuvwxy", flags=1) + frame(HEADERS, 3, b"head"))
+    assert windows.ready() == frame(DATA, 1, b"abcdefghij")
+    assert windows.blocked
+    windows.heard(frame(WINDOW_UPDATE, 1, pack(">L", 6)))
+    assert windows.ready() == frame(DATA, 1, b"klmnop")
+    windows.heard(frame(WINDOW_UPDATE, 1, pack(">L", 10)))
+    assert windows.ready() == frame(DATA, 1, b"qrstuvwxy", flags=1) + frame(HEADERS, 3, b"head")
