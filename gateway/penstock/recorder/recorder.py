@@ -167,13 +167,17 @@ class Recorder:
             if any(recording.dropped for recording in self.recordings):
                 await trio.sleep(_LOOK_SECONDS)
                 for recording in self.recordings:
-                    self._retry(recording)
+                    for _ in self._attach_again(recording):
+                        await trio.lowlevel.checkpoint()
             else:
                 await self._dropping.park()
 
-    def _retry(self, recording: Recording) -> None:
+    def _attach_again(self, recording: Recording) -> Iterator[None]:
+        """In steps, as `attach_open`: they end, and the recording is stopped, meanwhile."""
         generation = recording.sink.generation
-        for tap, then in tuple(recording.dropped.items()):
-            if then != generation:
-                del recording.dropped[tap]
+        again = [tap for tap, then in recording.dropped.items() if then != generation]
+        for turn, tap in enumerate(again, 1):
+            if recording.dropped.pop(tap, None) is not None:
                 tap.attach(recording.sink, continued=True)
+            if turn % _AT_ONCE == 0:
+                yield

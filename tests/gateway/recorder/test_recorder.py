@@ -2,60 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
-import trio
-import trio.testing
 from support.http_client import memory_pair
-from support.listening import Heard, tapped_front
+from support.listening import Heard
+from support.recorder import ORDERS, Process, use
 
-from penstock.backs.upstream import UpstreamSettings
-from penstock.recorder.connections import Connections
-from penstock.recorder.holding import MOST_OF_ONE, HeldBack, Holding
-from penstock.recorder.recorder import Recorder
+from penstock.recorder.holding import MOST_OF_ONE, HeldBack
 from penstock.recorder.selection import Selection
-from penstock.recorder.tap import CONNECTION, MOST_USES, Tap, Use, note_use
-from penstock_codecs.capture import CaptureEvent, Chunk, Lost, Opened, Sender
+from penstock.recorder.tap import MOST_USES, Use
+from penstock_codecs.capture import Lost, Opened, Sender
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import StreamRef
-
-ORDERS = Selection(streams=("orders",))
-
-
-class Process:
-    """A recorder, its connections, and what they do."""
-
-    def __init__(self, backs_of_routes: Mapping[str, tuple[str, ...]] | None = None, **holding: int) -> None:
-        self.connections = Connections()
-        self.holding = Holding(**holding)
-        self.recorder = Recorder(self.connections, backs_of_routes or {}, self.holding)
-        self._numbers = iter(range(1, 1_000_000))
-
-    def front(self) -> Tap:
-        return tapped_front(memory_pair()[1], number=next(self._numbers), connections=self.connections).tap
-
-    def back(self, name: str) -> Tap:
-        stream = memory_pair()[0]
-        return self.connections.dialled(stream, UpstreamSettings(name=name, host="x", port=1, protocol="s2")).tap
-
-    def record(self, selection: Selection = ORDERS, heard: Heard | None = None) -> Heard:
-        heard = heard or Heard()
-        for _ in self.recorder.attach_open(self.recorder.start(selection, heard)):
-            """Traffic would have its turn."""
-        return heard
-
-    def stop(self, heard: Heard) -> None:
-        (recording,) = [one for one in self.recorder.recordings if one.sink is heard]
-        self.recorder.stop(recording)
-
-
-def use(tap: Tap, stream: str = "orders", route: str = "", identity: str = "") -> None:
-    """A request comes by the connection."""
-    token = CONNECTION.set(tap)
-    note_use(route, StreamRef("penstock", stream), identity)
-    CONNECTION.reset(token)
 
 
 def test_all_that_is_open_and_all_that_opens() -> None:
@@ -282,99 +239,6 @@ def test_a_stream_that_is_not_remembered_is_recorded_all_the_same() -> None:
     assert heard.said(Sender.CLIENT) == b"question"
     assert ("stream", "penstock/last") in heard.notes
     assert Use("", StreamRef("penstock", "last"), "") not in tap.uses
-
-
-async def test_dropped_connections_come_back_with_the_next_file(
-    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
-) -> None:
-    process = Process()
-    nursery.start_soon(process.recorder.run)
-    heard, whole = process.record(Selection()), process.record(Selection())
-    tap, gone, fresh = process.front(), process.front(), process.front()
-    use(tap)
-    heard.takes = False
-    for one in (tap, gone):
-        one.received(b"dropped")
-    gone.end()
-    heard.takes = True
-    await trio.sleep(10)
-    tap.received(b"not yet")
-    assert b"dropped" not in heard.said(Sender.CLIENT, tap), "the file is the same, where it was dropped"
-    heard.generation += 1
-    await trio.sleep(10)
-    tap.received(b"again")
-    assert heard.opened == [(1, 0, 0, False), (2, 0, 0, False), (3, 0, 0, False), (1, 14, 0, True)]
-    assert heard.notes == [("stream", "penstock/orders")] * 2
-    assert heard.said(Sender.CLIENT, tap) == b"again"
-    assert whole.said(Sender.CLIENT, tap) == b"droppednot yetagain"
-    fresh.received(b"x")
-    assert heard.said(Sender.CLIENT, fresh) == b"x"
-
-
-class Forgetful(Heard):
-    """A sink that forgets connections with each file, as one does whose disk was full meanwhile."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._known = 0
-
-    def put(self, event: CaptureEvent) -> bool:
-        if isinstance(event, Opened):
-            self._known = self.generation
-        return self._known == self.generation and super().put(event)
-
-
-def test_a_connection_that_was_silent_while_the_disk_was_full_loses_nothing() -> None:
-    """It learns that it was forgotten when the next file has long begun."""
-    process = Process()
-    heard, whole = process.record(Selection(), Forgetful()), process.record(Selection())
-    tap, other = process.front(), process.front()
-    tap.received(b"asked")
-    use(tap)
-    heard.generation += 1
-    tap.received(b"heard")
-    heard.generation += 1
-    tap.sent([bytes(5 * KIB), b"answer", bytes(5 * KIB)], 10 * KIB + 6)
-    heard.generation += 1
-    for one in (tap, other):
-        one.end()
-    assert heard.opened == [(1, 0, 0, False), (2, 0, 0, False), (1, 5, 0, True), (1, 10, 0, True)]
-    assert heard.notes == [("stream", "penstock/orders")] * 3
-    assert [len(event.data) for event in heard.events if isinstance(event, Chunk)] == [5, 5, 5 * KIB, 6, 5 * KIB]
-    assert heard.ends == [], "nothing begins anew that is over"
-    assert whole.said(Sender.CLIENT, tap) == b"askedheard"
-    assert len(whole.said(Sender.SERVER, tap)) == 10 * KIB + 6
-
-
-def test_a_sink_that_is_full_again_is_not_asked_for_ever() -> None:
-    process = Process()
-    heard = process.record(Selection())
-    tap = process.front()
-    heard.generation += 1
-    heard.takes = False
-    tap.received(b"dropped")
-    heard.takes = True
-    tap.received(b"not yet")
-    assert heard.opened == [(1, 0, 0, False)] and heard.said(Sender.CLIENT) == b""
-
-
-async def test_a_sink_that_stays_full_is_asked_once_for_each_file(
-    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
-) -> None:
-    process = Process()
-    nursery.start_soon(process.recorder.run)
-    heard = process.record(Selection())
-    tap = process.front()
-    asked: list[Any] = []
-    heard.put = lambda event: bool(asked.append(event))  # type: ignore[method-assign]
-    tap.received(b"x")
-    heard.generation += 1
-    await trio.sleep(100)
-    assert len(asked) == 2 and isinstance(asked[1], Opened)
-    tap.end()
-    heard.generation += 1
-    await trio.sleep(100)
-    assert len(asked) == 2
 
 
 def test_a_late_recording_that_is_full_loses_no_others_bytes() -> None:
