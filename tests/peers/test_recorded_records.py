@@ -104,6 +104,9 @@ def test_the_java_client_of_pravega(tmp_path: Path) -> None:
     recorded = read(tmp_path / "recorded", "segment")
     assert not recorded.problems
     assert {"AppendBlock", "AppendBlockEnd", "ConditionalAppend"} <= recorded.kinds(Sender.CLIENT)
+    group = [record for record in records_in(recorded.messages, action=APPENDED) if "/_RGg/" in record.stream]
+    assert group and all(record.acknowledged is (record.offset is not None) for record in group)
+    assert all(record.acknowledged or "ConditionalCheckFailed" in record.failure for record in group)
     read_by_java: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
     for pointer, text in words:
         segment, _, place = pointer.rpartition(":")
