@@ -12,6 +12,7 @@ import trio
 
 from penstock.errors import CannotStart
 from penstock.fronts.exchange import Exchange
+from penstock.management.hosts import is_local_name
 from penstock.management.overview import BackView, Overview, RouteView
 from penstock.management.positions import Positions, query_of
 from penstock.management.settings import ManagementSettings
@@ -115,7 +116,9 @@ class ManagementFront:
         return await methods[method](exchange, name)
 
     def _admit(self, exchange: Exchange) -> None:
-        tokens = self._settings.bearer_tokens
+        tokens, authority = self._settings.bearer_tokens, exchange.request.authority
+        if self._settings.loopback and not tokens and not is_local_name(authority):
+            raise _Refusal(403, "foreign_name", f"{authority!r:.80} is no name of this machine: ask by its address")
         scheme, _, token = (exchange.request.header("authorization") or "").partition(" ")
         known = [hmac.compare_digest(token.strip().encode(), each.encode()) for each in tokens]
         if tokens and (scheme.lower() != "bearer" or not any(known)):

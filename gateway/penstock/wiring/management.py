@@ -21,6 +21,7 @@ from penstock.config import (
 )
 from penstock.fronts.http_server import HttpSettings
 from penstock.management.front import ManagementFront
+from penstock.management.hosts import is_loopback
 from penstock.management.overview import BackView, Circuit, ListenerView, Overview, RouteView
 from penstock.management.settings import ManagementSettings
 from penstock.management.traffic import Traffic
@@ -42,7 +43,8 @@ def management_listener(config: Config, table: Management, router: Router, traff
 
 def management_settings(table: Management) -> ManagementSettings:
     """What the front is told."""
-    return ManagementSettings(bearer_tokens=frozenset(table.auth_tokens))
+    loopback = is_loopback(Address.parse(table.bind).host)
+    return ManagementSettings(bearer_tokens=frozenset(table.auth_tokens), loopback=loopback)
 
 
 def overview(config: Config, router: Router) -> Overview:
