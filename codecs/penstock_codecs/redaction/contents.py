@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from itertools import islice
+from typing import Final
 
 from penstock_codecs.redaction.flow import Flow, Parser
 from penstock_codecs.redaction.text import Buffer, Edit, Patterns, Search, Span, stars
 
-__all__ = ["Content", "Gathered", "Searched", "feed"]
+__all__ = ["MOST_PARTS", "Content", "Gathered", "Searched", "feed"]
+
+
+MOST_PARTS: Final = 64 * 1024
+"""In so many pieces, with framing between them, a content may come that is held back; each takes 0.2 KiB to remember.
+One that comes in more is blanked."""
 
 
 def _end(run: tuple[int, int, int]) -> int:
@@ -35,6 +40,11 @@ class _Places:
         self._runs.append((self.end, self.end + size, offset))
         self.end += size
 
+    @property
+    def count(self) -> int:
+        """In how many parts of the flow the bytes are that are not forgotten."""
+        return len(self._runs)
+
     def forget(self, before: int) -> int | None:
         """Lets go of what stands before; where in the flow the first byte of the rest is, if there is any."""
         del self._runs[: bisect_right(self._runs, before, key=_end)]
@@ -45,7 +55,8 @@ class _Places:
 
     def spread(self, start: int, end: int) -> Iterable[tuple[int, int, int]]:
         """The parts of this stretch that lie together: from where to where in the content, and where in the flow."""
-        for low, high, offset in islice(self._runs, bisect_right(self._runs, start, key=_end), None):
+        for index in range(bisect_right(self._runs, start, key=_end), len(self._runs)):
+            low, high, offset = self._runs[index]
             if low >= end:
                 break
             first = max(start, low)
@@ -97,6 +108,8 @@ class Content:
 
     def _hold(self) -> None:
         first = self._places.forget(self.certain)
+        if self._places.count > MOST_PARTS:
+            self.abandon()
         if first is None or self.blind:
             self._flow.holding.pop(self, None)
         else:

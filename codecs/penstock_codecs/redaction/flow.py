@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Generator
-from itertools import islice
 from typing import Final, Protocol
 
 from penstock_codecs.capture import Chunk, Conversation, Sender
@@ -170,7 +169,9 @@ class Flow:
     def write(self, start: int, data: Buffer) -> None:
         """Puts other bytes in the place of those that came; what has gone on already stays as it is."""
         end = start + len(data)
-        for piece in islice(self._pieces, bisect_right(self._pieces, start, key=_end), None):
+        # Not a slice, nor an iterator that skips: there may be thousands of pieces, and of places to be changed.
+        for index in range(bisect_right(self._pieces, start, key=_end), len(self._pieces)):
+            piece = self._pieces[index]
             if piece.offset >= end:
                 break
             low, high = max(start, piece.offset, self.released), min(end, piece.end)

@@ -10,6 +10,8 @@ import itertools
 import re
 from binascii import Error as BadBase64
 from binascii import a2b_base64, b2a_base64
+from bisect import bisect_right
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from penstock_codecs.redaction.leaves import Leaves, whole_characters
@@ -112,7 +114,8 @@ class _Json:
         if not self._leaves.any or not raw:
             return
         spans = self._inner(raw) if self._in_text or b"\\" in raw else []
-        spans += [_whole(raw, first - start, last - start) for first, last in self._outer_in(start, start + len(raw))]
+        outer = [(first - start, last - start) for first, last in self._outer_in(start, start + len(raw))]
+        spans += _whole(raw, outer) if outer else []
         plain = _decoded(raw)
         for first, last in joined(spans):
             blank = stars(last - first)
@@ -127,7 +130,8 @@ class _Json:
         found, outer = [], self._outer
         while self._next_outer < len(outer) and outer[self._next_outer][1] <= start:
             self._next_outer += 1
-        for first, last in itertools.islice(outer, self._next_outer, None):
+        for index in range(self._next_outer, len(outer)):
+            first, last = outer[index]
             if first >= end:
                 break
             found.append((max(first, start), min(last, end)))
@@ -225,11 +229,16 @@ def _meant(found: re.Match[bytes]) -> bytes:
     return chr(0x10000 + ((int(found[1], 16) & 0x3FF) << 10) + (int(found[2], 16) & 0x3FF)).encode()
 
 
-def _whole(raw: bytes, start: int, end: int) -> Span:
-    """The escapes and characters of which any byte stands in a stretch of a string's spelling."""
-    start, end = whole_characters(raw, start, end)
-    if b"\\" in raw:
-        for found in _ESCAPE.finditer(raw):
-            if found.start() < end and found.end() > start:
-                start, end = min(start, found.start()), max(end, found.end())
-    return start, end
+def _whole(raw: bytes, spans: list[Span]) -> list[Span]:
+    """The escapes and characters of which any byte stands in these stretches of a string's spelling."""
+    escapes = [found.span() for found in _ESCAPE.finditer(raw)] if b"\\" in raw else []
+    out = []
+    for start, end in spans:
+        start, end = whole_characters(raw, start, end)
+        for index in range(bisect_right(escapes, start, key=itemgetter(1)), len(escapes)):
+            first, last = escapes[index]
+            if first >= end:
+                break
+            start, end = min(start, first), max(end, last)
+        out.append((start, end))
+    return out

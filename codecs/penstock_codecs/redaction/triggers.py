@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from penstock_codecs.redaction.secrets import Secrets
 
-__all__ = ["Trigger", "Triggers"]
+__all__ = ["Found", "Trigger", "Triggers"]
 
 _JSON_TOKENS: Final = (b"access_token", b"accessToken", b"delegation_token", b"delegationToken")
 _BLOCK: Final = re.compile(
@@ -50,16 +50,38 @@ class Triggers:
         small = text.lower()
         return any(word in small for word in self._words)
 
-    def search(self, text: bytes, at: int, *, words: bool) -> Trigger | None:
-        """The first from `at` on. `words`: whether there may be any in the text."""
-        found = None
-        if words and self._pattern is not None and (match := self._pattern.search(text, at)) is not None:
-            kind = match.lastgroup or ""
-            found = Trigger(match.end(), kind, _length(match[0]) if kind == "field" else 0)
-        if self._http2 and (match := _BLOCK.search(text, at)) is not None and (not found or match.end() < found.at):
-            start = match.start()
-            found = Trigger(match.end(), "block", int.from_bytes(text[start - 3 : start], "big"))
-        return found
+    def of(self, text: bytes) -> Found:
+        """Those in a text."""
+        return Found(text, self._pattern if self.may_be_in(text) else None, _BLOCK if self._http2 else None)
+
+
+class Found:
+    """The triggers in one text, to be asked for in order. What was found further on is remembered, so that the text is
+    searched once for each kind."""
+
+    def __init__(self, text: bytes, words: re.Pattern[bytes] | None, blocks: re.Pattern[bytes] | None) -> None:
+        self._text = text
+        self._words = words
+        self._blocks = blocks
+        self._word: re.Match[bytes] | None = None
+        self._block: re.Match[bytes] | None = None
+
+    def after(self, at: int) -> Trigger | None:
+        """The first from `at` on."""
+        if self._words is not None and (self._word is None or self._word.start() < at):
+            self._word = self._words.search(self._text, at)
+            self._words = self._words if self._word else None
+        if self._blocks is not None and (self._block is None or self._block.start() < at):
+            self._block = self._blocks.search(self._text, at)
+            self._blocks = self._blocks if self._block else None
+        word, block = self._word, self._block
+        if block is not None and (word is None or block.end() < word.end()):
+            start = block.start()
+            return Trigger(block.end(), "block", int.from_bytes(self._text[start - 3 : start], "big"))
+        if word is None:
+            return None
+        kind = word.lastgroup or ""
+        return Trigger(word.end(), kind, _length(word[0]) if kind == "field" else 0)
 
 
 def _words(secrets: Secrets) -> Iterator[bytes]:

@@ -64,12 +64,12 @@ class Guarded(Content):
 
     def _scan(self, *, last: bool) -> None:
         text, at = self._text, 0
-        words = self._triggers.may_be_in(text)
+        triggers = self._triggers.of(text)
         while at < len(text):
             if self._mode:
                 at = self._in_secret(text, at)
                 continue
-            found = self._triggers.search(text, at, words=words)
+            found = triggers.after(at)
             if found is None:
                 at = len(text) if last else max(at, len(text) - self._triggers.reach)
                 break
@@ -108,8 +108,9 @@ class Guarded(Content):
         return end
 
 
-_SHOWN: Final = 16
-"""So many bytes show what is wrong with a message; a secret is not in them."""
+_SHOWN: Final = 12
+"""So many bytes show what is wrong with a message; no token is in them (the segment protocol's ListStorageChunks and
+FlushToStorage have theirs first)."""
 _WITH_TOKENS: Final = frozenset({("segment", Sender.CLIENT), ("controller", Sender.SERVER)})
 """Who sends tokens that no search finds."""
 

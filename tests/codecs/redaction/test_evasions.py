@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import re
 from base64 import b64encode, urlsafe_b64encode
+from typing import Any, cast
 
 import hpack
 import pytest
@@ -13,7 +15,8 @@ from support.redaction import CLIENT, SERVER, at_every_cut, leaks, redacted
 
 from penstock_codecs.compression import Compression, decompress
 from penstock_codecs.http import PREFACE
-from penstock_codecs.redaction import RedactionRules
+from penstock_codecs.redaction import RedactionRules, contents
+from penstock_codecs.redaction.triggers import Found
 from penstock_codecs.segment import draft, encode, released
 from penstock_proto import s2_pb2
 
@@ -235,3 +238,39 @@ def test_the_middle_of_a_line_and_of_a_header_block() -> None:
 def test_the_bytes_that_are_shown_of_what_is_not_understood_hold_no_part_of_a_match() -> None:
     said = b"what is " + HUSH + b"\r\n"
     assert at_every_cut([(CLIENT, said)], RULES)[0] == b"what is " + b"*" * (len(said) - 8)
+
+
+def test_a_content_in_more_parts_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "MOST_PARTS", 100)
+    head = b"POST / HTTP/1.1\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    bodies = [b'"%b%b"' % (b"x" * (80 - len(HUSH)), HUSH), b'"%b%b"' % (b"x" * 200, HUSH)]
+    shown = []
+    for body in bodies:
+        said = head + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+        client, _ = redacted([(CLIENT, said)], RULES)
+        found = client[len(head) :].replace(b"1\r\n", b"").replace(b"\r\n", b"").removesuffix(b"0")
+        assert b"hush" not in found
+        shown.append(found.count(b"x"))
+    assert shown == [80 - len(HUSH), 0]
+
+
+class Counted:
+    def __init__(self, pattern: bytes) -> None:
+        self.pattern = re.compile(pattern)
+        self.searches = 0
+
+    def search(self, text: bytes, at: int) -> re.Match[bytes] | None:
+        self.searches += 1
+        return self.pattern.search(text, at)
+
+
+def test_a_text_is_not_searched_again_for_what_is_not_in_it_or_further_on() -> None:
+    words, blocks = Counted(b"(?P<line>cookie:)"), Counted(b"BLOCK")
+    found = Found(b"...cookie:" * 100 + b"BLOCK" + b"cookie:", cast(Any, words), cast(Any, blocks))
+    at, kinds = 0, []
+    while (trigger := found.after(at)) is not None:
+        at = trigger.at
+        kinds.append(trigger.kind)
+    assert kinds == ["line"] * 100 + ["block", "line"]
+    assert words.searches == 102
+    assert blocks.searches == 2
