@@ -28,6 +28,8 @@ MARK: Final = b"penstock connection="
 """How each comment of ours begins."""
 MAX_VALUE: Final = 8_000
 """Longest value, in characters; longer ones are cut. Escaped, one still fits into an option (65,535 bytes)."""
+MAX_PAIRS: Final = 32
+"""Most pairs of a comment that is one of ours, which have a dozen; each of others' might become an event."""
 
 _BARE: Final = re.compile(r"[A-Za-z0-9._:/@+-]+")
 _PAIR: Final = re.compile(r' ([a-z_]{1,32})=([A-Za-z0-9._:/@+-]+|"(?:[^"\\]|\\.)*")')
@@ -100,7 +102,7 @@ def parse_note(comment: bytes) -> dict[str, str] | None:
     place = len("penstock")
     while place < len(text):
         match = _PAIR.match(text, place)
-        if match is None:
+        if match is None or len(pairs) == MAX_PAIRS:
             return None
         key, value = match.groups()
         if value[0] == '"':

@@ -262,6 +262,7 @@ def test_what_notes_say_can_be_read(pairs: dict[str, str]) -> None:
         b"penstock",
         b"Penstock connection=1",
         b"penstock connection=1 name=\xc3\xa9",
+        b"penstock connection=1" + b"".join(b" %c%c=x" % (97 + n // 26, 97 + n % 26) for n in range(32)),
     ],
 )
 def test_what_is_no_note_is_not_read(comment: bytes) -> None:

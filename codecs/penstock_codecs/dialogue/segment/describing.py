@@ -54,7 +54,11 @@ def message_fields(message: Message | BlockData) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for field in message.fields:
         value = getattr(message, field.name)
-        if not (field.tail and value == field.default):
+        if field.tail and value == field.default:
+            continue
+        if type(value) is int:  # as most are
+            shown[field.name] = value
+        else:
             shown |= _shown(field.name, value)
     error = SEGMENT_ERRORS.get(kind_of(message))
     if error is not None:
