@@ -1,7 +1,8 @@
 """One side of a conversation on its way to a reader: where it can be read, what is wrong with it, what is missing.
 
 A side whose first bytes were not recorded, or that lost some, is sought through: reading begins again at the first
-chunk that begins like a message. What was skipped is one Problem.
+chunk that begins like a message. What was skipped is one Problem. Since that may have been the content of another
+message, bytes there that break the protocol are no end: reading begins again in the same way.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class Side:
         self._begins = begins
         self._reader: Reader | None = make(0)
         self._seeking = False
+        self._late = False  # it has begun at a guess at least once
         self._certain = True  # False: it began at a guess, and nothing was understood yet
         self._skipped: Problem | None = None  # of the bytes since it began to seek
         self._candidates: list[bytes] = []
@@ -86,6 +88,11 @@ class Side:
     def fresh(self) -> bool:
         """Whether nothing came yet."""
         return self.places.end == 0 and not self._seeking
+
+    @property
+    def seeking(self) -> bool:
+        """Whether the beginning of a message is looked for."""
+        return self._seeking
 
     @property
     def over(self) -> bool:
@@ -100,9 +107,13 @@ class Side:
     def seek(self, offset: int) -> None:
         """What stood before this offset is not there: look for the beginning of a message."""
         self.places.restart(offset)
+        self._candidates.clear()
+        self._late = True
+        self._seek(offset)
+
+    def _seek(self, offset: int) -> None:
         self._reader = None
         self._seeking, self._certain = True, False
-        self._candidates.clear()
         self._skipped = None
         self._candidate = offset
 
@@ -169,7 +180,9 @@ class Side:
             self._candidate = self.places.end
             return
         yield from self._skip(self._candidate)
-        yield self.problem(fault.at, fault.rule, fault.clause, fatal=fault.fatal)
+        yield self.problem(fault.at, fault.rule, fault.clause, fatal=fault.fatal and not self._late)
+        if fault.fatal and self._late:
+            self._seek(self.places.end)
 
     def _skip(self, to: int) -> Iterator[Problem]:
         """The Problem of bytes that were skipped, once something else was understood."""

@@ -96,6 +96,8 @@ class TwoSided:
             else:
                 self._flawed(piece)
                 yield piece
+                if side.seeking:
+                    self._missed(chunk.sender)
 
     def _lost(self, event: Lost) -> Iterator[Problem]:
         side = self._sides[event.sender]

@@ -166,6 +166,17 @@ def test_a_conversation_from_its_middle(size: int) -> None:
     assert whole[0].offset == 0
 
 
+def test_what_only_looked_like_a_message_is_no_end() -> None:
+    """A record may hold a command. What breaks the protocol behind a guess is a reason to guess again."""
+    of = conversation("s3p")
+    first, rest = encode_command(Delete(b"s"))[0], b" was said\r\n"
+    said = [(CLIENT, first), (CLIENT, rest), command(Create(b"a")), command(Create(b"b"))]
+    heard, (problem,), _ = parts(hear(S3PDialogue(of), events(of, said, offsets=(1000, 0))))
+    assert [each.kind for each in heard] == ["DELETE", "CREATE", "CREATE"]
+    assert problem.rule.startswith("expected an array") and not problem.fatal
+    assert problem.offset == 1000 + len(first)
+
+
 def test_an_identifier_within_a_reply_is_no_beginning() -> None:
     of = conversation("s3p")
     said = [(SERVER, b"$3\r\n5-0\r\n$5\r\nhello\r\n"), (SERVER, b"$3\r\n6-0\r\n$1\r\nx\r\n"), reply(Ok())]
