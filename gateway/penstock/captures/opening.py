@@ -173,6 +173,10 @@ def _files(path: Path) -> list[Path]:
     """The captures that a path means."""
     if path == STANDARD_INPUT or not path.is_dir():
         return [path]
+    try:
+        next(path.iterdir(), None)  # glob takes a directory that cannot be read for an empty one
+    except OSError as error:
+        raise UnreadableCapture(f"{path}: {error.strerror}") from error
     found = {file for pattern in _PATTERNS for file in path.glob(pattern) if not file.name.startswith(".")}
     # While a file is being compressed, and after a crash amid that, both are there.
     names = sorted(file for file in found if file.suffix != ".zst" or file.with_suffix("") not in found)

@@ -52,7 +52,7 @@ class _CannotCompare(click.ClickException):
 @click.option("--map", "named", multiple=True, metavar="A=B", help="The stream that A calls so is called so in B.")
 @click.option("--side", type=click.Choice(list(_SIDES)), default="front", show_default=True, help="Whose connections.")
 @click.option("--limit", type=click.IntRange(0), default=20, show_default=True, help="Differences shown of a stream.")
-@click.option("--basin", default="penstock", show_default=True, help="Of S3P streams, on a live server.")
+@click.option("--basin", default="penstock", show_default=True, help="Of S3P streams, on a live server; of scopes too.")
 @click.option("--token", metavar="TOKEN", envvar="PENSTOCK_TOKEN", show_envvar=True, help="For an S2 server.")
 @click.option("--tls-ca", type=click.Path(dir_okay=False, exists=True), help="PEM file, for a server over TLS.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one object of JSON.")

@@ -11,18 +11,26 @@ from penstock.backs.base import Back, Following
 from penstock.captures import Dialogues
 from penstock.comparing.pairing import plain_name
 from penstock.comparing.shelf import Shelf, Source, Stream
+from penstock.routing.segments import INTERNAL_BASIN, SegmentNames
 from penstock_codecs.capture import CaptureEvent, Side
 from penstock_codecs.dialogue import DELIVERED, Message, Problem, SeenRecord
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import FromSeqNum, Read
+from penstock_codecs.s2.names import validate_basin_name
 
 __all__ = ["put_capture", "put_live", "stream_on_server"]
 
 _NOTHING_THERE: Final = frozenset(
-    {FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND, FailureCode.RANGE_NOT_SATISFIABLE}
+    {
+        FailureCode.STREAM_NOT_FOUND,
+        FailureCode.BASIN_NOT_FOUND,
+        FailureCode.RANGE_NOT_SATISFIABLE,
+        FailureCode.NOT_REPRESENTABLE,  # clients of this server have no name for it, so it has no such stream
+    }
 )
 _BARE_NAMES: Final = "s3p"
+_SEGMENTS: Final = "segment"
 
 
 def put_capture(shelf: Shelf, source: Source, events: Iterable[CaptureEvent], side: Side = Side.FRONT) -> None:
@@ -42,14 +50,20 @@ def put_capture(shelf: Shelf, source: Source, events: Iterable[CaptureEvent], si
 
 
 def stream_on_server(stream: Stream, basin: str) -> StreamRef | None:
-    """What a recorded stream is called in a gateway's own terms; None for what can be none. `basin`: of those whose
-    names have none."""
+    """What a recorded stream is called in a gateway's own terms; None for what clients of all protocols do not see.
+    `basin`: of those whose names have none, and of scopes that are no basin."""
     if stream.layer == _BARE_NAMES:
         return StreamRef(basin, stream.name)
-    space, slash, name = plain_name(stream.name).partition("/")
-    if not slash:
-        return StreamRef(basin, space)
-    return StreamRef(space, name) if space and name else None
+    try:
+        if stream.layer == _SEGMENTS:
+            found = SegmentNames(basin).to_stream(stream.name)
+            return found if found.basin != INTERNAL_BASIN else None
+        space, slash, name = plain_name(stream.name).partition("/")
+        if not slash:
+            return StreamRef(basin, space)
+        return StreamRef(validate_basin_name(space, FailureCode.INVALID), name) if name else None
+    except OperationFailed:
+        return None
 
 
 async def put_live(

@@ -163,6 +163,17 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
             list(Captures([path]))
 
 
+def test_a_directory_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is not an empty one."""
+
+    def refuse(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(UnreadableCapture, match="Permission denied"):
+        Captures([tmp_path])
+
+
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UnreadableCapture, match="No such file"):
         list(Captures([tmp_path / "none.pcapng"]))

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from penstock.comparing import BadField, Comparison, Fields, Kind, Shelf, Source, compare
 from penstock.comparing.alignment import Gap, Same, align_contents
 from penstock.comparing.comparison import NotComparable
-from penstock.comparing.shelf import Row
+from penstock.comparing.shelf import Row, Stream
+from penstock.comparing.sources import stream_on_server
 from penstock_codecs.capture import Conversation, Endpoint
 from penstock_codecs.dialogue import APPENDED, DELIVERED, SeenRecord
 from penstock_codecs.model import Header
@@ -283,3 +284,25 @@ def test_which_of_the_other_fields_differs_is_named() -> None:
 def test_a_stream_may_be_named_by_any_of_its_names() -> None:
     a = [*by_s3p(numbered(2)), replace(appended(numbered(3))[2])]
     assert compared(a, appended(numbered(3), "b/two"), named={"orders": "b/two"}).equal
+
+
+@pytest.mark.parametrize(
+    ("layer", "name", "there"),
+    [
+        ("s3p", "a/b", "penstock/a/b"),
+        ("s2s", "my-basin/a/b", "my-basin/a/b"),
+        ("http", "alone", "penstock/alone"),
+        ("http", "Bad/x", None),
+        ("http", "my-basin/", None),
+        ("segment", "my-scope/orders/0.#epoch.0", "my-scope/orders"),
+        ("segment", "my-scope/orders/1.#epoch.0", "my-scope/orders/1.#epoch.0"),
+        ("segment", "Sc/orders/0.#epoch.0", "penstock/Sc/orders"),
+        ("segment", "my-scope/_RGgroup/0.#epoch.0", None),
+        ("segment", "no segment", None),
+        ("", "my-basin/orders/0.#epoch.0", "my-basin/orders"),
+    ],
+)
+def test_what_a_stream_is_called_on_a_server(layer: str, name: str, there: str | None) -> None:
+    """As a gateway calls it that translates for the recorded clients."""
+    found = stream_on_server(Stream((1,), Source.A, name, True, 1, frozenset(), layer), "penstock")
+    assert (found and str(found)) == there
