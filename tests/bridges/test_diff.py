@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from click.testing import CliRunner
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.s3p import S3PClient, options
 
-PENSTOCK = Path(sys.executable).parent / "penstock"
+from penstock.cli import main
+
 RECORDS = 300
 
 
@@ -89,8 +89,8 @@ def append(gateway: GatewayProcess, stream: str, bodies: list[bytes]) -> None:
 
 
 def diff(*arguments: str | Path) -> tuple[int, str]:
-    done = subprocess.run([PENSTOCK, "diff", *arguments], capture_output=True, text=True, timeout=60)
-    return done.returncode, done.stdout + done.stderr
+    done = CliRunner().invoke(main, ["diff", *map(str, arguments)])  # a process for each takes longer than the rest
+    return done.exit_code, done.stdout + done.stderr
 
 
 @pytest.mark.peer
@@ -135,7 +135,7 @@ def test_what_cannot_be_compared(both: Recorded, tmp_path: Path) -> None:
     code, said = diff(both.a, "gopher://127.0.0.1:70")
     assert code == 2 and "give a URL such as s2://" in said
     code, said = diff(both.a, both.b, "--stream", "no such")
-    assert code in (1, 2), said
+    assert code == 2 and "of such a name" in said
     code, said = diff(both.a, both.b, "--by", "position", "--map", f"orders={BASIN}/orders")
     assert code == 2 and "A has id, B has seq_num; compare by content" in said
     code, said = diff(both.a, both.b, "--ignore", "colour")
