@@ -100,6 +100,13 @@ class RecorderTable(Table, frozen=True, kw_only=True):
         int,
         key("How much may wait for the disk; then whole connections are dropped from the recording.", least=1 * MIB),
     ] = 64 * MIB
+    priority: Annotated[
+        Literal["traffic", "recording"],
+        key(
+            'Who goes first where processors are short. "traffic": recording takes a small share, and drops whole '
+            'connections, bulk first; "recording": it takes what it needs, and traffic is the slower for it.'
+        ),
+    ] = "traffic"
     redact: RedactTable = RedactTable()
 
     def __post_init__(self) -> None:

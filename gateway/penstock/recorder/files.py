@@ -16,7 +16,7 @@ from penstock.recorder.naming import Naming
 from penstock.recorder.output import CaptureFile
 from penstock.recorder.queue import EventQueue
 from penstock.recorder.recording import Recording
-from penstock.recorder.settings import FileSettings, Sync
+from penstock.recorder.settings import FileSettings, Priority, Sync
 from penstock_codecs.capture import CaptureEvent
 from penstock_codecs.capture.writing import CaptureWriter
 from penstock_codecs.limits import MIB
@@ -51,8 +51,14 @@ class FileRecording(Recording):
         queue = EventQueue(settings.queue_bytes)
         self._keeper = Keeper(settings, naming, lambda: outlet.file)
         outlet = _Files(settings, naming, rotated=queue.admit, closed=self._keeper.closed)
-        times = {"flush_seconds": settings.flush_seconds, "retry_seconds": settings.retry_seconds}
-        super().__init__(outlet, queue, rules, **times)
+        super().__init__(
+            outlet,
+            queue,
+            rules,
+            flush_seconds=settings.flush_seconds,
+            retry_seconds=settings.retry_seconds,
+            limited=settings.priority is Priority.TRAFFIC,
+        )
 
     def start(self) -> None:
         """Begin the first file. Raises CannotStart where the directory cannot be written to."""

@@ -11,6 +11,8 @@ from typing import Final, Protocol
 
 import structlog
 
+from penstock.recorder.memory import keep_freed_memory
+from penstock.recorder.pacing import REST_SECONDS, Pacing
 from penstock.recorder.queue import EventQueue
 from penstock.recorder.status import RecordingState, RecordingStatus
 from penstock_codecs.capture import CaptureEvent
@@ -22,12 +24,6 @@ log = structlog.get_logger()
 
 _DROPS_SECONDS: Final = 1.0
 """What was dropped is logged once in so many seconds, however much it is."""
-_SLICE_SECONDS: Final = 0.002
-_PAUSE: Final = 2.0
-"""So long it works, and so many times as long it pauses then, unless a batch is done before. Measured with a task that
-echoes bytes beside 60 MB/s of S3P whose every record is searched for a pattern (5 to 6 ms per MB): 13,600 to 16,900
-echoes a second without recording, 4,200 to 5,200 with it and without pauses, 8,000 to 10,800 with them; 99.9 % took up
-to 12, 36 and 16 ms. By default a batch takes 0.3 to 0.6 ms, writing included, and there are none."""
 
 
 class Outlet(Protocol):
@@ -75,8 +71,9 @@ class Recording:
         *,
         flush_seconds: float,
         retry_seconds: float,
+        limited: bool = True,
     ) -> None:
-        """`queue`: empty, and not yet admitting anything."""
+        """`queue`: empty, and not yet admitting anything. `limited`: as `Pacing` has it."""
         self._outlet = outlet
         self._queue = queue
         self._rules = rules
@@ -84,6 +81,7 @@ class Recording:
         self._flush_seconds = flush_seconds
         self._retry_seconds = retry_seconds
         self._retry_at = 0.0
+        self._pacing = Pacing(limited=limited)
         self._state = RecordingState.STOPPED
         self._events = 0
         self._last_error: str | None = None
@@ -137,6 +135,7 @@ class Recording:
     def _start(self) -> None:
         """Raises OSError."""
         self._outlet.begin(again=False)
+        keep_freed_memory()
         self._admit()
         self._thread.start()
 
@@ -193,6 +192,7 @@ class Recording:
         if self._state is RecordingState.SUSPENDED and (asked or time.monotonic() >= self._retry_at):
             self._try_again()
         while batch := self._queue.take():
+            self._rest()
             self._write(batch)
             if wanted == self._done and not closing:
                 break  # and look whether there is something else to do
@@ -213,9 +213,17 @@ class Recording:
             return due
         return _DROPS_SECONDS if due is None else min(due, _DROPS_SECONDS)
 
+    def _rest(self) -> None:
+        """Let traffic go first, unless somebody waits for this."""
+        resting = self._pacing.rest()
+        self._queue.hold_less(resting)
+        while resting and self._wanted == self._done and not self._closing:
+            time.sleep(REST_SECONDS)
+            resting = self._pacing.rest()
+
     def _write(self, batch: Sequence[CaptureEvent]) -> None:
         try:
-            events = iter(batch) if self._closing else _paced(batch)
+            events = iter(batch) if self._closing else self._pacing.paced(batch)
             self._events += self._outlet.write(events if self._redactor is None else self._redacted(events))
         except Exception as error:
             self._suspend(error)
@@ -277,18 +285,6 @@ class Recording:
         else:
             self._admit()
             log.warning("recording_resumed", file=str(self._outlet.file))
-
-
-def _paced(batch: Sequence[CaptureEvent]) -> Iterator[CaptureEvent]:
-    """One after the other, with pauses where much is to be done: a thread that computes without a pause keeps the trio
-    thread waiting for Python's lock, up to 5 ms after each of its system calls."""
-    began = time.thread_time()
-    for event in batch:
-        yield event
-        worked = time.thread_time() - began
-        if worked >= _SLICE_SECONDS:
-            time.sleep(_PAUSE * worked)
-            began = time.thread_time()
 
 
 def _said(error: Exception) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock_codecs.limits import MIB
 
-__all__ = ["QUEUE_BYTES", "Compression", "FileSettings", "Sync"]
+__all__ = ["QUEUE_BYTES", "Compression", "FileSettings", "Priority", "Sync"]
 
 QUEUE_BYTES: Final = 64 * MIB
 """Half a second of what one gateway process moves at the most: what a disk may take to come back from a pause."""
@@ -33,6 +33,15 @@ class Sync(Enum):
     """Once a file is closed, or compressed. Nothing waits for it."""
     INTERVAL = "interval"
     """Also every `fsync_seconds`; the queue needs room for what comes meanwhile."""
+
+
+class Priority(Enum):
+    """Who goes first where there are not processors enough for both."""
+
+    TRAFFIC = "traffic"
+    """Recording takes a small share at the most, and leaves out whole conversations, bulk first."""
+    RECORDING = "recording"
+    """Recording takes what it needs, and traffic is the slower for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +73,8 @@ class FileSettings:
     """How long an event may wait for others, to be written together with them."""
     retry_seconds: float = 10.0
     """How often a new file is tried while the disk is full or failing."""
+    priority: Priority = Priority.TRAFFIC
+    """Who goes first on a machine without processors to spare."""
 
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):

@@ -13,7 +13,7 @@ from penstock.recorder.connections import Connections
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.recordings import Recordings
 from penstock.recorder.selection import Selection
-from penstock.recorder.settings import Compression, FileSettings, Sync
+from penstock.recorder.settings import Compression, FileSettings, Priority, Sync
 from penstock_codecs.redaction import RedactionRules
 
 __all__ = ["backs_of_routes", "file_settings", "open_recordings", "redaction_rules", "selection_of"]
@@ -71,6 +71,7 @@ def file_settings(table: RecorderTable) -> FileSettings:
         fsync=Sync(table.fsync),
         fsync_seconds=table.fsync_seconds,
         queue_bytes=table.queue_bytes,
+        priority=Priority(table.priority),
     )
 
 
