@@ -16,10 +16,9 @@ from penstock_codecs.redaction.secrets import Secrets
 
 __all__ = ["REQUEST_LINE", "STATUS_LINE", "requests", "responses"]
 
-REQUEST_LINE: Final = re.compile(
-    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) +(\S+|\S.*\S(?= +HTTP/1\.[0-9][ \t]*\Z))(?: +HTTP/1\.[0-9])?[ \t]*"
-)
-"""Spaces are no part of a target, but some clients do not know."""
+REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) +([^\s:]|[^\s:].*\S) +HTTP/1\.[0-9][ \t]*")
+"""Spaces are no part of a target, but some clients do not know. Without a version it may be anything, such as a header
+with a space before its colon."""
 STATUS_LINE: Final = re.compile(rb"HTTP/1\.[0-9] +([0-9]{3})(?: ([^\r]*))?")
 _SIZE_LINE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,16})[ \t]*(?:;(.*))?", re.DOTALL)
 

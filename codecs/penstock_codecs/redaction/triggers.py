@@ -22,8 +22,8 @@ _AROUND: Final = 64
 
 
 class Trigger(NamedTuple):
-    """A secret begins at `at`. `kind`: `line`, `param`, `json`, `pair`, `field` or `block`; the last two have `left`
-    bytes."""
+    """A secret begins at `at`. `kind`: `line`, `param`, `user`, `json`, `pair`, `field` or `block`; the last two have
+    `left` bytes."""
 
     at: int
     kind: str
@@ -87,6 +87,8 @@ class Found:
 def _words(secrets: Secrets) -> Iterator[bytes]:
     yield from secrets.headers
     yield from (name + b"=" for name in secrets.parameters)
+    if secrets.parameters:
+        yield b"//"
     if secrets.tokens:
         yield from _JSON_TOKENS
     for name in secrets.record_headers:
@@ -99,6 +101,7 @@ def _kinds(secrets: Secrets) -> Iterator[bytes]:
         yield rb"(?P<line>(?i:%s)[ \t]*:)" % _any_of(secrets.headers)
     if secrets.parameters:
         yield rb"(?P<param>[?&;#](?i:%s)=)" % _any_of(secrets.parameters)
+        yield rb'(?P<user>//(?=[^/?#\s"]{1,%d}@))' % _AROUND
     if secrets.tokens:
         yield rb'(?P<json>"(?:%s)"\s{0,8}:\s{0,8}")' % _any_of(_JSON_TOKENS)
     if secrets.record_headers:

@@ -17,7 +17,14 @@ __all__ = ["Guarded", "guarded", "is_hidden", "unknown"]
 
 _QUOTE: Final = re.compile(rb"(?<!\\)\"")
 _LINE_END: Final = re.compile(rb"[\r\n]")
-_STOPS: Final = {"line": _LINE_END, "amid": _LINE_END, "param": re.compile(rb"[&;#\s]"), "json": _QUOTE, "pair": _QUOTE}
+_STOPS: Final = {
+    "line": _LINE_END,
+    "amid": _LINE_END,
+    "param": re.compile(rb"[&;#\s]"),
+    "user": re.compile(rb"@(?![^/?#\s]*@)"),
+    "json": _QUOTE,
+    "pair": _QUOTE,
+}
 
 
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")

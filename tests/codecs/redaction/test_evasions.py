@@ -43,6 +43,8 @@ def post(body: bytes, kind: bytes = b"application/json", more: bytes = b"") -> b
         GET + b"referer: http://me:p@hush@host/\r\n\r\n",
         b"CONNECT me:hush@host:443 HTTP/1.1\r\n\r\n",
         b"GET /?token=a hush HTTP/1.1\r\n\r\n",
+        GET + b"\r\nauthorization :hush\r\n",
+        GET + b"no colon\r\nreferer: http://a:hush@b/\r\n",
     ],
 )
 def test_heads_that_break_rules(said: bytes) -> None:
