@@ -50,6 +50,8 @@ class Recordings:
         self._written: dict[Recording, FileRecording] = {}
         self._live: dict[Recording, LiveRecording] = {}
         self._starting = 0
+        # Not that of others: with a disk that hangs, those that were given up wait in their threads all the same.
+        self._starters = trio.CapacityLimiter(MOST_RECORDINGS)
         self._prefixes = itertools.count(1)
         self._draining = False
 
@@ -76,7 +78,7 @@ class Recordings:
         sink = FileRecording(replace(self._files, prefix=prefix), self._rules)
         self._starting += 1
         try:
-            await _started(sink)
+            await _started(sink, self._starters)
         finally:
             self._starting -= 1
         recording = self._recorder.start(selection, sink)
@@ -152,7 +154,7 @@ class Recordings:
                     nursery.start_soon(self._close, recording)
 
 
-async def _started(sink: FileRecording) -> None:
+async def _started(sink: FileRecording, starters: trio.CapacityLimiter) -> None:
     """Start it. Where it is cancelled it does not wait for a disk that hangs: what begins all the same ends at once."""
     lock = threading.Lock()
     begun = given_up = False
@@ -167,7 +169,7 @@ async def _started(sink: FileRecording) -> None:
             sink.close(_CLOSE_SECONDS)
 
     try:
-        await trio.to_thread.run_sync(start, abandon_on_cancel=True)
+        await trio.to_thread.run_sync(start, abandon_on_cancel=True, limiter=starters)
     except trio.Cancelled:
         with lock:
             given_up, late = True, begun

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from penstock.recorder.connections import Connections
 from penstock.recorder.files import FileRecording
 from penstock.recorder.recorder import Recorder
-from penstock.recorder.recordings import Recordings
+from penstock.recorder.recordings import MOST_RECORDINGS, Recordings
 from penstock.recorder.selection import Selection
 from penstock.recorder.settings import FileSettings
 from penstock.recorder.status import RecordingState
@@ -69,3 +70,22 @@ async def test_a_start_that_hangs_can_be_given_up(recordings: Recordings, monkey
     finally:
         hanging.set()
     assert await trio.to_thread.run_sync(ended.wait, 10)
+
+
+async def test_starts_that_hang_take_no_threads_of_others(
+    recordings: Recordings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = threading.Event()
+    monkeypatch.setattr(FileRecording, "start", lambda _recording: hanging.wait(10))
+    monkeypatch.setattr(FileRecording, "close", lambda _recording, _timeout: True)
+    others = trio.to_thread.current_default_thread_limiter()
+    try:
+        for _ in range(3):
+            async with trio.open_nursery() as nursery:
+                for _ in range(MOST_RECORDINGS):
+                    nursery.start_soon(recordings.start, Selection())
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.cancel_scope.cancel()
+        assert others.borrowed_tokens == 0
+    finally:
+        hanging.set()
