@@ -166,6 +166,31 @@ def test_what_is_kept_of_events_is_bounded() -> None:
     assert deliveries.read("s0", 40, event[40:]).bodies != [bytes(90)]
 
 
+def test_large_events_in_small_reads_do_not_displace_each_other() -> None:
+    """What the places within one event have in common is held, and counted, once."""
+    deliveries = Deliveries(most_bytes=1_000_000)
+    bodies = {name: bytes([number]) * 300_000 for number, name in enumerate("abc", 1)}
+    found: dict[str, list[tuple[bytes, int]]] = {name: [] for name in bodies}
+    for name, step in (("a", 5000), ("b", 70_000), ("c", 999)):
+        found[name] += _read(deliveries, name, join_events([bodies[name]]), 0, 200_000, step)
+        assert deliveries.held <= 1_000_000
+    assert deliveries.held == 600_000
+    for name in bodies:
+        data = join_events([bodies[name], b"x"])
+        found[name] += _read(deliveries, name, data, 200_000, len(data), 3000)
+        assert found[name] == [(bodies[name], 0), (b"x", 300_008)]
+
+
+def _read(
+    deliveries: Deliveries, segment: str, data: bytes, begin: int, end: int, step: int
+) -> list[tuple[bytes, int]]:
+    found: list[tuple[bytes, int]] = []
+    for at in range(begin, end, step):
+        delivery = deliveries.read(segment, at, data[at : min(at + step, end)])
+        found += zip(delivery.bodies, delivery.offsets, strict=True)
+    return found
+
+
 def late(pieces: list[bytes], base: int) -> list[tuple[bytes, int]]:
     """What reads give that begin somewhere."""
     deliveries, found = Deliveries(), []

@@ -17,6 +17,8 @@ MOST_PLACES: Final = 10_000
 """Places up to which somebody has read, with what is missing there."""
 MOST_TRIED: Final = 1000
 """So many places of a read are tried where events might begin."""
+SMALL_PIECE: Final = 4096
+"""Pieces of an event that are smaller are put together."""
 ENOUGH: Final = 16
 """So many events one behind the other are no chance."""
 _TYPE: Final = bytes(4)
@@ -34,12 +36,14 @@ class Delivery(NamedTuple):
 
 
 class _Left(NamedTuple):
-    """What stands before a place where a reader goes on: the beginning of an event, from `offset` on, or nothing of
-    one; `raw`: bytes that are no events; `sought`: they may be the middle of one; `read_on`: somebody was given what
-    follows."""
+    """What stands before a place where a reader goes on: the beginning of an event, from `offset` on, in pieces of
+    `size` bytes together, or nothing of one; `raw`: bytes that are no events; `sought`: they may be the middle of one;
+    `read_on`: somebody was given what follows. `cost`: the bytes that are held for this place alone."""
 
     offset: int
-    data: bytes
+    pieces: tuple[bytes, ...] = ()
+    size: int = 0
+    cost: int = 0
     raw: bool = False
     read_on: bool = False
     sought: bool = False
@@ -67,7 +71,7 @@ class Deliveries:
         """Where an event begins that is cut off at this place, behind which nobody has read on, and how much of it
         there is; None: there is none, or it was let go."""
         left = self._left.get((segment, place))
-        return (left.offset, len(left.data)) if left is not None and left.data and not left.read_on else None
+        return (left.offset, left.size) if left is not None and left.size and not left.read_on else None
 
     def read(self, segment: str, offset: int, data: bytes, *, late: bool = False) -> Delivery:
         """What the bytes at this offset of a segment complete. `segment`: a name that no other server has, too.
@@ -79,22 +83,31 @@ class Deliveries:
             return Delivery([], [])
         left = self._left.get((segment, offset))
         if left is None:
-            left = _Left(offset, b"", raw=late and offset > 0, sought=late and offset > 0)
+            left = _Left(offset, raw=late and offset > 0, sought=late and offset > 0)
         elif not left.read_on:
-            self._left[segment, offset] = left._replace(read_on=True)
+            left = self._left[segment, offset] = left._replace(read_on=True)
         if not left.raw:
             return self._events(segment, left, data)
         begin = _first_event(data) if left.sought else None
         if begin is None:
             return self._raw(segment, offset, data, Delivery([], []), sought=left.sought)
-        found = self._events(segment, _Left(offset + begin, b"", sought=True), data[begin:])
+        found = self._events(segment, _Left(offset + begin, sought=True), data[begin:])
         if not begin:
             return found
         return Delivery([data[:begin], *found.bodies], [offset, *found.offsets], raw=True)
 
     def _events(self, segment: str, left: _Left, data: bytes) -> Delivery:
         """Bytes that follow what was left, where an event begins."""
-        whole = left.data + data
+        *before, last = left.pieces or (b"",)
+        pieces = (*before, last + data) if len(last) < SMALL_PIECE else (*left.pieces, data)
+        size = left.size + len(data)
+        if size < _needed(pieces):  # a large event in small reads is put together once
+            self._bytes -= left.cost  # the next place holds the same pieces, and goes later
+            if left.size:
+                self._left[segment, left.offset + left.size] = left._replace(cost=0)
+            self._keep(segment, left.offset + size, left._replace(pieces=pieces, size=size, cost=size, read_on=False))
+            return Delivery([], [])
+        whole = b"".join(pieces)
         found, at = _whole_events(whole, left.offset)
         zeros = found.bodies.count(b"") > MOST_EMPTY  # bytes that look like so many events without a body
         if zeros:
@@ -102,21 +115,30 @@ class Deliveries:
         rest = whole[at:]
         if zeros or (rest and not _may_begin(rest)):
             return self._raw(segment, left.offset + at, rest, found, sought=left.sought)
-        self._keep(segment, left.offset + len(whole), _Left(left.offset + at, rest))
+        self._keep(segment, left.offset + size, _Left(left.offset + at, (rest,), len(rest), len(rest)))
         return found
 
     def _raw(self, segment: str, offset: int, data: bytes, found: Delivery, *, sought: bool = False) -> Delivery:
-        self._keep(segment, offset + len(data), _Left(offset, b"", raw=True, sought=sought))
+        self._keep(segment, offset + len(data), _Left(offset, raw=True, sought=sought))
         return Delivery([*found.bodies, data], [*found.offsets, offset], raw=True)
 
     def _keep(self, segment: str, place: int, left: _Left) -> None:
         known = self._left.pop((segment, place), None)
         if known is not None and left.raw:
             left = known  # somebody else has seen where events begin
-        self._bytes += len(left.data) - (0 if known is None else len(known.data))
+        self._bytes += left.cost - (0 if known is None else known.cost)
         self._left[segment, place] = left
         while self._bytes > self._most_bytes or len(self._left) > self._most_places:
-            self._bytes -= len(self._left.pop(next(iter(self._left))).data)
+            self._bytes -= self._left.pop(next(iter(self._left))).cost
+
+
+def _needed(pieces: tuple[bytes, ...]) -> int:
+    """How many bytes the event has that begins in these pieces, with its header; at most as many as any event."""
+    head = b"".join(pieces[:EVENT_HEADER_BYTES])[:EVENT_HEADER_BYTES]
+    if len(head) < EVENT_HEADER_BYTES:
+        return EVENT_HEADER_BYTES if _may_begin(head) else 0
+    length = int.from_bytes(head, "big")
+    return EVENT_HEADER_BYTES + length if length <= SEGMENT_MAX_EVENT else 0
 
 
 def _whole_events(data: bytes, offset: int) -> tuple[Delivery, int]:
