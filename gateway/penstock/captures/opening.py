@@ -115,7 +115,8 @@ class Captures:
     def _opened(self, file: Path) -> Iterator[_Source]:
         """The plain bytes of a file."""
         if file == STANDARD_INPUT:
-            yield _plain(_Counted(sys.stdin.buffer, self.on_read))
+            source = sys.stdin.buffer  # unbuffered where that can be: a process may end while a thread waits for it
+            yield _plain(_Counted(getattr(source, "raw", source), self.on_read))
             return
         squeezed = file.with_name(f"{file.name}.zst")
         if file in self._found and not file.exists() and squeezed.exists():  # compressed since it was found

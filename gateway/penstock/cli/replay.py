@@ -139,13 +139,15 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
     except (CannotStart, UnreadableCapture, ValueError) as error:
         raise click.ClickException(str(error)) from error
     _show(summary, as_json)
-    silent = bool(summary.count) and not summary.totals["said"]
-    if (strict or silent) and not summary.same:
+    if (strict or summary.vain) and not summary.same:
         sys.exit(1)
 
 
 def _settings(said: dict[str, Any]) -> ReplaySettings:
     """Raises ValueError."""
+    for name in ("speed", "rate", "patience"):
+        if said[name] is not None and math.isnan(said[name]):
+            raise ValueError(f"--{name}: {said[name]} is no number")
     given = [name for name in ("fast", "rate") if said[name]] + ["speed"] * (said["speed"] != AS_RECORDED)
     if len(given) > 1:
         raise ValueError(f"say one of {', '.join(f'--{name}' for name in given)}")
@@ -188,6 +190,7 @@ async def _replay(captures: tuple[Path, ...], target: Target, settings: ReplaySe
 
         replay = Replay(target, events, settings)
         if not await until_signalled(replay.run):
+            replay.summary.stop()
             click.echo("interrupted", err=True)
     replay.summary.damage = "; ".join(damage) or None
     return replay.summary

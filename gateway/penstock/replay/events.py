@@ -18,9 +18,10 @@ _AT_ONCE: Final = 256
 
 
 async def capture_events(captures: Captures) -> AsyncGenerator[CaptureEvent, None]:
-    """All events, in order. Raises UnreadableCapture. What comes over a pipe is given as it comes."""
+    """All events, in order. Raises UnreadableCapture. What comes over a pipe is given as it comes; one that says
+    nothing is not waited for when this is cancelled."""
     events = iter(captures)
     count = 1 if captures.live else _AT_ONCE
-    while some := await trio.to_thread.run_sync(lambda: list(islice(events, count))):
+    while some := await trio.to_thread.run_sync(lambda: list(islice(events, count)), abandon_on_cancel=captures.live):
         for event in some:
             yield event

@@ -130,16 +130,32 @@ class LiveExchanges:
             self._tally.end(f"the request cannot be said again: {error}")
 
     async def _begin(self, head: RequestHead, basin: str) -> None:
+        await self._room()
         if not self._connection.usable and not await self._connected_again():
             return
         recorded = head.stream_id
-        stream = self._connection.begin(self._rewritten.head(head, basin))
+        try:
+            stream = self._connection.begin(self._rewritten.head(head, basin))
+        except OperationFailed as error:
+            self._broken[recorded] = error.failure.message
+            self._ended.add(recorded)
+            self._tally.changed.unpark_all()
+            return
         self._streams[recorded] = stream
         self._recorded[stream.stream_id] = recorded
         self._saying.add(recorded)
         scope = self._draining[recorded] = trio.CancelScope()
         stream.begun()
         self._nursery.start_soon(self._drain, recorded, stream, scope)
+
+    async def _room(self) -> None:
+        """A server may take fewer requests at once than the recorded one: over HTTP/1.1 it is one after the other, also
+        where the recorded client did not wait."""
+        while len(self._streams) >= self._connection.peer_streams and self._asked() and not self._tally.over:
+            if not (answered := self._asked() & self._ended):
+                await self._tally.changed.park()
+            for recorded in answered:
+                self._leave(recorded)
 
     async def _connected_again(self) -> bool:
         """A server may close between requests, where the recorded one did not."""

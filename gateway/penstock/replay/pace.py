@@ -24,6 +24,7 @@ class Pace:
         self._rate = rate
         self._began_at: float | None = None
         self._began_ns = 0
+        self._began_records = 0
         self.latest = 0.0
         """By how many seconds the tardiest was late."""
 
@@ -35,6 +36,7 @@ class Pace:
         if self._began_at is None:
             self._began_at = trio.current_time()
             self._began_ns = time_ns
+            self._began_records = records
         due = self._began_at + self._after(time_ns, records)
         late = trio.current_time() - due
         if late >= 0:
@@ -45,7 +47,7 @@ class Pace:
 
     def _after(self, time_ns: int, records: int) -> float:
         if self._rate is not None:
-            return records / self._rate
+            return (records - self._began_records) / self._rate
         return (time_ns - self._began_ns) / _NANOSECONDS / self._speed
 
 

@@ -16,13 +16,16 @@ from penstock.replay.report import Report
 from penstock.replay.tally import Tally
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.http import Reset
+from penstock_codecs.limits import KIB
 
-__all__ = ["PATIENCE_SECONDS", "Player", "Stage"]
+__all__ = ["CONVERSATION_BYTES", "PATIENCE_SECONDS", "Player", "Stage"]
 
 PATIENCE_SECONDS: Final = 30.0
 """How long the live server may take to give what the recorded one had given."""
 
 
+CONVERSATION_BYTES: Final = 32 * KIB
+"""What a conversation takes before its first item is played, with its dialogues. Measured: 15 KiB over S3P."""
 _NANOSECONDS: Final = 1_000_000_000
 
 
@@ -50,14 +53,16 @@ class Player:
         self._given_up = ""
         self._said_ns = 0
         self._said_at = 0.0
-        send, receive = trio.open_memory_channel[Item](10**9)  # bounded by `ReadAhead`
+        self._weight = CONVERSATION_BYTES
+        send, receive = trio.open_memory_channel[tuple[Item, int]](10**9)  # bounded by `ReadAhead`
         self._send, self._receive = send, receive
 
     async def put(self, item: Item) -> None:
         """Take the next item; waits while too much of all conversations is not yet played."""
-        await self._stage.ahead.take(item.size)
+        size, self._weight = item.size + self._weight, 0
+        await self._stage.ahead.take(size)
         item.place = self._stage.turns.take()
-        self._send.send_nowait(item)
+        self._send.send_nowait((item, size))
 
     def end(self) -> None:
         """There are no more items."""
@@ -66,12 +71,12 @@ class Player:
     async def run(self) -> None:
         """Play, and close the connection. Whatever the server does stands in the report."""
         async with trio.open_nursery() as nursery:
-            async for item in self._receive:
+            async for item, size in self._receive:
                 try:
                     await self._play(item, nursery)
                 finally:
                     self._stage.turns.done(item.place)
-                    self._stage.ahead.give_back(item.size)
+                    self._stage.ahead.give_back(size)
             if self._open:
                 await self._live.close()
             nursery.cancel_scope.cancel()
@@ -150,11 +155,14 @@ class Player:
             return
         exchange = item.exchange
         recorded = self._said_at + (item.time_ns - self._said_ns) / _NANOSECONDS
+        where = "" if exchange is None else f"exchange {exchange}: "
         with trio.move_on_at(max(trio.current_time(), recorded) + self._stage.patience):
             while not (enough() or self._live.over(exchange)):
                 await self._tally.changed.park()
+            if isinstance(item, Given) and (missing := self._tally.lost(exchange)):
+                self._report.waited(f"{where}{missing} did not come: {self._tally.over or 'the answer ended before'}")
+                self._tally.forgive(exchange)
             return
-        where = "" if exchange is None else f"exchange {exchange}: "
         missing = self._tally.missing(exchange) or "the end of the answer"
         why = f"{where}{missing} did not come in {self._stage.patience:g} s"
         self._report.waited(why)

@@ -31,7 +31,7 @@ class RecordedConversation(Protocol):
 
     @property
     def records(self) -> int:
-        """How many records were acknowledged to its client or delivered to it so far."""
+        """How many records were acknowledged to its client or delivered to it so far, of what is played."""
 
     @property
     def problems(self) -> list[str]:
@@ -109,10 +109,10 @@ class RecordedBytes:
         elif told.sender is Sender.CLIENT:
             yield from self._said(told)
         elif (given := given_by(told, None)) is not None:
-            self.records += len(told.records)
             if given.asked in self._left_out:
                 self._left_out.discard(given.asked)
             elif not told.stream or self._wanted(told):
+                self.records += len(told.records)
                 yield given
 
     def _said(self, message: Message) -> Iterator[Item]:

@@ -103,10 +103,10 @@ class RecordedExchanges:
             elif one.sender is Sender.CLIENT:
                 if isinstance(one.event, RequestHead) and one.exchange is not None and self._wanted(one):
                     self._playing[one.exchange] = set(Sender)
-            else:
+            elif one.exchange in self._playing:
                 self.records += len(one.records)
                 item = given_by(one, one.exchange)
-                if item is not None and one.exchange in self._playing:
+                if item is not None:
                     given.append(item)
         yield from given
         for part in self._dialogue.heard.take():

@@ -109,6 +109,8 @@ class Summary:
     left_out: dict[str, int] = field(default_factory=dict)
     late_seconds: float = 0.0
     damage: str | None = None
+    interrupted: bool = False
+    """Not all was played: it was told to stop."""
     count: int = 0
     same: bool = True
     """Whether nothing was different from the recording."""
@@ -131,6 +133,16 @@ class Summary:
             if place is not None:
                 self.conversations[place] = report
 
+    def stop(self) -> None:
+        """Nothing more is played, though there was more."""
+        self.interrupted, self.same = True, False
+
+    @property
+    def vain(self) -> bool:
+        """Whether nothing at all was as it was recorded: the server was not there, or wanted nothing of it."""
+        answered_otherwise = 0 < self.totals["answers"] <= self.totals["different"]
+        return bool(self.count) and (not self.totals["said"] or answered_otherwise)
+
     def as_json(self) -> dict[str, Any]:
         """For JSON."""
         return {
@@ -139,6 +151,7 @@ class Summary:
             "left_out": self.left_out,
             "late_seconds": round(self.late_seconds, 3),
             "damage": self.damage,
+            "interrupted": self.interrupted,
             "same": self.same,
         }
 

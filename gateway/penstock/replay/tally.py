@@ -47,6 +47,7 @@ class Tally:
         self._wanted: Counter[tuple[Key, str]] = Counter()
         self._recorded: dict[int | None, deque[str]] = {}
         self._live: dict[int | None, deque[str]] = {}
+        self._differing: set[int | None] = set()  # exchanges whose answer was another one
         self.changed = trio.lowlevel.ParkingLot()
         self.over = ""
         """Why nothing more comes; "": it may."""
@@ -125,12 +126,15 @@ class Tally:
 
     def missing(self, exchange: Key) -> str:
         """What it has not given, in words."""
-        some = []
-        for what in ("answers", "records"):
-            wanted, got = self._wanted[exchange, what], self._got[exchange, what]
-            if got < wanted:
-                some.append(f"{wanted - got} of {wanted} {what}")
-        return " and ".join(some)
+        return " and ".join(filter(None, (self._lacking(exchange, what) for what in ("answers", "records"))))
+
+    def _lacking(self, exchange: Key, what: str) -> str:
+        wanted, got = self._wanted[exchange, what], self._got[exchange, what]
+        return f"{wanted - got} of {wanted} {what}" if got < wanted else ""
+
+    def lost(self, exchange: Key) -> str:
+        """The records that it has not given, in words, where nothing else tells of them: answers are compared."""
+        return "" if exchange is not None and exchange in self._differing else self._lacking(exchange, "records")
 
     def forgive(self, exchange: Key) -> None:
         """What is missing is not waited for any more."""
@@ -142,6 +146,7 @@ class Tally:
         for what in ("answers", "records"):
             self._got.pop((exchange, what), None)
             self._wanted.pop((exchange, what), None)
+        self._differing.discard(exchange)
 
     # ---- answers, side by side -------------------------------------------------------------------------------------
 
@@ -164,6 +169,8 @@ class Tally:
         if outcome != other:
             recorded, live = (outcome, other) if own is self._recorded else (other, outcome)
             self._report.differs(asked, recorded, live)
+            if self._by_exchange:
+                self._differing.add(asked)
 
     def unanswered(self) -> Iterator[tuple[int | None, str]]:
         """Recorded answers that the live server never gave."""

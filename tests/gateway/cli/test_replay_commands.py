@@ -24,6 +24,7 @@ from penstock_codecs.s3p import Ok
         (["replay", "nothing.pcapng", "--to", "s2://127.0.0.1:1"], "nothing.pcapng"),
         (["replay", "x.pcapng", "--to", "gopher://127.0.0.1:70"], "give a URL such as s2://"),
         (["replay", "x.pcapng", "--to", "s2://127.0.0.1:1", "--fast", "--rate", "5"], "say one of"),
+        (["replay", "x.pcapng", "--to", "s2://127.0.0.1:1", "--speed", "nan"], "--speed: nan is no number"),
         (["replay", "x.pcapng", "--to", "s2://127.0.0.1:1", "--rename", "orders"], "expected GLOB=NAME"),
         (["replay", "x.pcapng", "--to", "s2://127.0.0.1:1", "--rename", "*={what}"], "nothing captures {what}"),
         (["replay", "x.pcapng", "--to", "s2://127.0.0.1:1", "--from", "soon"], "neither a number of seconds"),
@@ -59,6 +60,17 @@ def test_where_nobody_listens_nothing_is_said(tmp_path: Path) -> None:
     assert "connection 1: the rest was not said: back target at 127.0.0.1:1: cannot connect" in result.output
 
 
+def test_where_nobody_stands_behind_the_front_all_is_different(tmp_path: Path) -> None:
+    recording = Recording()
+    recording.asked(create())
+    recording.answered(Ok())
+    recording.closed()
+    (tmp_path / "x.pcapng").write_bytes(written(recording.events))
+    result = CliRunner().invoke(replay_command, [str(tmp_path / "x.pcapng"), "--to", "s2://127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "OK was recorded, and ERR_UNAVAILABLE came" in result.output
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_may_be_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
     """The second command is said an hour after the first; what was done by then is told."""
@@ -70,16 +82,25 @@ def test_it_may_be_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "x.pcapng").write_bytes(written(recording.events))
     with socket.create_server(("127.0.0.1", 0)) as server:
         where = f"s3p://127.0.0.1:{server.getsockname()[1]}"
-        command = [sys.executable, "-m", "penstock", "replay", str(tmp_path / "x.pcapng"), "--to", where]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        command = [sys.executable, "-m", "penstock", "replay", str(tmp_path / "x.pcapng"), "--to", where, "--strict"]
+        if number == signal.SIGTERM:  # from a pipe whose other end says nothing more
+            command[4] = "-"
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
             try:
+                assert process.stdin is not None
+                process.stdin.buffer.write((tmp_path / "x.pcapng").read_bytes())
+                process.stdin.buffer.flush()
                 client, _ = server.accept()
                 with client:
                     assert b"CREATE" in client.recv(1000)
                     client.sendall(b"+OK\r\n")
                     process.send_signal(number)
-                    said, complaints = process.communicate(timeout=30)
+                    process.wait(30)
+                    assert process.stdout is not None and process.stderr is not None
+                    said, complaints = process.stdout.read(), process.stderr.read()
             finally:
                 process.kill()
+    assert process.returncode == 1, "not all was played"
     assert "interrupted" in complaints and "Traceback" not in complaints
     assert "1 conversation: 1 messages said" in said

@@ -23,7 +23,7 @@ from penstock.replay.report import Summary
 from penstock.replay.selection import PlayedParts
 from penstock.replay.target import Target
 from penstock_codecs.capture import CaptureEvent, Sender
-from penstock_codecs.http import RequestHead
+from penstock_codecs.http import PREFACE, RequestHead
 
 Clock = trio.testing.MockClock
 FAST = ReplaySettings(speed=math.inf)
@@ -131,6 +131,60 @@ async def test_a_server_that_closes_between_requests(how: str, autojump_clock: C
     assert summary.same, list(summary.lines())
 
 
+@pytest.mark.parametrize("fewer_at_once", [False, True])
+async def test_requests_that_did_not_wait_for_each_other(fewer_at_once: bool, autojump_clock: Clock) -> None:
+    """Over HTTP/1.1; or a server takes two at once of what was said over HTTP/2."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    said: list[tuple[Sender, bytes]] = [(Sender.CLIENT, REQUEST * 5), *[(Sender.SERVER, answer)] * 5]
+    if fewer_at_once:
+        head = b"\x82\x86\x84\x01\x01a"  # GET http / a
+        first, *frames = [b"\0\0%c\x01\x05\0\0\0%c%b" % (len(head), 2 * n + 1, head) for n in range(5)]
+        told, *answers = [b"\0\0\x01\x01\x05\0\0\0%c\x88" % (2 * n + 1) for n in range(5)]
+        settings = b"\0\0\0\x04\0\0\0\0\0"
+        said = [(Sender.CLIENT, PREFACE + settings + first), (Sender.SERVER, settings + told)]
+        said += [(Sender.CLIENT, b"".join(frames)), (Sender.SERVER, b"".join(answers))]
+    at_once = most = 0
+
+    async def handler(exchange: Exchange) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await trio.sleep(1.0)
+        await exchange.respond(200, [], b"")
+        at_once -= 1
+
+    limits = replace(HttpSettings().limits, max_streams=2)
+    summary = await played(list(events(conversation("s2"), said)), handler, server=HttpSettings(limits=limits))
+    assert summary.same, list(summary.lines())
+    assert summary.totals["answers"] == 5 and most == (2 if fewer_at_once else 1)
+
+
+async def test_records_that_did_not_come_are_told(autojump_clock: Clock) -> None:
+    """The session ends as it should, with fewer records."""
+
+    def body(count: int) -> bytes:
+        batches = [
+            b'event: batch\ndata: {"records":[{"seq_num":%d,"timestamp":1,"body":"x"}]}\n\n' % n for n in range(count)
+        ]
+        return b"".join(batches) + b"data: [DONE]\n\n"
+
+    request = REQUEST.replace(b"\r\n\r\n", b"\r\nAccept: text/event-stream\r\n\r\n")
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(body(5))
+    said = [(Sender.CLIENT, request), (Sender.SERVER, head + body(5))]
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.respond(200, [("content-type", "text/event-stream")], body(live))
+
+    recorded = list(events(conversation("s2"), said))
+    live = 5
+    assert (await played(recorded, handler)).same
+    live = 3
+    summary = await played(recorded, handler)
+    [report] = summary.conversations
+    assert (report.delivered, report.ran_out) == (3, 2) and not summary.same
+    assert report.waits[0] == "exchange 1: 1 of 4 records did not come: the answer ended before"
+
+
 async def test_who_asks_and_where(autojump_clock: Clock) -> None:
     """The token that is given takes the place of the recorded one, and the basin that the URL names."""
     seen: list[dict[str, str]] = []
@@ -164,6 +218,27 @@ def test_what_was_redacted_is_not_shown(value: str) -> None:
     rewritten = Rewritten("here:1", "http", None, None)
     head = RequestHead(1, "GET", "/v1/basins", [("authorization", value), ("accept", "*/*"), ("x", "a*")])
     assert rewritten.head(head, "").headers == [("accept", "*/*"), ("x", "a*")]
+
+
+async def test_a_request_that_the_server_s_http_cannot_say(autojump_clock: Clock) -> None:
+    """It is told at once, and the others are made."""
+    asked = 0
+
+    async def handler(exchange: Exchange) -> None:
+        nonlocal asked
+        asked += 1
+        await exchange.respond(200, [], b"")
+
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    odd = [(Sender.CLIENT, REQUEST), (Sender.SERVER, answer)] * 3
+    with pytest.MonkeyPatch.context() as patch:
+        head = Rewritten.head
+        patch.setattr(Rewritten, "head", lambda *a: replace(head(*a), target="/a b" if not asked else head(*a).target))
+        began = trio.current_time()
+        summary = await played(list(events(conversation("s2"), odd)), handler)
+    assert trio.current_time() - began < 5.0
+    [report] = summary.conversations
+    assert report.ran_out == 0 and "headers that HTTP cannot carry" in report.differences[0].live
 
 
 def test_what_was_not_redacted_is_shown_as_it_was() -> None:

@@ -9,9 +9,11 @@ import pytest
 import trio.testing
 from support.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, records, talk, two_clients
 
-from penstock.replay.items import Say
+from penstock.replay.items import Item, Say
 from penstock.replay.order import ReadAhead, Turns
+from penstock.replay.player import CONVERSATION_BYTES, Player
 from penstock.replay.replaying import ReplaySettings
+from penstock.replay.selection import PlayedParts
 from penstock_codecs.s3p import Ok
 
 Clock = trio.testing.MockClock
@@ -66,7 +68,7 @@ async def test_little_is_read_ahead_however_long_a_conversation_waits(server: S3
         recording.answered(ACK, number=2)
     recording.closed(1)
     recording.closed(2)
-    ahead = ReadAhead(10_000)
+    ahead = ReadAhead(100_000)
     most = 0
     taken = ahead.take
 
@@ -81,7 +83,32 @@ async def test_little_is_read_ahead_however_long_a_conversation_waits(server: S3
         patch.setattr("penstock.replay.replaying.ReadAhead", lambda: ahead)
         summary = await played(recording.events, server, FAST)
     assert summary.same and len(server.records) == 200
-    assert 5_000 < most <= 10_000
+    assert 50_000 < most <= 100_000
+
+
+async def test_few_conversations_are_read_ahead(server: S3PDouble, autojump_clock: Clock) -> None:
+    """Each takes more than its items, however short it is."""
+    recording = Recording()
+    for number in range(1, 201):
+        recording.asked(append(b"%d" % number), number=number)
+        recording.answered(ACK, number=number)
+        recording.closed(number)
+    most = 0
+
+    class Noted(Player):
+        async def put(self, item: Item) -> None:
+            nonlocal most
+            await super().put(item)
+            place = getattr(item, "place", 0)
+            most = max(most, place // 3 - len(server.records))  # three items each
+
+    server.delay = 1.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.replay.replaying.ReadAhead", lambda: ReadAhead(10 * CONVERSATION_BYTES))
+        patch.setattr("penstock.replay.replaying.Player", Noted)
+        summary = await played(recording.events, server, FAST)
+    assert summary.same and summary.count == 200
+    assert 5 < most <= 11
 
 
 # ---- when ------------------------------------------------------------------------------------------------------------
@@ -150,3 +177,21 @@ async def test_turns_come_in_order_however_things_are_done(autojump_clock: Clock
 
 def test_what_an_item_takes() -> None:
     assert Say(b"x" * 1000, 0).size > 1000
+
+
+async def test_records_that_are_not_played_are_not_waited_for(server: S3PDouble, autojump_clock: Clock) -> None:
+    """Neither those before the time that was asked for, nor those of other streams."""
+    began = trio.current_time()
+    await played(talk(10.0).events, server, ReplaySettings(rate=0.5, since="15"))
+    assert server.heard == [(0.0, append(b"b", b"c")), (4.0, read())]
+    assert trio.current_time() - began < 6.0
+    recording = Recording()
+    for body in (b"a", b"b"):
+        recording.asked(append(body))
+        recording.answered(ACK)
+        recording.asked(append(*[b"x"] * 1000, name="others"))
+        recording.answered(ACK)
+    recording.closed()
+    server.heard.clear()
+    await played(recording.events, server, ReplaySettings(rate=0.5, parts=PlayedParts(streams=["orders"])))
+    assert [later - server.times[0] for later in server.times] == [0.0, 2.0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from support.dialogues import RecordedStream, Said, conversation, events
+from support.dialogues import CLIENT, SERVER, RecordedStream, Said, conversation, events
 from support.s3p_front import store_with_basin
 from support.segment_front import Client
 
@@ -82,3 +82,36 @@ async def test_however_it_was_cut(tmp_path: Path, size: int) -> None:
     cut = [(sender, data[at : at + size]) for sender, data in said for at in range(0, len(data), size)]
     summary, content = await play(cut, tmp_path / "two")
     assert content == join_events(BODIES) and summary.same
+
+
+async def test_appends_that_are_not_acknowledged_are_told(tmp_path: Path) -> None:
+    """The server is lost when it has read the last of them, and nothing more is said."""
+    said = await recorded(tmp_path / "one")
+    last = max(place for place, (sender, data) in enumerate(said) if sender is CLIENT and BODIES[2] in data)
+    said = said[: last + 2]
+
+    async def again() -> AsyncGenerator:  # type: ignore[type-arg]
+        for event in events(conversation("segment"), said):
+            yield event
+
+    async with trio.open_nursery() as nursery:
+
+        async def lose(stream: trio.abc.Stream) -> None:
+            answers = iter([data for sender, data in said[:last] if sender is SERVER])
+            heard = b""
+            while BODIES[2] not in heard:
+                heard += await stream.receive_some()
+                await stream.send_all(next(answers, b""))
+            await stream.aclose()
+
+        async def dial(_host: str, _port: int) -> trio.abc.Stream:
+            await trio.lowlevel.checkpoint()
+            near, far = trio.testing.memory_stream_pair()
+            nursery.start_soon(lose, far)
+            return near
+
+        target = Target.parse("segment://127.0.0.1:12345")
+        summary = await Replay(target, again, ReplaySettings(speed=math.inf), dial).run()
+    [report] = summary.conversations
+    assert not summary.same
+    assert "2 of 4 records did not come: the server closed the connection" in report.waits, list(summary.lines())
