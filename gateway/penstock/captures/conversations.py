@@ -32,6 +32,8 @@ class Summary:
     notes: dict[str, list[str]] = field(default_factory=dict)
     ends: list[str] = field(default_factory=list)
     whole: bool = True
+    chosen: bool = False
+    """Something that was asked for was said in it."""
 
     @property
     def ended(self) -> str:
@@ -97,11 +99,12 @@ class Summaries:
         elif isinstance(event, Closed):
             summary.ends.append(f"{event.sender.value} {'reset' if event.reset else 'closed'}")
 
-    def said(self, item: Message | Problem) -> None:
-        """Count what a dialogue made of it."""
+    def said(self, item: Message | Problem, chosen: bool = False) -> None:
+        """Count what a dialogue made of it. `chosen`: it is what was asked for."""
         summary = self._open.get(item.conversation)
         if summary is None:
             return
+        summary.chosen |= chosen
         if isinstance(item, Problem):
             summary.problems += 1
         else:

@@ -111,7 +111,7 @@ class Statistics:
 
     def _said(self, items: Iterator[Message | Problem]) -> None:
         for item in items:
-            if not (self._choice.problem(item) if isinstance(item, Problem) else self._choice.message(item)):
+            if not self._choice.said(item):
                 continue
             count = self._group(item)
             if isinstance(item, Problem):

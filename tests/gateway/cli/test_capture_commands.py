@@ -120,6 +120,25 @@ def test_show_conversations(capture: Path) -> None:
     assert [line["connection"] for line in told] == [1, 2] and told[0]["run"] == "run-1"
 
 
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        ([], ["#1", "#2"]),
+        (["--protocol", "http"], ["#2"]),
+        (["--protocol", "s3p"], ["#1"]),
+        (["--protocol", "sse"], []),
+        (["--kind", "AppendAck"], ["#2"]),
+        (["--kind", "problem"], ["#1"]),
+        (["--stream", "penstock/in"], ["#2"]),
+        (["--stream", "orders"], ["#1"]),
+        (["--stream", "orders", "--kind", "AppendAck"], []),
+    ],
+)
+def test_show_conversations_with_such_messages(options: list[str], numbers: list[str], capture: Path) -> None:
+    _, *rows = lines("show", "--conversations", *options, capture)
+    assert sorted(row.split()[1] for row in rows) == numbers
+
+
 def test_nothing_of_a_peer_reaches_the_terminal_raw(tmp_path: Path) -> None:
     path = tmp_path / "evil.pcapng"
     one = conversation(1)

@@ -24,7 +24,9 @@ __all__ = ["show_command", "show_messages"]
 @click.option(
     "--kind", "kinds", multiple=True, metavar="GLOB", help="Only such messages, as APPEND, 'Read*' or problem."
 )
-@click.option("--conversations", is_flag=True, help="A table of the conversations instead, each when it has ended.")
+@click.option(
+    "--conversations", is_flag=True, help="A table of conversations with such messages instead, each when it has ended."
+)
 @click.option("--bodies", is_flag=True, help="Also the records of each message, their bodies shortened.")
 @click.option("--utc", "absolute", is_flag=True, help="Times of day instead of seconds since the capture's beginning.")
 @click.option("--json", "as_lines", is_flag=True, help="JSON lines instead of a table.")
@@ -67,7 +69,7 @@ def show_messages(
 
     def show(items: Iterator[Message | Problem]) -> None:
         for item in items:
-            if not (choice.problem(item) if isinstance(item, Problem) else choice.message(item)):
+            if not choice.said(item):
                 continue
             if not as_lines:
                 for row in rows.of(item):
@@ -94,7 +96,7 @@ def _show_conversations(
 
     def show(ended: Iterator[Summary]) -> None:
         for summary in ended:
-            if not choice.streams or any(map(choice.stream, summary.notes.get("stream", ()))):
+            if summary.chosen or choice.noted(summary.conversation, summary.notes.get("stream", ())):
                 write(as_json(summary.as_line()) if as_lines else rows.conversation(summary))
 
     for event in events:
@@ -103,8 +105,8 @@ def _show_conversations(
             continue
         summaries.event(event)
         for item in dialogues.receive(event):
-            summaries.said(item)
+            summaries.said(item, choice.said(item))
         show(summaries.ended(event.conversation))
     for item in dialogues.end():
-        summaries.said(item)
+        summaries.said(item, choice.said(item))
     show(summaries.rest())
