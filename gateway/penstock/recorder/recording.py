@@ -26,6 +26,10 @@ _DROPS_SECONDS: Final = 1.0
 """What was dropped is logged once in so many seconds, however much it is."""
 
 
+_CALM_SECONDS: Final = 30.0
+"""So long nothing was dropped before a file is ended early, so that what was dropped may be recorded again."""
+
+
 class Outlet(Protocol):
     """Where a recording's thread writes. What raises OSError leaves everything in order for `abandon`."""
 
@@ -91,6 +95,8 @@ class Recording:
         self._logging = threading.Lock()
         self._drops_logged = 0
         self._drops_at = -_DROPS_SECONDS
+        self._drops_seen = 0
+        self._calm_at: float | None = None  # when what was dropped comes back, unless more is dropped before
         # A daemon, since a disk that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="penstock-recording", daemon=True)
 
@@ -196,7 +202,7 @@ class Recording:
             self._write(batch)
             if wanted == self._done and not closing:
                 break  # and look whether there is something else to do
-        self._keep(asked=asked)
+        self._keep(asked=self._calm() or asked)
         if self._queue.drops.conversations != self._drops_logged:
             self._log_drops()
         if wanted > self._done:
@@ -208,10 +214,22 @@ class Recording:
     def _idle_seconds(self) -> float | None:
         if self._state is RecordingState.SUSPENDED:
             return max(0.0, self._retry_at - time.monotonic())
-        due = self._outlet.due()
-        if self._queue.drops.conversations == self._drops_logged:
-            return due
-        return _DROPS_SECONDS if due is None else min(due, _DROPS_SECONDS)
+        due = [] if (seconds := self._outlet.due()) is None else [seconds]
+        if self._queue.drops.conversations != self._drops_logged:
+            due.append(_DROPS_SECONDS)
+        if self._calm_at is not None:
+            due.append(max(0.0, self._calm_at - time.monotonic()))
+        return min(due, default=None)
+
+    def _calm(self) -> bool:
+        """Whether conversations were dropped from this file, and none for a while."""
+        now, drops = time.monotonic(), self._queue.drops.conversations
+        if drops != self._drops_seen:
+            self._drops_seen, self._calm_at = drops, now + _CALM_SECONDS
+        if self._calm_at is None or now < self._calm_at:
+            return False
+        self._calm_at = None
+        return True
 
     def _rest(self) -> None:
         """Let traffic go first, unless somebody waits for this."""
@@ -256,6 +274,7 @@ class Recording:
 
     def _admit(self) -> None:
         self._state = RecordingState.RECORDING
+        self._drops_seen, self._calm_at = self._queue.drops.conversations, None  # all may come again
         self._queue.admit()
 
     def _suspend(self, error: Exception) -> None:

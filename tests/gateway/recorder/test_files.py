@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -210,6 +211,26 @@ def test_a_queue_that_is_full_drops_whole_conversations_and_says_so(
     said = [line for line in lines if line["event"] == "recording_drops_conversations"]
     assert 1 <= len(said) <= 2 and sum(line["conversations"] for line in said) == 2
     assert tshark_warnings(first) == []
+
+
+def test_what_was_dropped_may_come_back_once_it_is_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing is written any more that could fill a file."""
+    monkeypatch.setattr("penstock.recorder.recording._CALM_SECONDS", 0.05)
+    gate = Gate(monkeypatch)
+    with recording(FileSettings(directory=tmp_path, queue_bytes=1 * MIB)) as recorded:
+        talk = Talk(recorded, 1)
+        assert talk.open() and recorded.flush()
+        with gate.closed():
+            while talk.say(100 * KIB):
+                pass
+        generation = recorded.generation
+        deadline = time.monotonic() + 30
+        while recorded.generation == generation:
+            assert time.monotonic() < deadline, "no file was begun"
+            time.sleep(0.01)
+        assert talk.open(continued=True) and talk.say(500)
+    assert len(capture_files(tmp_path)) == 2
+    assert spans(all_events(tmp_path))[1][-1][1] == talk.offsets[Sender.CLIENT]
 
 
 class Gate:
