@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import s2_sdk as s2
+from click.testing import CliRunner
 from redis.connection import Connection
 from s2_sdk import AppendInput, Compression, Record, SeqNum
 from support.peers import finish
@@ -25,6 +26,8 @@ from support.real_backs import BackServer, PravegaStandalone, S2Lite, S3PReferen
 from support.s2_http import S2Client
 from support.s2_sdk_client import connector
 from support.s3p import S3PClient
+
+from penstock.cli.main import main
 
 PENSTOCK = Path(sys.executable).parent / "penstock"
 pytestmark = pytest.mark.peer
@@ -169,8 +172,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Record
 
 
 def penstock(*arguments: object) -> tuple[int, str]:
-    done = subprocess.run([PENSTOCK, *map(str, arguments)], capture_output=True, text=True, timeout=100)
-    return done.returncode, done.stdout + done.stderr
+    done = CliRunner().invoke(main, list(map(str, arguments)))
+    return done.exit_code, done.output
 
 
 def replayed(recording: Recorded, url: str, *more: str) -> dict[str, Any]:
@@ -190,8 +193,8 @@ REAL: dict[str, Callable[[], BackServer]] = {
     "S3P reference": S3PReference,
 }
 SERVERS = [
-    *("s2 lite", "S3P reference", "Penstock s2", "Penstock segment"),
-    pytest.param("Pravega", marks=pytest.mark.slow),  # it takes ten seconds to start
+    *("S3P reference", "Penstock s2", "Penstock segment"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("s2 lite", "Pravega")),  # they take ten seconds each
 ]
 
 
@@ -242,7 +245,7 @@ def test_a_client_of_s3p_speaks_again_over_every_protocol(
         assert (code, said.splitlines()[-1]) == (0, "equal: 1 stream"), said
 
 
-@pytest.mark.parametrize("name", ["s2 lite", "Penstock s2"])
+@pytest.mark.parametrize("name", ["Penstock s2", pytest.param("s2 lite", marks=pytest.mark.slow)])
 def test_the_sdk_of_s2_speaks_again_to_an_s2_server(
     recorded: Callable[[str], Recorded], gateway: GatewayProcess, name: str
 ) -> None:
