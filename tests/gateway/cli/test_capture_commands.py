@@ -170,6 +170,11 @@ def test_explain_replies(capture: Path) -> None:
     assert any("says:   404" in line for line in told) and any("asked:  -> GET penstock/none" in line for line in told)
 
 
+def test_explain_a_connection_that_is_not_there(capture: Path) -> None:
+    result = run("explain", "--connection", "7", capture)
+    assert (result.stdout, result.stderr) == ("", "Connection 7 is not in the capture.\n")
+
+
 def test_explain_keeps_little_of_many_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those that were silent for long nothing is kept but what is wrong with them."""
     monkeypatch.setattr("penstock.cli.captures.explain.MAX_HEARD", 1)

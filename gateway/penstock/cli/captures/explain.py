@@ -50,15 +50,19 @@ def explain_command(captures: tuple[Path, ...], connections: Sequence[int]) -> N
         explanation = _Explanation(writer(found), KEPT_BYTES if connections else KEPT_BYTES_OF_MANY)
         choice = Choice(connections)
         dialogues = Dialogues(choice.conversation)
+        missing = set(connections)
         for event in found:
             explanation.begin(event.time_ns)
             if choice.conversation(event.conversation):
+                missing.discard(event.conversation.number)
                 explanation.hear(event)
                 explanation.explain(dialogues.receive(event))
                 if event.conversation not in dialogues:
                     explanation.forget(event.conversation)
         explanation.explain(dialogues.end())
-    if not explanation.count:
+    for number in sorted(missing):
+        click.echo(f"Connection {number} is not in the capture.", err=True)
+    if not explanation.count and not missing:
         click.echo("Nothing went wrong, as far as was recorded.", err=True)
 
 
