@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from support.captures import written
 from support.process import GatewayProcess
 from support.real_backs import free_ports
+from support.replay import Recording, append, create
 from support.s3p import S3PClient
+
+from penstock.cli.main import main
+from penstock_codecs.model import RecordId
+from penstock_codecs.s3p import AppendedId, Ok
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "replay.md"
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -26,20 +34,20 @@ EXPECTED = {
 
 
 @pytest.mark.peer
-def test_every_command_works(tmp_path: Path) -> None:
+def test_every_command_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for program in ("bash", "nc"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
-    with GatewayProcess(arguments=("--record", str(tmp_path / "recordings"))) as gateway:
-        work(gateway.s3p_port)
-        assert gateway.terminate() == 0
+    (tmp_path / "recordings").mkdir()
+    (tmp_path / "recordings" / "one.pcapng").write_bytes(written(recorded().events))
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     *replays, mock, client = blocks
     with GatewayProcess() as s2, GatewayProcess() as s3p:
         for block, (key, wanted) in zip(replays, EXPECTED.items(), strict=True):
             assert key in block
             block = block.replace(":8080", f":{s2.s2_port}").replace(":7500", f":{s3p.s3p_port}")
-            printed = output(block, tmp_path)
+            printed = "".join(map(replayed, block.replace("\\\n", "").splitlines()))
             for one in wanted:
                 assert one in printed, f"{block}\n{printed}"
         check_copies(s2, "bills", "bills-1", "bills-2", "again-bills")
@@ -47,11 +55,24 @@ def test_every_command_works(tmp_path: Path) -> None:
     serve_again(mock, client, tmp_path)
 
 
-def work(port: int) -> None:
-    """What the page's client says."""
-    with S3PClient(("127.0.0.1", port)) as client:
-        assert client.create("bills") == "OK"
-        client.append("bills", b"first")
+def recorded() -> Recording:
+    """What the page's client says, and is told."""
+    recording = Recording()
+    recording.asked(create("bills"))
+    recording.answered(Ok())
+    recording.asked(append(b"first", name="bills"))
+    recording.answered(AppendedId(RecordId(1_700_000_000_000, 0)))
+    recording.closed()
+    return recording
+
+
+def replayed(command: str) -> str:
+    """What a replay prints; in this process."""
+    program, *arguments = shlex.split(command)
+    assert program == "penstock"
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, f"{command}\n{result.output}"
+    return result.output
 
 
 def check_copies(server: GatewayProcess, *streams: str) -> None:
