@@ -1,0 +1,33 @@
+"""The commands that look at captures, run in this process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+from support.captures import NOW_NS, s2_talk, s3p_talk, written
+
+from penstock.cli import main
+
+__all__ = ["PENSTOCK", "lines", "run", "two_conversations"]
+
+PENSTOCK = Path(sys.executable).parent / "penstock"
+
+
+def run(*arguments: str | Path, data: bytes | None = None) -> Result:
+    """A command, with what it prints and its exit code."""
+    return CliRunner().invoke(main, list(map(str, arguments)), input=data)
+
+
+def lines(*arguments: str | Path) -> list[str]:
+    """What a command prints that must not fail."""
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+def two_conversations(path: Path) -> Path:
+    """A capture of a conversation over S3P, and of one over S2."""
+    path.write_bytes(written([*s3p_talk(1), *s2_talk(2, NOW_NS + 10**9)]))
+    return path
