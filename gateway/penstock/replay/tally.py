@@ -17,8 +17,9 @@ from penstock_codecs.dialogue import APPENDED, Dialogue, Message, Problem
 
 __all__ = ["Tally"]
 
-MOST_UNPAIRED: Final = 10_000
+MOST_UNPAIRED: Final = 50_000
 """So many answers, recorded or live, wait for their counterpart to be compared with."""
+_TOO_MANY: Final = f"not all answers were compared: the client had not waited for more than {MOST_UNPAIRED}"
 
 Key = int | None
 """The recorded exchange; None where a conversation is counted as one."""
@@ -47,6 +48,7 @@ class Tally:
         self._wanted: Counter[tuple[Key, str]] = Counter()
         self._recorded: dict[int | None, deque[str]] = {}
         self._live: dict[int | None, deque[str]] = {}
+        self._dropped = 0  # live answers that are not compared
         self._differing: set[int | None] = set()  # exchanges whose answer was another one
         self.changed = trio.lowlevel.ParkingLot()
         self.over = ""
@@ -160,8 +162,13 @@ class Tally:
         """Compare an answer with its counterpart, or keep it until that is there."""
         waiting = others.get(asked)
         if not waiting:
-            if len(own) < MOST_UNPAIRED:
+            if own is self._recorded and self._dropped:
+                self._dropped -= 1
+            elif len(own) < MOST_UNPAIRED:
                 own.setdefault(asked, deque(maxlen=MOST_UNPAIRED)).append(outcome)
+            elif own is self._live:
+                self._dropped += 1
+                self._report.leave_out(_TOO_MANY)
             return
         other = waiting.popleft()
         if not waiting:

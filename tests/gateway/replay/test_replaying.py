@@ -72,6 +72,29 @@ async def test_what_was_half_said_is_half_said(server: S3PDouble, autojump_clock
     assert server.commands == [create()]
 
 
+@pytest.mark.parametrize("most", [30, 100])
+async def test_many_answers_that_were_not_waited_for(
+    server: S3PDouble, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """What is too much to be compared is told, and is not taken for answers that never came."""
+    monkeypatch.setattr("penstock.replay.tally.MOST_UNPAIRED", most)
+    recording = Recording()
+    recording.asked(*[create()] * 50)
+    recording.answered(*[Ok()] * 50)
+    recording.closed()
+
+    class Patient(Pace):
+        async def wait(self, time_ns: int, records: int) -> None:
+            await super().wait(time_ns, records)
+            await trio.testing.wait_all_tasks_blocked()  # the server answers each before the next is said
+
+    monkeypatch.setattr("penstock.replay.replaying.Pace", Patient)
+    summary = await played(recording.events, server, FAST)
+    [report] = summary.conversations
+    assert (report.answers, report.different) == (50, 0)
+    assert summary.same == (most > 50) and len(report.not_carried) == (most < 50)
+
+
 # ---- waits -----------------------------------------------------------------------------------------------------------
 
 
