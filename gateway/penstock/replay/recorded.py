@@ -11,8 +11,8 @@ from penstock_codecs.dialogue import Dialogue, Message, Problem
 
 __all__ = ["Choice", "RecordedBytes", "RecordedConversation"]
 
-MOST_PROBLEMS: Final = 10
-"""So many are told of one conversation."""
+MOST_PROBLEMS: Final = 100
+"""So many of one conversation are kept, which is more than a report shows."""
 _REFUSED: Final = "refused with "
 """How a problem begins that only the server had with a message."""
 

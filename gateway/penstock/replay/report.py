@@ -12,7 +12,8 @@ from penstock_codecs.capture import Conversation
 __all__ = ["MOST_SHOWN", "Difference", "Report", "Summary"]
 
 MOST_SHOWN: Final = 20
-"""Of differences, of what ran out and of what was not carried so many are kept and shown; all are counted."""
+"""So many differences, waits and things that were not carried are kept and shown; that there were more is told."""
+_MORE: Final = "and there is more that was not carried"
 
 
 @dataclass(slots=True)
@@ -69,8 +70,10 @@ class Report:
 
     def leave_out(self, why: str) -> None:
         """Something could not be played."""
-        if len(self.not_carried) < MOST_SHOWN and why not in self.not_carried:
-            self.not_carried.append(why)
+        if why in self.not_carried:
+            return
+        self.not_carried.append(why if len(self.not_carried) < MOST_SHOWN else _MORE)
+        del self.not_carried[MOST_SHOWN + 1 :]
 
     @property
     def same(self) -> bool:
@@ -214,5 +217,9 @@ def _remarks(report: Report) -> Iterator[str]:
     rest = report.different - sum(one.times for one in report.differences)
     if rest:
         yield f"{name}: and {rest} more answers were different"
-    for why in (*report.waits, *report.not_carried):
+    for why in report.waits:
+        yield f"{name}: {why}"
+    if report.ran_out > len(report.waits):
+        yield f"{name}: and {report.ran_out - len(report.waits)} more waits ran out"
+    for why in report.not_carried:
         yield f"{name}: {why}"

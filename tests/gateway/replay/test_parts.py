@@ -9,6 +9,7 @@ import trio.testing
 from support.replay import ACK, FAST, Recording, S3PDouble, append, create, played, read, talk, two_clients
 
 from penstock.replay.replaying import ReplaySettings
+from penstock.replay.report import MOST_SHOWN, Report, Summary
 from penstock.replay.selection import PlayedParts, moment
 from penstock_codecs.capture import Lost, Opened, Sender, Side
 from penstock_codecs.s3p import ErrorReply, Ok
@@ -115,3 +116,16 @@ async def test_what_comes_after_its_end_is_no_conversation(server: S3PDouble, au
     summary = await played(recording.events, server, FAST)
     assert (summary.count, summary.left_out) == (1, {})
     assert server.commands == [create()]
+
+
+def test_that_there_is_more_is_told() -> None:
+    report = Report(Recording().of(1), "s3p")
+    for number in range(MOST_SHOWN + 5):
+        report.leave_out(f"reason {number}")
+        report.waited(f"wait {number}")
+    summary = Summary()
+    summary.add(report)
+    lines = list(summary.lines())
+    assert "connection 1: and 5 more waits ran out" in lines
+    assert lines.count("connection 1: and there is more that was not carried") == 1
+    assert f"connection 1: reason {MOST_SHOWN - 1}" in lines
