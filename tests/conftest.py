@@ -1,9 +1,12 @@
 """Settings that every test shares."""
 
+import logging
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from support.process import GatewayProcess, running_gateway
 
@@ -12,6 +15,32 @@ for profile, examples in (("default", 200), ("ci", 300), ("long", 2000)):
         profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 settings.load_profile(os.environ.get("PENSTOCK_TEST_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loggers_are_not_cached() -> Iterator[None]:
+    """A command that is run in this process says how it logs; tests that look at logs must not be bound by that."""
+    configure = structlog.configure
+
+    def uncached(**said: Any) -> None:
+        configure(**{**said, "cache_logger_on_first_use": False})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structlog, "configure", uncached)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def logs_are_as_they_were(loggers_are_not_cached: None) -> Iterator[None]:
+    """See above: nor by what it has said."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
+    if root.handlers != handlers:
+        root.setLevel(level)
+        root.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")
