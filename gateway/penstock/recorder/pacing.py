@@ -1,8 +1,9 @@
 """How much of the machine a recording takes: what traffic leaves, and a small share where it leaves nothing.
 
-A recording must not slow what it records. While the machine has processors to spare the recording's thread works as it
-likes, but for short pauses. While it has none, the thread takes a share of what the rest of the gateway takes; if that
-does not suffice its queue fills up, and whole conversations are left out, those first that have most waiting: bulk.
+A recording must not slow what it records. While the machine has processors to spare, and the gateway does not do all
+that one thread can, the recording's thread works as it likes, but for short pauses. Else it takes a share of what the
+rest of the gateway takes; if that does not suffice its queue fills up, and whole conversations are left out, those
+first that have most waiting: bulk.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ without a pause keeps the trio thread waiting for Python's lock, up to 5 ms afte
 with a task that echoes bytes beside 60 MB/s of S3P whose every record is searched for a pattern (5 to 6 ms per MB):
 13,600 to 16,900 echoes a second without recording, 4,200 to 5,200 with it and without pauses, 8,000 to 10,800 with
 them; 99.9 % took up to 12, 36 and 16 ms. By default a batch takes 0.3 to 0.6 ms, writing included, without a pause."""
-_SHARE: Final = 0.12
-"""Of the processor time of the rest of the gateway. Durable appends take 5 ms per MB, of which recording them takes
-8 %; catching up over S2S takes 0.7 ms, and half as much to record."""
+_SHARE: Final = 0.06
+"""Of the processor time of the rest of the gateway. What a recording costs beside its thread (memory that is used later,
+files that are flushed) is as much again. Durable appends take 5 ms per MB, and 0.4 to record; catching up over S2S takes
+0.7 ms, and as much to record. With 0.12 catching up was 0.75 to 0.85 of as fast as without a recording."""
 _LEAST: Final = 0.05
 """Of one processor: a gateway that is idle on a busy machine still gets its recording written."""
 _SPARE: Final = 0.1
 """The machine has some to spare while so much of its processors is idle."""
+_BUSY: Final = 0.8
+"""Of one processor: where the rest of the gateway takes so much, the thread that speaks the protocols has no time left to
+wait for Python's lock, however many processors there are."""
 _LOOK_SECONDS: Final = 0.2
 """So often that is looked up: the system counts in ticks of 10 ms."""
 _MOST_CREDIT: Final = 0.02
@@ -78,6 +83,8 @@ class Pacing:
         self._spare = spare or Spare()
         self._credit = _MOST_CREDIT
         self._own = self._all = self._now = 0.0
+        self._busy = False
+        self._looked = self._looked_others = 0.0
 
     def rest(self) -> bool:
         """Whether to rest now, for REST_SECONDS."""
@@ -86,7 +93,10 @@ class Pacing:
         own, everything, now = time.thread_time(), time.process_time(), time.monotonic()
         worked, others, passed = own - self._own, everything - self._all - (own - self._own), now - self._now
         self._own, self._all, self._now = own, everything, now
-        if self._spare():
+        if now - self._looked >= _LOOK_SECONDS:
+            self._busy = (everything - own - self._looked_others) / (now - self._looked) >= _BUSY
+            self._looked, self._looked_others = now, everything - own
+        if self._spare() and not self._busy:
             self._credit = _MOST_CREDIT
         else:
             self._credit = min(_MOST_CREDIT, self._credit + max(_SHARE * others, _LEAST * passed) - worked)

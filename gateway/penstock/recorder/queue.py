@@ -27,9 +27,9 @@ machine of two cores, most of it the kernel's; with 256 KiB it was 490 to 510, w
 _MARGIN: Final = 64
 """One part of so many is made free at once, so that the search for the largest is rare: it took 1 ms where 10,000
 conversations had something waiting. Otherwise `put` takes 0.9 us."""
-_LESS: Final = 4
-"""So much less is held while processors are short. Catching up over S2S was 0.6 of as fast as without a recording where
-64 MiB were held, and 0.8 with 16."""
+_LESS: Final = 8
+"""So much less is held while processors are short: what is held for long is out of their caches when it is written,
+and what is read meanwhile takes other memory."""
 _STALE: Final = 4096
 """So many places of events that are gone may stay in the order, or as many as there are others."""
 

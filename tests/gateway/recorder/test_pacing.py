@@ -47,7 +47,7 @@ def share_of(pacing_: Pacing, clocks: Clocks, others: float) -> float:
 
 
 def test_it_takes_a_share_of_what_the_rest_takes(clocks: Clocks) -> None:
-    assert share_of(Pacing(spare=Busy()), clocks, 1.5) == pytest.approx(0.18, rel=0.1)
+    assert share_of(Pacing(spare=Busy()), clocks, 1.5) == pytest.approx(0.09, rel=0.2)
 
 
 def test_it_takes_a_little_also_where_the_rest_is_idle(clocks: Clocks) -> None:
@@ -59,7 +59,13 @@ def test_it_takes_what_it_needs_where_it_is_told_to(clocks: Clocks) -> None:
 
 
 def test_it_takes_what_is_idle(clocks: Clocks, tmp_path: Path) -> None:
-    assert share_of(Pacing(spare=Spare(tmp_path / "there is no such file")), clocks, 1.5) == 1.0
+    assert share_of(Pacing(spare=Spare(tmp_path / "there is no such file")), clocks, 0.5) == 1.0
+
+
+def test_it_takes_a_share_where_the_gateway_does_all_that_it_can(clocks: Clocks, tmp_path: Path) -> None:
+    """Whatever other processors do."""
+    spare = Spare(tmp_path / "there is no such file")
+    assert share_of(Pacing(spare=spare), clocks, 0.9) == pytest.approx(0.06 * 0.9, rel=0.2)
 
 
 def test_long_work_is_done_with_pauses(clocks: Clocks) -> None:

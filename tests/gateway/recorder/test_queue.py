@@ -170,7 +170,7 @@ def test_many_open_conversations_and_no_room_at_all() -> None:
 def test_less_is_held_where_the_thread_may_not_do_what_it_could() -> None:
     queue = Queue(4 * MIB)
     talk, other = Talk(queue, 1), Talk(queue, 2)
-    assert talk.open() and other.open() and talk.say(900 * KIB)
+    assert talk.open() and other.open() and talk.say(400 * KIB)
     queue.hold_less(True)
     assert other.say(10 * KIB) and talk.say(10 * KIB)
     assert not talk.say(200 * KIB)
