@@ -25,16 +25,16 @@ with a task that echoes bytes beside 60 MB/s of S3P whose every record is search
 13,600 to 16,900 echoes a second without recording, 4,200 to 5,200 with it and without pauses, 8,000 to 10,800 with
 them; 99.9 % took up to 12, 36 and 16 ms. By default a batch takes 0.3 to 0.6 ms, writing included, without a pause."""
 _SHARE: Final = 0.06
-"""Of the processor time of the rest of the gateway. What a recording costs beside its thread (memory that is used later,
-files that are flushed) is as much again. Durable appends take 5 ms per MB, and 0.4 to record; catching up over S2S takes
-0.7 ms, and as much to record. With 0.12 catching up was 0.75 to 0.85 of as fast as without a recording."""
+"""Of the processor time of the rest of the gateway. What a recording costs beside its thread (memory that is used
+later, files that are flushed) is as much again. Durable appends take 5 ms per MB, and 0.4 to record; catching up over
+S2S takes 0.7 ms, and as much to record. With 0.12 catching up was 0.75 to 0.85 of as fast as without a recording."""
 _LEAST: Final = 0.05
 """Of one processor: a gateway that is idle on a busy machine still gets its recording written."""
 _SPARE: Final = 0.1
 """The machine has some to spare while so much of its processors is idle."""
 _BUSY: Final = 0.8
-"""Of one processor: where the rest of the gateway takes so much, the thread that speaks the protocols has no time left to
-wait for Python's lock, however many processors there are."""
+"""Of one processor: where the rest of the gateway takes so much, the thread that speaks the protocols has no time left
+to wait for Python's lock, however many processors there are."""
 _LOOK_SECONDS: Final = 0.2
 """So often that is looked up: the system counts in ticks of 10 ms."""
 _MOST_CREDIT: Final = 0.02
