@@ -2,8 +2,8 @@
 
     python bench/soak.py [--seconds 600] [--directory DIR]
 
-Checks all the while that the gateway's memory does not grow, that no secret stands in any file, and that every byte of a
-file can be decoded; prints what it saw, also how many conversations were left out, since traffic goes first, and ends
+Checks all the while that the gateway's memory does not grow, that no secret stands in any file, and that every byte of
+a file can be decoded; prints what it saw, also how many conversations were left out, since traffic goes first, and ends
 with 1 where something is wrong.
 """
 
