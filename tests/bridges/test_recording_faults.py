@@ -94,9 +94,8 @@ def can_be_looked_at(directory: Path) -> None:
 def recording_on(disk: Path) -> Iterator[tuple[GatewayProcess, Callable[[], dict[str, Any]]]]:
     """A gateway, and what its only recording says of itself."""
     (port,) = free_ports(1)
-    config = (
-        f'{CONFIG}\n[management]\nbind = "127.0.0.1:{port}"\n[recorder]\ndirectory = "{disk}"\nrotate_bytes = 4194304\n'
-    )
+    recorder = f'[recorder]\ndirectory = "{disk}"\nrotate_bytes = 4194304\npriority = "recording"\n'
+    config = f'{CONFIG}\n[management]\nbind = "127.0.0.1:{port}"\n{recorder}'
 
     def status() -> dict[str, Any]:
         with urlopen(f"http://127.0.0.1:{port}/recordings", timeout=20) as answer:

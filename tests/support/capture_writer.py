@@ -12,7 +12,7 @@ from pathlib import Path
 from support.recording import Talk
 
 from penstock.recorder.files import FileRecording
-from penstock.recorder.settings import Compression, FileSettings
+from penstock.recorder.settings import Compression, FileSettings, Priority
 from penstock_codecs.capture import Sender
 
 CONVERSATIONS = 5
@@ -22,7 +22,12 @@ SIZES = (1, 30, 700, 5000, 70_000)
 def main(directory: Path) -> None:
     """Talk for ever; a thread flushes all the while, so that talk and flushes overlap."""
     settings = FileSettings(
-        directory=directory, rotate_bytes=3_000_000, flush_seconds=0.001, compress=Compression.ZSTD, keep_bytes=None
+        directory=directory,
+        rotate_bytes=3_000_000,
+        flush_seconds=0.001,
+        compress=Compression.ZSTD,
+        keep_bytes=None,
+        priority=Priority.RECORDING,
     )
     recorded = FileRecording(settings)
     recorded.start()
