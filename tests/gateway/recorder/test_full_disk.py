@@ -4,12 +4,12 @@ import errno
 import os
 import resource
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from support.disks import small_file_system
 from support.recording import Talk, capture_files, check_bytes, read_file, spans, tshark_warnings
 
 from penstock.recorder import files
@@ -25,15 +25,8 @@ NO_ROOM = "No space left on device"
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 12 MiB."""
-    mount, place = shutil.which("mount"), tmp_path / "disk"
-    place.mkdir()
-    command = [mount or "mount", "-t", "tmpfs", "-o", "size=12m", "penstock-test", str(place)]
-    if mount is None or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("a small file system cannot be mounted here: not root, or not allowed to")
-    try:
+    with small_file_system(tmp_path / "disk", 12) as place:
         yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def talk_until_refused(talk: Talk, size: int, most: int) -> None:

@@ -15,6 +15,7 @@ import click
 
 from penstock.captures import Captures, UnreadableCapture
 from penstock.captures.choosing import PROTOCOLS
+from penstock.cli.progress import watched
 from penstock_codecs.capture import CaptureEvent
 
 __all__ = ["begun", "capture_argument", "choice_options", "ending_quietly", "opened", "stream_option", "writer"]
@@ -72,13 +73,9 @@ def opened(paths: Sequence[Path], label: str, prints: bool = True) -> Iterator[C
     with ending_quietly():
         try:
             captures = Captures(paths)
-            size = captures.size
-            if size is None or not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
+            with watched(label, None if prints and sys.stdout.isatty() else captures.size) as seen:
+                captures.on_read = seen
                 yield captures
-            else:
-                with click.progressbar(length=size, label=label, file=sys.stderr) as bar:
-                    captures.on_read = bar.update
-                    yield captures
         except UnreadableCapture as error:
             raise click.ClickException(str(error)) from error
         sys.stdout.flush()  # what cannot be written is told here, not when the program ends
