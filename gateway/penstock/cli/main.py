@@ -1,11 +1,13 @@
 """The command line: which commands there are. Each is imported when it is asked for, with all that it needs.
 
 `penstock show` needs no server, and `penstock serve` no captures: everything together takes three times as long.
+Other packages bring commands of their own: entry points of the group "penstock.commands", as `pipeline` does.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Final
 
 import click
@@ -31,6 +33,7 @@ COMMANDS: Final = {
     "tail": "penstock.cli.traffic.tail:tail_command",
 }
 """Where each command is."""
+ENTRY_POINT_GROUP: Final = "penstock.commands"
 
 
 class _Commands(click.Group):
@@ -39,18 +42,23 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names, as `--help` lists them."""
         del ctx
-        return list(COMMANDS)
+        return sorted(_places())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name; None where there is none."""
         del ctx
-        place = COMMANDS.get(cmd_name)
+        place = _places().get(cmd_name)
         if place is None:
             return None
         module, _, name = place.partition(":")
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
+
+
+def _places() -> dict[str, str]:
+    """Where each command is, also those of other packages; ours go first where two have one name."""
+    return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINT_GROUP)} | COMMANDS
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,0 +1,30 @@
+"""Penstock's streams and recordings as tables of Spark, through PySpark's Python Data Source API.
+
+    import penstock_spark
+    penstock_spark.register(spark)
+    spark.read.format("penstock").option("endpoint", "http://127.0.0.1:8080").option("stream", "penstock/hello").load()
+    spark.read.format("penstock-capture").option("path", "recordings/").option("table", "records").load()
+
+Works on codecs (`penstock_codecs`) and blocking sockets; it imports neither trio nor the gateway, so that an executor
+needs this distribution with its extra `spark`, and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats `penstock` and `penstock-capture` known to a session, and let filters be pushed down to them
+    (`spark.sql.python.filterPushdown.enabled`). Doing so again does no harm."""
+    from penstock_spark.capture.datasource import CaptureDataSource
+    from penstock_spark.source.datasource import PenstockDataSource
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    for source in (PenstockDataSource, CaptureDataSource):
+        spark.dataSource.register(source)

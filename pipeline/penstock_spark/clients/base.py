@@ -1,0 +1,99 @@
+"""What a client of any protocol can do: one face for the source, the sink and the jobs.
+
+Streams are named `basin/stream` for S2 (Pravega: `scope/stream`), and by their plain name for S3P, as in the tables of
+captures. Everything raises OperationFailed (`penstock_codecs.failures`) with the server's words, or UNAVAILABLE where
+the server could not be reached or went away; the client may be used again after either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from penstock_codecs.model import Columns, Headers, StreamPosition
+
+__all__ = ["Appender", "Mark", "Rows", "StreamClient"]
+
+
+class Mark(NamedTuple):
+    """Where a reader stands in a stream: at the next record, which has sequence number `seq_num`.
+
+    `place`: how a protocol without sequence numbers finds it again: S3P the smallest identifier that it may have
+    (`ms-seq`), segments its byte offset; "" for S2, where the number is the place. There `seq_num` is counted, from 0
+    at the first record that a query finds in the stream; it equals S2's where nothing was trimmed before.
+    """
+
+    seq_num: int
+    place: str = ""
+
+
+class Rows(NamedTuple):
+    """Consecutive records, and where the reader stands after them.
+
+    `columns.timestamps` is empty where the protocol tells none (segments)."""
+
+    columns: Columns
+    next: Mark
+
+
+class StreamClient(Protocol):
+    """See the module."""
+
+    indexed: bool
+    """Whether a sequence number is a place (S2): then ranges of a stream can be read apart from each other."""
+
+    def streams(self, prefix: str = "") -> Iterator[str]:
+        """Names of the streams that begin with `prefix`, in their order. Raises NOT_IMPLEMENTED where the protocol has
+        no listing (S3P; segments without a controller)."""
+
+    def first(self, stream: str) -> Mark:
+        """At the first record that is kept; the tail where there is none."""
+
+    def tail(self, stream: str, after: Mark | None = None) -> Mark:
+        """Behind the last record. `after`: a place before it that is known, so that a protocol without sequence numbers
+        need not count from the beginning."""
+
+    def last_timestamp(self, stream: str) -> int | None:
+        """Of the last record, in ms; None where there is none, or the protocol does not tell."""
+
+    def at_timestamp(self, stream: str, timestamp: int) -> Mark:
+        """At the first record stamped at or after `timestamp` (ms), or the tail."""
+
+    def advance(self, stream: str, start: Mark, count: int) -> Mark:
+        """`count` records on from `start`, or the tail: what bounds a micro-batch. Costs one request where `indexed`,
+        else reading what lies between."""
+
+    def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
+        """The records from `start` up to and without `end`, none missing.
+
+        Raises RANGE_NOT_SATISFIABLE where `start` was trimmed away (details: `first`, the Mark that is there now) or
+        `end` is beyond the tail. A connection that breaks is made again, and the reading goes on where it was."""
+
+    def appender(self, stream: str) -> Appender:
+        """To append to a stream; see there. Raises NOT_IMPLEMENTED for S3P, which has neither conditions nor
+        writers."""
+
+    def close(self) -> None:
+        """Give up the connections."""
+
+
+class Appender(Protocol):
+    """Appends on condition of the place, or in the name of a writer, so that what was sent twice is stored once."""
+
+    def append(
+        self,
+        bodies: Sequence[bytes],
+        headers: dict[int, Headers],
+        timestamps: Sequence[int | None] | None,
+        expected: int,
+    ) -> None:
+        """Send a batch (at most 1,000 records and 1 MiB metered for S2) that must begin at sequence number `expected`;
+        several may be under way. Raises OperationFailed(SEQ_NUM_MISMATCH) of this or an earlier one: then it, and all
+        that were sent after it, were not stored."""
+
+    def flush(self) -> StreamPosition | None:
+        """Wait until everything sent is acknowledged; the end of the last batch (None: nothing was sent). Raises as
+        `append`. UNAVAILABLE: what was under way may be stored or not, and a look at the stream tells."""
+
+    def close(self) -> None:
+        """Give up the connection, without waiting."""

@@ -1,0 +1,34 @@
+"""One session of a real Spark for all tests that need one; they are marked `spark`, skipped where Java is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock_spark.running.session import CannotRun, open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONFIGURATION = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session. It takes some 15 s to start, so that a test which can do without should."""
+    warehouse = tmp_path_factory.mktemp("spark")
+    try:
+        session = open_session(
+            "local[2]", configuration={**CONFIGURATION, "spark.sql.warehouse.dir": str(warehouse / "warehouse")}
+        )
+    except CannotRun as reason:
+        pytest.skip(str(reason))
+    yield session
+    session.stop()
