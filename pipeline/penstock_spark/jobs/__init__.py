@@ -2,7 +2,7 @@
 
 | job | from | gives |
 |---|---|---|
-| `ingest` | captures, or live streams | Parquet (or Delta, Iceberg) by date, protocol, stream; incremental, exactly once |
+| `ingest` | captures, or live streams | Parquet (Delta, Iceberg) by date, protocol, stream; exactly once |
 | `quality` | records | per stream: gaps, duplicates, disorder, timestamps going back, heartbeats missed |
 | `latency` | messages and records of captures | request to acknowledgement, append to delivery, per route |
 | `usage` | connections, messages, records | bytes, records, errors, compression ratio per client, stream and protocol |
