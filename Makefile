@@ -22,10 +22,13 @@ $(VENV)/.dev: $(VENV)/.run pyproject.toml
 serve: $(VENV)/.run  ## set up, then run the gateway on its embedded store (ARGS="--config FILE" for another configuration)
 	$(BIN)/penstock serve $(or $(ARGS),--config config/gateway.toml)
 
+# As many processes as the machine has cores, at most four: each may start servers and clients of its own.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
+
 test: $(VENV)/.dev  ## set up, then run every check and test
 	$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory node-peers
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-long: $(VENV)/.dev  ## the tests that take long, and the generated ones with four times the examples
 	$(BIN)/python -m pytest -m slow $(ARGS)

@@ -17,6 +17,15 @@ for profile, examples in (("default", 200), ("ci", 300), ("long", 2000)):
 settings.load_profile(os.environ.get("PENSTOCK_TEST_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs where, when several processes share the work: a file's tests stay together, and so do all that need
+    Spark, whose session takes long to start. Those go first, so that no process waits for them at the end."""
+    for item in items:
+        group = "spark" if "spark" in getattr(item, "fixturenames", ()) else item.location[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def loggers_are_not_cached() -> Iterator[None]:
     """A command that is run in this process says how it logs; tests that look at logs must not be bound by that."""
