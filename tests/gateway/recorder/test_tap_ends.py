@@ -11,6 +11,7 @@ from support.http_client import memory_pair
 from support.listening import Heard, tapped_front
 
 from penstock.backs.upstream import UpstreamSettings
+from penstock.observe.connections import next_connection_number
 from penstock.recorder.connections import Connections
 from penstock.wire import Wire
 from penstock_codecs.capture import Endpoint, Sender, Side
@@ -79,11 +80,11 @@ async def test_a_write_into_a_connection_that_is_gone(tcp: tuple[trio.SocketStre
 
 async def test_sockets_are_named(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
     client, server = tcp
-    connections = Connections()
-    front = connections.accepted(server, 7, "listeners.s3p", "s3p").tap.conversation
+    connections, number = Connections(), next_connection_number()
+    front = connections.accepted(server, number, "listeners.s3p", "s3p").tap.conversation
     back = connections.dialled(client, UpstreamSettings(name="lite", host="x", port=1, protocol="s2")).tap.conversation
     there, here = Endpoint(*client.socket.getsockname()), Endpoint(*server.socket.getsockname())
-    assert (front.client, front.server, front.side, front.number) == (there, here, Side.FRONT, 7)
+    assert (front.client, front.server, front.side, front.number) == (there, here, Side.FRONT, number)
     assert (back.client, back.server, back.side, back.name) == (there, here, Side.BACK, "backs.lite")
     assert (front.protocol, back.protocol) == ("s3p", "s2")
     assert front.run == back.run != "" and front.run != Connections().run
