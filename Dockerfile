@@ -8,6 +8,7 @@ COPY pyproject.toml README.md ./
 COPY proto proto
 COPY codecs codecs
 COPY gateway gateway
+COPY pipeline pipeline
 RUN /opt/penstock/bin/pip install --no-cache-dir .
 
 FROM python:3.11-slim
