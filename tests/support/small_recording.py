@@ -1,0 +1,113 @@
+"""A small recording by a real gateway with routes, spoken to in every protocol: for tests of what reads captures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import zstandard
+from support.process import BASIN, CONFIG, GatewayProcess
+from support.s2_http import S2Client
+from support.s2s import ZSTD, append_input
+from support.s3p import S3PClient
+from support.segment_client import ReleasedSocket
+
+__all__ = ["ROUTES", "Clients", "small_recording"]
+
+ROUTES: Final = ("orders", "rest")
+"""Routes of the gateway: streams called orders*, and all others. The last one leads to the embedded store too."""
+
+_CONFIG: Final = (
+    CONFIG
+    + """
+[recorder]
+directory = "{data}/recordings"
+rotate_bytes = @ROTATE@
+compress = "@COMPRESS@"
+
+[[routes]]
+name = "orders"
+match = "prefix"
+stream = "orders"
+
+[[routes]]
+name = "rest"
+"""
+)
+
+
+class Clients:
+    """What clients of one gateway say; each method opens connections of its own and closes them."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self._gateway = gateway
+        self._s2 = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
+
+    def all(self, rounds: int = 3) -> None:
+        """Every protocol, with appends, deliveries and failures."""
+        for say in (self.s3p, self.unary, self.sessions, self.segments):
+            say(rounds)
+
+    def s3p(self, rounds: int) -> None:
+        """Two routes over one connection; an unknown command ends it."""
+        with S3PClient(("127.0.0.1", self._gateway.s3p_port)) as client:
+            for stream in ("orders-s3p", "other-s3p"):
+                client.create(stream)
+                for turn in range(rounds):
+                    client.append(stream, b"s3p %d" % turn, b"\xff\x00 not text")
+                client.read_all(stream)
+            client.call("APPEND", "nowhere", [], [b"lost"])
+            client.call("NOPE")
+
+    def unary(self, rounds: int) -> None:
+        """JSON over HTTP/1.1, events, and streams that are not there."""
+        for turn in range(rounds):
+            records = [{"body": f"json {turn}", "headers": [["kind", "a"], ["empty", ""]]}, {"body": ""}]
+            self._s2.append_json("orders-json", {"records": records}).json()
+        self._s2.read("orders-json", seq_num=0)
+        self._s2.append_json("orders-json", {"records": [{"body": "refused"}], "match_seq_num": 99_999})
+        self._s2.request("GET", "/v1/streams/none/nothing")
+        with self._s2.events("orders-json", seq_num=0, count=2) as events:
+            events.rest()
+
+    def sessions(self, rounds: int) -> None:
+        """S2S over HTTP/2 and HTTP/1.1, plain and compressed frames."""
+        for carrier, stream in (("h2", "sessions"), ("h1", "orders-session")):
+            with self._s2.append_session(stream, carrier) as session:
+                for turn in range(rounds):
+                    plain = append_input(*[b"s2s %d %d " % (turn, one) + b"x" * 300 for one in range(10)])
+                    session.send(zstandard.compress(plain) if turn % 2 else plain, ZSTD if turn % 2 else 0)
+                    session.ack()
+                session.stream.end()
+                session.rest()
+            with self._s2.read_session(stream, carrier, seq_num=0, count=10 * rounds) as session:
+                session.rest()
+
+    def segments(self, rounds: int) -> None:
+        """Events written, read back, and a segment that is not there."""
+        name = f"{BASIN}/orders-segment/0.#epoch.0"
+        with ReleasedSocket(("127.0.0.1", self._gateway.segment_port)) as client:
+            client.create(name)
+            writer = client.writer(name)
+            for turn in range(rounds):
+                client.append(writer, [b"event %d" % turn, b"y" * 100], 2 * turn + 2)
+            client.read(name, 0)
+            client.read(f"{BASIN}/absent/0.#epoch.0", 0)
+
+
+def small_recording(
+    directory: Path,
+    say: Callable[[Clients], None] = Clients.all,
+    *,
+    rotate_bytes: int = 0,
+    compress: str = "none",
+) -> Path:
+    """The directory of a recording that is whole: the gateway has ended in order. `directory`: for all of it. `say`:
+    what clients say meanwhile. `rotate_bytes`: files of that size; 0: one file. `compress`: `none` or `zstd`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    config = _CONFIG.replace("@ROTATE@", str(rotate_bytes)).replace("@COMPRESS@", compress)
+    with GatewayProcess(config, directory=directory) as gateway:
+        say(Clients(gateway))
+        assert gateway.terminate() == 0, gateway.log_tail()
+    return directory / "data" / "recordings"
