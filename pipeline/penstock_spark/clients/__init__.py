@@ -4,8 +4,8 @@ Spark runs each task in a process of its own that has nothing else to do, so a b
 that is fast. One object is one connection, or a few, used by one thread. Nothing waits without a deadline.
 """
 
-from penstock_spark.clients.base import Appender, Mark, Rows, StreamClient
+from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows, StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.opening import open_client
 
-__all__ = ["Appender", "Endpoint", "Mark", "Rows", "StreamClient", "open_client"]
+__all__ = ["Appender", "Endpoint", "Mark", "NumberedAppender", "Rows", "StreamClient", "open_client"]

@@ -7,12 +7,13 @@ the server could not be reached or went away; the client may be used again after
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from penstock_codecs.model import Columns, Headers, StreamPosition
 
-__all__ = ["Appender", "Mark", "Rows", "StreamClient"]
+__all__ = ["Appender", "Mark", "NumberedAppender", "Rows", "StreamClient"]
 
 
 class Mark(NamedTuple):
@@ -66,34 +67,89 @@ class StreamClient(Protocol):
     def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
         """The records from `start` up to and without `end`, none missing.
 
-        Raises RANGE_NOT_SATISFIABLE where `start` was trimmed away (details: `first`, the Mark that is there now) or
-        `end` is beyond the tail. A connection that breaks is made again, and the reading goes on where it was."""
+        Raises RANGE_NOT_SATISFIABLE where `start` was trimmed away (details: `first`, the Mark that is there now), at
+        once or while reading, or where `end` is beyond the tail (details: `tail`, a Mark; what there is was given).
+        Command records of S2 (fences, trims) are records like the others. A connection that breaks is made again, and
+        the reading goes on where it was."""
 
     def appender(self, stream: str) -> Appender:
-        """To append to a stream; see there. Raises NOT_IMPLEMENTED for S3P, which has neither conditions nor
-        writers."""
+        """To append to a stream; see there. Raises NOT_IMPLEMENTED for S3P and segments, which have no such
+        conditions."""
+
+    def numbered_appender(self, stream: str, writer: UUID) -> NumberedAppender:
+        """To append to a stream in the name of a writer; see there. Raises NOT_IMPLEMENTED but for segments."""
+
+    def create(self, stream: str, *, forever: bool = False) -> None:
+        """Make the stream, with the basin's defaults, unless it is there. `forever`: its records do not age away,
+        whatever the basin's defaults are; a stream that is there is brought to that. NOT_IMPLEMENTED as `streams`."""
+
+    def delete(self, stream: str) -> None:
+        """Delete the stream, if it is there. Raises NOT_IMPLEMENTED as `streams`."""
+
+    def create(self, stream: str, *, endless: bool = False) -> bool:
+        """Create a stream; False where it is there already, as it is. `endless`: its records are kept until they are
+        trimmed, whatever the server's default. Raises NOT_IMPLEMENTED where the protocol cannot."""
+
+    def delete(self, stream: str) -> None:
+        """Delete a stream; does nothing where there is none. The name may not be free at once. Raises NOT_IMPLEMENTED
+        where the protocol cannot."""
+
+    def trim(self, stream: str, first: Mark) -> None:
+        """Let go of the records before `first`; S2 does so some time after. For S2 that takes a record of its own, a
+        command, which has a sequence number. Raises NOT_IMPLEMENTED where the protocol cannot."""
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Give up the connections, and reads and appends that are under way on them."""
 
 
 class Appender(Protocol):
-    """Appends on condition of the place, or in the name of a writer, so that what was sent twice is stored once."""
+    """Appends on condition of the place, so that what was sent twice is stored once. It sends nothing by itself a
+    second time. After it raised, it is of no use any more."""
+
+    acknowledged: int
+    """How many of the batches that were given are known to be stored; looks, without waiting, at what came until the
+    last call."""
 
     def append(
         self,
         bodies: Sequence[bytes],
-        headers: dict[int, Headers],
+        headers: Mapping[int, Headers],
         timestamps: Sequence[int | None] | None,
-        expected: int,
+        expected: int | None,
     ) -> None:
-        """Send a batch (at most 1,000 records and 1 MiB metered for S2) that must begin at sequence number `expected`;
-        several may be under way. Raises OperationFailed(SEQ_NUM_MISMATCH) of this or an earlier one: then it, and all
-        that were sent after it, were not stored."""
+        """Send a batch (at most 1,000 records and 1 MiB metered for S2) that must begin at sequence number `expected`
+        (None: anywhere). Several may be under way; waits while they are some MiB. Raises
+        OperationFailed(SEQ_NUM_MISMATCH) of this or an earlier one: then it, and all that were sent after it, were not
+        stored."""
 
     def flush(self) -> StreamPosition | None:
         """Wait until everything sent is acknowledged; the end of the last batch (None: nothing was sent). Raises as
         `append`. UNAVAILABLE: what was under way may be stored or not, and a look at the stream tells."""
+
+    def close(self) -> None:
+        """Give up the connection, without waiting."""
+
+
+class NumberedAppender(Protocol):
+    """Appends in the name of a writer, whose events have growing numbers: the server stores an append only while the
+    writer's last number is the one that this appender knows, so that what was sent twice is stored once. It sends
+    nothing by itself a second time. After it raised, it is of no use any more."""
+
+    last: int | None
+    """The number of the writer's last event that was stored when this was opened (which is when it is made); None:
+    the server does not know the writer."""
+
+    acknowledged: int
+    """As in Appender."""
+
+    def append(self, bodies: Sequence[bytes], last: int) -> None:
+        """Send a batch of events (several may be under way, as in Appender), the last of which has this number, at
+        least one more than that of the batch before. Raises STALE_WRITER_POSITION where the writer has gone on without
+        us: then this batch, and all that were sent after it, were not stored."""
+
+    def flush(self) -> None:
+        """Wait until everything sent is acknowledged. Raises as `append`. UNAVAILABLE: what was under way may be stored
+        or not; a new appender's `last` tells."""
 
     def close(self) -> None:
         """Give up the connection, without waiting."""
