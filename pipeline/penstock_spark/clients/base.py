@@ -79,13 +79,6 @@ class StreamClient(Protocol):
     def numbered_appender(self, stream: str, writer: UUID) -> NumberedAppender:
         """To append to a stream in the name of a writer; see there. Raises NOT_IMPLEMENTED but for segments."""
 
-    def create(self, stream: str, *, forever: bool = False) -> None:
-        """Make the stream, with the basin's defaults, unless it is there. `forever`: its records do not age away,
-        whatever the basin's defaults are; a stream that is there is brought to that. NOT_IMPLEMENTED as `streams`."""
-
-    def delete(self, stream: str) -> None:
-        """Delete the stream, if it is there. Raises NOT_IMPLEMENTED as `streams`."""
-
     def create(self, stream: str, *, endless: bool = False) -> bool:
         """Create a stream; False where it is there already, as it is. `endless`: its records are kept until they are
         trimmed, whatever the server's default. Raises NOT_IMPLEMENTED where the protocol cannot."""
