@@ -2,24 +2,76 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
-__all__ = ["PROTOCOLS", "Endpoint"]
+from penstock_codecs.compression import Compression
+
+__all__ = ["BASIN_LABEL", "ENDPOINT_OPTIONS", "PROTOCOLS", "Endpoint", "EndpointError", "parse_endpoint"]
 
 PROTOCOLS = ("s2s", "s3p", "segment")
 """The first is the default, unless the endpoint's scheme says another."""
 
+BASIN_LABEL: Final = "{basin}."
+"""What an S2 host begins with where each basin has a host of its own: `https://{basin}.b.s2.dev`."""
+
+ENDPOINT_OPTIONS: Final = {
+    "protocol": "`s2s`, `s3p` or `segment`, where the endpoint's scheme does not say it",
+    "token": "what is shown as `authorization: Bearer`; better one of the next two, which nobody reads in a log",
+    "token_file": "a file with the token; white space around it does not count. It is read where the query is planned",
+    "token_variable": "an environment variable with the token, read where the query is planned",
+    "ca_file": "PEM of those who may have signed the server's certificate; the system's where absent",
+    "certificate_file": "PEM of our certificate, for servers that want one",
+    "key_file": "PEM of its key, where that is not in `certificate_file`",
+    "compression": "of S2S: `none`, `zstd` or `gzip`",
+    "connect_seconds": "how long to wait for a connection",
+    "request_seconds": "how long to wait for each next byte",
+    "recover_seconds": "how long a server that was there and is gone is tried again; 0: not at all",
+}
+"""The options of `parse_endpoint`, and what they mean."""
+
+
+class _Scheme(NamedTuple):
+    protocol: str
+    port: int
+    tls: bool = False
+    controller: bool = False
+
+
+_SCHEMES: Final = {
+    "http": _Scheme("s2s", 80),
+    "https": _Scheme("s2s", 443, tls=True),
+    "s3p": _Scheme("s3p", 7500),
+    "s3ps": _Scheme("s3p", 7500, tls=True),
+    "segment": _Scheme("segment", 12345),
+    "segments": _Scheme("segment", 12345, tls=True),
+    "pravega": _Scheme("segment", 9090, controller=True),
+    "pravegas": _Scheme("segment", 9090, tls=True, controller=True),
+}
+_PLAIN: Final = {"s2s": "http", "s3p": "s3p", "segment": "segment"}
+"""The scheme of a bare `host:port`."""
+_FILES: Final = ("ca_file", "certificate_file", "key_file")
+_TOKENS: Final = ("token", "token_file", "token_variable")
+_VISIBLE: Final = re.compile(r"[!-~]+")
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server. Picklable: executors get it from the driver.
+    """A server. Picklable: executors get it from the driver, so its files must be there, too.
 
     Text: `http://host:port`, `https://...` (S2S), `s3p://...`, `s3ps://...` (with TLS), `segment://...`,
     `segments://...` (with TLS; a segment store or our segment listener), `pravega://...`, `pravegas://...` (a
     controller, which knows the segment stores). `ca_file`: PEM of those who may have signed the server's certificate,
     the system's where it is None. `certificate_file`, `key_file`: PEM of ours, for mTLS. `token`: shown as
     `authorization: Bearer`; its repr hides it. `connect_seconds`, `request_seconds`: how long to wait for a
-    connection, and for each next byte.
+    connection, and for each next byte. `recover_seconds`: how long a server that was there and is gone is tried again
+    before what needs it fails; one that was never there is tried for `connect_seconds` at most.
+    `host` may begin with BASIN_LABEL (S2S). `compression`: of S2S frames, what is sent and what is asked for.
     """
 
     protocol: str
@@ -30,6 +82,150 @@ class Endpoint:
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
-    token: str = ""
+    token: str = field(default="", repr=False)
     connect_seconds: float = 10.0
     request_seconds: float = 60.0
+    recover_seconds: float = 30.0
+    compression: Compression = Compression.NONE
+
+    def __str__(self) -> str:
+        """As an address: `https://host:port`."""
+        wanted = (self.protocol, self.tls, self.controller)
+        scheme = next(name for name, it in _SCHEMES.items() if (it.protocol, it.tls, it.controller) == wanted)
+        return f"{scheme}://{self.authority}"
+
+    @property
+    def authority(self) -> str:
+        """`host:port`, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class EndpointError(ValueError):
+    """An address or options that cannot be used. `faults`: all that is wrong, one sentence each."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+def parse_endpoint(text: str, options: Mapping[str, str] | None = None) -> Endpoint:
+    """The endpoint of an address (see `Endpoint`; a bare `host:port` is S2S) and of those of `options` that are in
+    ENDPOINT_OPTIONS; the others are not looked at.
+
+    Raises EndpointError with every fault: of the address, of an option's value, of files that cannot be read.
+    """
+    given = {name: value for name in ENDPOINT_OPTIONS if (value := (options or {}).get(name)) is not None}
+    faults: list[str] = []
+    found = _address(text.strip(), given.get("protocol"), faults)
+    found |= {name: given[name] for name in _FILES if name in given and _readable(name, given[name], faults)}
+    for name, read in _READ.items():
+        if name in given:
+            try:
+                found[name] = read(given[name])
+            except ValueError as error:
+                faults.append(f"{name}: {error}")
+    found["token"] = _token(given, faults)
+    if "key_file" in given and "certificate_file" not in given:
+        faults.append("key_file: a key without certificate_file")
+    if not found.get("tls", True):
+        faults += [f"{name}: the endpoint is without TLS" for name in _FILES if name in given]
+    if faults:
+        raise EndpointError(faults)
+    return Endpoint(**found)
+
+
+def _address(text: str, protocol: str | None, faults: list[str]) -> dict[str, Any]:
+    if protocol is not None and protocol not in PROTOCOLS:
+        faults.append(f"protocol: {protocol!r} is none of {', '.join(PROTOCOLS)}")
+        protocol = None
+    if not text:
+        faults.append("endpoint: an address is missing, such as http://127.0.0.1:8080")
+        return {}
+    named = text if "://" in text else f"{_PLAIN[protocol or PROTOCOLS[0]]}://{text}"
+    try:
+        parts = urlsplit(named)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        faults.append(f"endpoint: {text!r} is no address: {error}")
+        return {}
+    scheme = _SCHEMES.get(parts.scheme)
+    if scheme is None:
+        faults.append(f"endpoint: {parts.scheme}:// is none of {', '.join(f'{name}://' for name in _SCHEMES)}")
+        return {}
+    faults += [f"endpoint: {fault}" for fault in _address_faults(text, parts, scheme, protocol)]
+    return {**scheme._asdict(), "host": host, "port": scheme.port if port is None else port}
+
+
+def _address_faults(text: str, parts: Any, scheme: _Scheme, protocol: str | None) -> list[str]:
+    host = parts.hostname or ""
+    bare = host.removeprefix(BASIN_LABEL)
+    faults = {
+        f"{text!r} names no host": not bare,
+        f"{host!r} is no host": bool(bare) and (not _VISIBLE.fullmatch(bare) or "{" in bare),
+        f"only S2S has hosts with {BASIN_LABEL!r}": bare != host and scheme.protocol != "s2s",
+        "the port must be from 1 to 65535": parts.port == 0,
+        "a token goes into option `token_file`, not into the address": "@" in parts.netloc,
+        f"{parts.path + parts.query + parts.fragment!r} behind the host": parts.path not in ("", "/")
+        or bool(parts.query or parts.fragment),
+        f"{parts.scheme}:// is not {protocol}": protocol is not None and protocol != scheme.protocol,
+    }
+    return [fault for fault, is_so in faults.items() if is_so]
+
+
+def _readable(name: str, path: str, faults: list[str]) -> bool:
+    try:
+        with Path(path).open("rb"):
+            return True
+    except OSError as error:
+        faults.append(f"{name}: cannot read {path}: {error.strerror}")
+        return False
+
+
+def _seconds(least: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if not least <= seconds <= 86_400:
+            raise ValueError(f"{text!r} is no number of seconds from {least:g} to 86400")
+        return seconds
+
+    return read
+
+
+def _compression(text: str) -> Compression:
+    names = [one.name.lower() for one in Compression]
+    if text.lower() not in names:
+        raise ValueError(f"{text!r} is none of {', '.join(names)}")
+    return Compression[text.upper()]
+
+
+_READ: Final[dict[str, Callable[[str], object]]] = {
+    "compression": _compression,
+    "connect_seconds": _seconds(0.01),
+    "request_seconds": _seconds(0.01),
+    "recover_seconds": _seconds(0.0),
+}
+
+
+def _token(given: Mapping[str, str], faults: list[str]) -> str:
+    said = [name for name in _TOKENS if name in given]
+    if len(said) > 1:
+        faults.append(f"{' and '.join(said)}: only one of them")
+    if not said:
+        return ""
+    name, value = said[0], given[said[0]]
+    token = value
+    if name == "token_file":
+        try:
+            token = Path(value).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            faults.append(f"token_file: cannot read {value}: {getattr(error, 'strerror', 'it is not text')}")
+            return ""
+    elif name == "token_variable":
+        token = os.environ.get(value, "").strip()
+    if not _VISIBLE.fullmatch(token):
+        # The token itself stays out of the message.
+        faults.append(f"{name}: no token, or one with characters that a header cannot have")
+    return token

@@ -1,0 +1,145 @@
+"""Conditional appends to one stream over S2S sessions (S2 fact sheet, 2.3); see `clients.base.Appender`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from penstock_codecs.codec import NEED_DATA, Pull
+from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
+from penstock_codecs.limits import MIB
+from penstock_codecs.model import Headers, StreamPosition, StreamRef, metered_size
+from penstock_codecs.operations import Append, Appended
+from penstock_codecs.s2.validation import validate_append
+from penstock_codecs.s2s.sessions import AppendClient
+from penstock_spark.clients.failing import lost
+from penstock_spark.clients.http import HttpConnection
+from penstock_spark.clients.s2.calls import Calls
+
+__all__ = ["S2Appender"]
+
+_MAX_FLYING: Final = 16 * MIB
+"""Metered bytes that may be without acknowledgement; `append` waits while there are more."""
+
+
+class S2Appender:
+    """See the module. After a failure the next `append` begins a new session."""
+
+    def __init__(self, calls: Calls, stream: StreamRef) -> None:
+        self._calls = calls
+        self._stream = stream
+        self._host = calls.host_of(stream.basin)
+        self._connection: HttpConnection | None = None
+        self._codec = AppendClient(calls.endpoint.compression)
+        self._flying: deque[Append] = deque()
+        self._flying_bytes = 0
+        self._end: StreamPosition | None = None
+
+    def append(
+        self,
+        bodies: Sequence[bytes],
+        headers: dict[int, Headers],
+        timestamps: Sequence[int | None] | None,
+        expected: int,
+    ) -> None:
+        """See `Appender.append`. INVALID where the batch is none that S2 takes; nothing was sent then."""
+        listed = list(bodies)
+        metered = metered_size(listed, headers)
+        append = Append(self._stream, listed, metered, headers=headers, timestamps=timestamps, match_seq_num=expected)
+        validate_append(append)
+        try:
+            connection = self._session()
+            pieces = self._codec.send(append)
+            self._flying.append(append)
+            self._flying_bytes += metered
+            connection.send(pieces)
+            while self._hear(connection, wait=self._flying_bytes > _MAX_FLYING):
+                pass
+        except OperationFailed as error:
+            raise self._failed(error) from error
+
+    def flush(self) -> StreamPosition | None:
+        """See `Appender.flush`."""
+        try:
+            while self._flying:
+                assert self._connection is not None
+                self._hear(self._connection, wait=True)
+        except OperationFailed as error:
+            raise self._failed(error) from error
+        return self._end
+
+    def close(self) -> None:
+        """See `Appender.close`."""
+        self._give_up()
+
+    # ---- inside --------------------------------------------------------------------------------------------------
+
+    def _session(self) -> HttpConnection:
+        """The session that there is, if it is alive; a new one where nothing is under way that could be lost."""
+        connection = self._connection
+        if connection is not None and not self._flying and self._is_stale(connection):
+            self._give_up()
+        elif connection is not None and self._codec.reconnect_advised:
+            self.flush()
+            self._give_up()
+        return self._connection or self._calls.patience().over(self._begin)
+
+    def _begin(self) -> HttpConnection:
+        connection = self._calls.take(self._host)
+        try:
+            self._calls.begin_append(connection, self._stream)
+        except BaseException:
+            connection.close()
+            self._calls.give_back(self._host, connection)
+            raise
+        self._codec = AppendClient(self._calls.endpoint.compression)
+        self._connection = connection
+        return connection
+
+    def _is_stale(self, connection: HttpConnection) -> bool:
+        """Whether the server has ended the session, or wants it to end, while nothing was under way."""
+        if self._codec.reconnect_advised:
+            return True
+        try:
+            return connection.receive(wait=False) is not None
+        except OperationFailed:
+            return True
+
+    def _hear(self, connection: HttpConnection, *, wait: bool) -> bool:
+        """Take an acknowledgement; False where none has come, and none was waited for."""
+        try:
+            while (event := self._codec.next_event()) is NEED_DATA:
+                data = connection.receive(wait=wait)
+                if data is None:
+                    return False
+                self._codec.receive(data)
+        except RemoteProtocolError as error:
+            raise lost(self._calls.endpoint, error.failure.message) from error
+        if isinstance(event, Failure):
+            raise OperationFailed(event)
+        if isinstance(event, Pull):
+            raise lost(self._calls.endpoint, f"{self._stream}: the server ended an append session")
+        self._acknowledged(event)
+        return True
+
+    def _acknowledged(self, appended: Appended) -> None:
+        append = self._flying.popleft()
+        self._flying_bytes -= append.metered
+        if appended.start.seq_num != append.match_seq_num:
+            message = f"{self._stream}: the server stored at {appended.start.seq_num} what was for"
+            raise lost(self._calls.endpoint, f"{message} {append.match_seq_num}")
+        self._end = appended.end
+
+    def _failed(self, error: OperationFailed) -> OperationFailed:
+        """The session is over; what was under way is nobody's any more."""
+        self._give_up()
+        return error
+
+    def _give_up(self) -> None:
+        connection, self._connection = self._connection, None
+        self._flying.clear()
+        self._flying_bytes = 0
+        if connection is not None:
+            connection.close()
+            self._calls.give_back(self._host, connection)

@@ -1,0 +1,221 @@
+"""Requests to one S2 server: how they name basin and stream, on which connection they go, what errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
+
+from penstock_codecs.compression import Compression
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
+from penstock_codecs.http.events import ResponseHead
+from penstock_codecs.limits import KIB, MIB
+from penstock_codecs.model import StreamRef
+from penstock_codecs.s2.errors import failure_from_http
+from penstock_codecs.s2.names import encode_path_segment, validate_basin_name, validate_stream_name
+from penstock_spark.clients.endpoint import BASIN_LABEL, Endpoint
+from penstock_spark.clients.failing import lost
+from penstock_spark.clients.http import HeaderList, HttpConnection
+from penstock_spark.clients.patience import Patience
+from penstock_spark.clients.wire import Wire
+
+__all__ = ["JSON", "PROTOBUF", "Answer", "Calls", "records_path", "reference", "stream_path"]
+
+T = TypeVar("T")
+Query = Mapping[str, object]
+
+JSON: Final = "application/json"
+PROTOBUF: Final = "application/protobuf"
+_S2S: Final = "s2s/proto"
+_STREAMS: Final = "/v1/streams"
+_MAX_ANSWER: Final = 16 * MIB
+"""Largest body of an answer."""
+_MAX_ERROR: Final = 64 * KIB
+"""How much of the body of an error is read."""
+_MAX_IDLE: Final = 2
+"""Connections that are kept for later, of each basin's host."""
+
+
+def reference(stream: str) -> StreamRef:
+    """`basin/stream` in two; the stream may have slashes of its own. Raises OperationFailed(INVALID) for what can be
+    no stream's name."""
+    basin, slash, name = stream.partition("/")
+    if not slash:
+        raise fail(FailureCode.INVALID, f"{stream!r} is no stream: a name is `basin/stream`")
+    try:
+        validate_basin_name(basin, FailureCode.INVALID)
+        validate_stream_name(name, FailureCode.INVALID)
+    except OperationFailed as error:
+        raise fail(FailureCode.INVALID, f"{stream!r} is no stream: {error.failure.message}") from None
+    return StreamRef(basin, name)
+
+
+def stream_path(stream: StreamRef) -> str:
+    """The path of a stream, whose name is one segment whatever is in it."""
+    return f"{_STREAMS}/{encode_path_segment(stream.stream)}"
+
+
+def records_path(stream: StreamRef) -> str:
+    """The path of a stream's records."""
+    return f"{stream_path(stream)}/records"
+
+
+class Answer(NamedTuple):
+    """A whole answer that is no error."""
+
+    endpoint: Endpoint
+    status: int
+    body: bytes
+
+    def read(self, decode: Callable[[bytes], T]) -> T:
+        """What the body says. Raises OperationFailed(OTHER) where it is nonsense."""
+        try:
+            return decode(self.body)
+        except (RemoteProtocolError, OperationFailed) as error:
+            raise fail(FailureCode.OTHER, f"{self.endpoint}: {error.failure.message}") from error
+
+
+class Calls:
+    """See the module. All raise OperationFailed: what the server says, or as `Wire` does."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._idle: dict[str, list[HttpConnection]] = {}
+        self._lent: set[HttpConnection] = set()
+        self._reached = False
+
+    def patience(self) -> Patience:
+        """How long an operation that fails is tried again: a server that never answered has less of it."""
+        return Patience(self.endpoint, reached=self._reached)
+
+    def close(self) -> None:
+        """Give up all connections, also those that are in use."""
+        for connection in [*self._lent, *(one for some in self._idle.values() for one in some)]:
+            connection.close()
+        self._idle.clear()
+        self._lent.clear()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        basin: str | None,
+        *,
+        query: Query | None = None,
+        headers: HeaderList = (),
+        body: bytes = b"",
+    ) -> Answer:
+        """A whole exchange, repeated where that may help: only for what may be done twice."""
+
+        def once() -> Answer:
+            with self.connection(basin) as connection:
+                connection.request(method, _target(path, query), [*self._named(basin), *headers], body)
+                head = connection.head()
+                self._reached = True
+                self.check(connection, head)
+                return Answer(self.endpoint, head.status, self._whole(connection))
+
+        return self.patience().over(once)
+
+    def begin_read(self, connection: HttpConnection, stream: StreamRef, query: Query) -> None:
+        """Ask for a read session; its frames come next."""
+        headers = [*self._named(stream.basin), ("content-type", _S2S), *self._codings()]
+        connection.request("GET", _target(records_path(stream), query), headers)
+        self._begun(connection)
+
+    def begin_append(self, connection: HttpConnection, stream: StreamRef) -> None:
+        """Ask for an append session, and wait for it: until then nothing is sent that could be stored."""
+        headers = [*self._named(stream.basin), ("content-type", _S2S), *self._codings()]
+        connection.open("POST", records_path(stream), headers)
+        self._begun(connection)
+
+    def _begun(self, connection: HttpConnection) -> None:
+        head = connection.head()
+        self._reached = True
+        self.check(connection, head)
+        said = dict(head.headers).get("content-type", "")
+        if said.split(";")[0].strip().lower() != _S2S:
+            raise fail(FailureCode.INVALID, f"{self.endpoint}: the server answers with {said!r}, not with S2S")
+
+    @contextmanager
+    def connection(self, basin: str | None) -> Iterator[HttpConnection]:
+        """A connection for one exchange. It is kept if that becomes complete, whatever it says, and given up else."""
+        host = self.host_of(basin)
+        connection = self.take(host)
+        try:
+            yield connection
+        finally:
+            self.give_back(host, connection)
+
+    def take(self, host: str) -> HttpConnection:
+        """A connection to `host` that nobody else uses; `give_back` it."""
+        idle = self._idle.get(host, [])
+        while idle:
+            connection = idle.pop()
+            if connection.reusable:
+                break
+            connection.close()
+        else:
+            port = self.endpoint.port
+            connection = HttpConnection(
+                Wire(self.endpoint, host), f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            )
+        self._lent.add(connection)
+        return connection
+
+    def give_back(self, host: str, connection: HttpConnection) -> None:
+        """It is not used any more."""
+        self._lent.discard(connection)
+        idle = self._idle.setdefault(host, [])
+        if len(idle) < _MAX_IDLE and connection.reusable:
+            idle.append(connection)
+        else:
+            connection.close()
+
+    def check(self, connection: HttpConnection, head: ResponseHead) -> None:
+        """Raise what an answer that is an error means; detail `retry_after` is what it says of that, in seconds."""
+        if 200 <= head.status < 300:
+            return
+        body = bytearray()
+        while len(body) < _MAX_ERROR and (piece := connection.receive()):
+            body += piece
+        failure = failure_from_http(head.status, bytes(body))
+        said = dict(head.headers).get("retry-after-ms", "")
+        if said.isdigit():
+            later = {"retry_after": min(int(said[:9]), 60_000) / 1000}
+            failure = Failure(failure.code, failure.message, {**failure.details, **later})
+        raise OperationFailed(failure)
+
+    # ---- inside --------------------------------------------------------------------------------------------------
+
+    def _whole(self, connection: HttpConnection) -> bytes:
+        body = bytearray()
+        while piece := connection.receive():
+            body += piece
+            if len(body) > _MAX_ANSWER:
+                raise lost(self.endpoint, f"an answer of more than {_MAX_ANSWER} bytes")
+        return bytes(body)
+
+    def _named(self, basin: str | None) -> list[tuple[str, str]]:
+        named = [] if basin is None else [("s2-basin", basin)]
+        token = self.endpoint.token
+        return [*named, ("authorization", f"Bearer {token}")] if token else named
+
+    def _codings(self) -> list[tuple[str, str]]:
+        wanted = self.endpoint.compression
+        return [] if wanted is Compression.NONE else [("accept-encoding", wanted.name.lower())]
+
+    def host_of(self, basin: str | None) -> str:
+        """Where a basin is. Raises OperationFailed(NOT_IMPLEMENTED) where only basins have hosts, and it is None."""
+        host = self.endpoint.host
+        if not host.startswith(BASIN_LABEL):
+            return host
+        if basin is None:
+            message = f"{self.endpoint} has hosts of basins only, which do not know of each other: name the basin"
+            raise fail(FailureCode.NOT_IMPLEMENTED, message)
+        return f"{basin}.{host.removeprefix(BASIN_LABEL)}"
+
+
+def _target(path: str, query: Query | None) -> str:
+    return f"{path}?{urlencode(query, quote_via=quote)}" if query else path

@@ -1,0 +1,174 @@
+"""S2 for the source, the sink and the jobs; see `clients.base.StreamClient`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import Header, RecordBatch, StreamPosition, StreamRef, metered_size
+from penstock_codecs.operations import Append, Page
+from penstock_codecs.s2.json_config_client import (
+    decode_remote_basin_page,
+    decode_remote_stream_page,
+    encode_create_stream,
+)
+from penstock_codecs.s2.json_records import decode_tail
+from penstock_codecs.s2.protobuf import decode_append_ack, decode_read_batch, encode_append_input
+from penstock_codecs.streams import INFINITE, BasinInfo, StreamConfig, StreamInfo
+from penstock_spark.clients.base import Appender, Mark, Rows
+from penstock_spark.clients.endpoint import Endpoint
+from penstock_spark.clients.s2.appending import S2Appender
+from penstock_spark.clients.s2.calls import JSON, PROTOBUF, Calls, Query, records_path, reference, stream_path
+from penstock_spark.clients.s2.reading import beyond, read_range, trimmed
+
+__all__ = ["S2Client"]
+
+Info = TypeVar("Info", BasinInfo, StreamInfo)
+
+_BASINS: Final = "/v1/basins"
+_STREAMS: Final = "/v1/streams"
+
+
+class S2Client:
+    """See the module. Every request is repeated while that may help, for `recover_seconds` at most; `create` shows the
+    server a token by which it knows the second for the first."""
+
+    indexed = True
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._calls = Calls(endpoint)
+
+    # ---- what there is -------------------------------------------------------------------------------------------
+
+    def streams(self, prefix: str = "") -> Iterator[str]:
+        """See `StreamClient.streams`. The basins are gone through where `prefix` does not name one up to its slash."""
+        basin, slash, name = prefix.partition("/")
+        for one in [basin] if slash else list(self._basins(basin)):
+            for stream in self._pages(_STREAMS, one, name, decode_remote_stream_page):
+                if stream.deleted_at is None:
+                    yield f"{one}/{stream.name}"
+
+    def _basins(self, prefix: str) -> Iterator[str]:
+        for basin in self._pages(_BASINS, None, prefix, decode_remote_basin_page):
+            if basin.deleted_at is None:
+                yield basin.name
+
+    def _pages(
+        self, path: str, basin: str | None, prefix: str, decode: Callable[[bytes], Page[Info]]
+    ) -> Iterator[Info]:
+        after = ""
+        while True:
+            wanted = {name: value for name, value in (("prefix", prefix), ("start_after", after)) if value}
+            page = self._calls.ask("GET", path, basin, query=wanted).read(decode)
+            yield from page.items
+            if not page.has_more:
+                return
+            if not page.items or page.items[-1].name <= after:
+                message = f"{self._calls.endpoint}: the listing of {path} does not get on after {after!r}"
+                raise fail(FailureCode.OTHER, message)
+            after = page.items[-1].name
+
+    def tail(self, stream: str, after: Mark | None = None) -> Mark:  # noqa: ARG002 - S2 knows without counting
+        """See `StreamClient.tail`."""
+        return Mark(self._tail(reference(stream)).seq_num)
+
+    def last_timestamp(self, stream: str) -> int | None:
+        """See `StreamClient.last_timestamp`. It is known also where the record itself was trimmed."""
+        tail = self._tail(reference(stream))
+        return tail.timestamp if tail.seq_num else None
+
+    def first(self, stream: str) -> Mark:
+        """See `StreamClient.first`."""
+        return self._spot(reference(stream), {"seq_num": 0})
+
+    def at_timestamp(self, stream: str, timestamp: int) -> Mark:
+        """See `StreamClient.at_timestamp`."""
+        return self._spot(reference(stream), {"timestamp": max(0, timestamp)})
+
+    def advance(self, stream: str, start: Mark, count: int) -> Mark:
+        """See `StreamClient.advance`."""
+        return Mark(max(start.seq_num, min(start.seq_num + count, self._tail(reference(stream)).seq_num)))
+
+    def _tail(self, stream: StreamRef) -> StreamPosition:
+        return self._calls.ask("GET", records_path(stream) + "/tail", stream.basin).read(decode_tail)
+
+    def _spot(self, stream: StreamRef, start: Query) -> Mark:
+        """At the first record from `start` on, or the tail."""
+        try:
+            found = self._one(stream, start)
+            if found is None:
+                # None is kept. One that is appended after the next line stands behind that tail, so none is missed.
+                tail = self._tail(stream).seq_num
+                found = self._one(stream, start)
+        except OperationFailed as error:
+            tail_there = error.failure.details.get("tail")
+            if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE or not isinstance(tail_there, dict):
+                raise
+            return Mark(tail_there["seq_num"])
+        return Mark(tail if found is None else found)
+
+    def _one(self, stream: StreamRef, start: Query) -> int | None:
+        query = {**start, "count": 1}
+        answer = self._calls.ask("GET", records_path(stream), stream.basin, query=query, headers=[("accept", PROTOBUF)])
+        found = answer.read(decode_read_batch) if answer.body else None
+        return found.first_seq_num if isinstance(found, RecordBatch) else None
+
+    # ---- records -------------------------------------------------------------------------------------------------
+
+    def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
+        """See `StreamClient.read`. Each `Rows` is one frame: at most 1,000 records or 1 MiB."""
+        named = reference(stream)
+
+        def why_short(position: int) -> OperationFailed | None:
+            first = self._spot(named, {"seq_num": 0}).seq_num
+            if first > position:
+                return trimmed(named, position, first)
+            tail = self._tail(named).seq_num
+            return beyond(named, end.seq_num, tail) if tail < end.seq_num else None
+
+        return read_range(self._calls, named, start.seq_num, end.seq_num, why_short)
+
+    def appender(self, stream: str) -> Appender:
+        """See `StreamClient.appender`."""
+        return S2Appender(self._calls, reference(stream))
+
+    # ---- streams that come and go --------------------------------------------------------------------------------
+
+    def create(self, stream: str, *, endless: bool = False) -> bool:
+        """See `StreamClient.create`."""
+        named = reference(stream)
+        config = StreamConfig(retention=INFINITE) if endless else StreamConfig()
+        headers = [("content-type", JSON), ("s2-request-token", uuid.uuid4().hex)]
+        body = encode_create_stream(named.stream, config)
+        try:
+            self._calls.ask("POST", _STREAMS, named.basin, headers=headers, body=body)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
+                raise
+            return False
+        return True
+
+    def delete(self, stream: str) -> None:
+        """See `StreamClient.delete`."""
+        named = reference(stream)
+        try:
+            self._calls.ask("DELETE", stream_path(named), named.basin)
+        except OperationFailed as error:
+            if error.failure.code not in (FailureCode.STREAM_NOT_FOUND, FailureCode.STREAM_DELETION_PENDING):
+                raise
+
+    def trim(self, stream: str, first: Mark) -> None:
+        """See `StreamClient.trim`. The trim is a record of the stream itself (S2 fact sheet, 5.3)."""
+        named = reference(stream)
+        bodies = [first.seq_num.to_bytes(8, "big")]
+        headers = {0: (Header(b"", b"trim"),)}
+        append = Append(named, bodies, metered_size(bodies, headers), headers=headers)
+        typed = [("content-type", PROTOBUF), ("accept", PROTOBUF)]
+        body = encode_append_input(append)
+        self._calls.ask("POST", records_path(named), named.basin, headers=typed, body=body).read(decode_append_ack)
+
+    def close(self) -> None:
+        """See `StreamClient.close`."""
+        self._calls.close()

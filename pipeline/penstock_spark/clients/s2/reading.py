@@ -1,0 +1,82 @@
+"""Records of a range, over one S2S session after the other where connections break (S2 fact sheet, 2.4 and 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from penstock_codecs.codec import NEED_DATA, Pull
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
+from penstock_codecs.model import RecordBatch, StreamRef
+from penstock_codecs.s2s.sessions import ReadClient
+from penstock_spark.clients.base import Mark, Rows
+from penstock_spark.clients.failing import lost
+from penstock_spark.clients.s2.calls import Calls
+
+__all__ = ["beyond", "read_range", "trimmed"]
+
+
+def read_range(
+    calls: Calls, stream: StreamRef, start: int, end: int, why_short: Callable[[int], OperationFailed | None]
+) -> Iterator[Rows]:
+    """The records from sequence number `start` up to and without `end`; see `StreamClient.read`.
+
+    `why_short`: asked where the server ends a read before its end, at the number given: what to raise, or None where it
+    is worth another try.
+    """
+    position = start
+    patience = calls.patience()
+    while position < end:
+        try:
+            for batch in _session(calls, stream, position, end - position):
+                wanted = _checked(stream, batch, position, end)
+                position += wanted.count
+                patience.progress()
+                yield Rows(wanted.columns, Mark(position))
+            if position < end:
+                raise why_short(position) or lost(calls.endpoint, f"{stream}: the server ended a read at {position}")
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE and "first" not in error.failure.details:
+                raise why_short(position) or error from error
+            patience.wait(error)
+
+
+def _session(calls: Calls, stream: StreamRef, position: int, count: int) -> Iterator[RecordBatch]:
+    """The batches of one session. Raises OperationFailed: why it began not, or ended before its time."""
+    codec = ReadClient()
+    with calls.connection(stream.basin) as connection:
+        calls.begin_read(connection, stream, {"seq_num": position, "count": count})
+        try:
+            while True:
+                event = codec.next_event()
+                if isinstance(event, RecordBatch):
+                    yield event
+                elif isinstance(event, Failure):
+                    raise OperationFailed(event)
+                elif event is NEED_DATA:
+                    codec.receive(connection.receive() or b"")
+                elif isinstance(event, Pull):
+                    return
+        except RemoteProtocolError as error:
+            raise lost(calls.endpoint, error.failure.message) from error
+
+
+def _checked(stream: StreamRef, batch: RecordBatch, position: int, end: int) -> RecordBatch:
+    """What of the batch was asked for. Raises OperationFailed where it does not begin at `position`."""
+    first = batch.first_seq_num
+    if first > position:
+        raise trimmed(stream, position, first)
+    if first < position:
+        raise fail(FailureCode.UNAVAILABLE, f"{stream}: the server sent record {first}, asked for {position}")
+    return batch.part(0, min(batch.count, end - position))
+
+
+def trimmed(stream: StreamRef, position: int, first: int) -> OperationFailed:
+    """What a reader must have is not there any more."""
+    message = f"{stream}: records from {position} on were trimmed, the first that is kept is {first}"
+    return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, first=Mark(first))
+
+
+def beyond(stream: StreamRef, end: int, tail: int) -> OperationFailed:
+    """What is asked for is not there yet."""
+    message = f"{stream}: asked for records up to {end}, its tail is {tail}"
+    return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, tail=Mark(tail))

@@ -1,0 +1,168 @@
+"""A blocking connection with deadlines: TCP, with TLS where the endpoint says so."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.limits import KIB, MIB
+from penstock_spark.clients.endpoint import Endpoint
+from penstock_spark.clients.failing import late, lost, reason_of, tls_reason, unreachable
+
+__all__ = ["Buffer", "Wire"]
+
+Buffer = bytes | bytearray | memoryview
+
+_RECEIVED_AT_ONCE: Final = 512 * KIB
+_MAX_INBOX: Final = 4 * MIB
+"""What is taken from a server that must be heard before it listens again; one that says more is not read further."""
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A server that vanished without a word (no power, no route) is found out after 30 s, in seconds and probes."""
+_OF_TLS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Wire:
+    """One connection to `host` (the endpoint's own where it is None), made at once.
+
+    All raise OperationFailed: UNAVAILABLE where the server is not there, goes away, or is silent for
+    `request_seconds`; AUTHN or INVALID for what no retry mends (see `failing`). After a failure it is closed.
+    """
+
+    def __init__(self, endpoint: Endpoint, host: str | None = None, port: int | None = None) -> None:
+        self.endpoint = endpoint
+        self._inbox: deque[bytes] = deque()
+        self._inbox_size = 0
+        self._buffer = memoryview(bytearray(_RECEIVED_AT_ONCE))
+        self._socket = self._connect(host or endpoint.host, port or endpoint.port)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self.open = True
+
+    def _connect(self, host: str, port: int) -> socket.socket:
+        context = _context(self.endpoint) if self.endpoint.tls else None
+        deadline = time.monotonic() + self.endpoint.connect_seconds
+        sock: socket.socket | None = None
+        try:
+            sock = socket.create_connection((host, port), timeout=self.endpoint.connect_seconds)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEPALIVE.items():
+                if hasattr(socket, option):  # not every system lets it be set
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+            if context is not None:
+                sock.settimeout(max(0.01, deadline - time.monotonic()))
+                sock = context.wrap_socket(sock, server_hostname=host)
+            sock.setblocking(False)
+            return sock
+        except (OSError, UnicodeError) as error:  # the latter for what can be no host's name
+            if sock is not None:
+                sock.close()
+            raise unreachable(self.endpoint, error if isinstance(error, OSError) else OSError(str(error))) from error
+
+    def send(self, pieces: Sequence[Buffer]) -> None:
+        """Send all of it, which takes as long as the server takes it. What the server says meanwhile is kept for
+        `receive`, up to 4 MiB: one that must be heard before it listens is heard."""
+        data = memoryview(b"".join(pieces))
+        while data:
+            try:
+                data = data[self._socket.send(data) :]
+            except (BlockingIOError, *_OF_TLS) as error:
+                heard = self._inbox_size < _MAX_INBOX and self._take()
+                if not heard:
+                    self._wait(select.POLLIN if isinstance(error, ssl.SSLWantReadError) else self._interests())
+            except OSError as error:
+                raise self._broken(error) from error
+
+    def receive(self) -> Buffer:
+        """The next bytes, up to 512 KiB; b"" where the server has finished. They are good until the next call."""
+        while True:
+            received = self.receive_now()
+            if received is not None:
+                return received
+            self._wait(self._wanted)
+
+    def receive_now(self) -> Buffer | None:
+        """What has come already; None where nothing has, b"" where the server has finished."""
+        if self._inbox:
+            piece = self._inbox.popleft()
+            if piece:
+                self._inbox_size -= len(piece)
+            else:
+                self._inbox.append(piece)  # the end stays the end
+            return piece
+        return self._receive()
+
+    def close(self) -> None:
+        """Give it up, without a word."""
+        self.open = False
+        self._socket.close()
+
+    # ---- inside --------------------------------------------------------------------------------------------------
+
+    _wanted = select.POLLIN
+
+    def _receive(self) -> Buffer | None:
+        if not self.open:
+            raise lost(self.endpoint, "the connection is closed")
+        try:
+            size = self._socket.recv_into(self._buffer)
+        except (BlockingIOError, *_OF_TLS) as error:
+            self._wanted = select.POLLOUT if isinstance(error, ssl.SSLWantWriteError) else select.POLLIN
+            return None
+        except OSError as error:
+            raise self._broken(error) from error
+        return self._buffer[:size] if size else b""
+
+    def _take(self) -> bool:
+        """Read what is there into the inbox; False where nothing is."""
+        if self._inbox and not self._inbox[-1]:
+            return False
+        received = self._receive()
+        if received is None:
+            return False
+        self._inbox.append(bytes(received))
+        self._inbox_size += len(received)
+        return True
+
+    def _interests(self) -> int:
+        """While sending: when to go on. A server that has finished is always readable, so it is not waited for."""
+        heard_all = self._inbox_size >= _MAX_INBOX or (bool(self._inbox) and not self._inbox[-1])
+        return select.POLLOUT if heard_all else select.POLLIN | select.POLLOUT
+
+    def _wait(self, events: int) -> None:
+        seconds = self.endpoint.request_seconds
+        self._poll.modify(self._socket, events)
+        if not self._poll.poll(seconds * 1000):
+            self.close()
+            raise late(self.endpoint, seconds)
+
+    def _broken(self, error: OSError) -> Exception:
+        self.close()
+        if isinstance(error, ssl.SSLError) and tls_reason(error) is not None:
+            return unreachable(self.endpoint, error)  # TLS 1.3 refuses our certificate only now
+        return lost(self.endpoint, f"the connection broke: {reason_of(error)}")
+
+
+def _context(endpoint: Endpoint) -> ssl.SSLContext:
+    """What the endpoint says of TLS. Raises OperationFailed(INVALID) naming the file that cannot be used."""
+    try:
+        context = ssl.create_default_context(cafile=endpoint.ca_file)
+        if endpoint.certificate_file is not None:
+            context.load_cert_chain(endpoint.certificate_file, endpoint.key_file, password=_no_password)
+        return context
+    except (OSError, ssl.SSLError) as error:
+        files = [name for name in (endpoint.ca_file, endpoint.certificate_file, endpoint.key_file) if name]
+        reason = error.strerror if not isinstance(error, ssl.SSLError) else error.reason
+        message = f"{endpoint}: TLS: cannot use {', '.join(files)}: {reason or error}"
+        raise fail(FailureCode.INVALID, message) from error
+
+
+def _no_password() -> str:
+    """Instead of OpenSSL's question on the terminal, at which a task would hang."""
+    return ""
