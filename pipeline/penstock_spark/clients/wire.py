@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import ssl
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB, MIB
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import late, lost, reason_of, tls_reason, unreachable
@@ -43,6 +44,7 @@ class Wire:
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self.open = True
+        self._error: OperationFailed | None = None
 
     def _connect(self, host: str, port: int) -> socket.socket:
         context = _context(self.endpoint) if self.endpoint.tls else None
@@ -77,6 +79,9 @@ class Wire:
                 if not heard:
                     self._wait(select.POLLIN if isinstance(error, ssl.SSLWantReadError) else self._interests())
             except OSError as error:
+                with contextlib.suppress(OperationFailed):
+                    while self._inbox_size < _MAX_INBOX and self._take():  # its last words
+                        pass
                 raise self._broken(error) from error
 
     def receive(self) -> Buffer:
@@ -109,7 +114,7 @@ class Wire:
 
     def _receive(self) -> Buffer | None:
         if not self.open:
-            raise lost(self.endpoint, "the connection is closed")
+            raise self._error or lost(self.endpoint, "the connection is closed")
         try:
             size = self._socket.recv_into(self._buffer)
         except (BlockingIOError, *_OF_TLS) as error:
@@ -142,11 +147,13 @@ class Wire:
             self.close()
             raise late(self.endpoint, seconds)
 
-    def _broken(self, error: OSError) -> Exception:
+    def _broken(self, error: OSError) -> OperationFailed:
         self.close()
         if isinstance(error, ssl.SSLError) and tls_reason(error) is not None:
-            return unreachable(self.endpoint, error)  # TLS 1.3 refuses our certificate only now
-        return lost(self.endpoint, f"the connection broke: {reason_of(error)}")
+            self._error = unreachable(self.endpoint, error)  # TLS 1.3 refuses our certificate only now
+        else:
+            self._error = lost(self.endpoint, f"the connection broke: {reason_of(error)}")
+        return self._error
 
 
 def _context(endpoint: Endpoint) -> ssl.SSLContext:

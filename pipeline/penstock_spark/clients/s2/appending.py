@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock_codecs.codec import NEED_DATA, Pull
@@ -16,6 +16,7 @@ from penstock_codecs.s2s.sessions import AppendClient
 from penstock_spark.clients.failing import lost
 from penstock_spark.clients.http import HttpConnection
 from penstock_spark.clients.s2.calls import Calls
+from penstock_spark.clients.wire import Buffer
 
 __all__ = ["S2Appender"]
 
@@ -24,7 +25,7 @@ _MAX_FLYING: Final = 16 * MIB
 
 
 class S2Appender:
-    """See the module. After a failure the next `append` begins a new session."""
+    """See the module. Once something was raised, every later call raises it again."""
 
     def __init__(self, calls: Calls, stream: StreamRef) -> None:
         self._calls = calls
@@ -35,15 +36,19 @@ class S2Appender:
         self._flying: deque[Append] = deque()
         self._flying_bytes = 0
         self._end: StreamPosition | None = None
+        self._error: OperationFailed | None = None
+        self.acknowledged = 0
+        """See `Appender.acknowledged`."""
 
     def append(
         self,
         bodies: Sequence[bytes],
-        headers: dict[int, Headers],
+        headers: Mapping[int, Headers],
         timestamps: Sequence[int | None] | None,
-        expected: int,
+        expected: int | None,
     ) -> None:
-        """See `Appender.append`. INVALID where the batch is none that S2 takes; nothing was sent then."""
+        """See `Appender.append`. INVALID where the batch is none that S2 takes: it was not sent."""
+        self._check()
         listed = list(bodies)
         metered = metered_size(listed, headers)
         append = Append(self._stream, listed, metered, headers=headers, timestamps=timestamps, match_seq_num=expected)
@@ -53,20 +58,25 @@ class S2Appender:
             pieces = self._codec.send(append)
             self._flying.append(append)
             self._flying_bytes += metered
-            connection.send(pieces)
+            self._send(connection, pieces)
             while self._hear(connection, wait=self._flying_bytes > _MAX_FLYING):
                 pass
         except OperationFailed as error:
-            raise self._failed(error) from error
+            self._give_up()
+            self._error = error
+            raise
 
     def flush(self) -> StreamPosition | None:
         """See `Appender.flush`."""
+        self._check()
         try:
             while self._flying:
                 assert self._connection is not None
                 self._hear(self._connection, wait=True)
         except OperationFailed as error:
-            raise self._failed(error) from error
+            self._give_up()
+            self._error = error
+            raise
         return self._end
 
     def close(self) -> None:
@@ -74,6 +84,18 @@ class S2Appender:
         self._give_up()
 
     # ---- inside --------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _send(self, connection: HttpConnection, pieces: Sequence[Buffer]) -> None:
+        try:
+            connection.send(pieces)
+        except OperationFailed:
+            while self._hear(connection, wait=False):  # the server may have said why before it closed
+                pass
+            raise
 
     def _session(self) -> HttpConnection:
         """The session that there is, if it is alive; a new one where nothing is under way that could be lost."""
@@ -126,15 +148,11 @@ class S2Appender:
     def _acknowledged(self, appended: Appended) -> None:
         append = self._flying.popleft()
         self._flying_bytes -= append.metered
-        if appended.start.seq_num != append.match_seq_num:
+        if append.match_seq_num not in (None, appended.start.seq_num):
             message = f"{self._stream}: the server stored at {appended.start.seq_num} what was for"
             raise lost(self._calls.endpoint, f"{message} {append.match_seq_num}")
         self._end = appended.end
-
-    def _failed(self, error: OperationFailed) -> OperationFailed:
-        """The session is over; what was under way is nobody's any more."""
-        self._give_up()
-        return error
+        self.acknowledged += 1
 
     def _give_up(self) -> None:
         connection, self._connection = self._connection, None

@@ -17,7 +17,7 @@ from penstock_codecs.s2.json_config_client import (
 from penstock_codecs.s2.json_records import decode_tail
 from penstock_codecs.s2.protobuf import decode_append_ack, decode_read_batch, encode_append_input
 from penstock_codecs.streams import INFINITE, BasinInfo, StreamConfig, StreamInfo
-from penstock_spark.clients.base import Appender, Mark, Rows
+from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.s2.appending import S2Appender
 from penstock_spark.clients.s2.calls import JSON, PROTOBUF, Calls, Query, records_path, reference, stream_path
@@ -133,6 +133,11 @@ class S2Client:
     def appender(self, stream: str) -> Appender:
         """See `StreamClient.appender`."""
         return S2Appender(self._calls, reference(stream))
+
+    def numbered_appender(self, stream: str, writer: uuid.UUID) -> NumberedAppender:
+        """Raises NOT_IMPLEMENTED: S2 knows no writers."""
+        message = f"{self._calls.endpoint}: {stream}: S2 does not know writers, so {writer} cannot be one"
+        raise fail(FailureCode.NOT_IMPLEMENTED, message)
 
     # ---- streams that come and go --------------------------------------------------------------------------------
 
