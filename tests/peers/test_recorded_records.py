@@ -15,9 +15,10 @@ from support.pravega import Found, PravegaClient, need_pravega
 from support.process import GatewayProcess, running_gateway
 from support.s3p import S3PClient
 
-from penstock.captures import Captures, Dialogues
+from penstock.captures import Captures
 from penstock_codecs.capture import Sender
 from penstock_codecs.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
+from penstock_codecs.dialogue.hearing import Dialogues
 from penstock_codecs.dialogue.records import records_in
 
 JAVA = Path(__file__).parent / "java" / "client"

@@ -12,8 +12,9 @@ from support.peers import Curl, finish
 from support.process import BASIN, running_gateway
 from support.s2_sdk_client import EVERY_COMPRESSION, connector
 
-from penstock.captures import Captures, Dialogues
+from penstock.captures import Captures
 from penstock_codecs.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
+from penstock_codecs.dialogue.hearing import Dialogues
 
 BODIES = [b"%d " % number + b"x" * (number * 61 % 3000) for number in range(120)] + [b"L" * 900_000, b""]
 HEADERS = [(b"k", b"v"), (b"k", b"\xff\x00")]

@@ -14,8 +14,9 @@ from support.redaction import leaks
 from support.s2_sdk_client import connector
 from support.s3p import S3PClient
 
-from penstock.captures import Captures, Dialogues
+from penstock.captures import Captures
 from penstock_codecs.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
+from penstock_codecs.dialogue.hearing import Dialogues
 from penstock_codecs.dialogue.records import records_in
 
 SECRET = b"card-4711-0815-4242-1717"

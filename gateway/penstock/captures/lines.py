@@ -10,10 +10,20 @@ from typing import Any, Final
 
 import orjson
 
-from penstock_codecs.capture import Conversation
+from penstock_codecs.capture import Conversation, Sender
 from penstock_codecs.dialogue import Message, Problem, SeenRecord
+from penstock_codecs.dialogue.summaries import Summary
 
-__all__ = ["as_json", "conversation_keys", "in_text", "message_line", "problem_line", "record_line", "utc"]
+__all__ = [
+    "as_json",
+    "conversation_keys",
+    "in_text",
+    "message_line",
+    "problem_line",
+    "record_line",
+    "summary_line",
+    "utc",
+]
 
 _LAST_SECOND: Final = 253_402_300_799
 """Of the year 9999; captures may claim later ones."""
@@ -110,3 +120,28 @@ def record_line(record: SeenRecord) -> dict[str, Any]:
     if record.conversation is not None:
         line |= conversation_keys(record.conversation)
     return {name: value for name, value in line.items() if value is not None}
+
+
+def summary_line(summary: Summary) -> dict[str, Any]:
+    """A conversation in sum."""
+    conversation = summary.conversation
+    return {
+        "type": "conversation",
+        **conversation_keys(conversation),
+        "side": conversation.side.value,
+        "protocol": conversation.protocol,
+        "tls": conversation.tls,
+        "client": str(conversation.client),
+        "server": str(conversation.server),
+        "time": utc(summary.start_ns),
+        "duration_ns": summary.end_ns - summary.start_ns,
+        "client_bytes": summary.sent[Sender.CLIENT],
+        "server_bytes": summary.sent[Sender.SERVER],
+        "lost_bytes": summary.lost,
+        "whole": summary.whole,
+        "messages": summary.messages,
+        "problems": summary.problems,
+        "failures": summary.failures,
+        "ended": summary.ended,
+        **summary.notes,
+    }

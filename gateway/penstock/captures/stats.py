@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from penstock.captures.choosing import Choice
-from penstock.captures.dialogues import Dialogues
-from penstock.captures.failures import Failures
 from penstock.captures.lines import utc
 from penstock.captures.spread import Spread
 from penstock_codecs.capture import CaptureEvent, Chunk, Conversation
 from penstock_codecs.dialogue import APPENDED, Message, Problem
+from penstock_codecs.dialogue.failures import Failures
+from penstock_codecs.dialogue.hearing import Dialogues
 
 __all__ = ["MAX_GROUPS", "MAX_PERIODS", "OTHERS", "PERCENTILES", "Count", "Group", "Period", "Statistics"]
 

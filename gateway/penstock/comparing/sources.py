@@ -8,12 +8,12 @@ from typing import Final
 import trio
 
 from penstock.backs.base import Back, Following
-from penstock.captures import Dialogues
 from penstock.comparing.pairing import plain_name
 from penstock.comparing.shelf import Shelf, Source, Stream
 from penstock.routing.segments import INTERNAL_BASIN, SegmentNames
 from penstock_codecs.capture import CaptureEvent, Side
 from penstock_codecs.dialogue import DELIVERED, Message, Problem, SeenRecord
+from penstock_codecs.dialogue.hearing import Dialogues
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import FromSeqNum, Read

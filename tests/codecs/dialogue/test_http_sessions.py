@@ -42,6 +42,16 @@ def test_what_nobody_acknowledged_comes_at_the_end() -> None:
     assert known(told[-1].records) == [(b"x", None, stamp, False, "") for stamp in (5, 6, 7)]
 
 
+def test_records_went_by_with_the_input_that_brought_them() -> None:
+    """Not when they were acknowledged, refused or given up, which the message that makes them known tells."""
+    inputs = chunk(encode_frame(INPUT)) + chunk(encode_frame(STAMPED))
+    told, _, records = heard((CLIENT, SESSION + inputs), (SERVER, OPEN + chunk(encode_frame(ack(0, 2)))))
+    sent = [each.end_ns for each in told if each.kind == "AppendInput"]
+    acknowledged = [each.end_ns for each in told if each.kind == "AppendAck"]
+    assert [record.time_ns for record in records] == [sent[0]] * 2 + [sent[1]] * 3
+    assert acknowledged[0] > sent[1]
+
+
 def test_what_nobody_acknowledged_comes_when_the_answer_ends() -> None:
     told, (problem,), _ = heard((CLIENT, SESSION + chunk(encode_frame(INPUT)) + LAST), (SERVER, OPEN + LAST))
     assert (problem.sender, problem.offset, problem.fatal) == (SERVER, len(OPEN), False)

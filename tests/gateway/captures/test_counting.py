@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.captures import NOW_NS, conversation, s2_talk, s3p_talk
 
-from penstock.captures import Choice, Dialogues
-from penstock.captures.conversations import Summaries
+from penstock.captures import Choice
+from penstock.captures.lines import summary_line
 from penstock.captures.spread import Spread
 from penstock.captures.stats import MAX_GROUPS, MAX_PERIODS, OTHERS, Group, Statistics
 from penstock_codecs.capture import CaptureEvent, Chunk, Lost, Noted, Opened, Sender
+from penstock_codecs.dialogue.hearing import Dialogues
+from penstock_codecs.dialogue.summaries import Summaries
 
 
 @given(st.lists(st.integers(0, 2**50), min_size=1), st.sampled_from([1, 50, 90, 99, 100]))
@@ -98,15 +100,15 @@ def test_sums_of_conversations() -> None:
         for item in dialogues.receive(event):
             summaries.said(item)
         ended += summaries.ended(event.conversation)
-    (line,) = [summary.as_line() for summary in ended]
+    (line,) = [summary_line(summary) for summary in ended]
     for event in s2_talk(2):
         summaries.event(event)
         for item in dialogues.receive(event):
             summaries.said(item)
         ended += summaries.ended(event.conversation)
-    assert ended[-1].as_line()["failures"] == 1
+    assert summary_line(ended[-1])["failures"] == 1
     assert (line["connection"], line["messages"], line["ended"], line["whole"]) == (1, 3, "server closed", True)
     assert line["route"] == ["orders"] and line["duration_ns"] == 10_003_000
-    (rest,) = [summary.as_line() for summary in summaries.rest()]
+    (rest,) = [summary_line(summary) for summary in summaries.rest()]
     assert (rest["ended"], rest["whole"], rest["lost_bytes"], rest["stream"]) == ("open", False, 7, ["a/b"])
     assert list(summaries.rest()) == []

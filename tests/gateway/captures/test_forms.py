@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from support.captures import conversation, s2_talk, s3p_talk
 from support.h2_frames import headers
 
-from penstock.captures import Dialogues
 from penstock.captures.har import MAX_EXCHANGES, HarEntries
 from penstock.captures.lines import as_json, record_line, utc
 from penstock.captures.recent import Recent
 from penstock.captures.text import column, columns, dump, duration, printable, shortened, size, spelled
 from penstock_codecs.capture import CaptureEvent, Chunk, Opened, Sender
 from penstock_codecs.dialogue import APPENDED, SeenRecord
+from penstock_codecs.dialogue.hearing import Dialogues
 from penstock_codecs.http import PREFACE
 
 

@@ -92,7 +92,7 @@ def test_an_interrupt_ends_quietly(capture: Path, monkeypatch: pytest.MonkeyPatc
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock.captures.Dialogues.receive", interrupt)
+    monkeypatch.setattr("penstock_codecs.dialogue.hearing.Dialogues.receive", interrupt)
     result = run("records", capture)
     assert (result.exit_code, result.output) == (130, "")
 

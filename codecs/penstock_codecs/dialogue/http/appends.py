@@ -91,20 +91,20 @@ class Book:
         self._room.give_back(waiting)
         return waiting
 
-    def records(self, waiting: Waiting, appended: Appended, time_ns: int) -> Sequence[SeenRecord]:
+    def records(self, waiting: Waiting, appended: Appended) -> Sequence[SeenRecord]:
         """The records of an append that was acknowledged so."""
         if waiting.append is None:
             return ()
-        make = partial(_acknowledged, waiting.append, appended, self.stream, self._conversation, time_ns)
+        make = partial(_acknowledged, waiting.append, appended, self.stream, self._conversation, waiting.asked_ns)
         return LazyRecords(waiting.size, make)
 
-    def left(self, time_ns: int, failure: str = "") -> Sequence[SeenRecord]:
+    def left(self, failure: str = "") -> Sequence[SeenRecord]:
         """The records of all that waits: they are not acknowledged any more."""
-        appends: list[Append] = []
+        appends: list[tuple[Append, int]] = []
         while (waiting := self.acknowledge()) is not None:
             if waiting.append is not None:
-                appends.append(waiting.append)
-        return unacknowledged(appends, self.stream, self._conversation, time_ns, failure)
+                appends.append((waiting.append, waiting.asked_ns))
+        return unacknowledged(appends, self.stream, self._conversation, failure)
 
 
 class Room:
@@ -165,17 +165,18 @@ def _stamps(append: Append, appended: Appended) -> Sequence[int | None]:
 
 
 def unacknowledged(
-    appends: Sequence[Append], stream: str, conversation: Conversation, time_ns: int, failure: str = ""
+    appends: Sequence[tuple[Append, int]], stream: str, conversation: Conversation, failure: str = ""
 ) -> Sequence[SeenRecord]:
-    """The records of appends whose acknowledgement was not recorded, or which were refused so."""
-    count = sum(len(append.bodies) for append in appends)
+    """The records of appends whose acknowledgement was not recorded, or which were refused so; each append with the
+    time when it was complete, in ns."""
+    count = sum(len(append.bodies) for append, _ in appends)
     if not count:
         return ()
-    return LazyRecords(count, partial(_unacknowledged, appends, stream, conversation, time_ns, failure))
+    return LazyRecords(count, partial(_unacknowledged, appends, stream, conversation, failure))
 
 
 def _unacknowledged(
-    appends: Sequence[Append], stream: str, conversation: Conversation, time_ns: int, failure: str
+    appends: Sequence[tuple[Append, int]], stream: str, conversation: Conversation, failure: str
 ) -> list[SeenRecord]:
     return [
         SeenRecord(
@@ -189,7 +190,7 @@ def _unacknowledged(
             time_ns=time_ns,
             conversation=conversation,
         )
-        for append in appends
+        for append, time_ns in appends
         for index, body in enumerate(append.bodies)
     ]
 

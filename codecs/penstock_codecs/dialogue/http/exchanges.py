@@ -89,7 +89,7 @@ class Exchanges:
             str(head.status),
             exchange,
             _shown(head.headers),
-            records=exchange.appends.left(span.end_ns, failure) if end else (),
+            records=exchange.appends.left(failure) if end else (),
             failure=failure,
             event=head,
             answers=None if asked is None else span.end_ns - asked,
@@ -128,7 +128,7 @@ class Exchanges:
                 reader.finish(span)
         except Fault as fault:
             self._teller.fault(sender, span.end_ns, fault, exchange=number)
-        left = exchange.appends.left(span.end_ns) if sender is Sender.SERVER else ()
+        left = exchange.appends.left() if sender is Sender.SERVER else ()
         unsaid = exchange.over and self._teller.count == before
         if trailers or left or unsaid or (reader is not None and reader.session):
             failure = _call_failure(trailers) if trailers else ""
@@ -144,7 +144,7 @@ class Exchanges:
             self._teller.say(sender, span, "http", "RST_STREAM", exchange=number, failure=code)
             return
         exchange.reset = True
-        left = exchange.appends.left(span.end_ns)
+        left = exchange.appends.left()
         failure = "" if sender is Sender.CLIENT and code == _CANCEL else code
         self._say(sender, span, "RST_STREAM", exchange, {"code": code or "NO_ERROR"}, records=left, failure=failure)
         self._forget_if_over(exchange)
@@ -170,7 +170,7 @@ class Exchanges:
                 rule = f"{reader.half} is not whole: {why}"
                 self._teller.fault(side, span.end_ns, Fault(reader.offset, rule, ""), exchange=number, fatal=False)
         for exchange in self._exchanges.values():
-            left = exchange.appends.left(span.end_ns)
+            left = exchange.appends.left()
             if left:
                 self._say(sender, span, kind, exchange, {}, records=left)
         self._exchanges.clear()

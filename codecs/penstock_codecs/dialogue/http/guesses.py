@@ -33,7 +33,7 @@ class _Inputs(Inputs):
         append = decode_append_input(frame.payload, self._exchange.target.ref)
         if not append.bodies:
             raise fail(FailureCode.BAD_PROTO, "an AppendInput has records")
-        records = unacknowledged([append], self._exchange.target.stream, self._teller.conversation, span.end_ns)
+        records = unacknowledged([(append, span.end_ns)], self._exchange.target.stream, self._teller.conversation)
         self._say(span, "AppendInput", append_fields(append) | fields, records=records, event=append)
 
 

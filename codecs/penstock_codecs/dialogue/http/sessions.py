@@ -119,7 +119,7 @@ class _Frames(Reader):
         """What ends the session: nothing that is not acknowledged will be."""
         self._closed = True
         failure = failure_from_http(terminal.status, terminal.body)
-        records = self._exchange.appends.left(span.end_ns, str(failure))
+        records = self._exchange.appends.left(str(failure))
         fields: dict[str, object] = {"status": terminal.status, "code": failure.code.value, "message": failure.message}
         self._say(span, "Terminal", {**fields, **failure.details}, records=records, failure=str(failure), event=failure)
 
@@ -177,7 +177,7 @@ class Acknowledgements(_Frames):
             span,
             "AppendAck",
             appended_fields(appended) | fields,
-            records=book.records(waiting, appended, span.end_ns),
+            records=book.records(waiting, appended),
             event=appended,
             answers=span.end_ns - waiting.asked_ns,
         )

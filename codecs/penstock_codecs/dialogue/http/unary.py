@@ -134,7 +134,7 @@ class Acknowledgement(Unary):
         proto = self._media is Media.PROTOBUF
         appended = protobuf.decode_append_ack(content) if proto else json_records.decode_append_ack(content)
         waiting = self._exchange.appends.acknowledge()
-        records = () if waiting is None else self._exchange.appends.records(waiting, appended, span.end_ns)
+        records = () if waiting is None else self._exchange.appends.records(waiting, appended)
         self._say(span, "AppendAck", appended_fields(appended) | self._size(), records=records, event=appended)
 
 
@@ -172,7 +172,7 @@ class Error(Unary):
 
     def _understand(self, content: bytes, span: Span) -> None:
         failure = failure_from_http(self._exchange.status, content)
-        records = self._exchange.appends.left(span.end_ns, str(failure))
+        records = self._exchange.appends.left(str(failure))
         fields = {"code": failure.code.value, "message": failure.message, **failure.details} | self._size()
         self._say(span, "Error", fields, records=records, failure=str(failure), event=failure)
 

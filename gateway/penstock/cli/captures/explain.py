@@ -10,13 +10,14 @@ from typing import Final
 
 import click
 
-from penstock.captures import Choice, Dialogues
+from penstock.captures import Choice
 from penstock.captures.recent import Recent
 from penstock.captures.text import dump, duration, printable, size, spelled
 from penstock.cli.captures.opened import capture_argument, opened, writer
 from penstock.cli.captures.rows import ARROWS, Rows
 from penstock_codecs.capture import CaptureEvent, Chunk, Conversation, Sender
 from penstock_codecs.dialogue import Message, Problem
+from penstock_codecs.dialogue.hearing import Dialogues
 from penstock_codecs.limits import KIB
 
 __all__ = ["explain_command"]

@@ -12,12 +12,13 @@ from typing import Final
 
 import click
 
-from penstock.captures import Captures, Choice, Dialogues
+from penstock.captures import Captures, Choice
 from penstock.captures.har import HarEntries, har_head
 from penstock.captures.lines import as_json, message_line, problem_line, record_line
 from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened
 from penstock_codecs.capture import CaptureEvent, CaptureWriter, Conversation
 from penstock_codecs.dialogue import Message, Problem
+from penstock_codecs.dialogue.hearing import Dialogues
 
 __all__ = ["export_command"]
 

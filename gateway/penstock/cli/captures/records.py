@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from penstock.captures import Choice, Dialogues
+from penstock.captures import Choice
 from penstock.captures.lines import as_json, record_line
 from penstock.cli.captures.opened import capture_argument, choice_options, opened, writer
 from penstock_codecs.dialogue import APPENDED, DELIVERED, Message, Problem
+from penstock_codecs.dialogue.hearing import Dialogues
 
 __all__ = ["records_command"]
 

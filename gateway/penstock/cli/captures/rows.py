@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from penstock.captures.conversations import Summary
 from penstock.captures.lines import utc
 from penstock.captures.text import column, duration, printable, shortened, size, spelled
 from penstock_codecs.capture import Sender
 from penstock_codecs.dialogue import Message, Problem, SeenRecord
+from penstock_codecs.dialogue.summaries import Summary
 
 __all__ = ["CONVERSATION_HEAD", "MESSAGE_HEAD", "Rows", "record_row"]
 

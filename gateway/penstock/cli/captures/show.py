@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from penstock.captures import Choice, Dialogues
-from penstock.captures.conversations import Summaries, Summary
-from penstock.captures.lines import as_json, message_line, problem_line, record_line
+from penstock.captures import Choice
+from penstock.captures.lines import as_json, message_line, problem_line, record_line, summary_line
 from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened, writer
 from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, Rows
 from penstock_codecs.capture import CaptureEvent
 from penstock_codecs.dialogue import Message, Problem
+from penstock_codecs.dialogue.hearing import Dialogues
+from penstock_codecs.dialogue.summaries import Summaries, Summary
 
 __all__ = ["show_command", "show_messages"]
 
@@ -97,7 +98,7 @@ def _show_conversations(
     def show(ended: Iterator[Summary]) -> None:
         for summary in ended:
             if summary.chosen or choice.noted(summary.conversation, summary.notes.get("stream", ())):
-                write(as_json(summary.as_line()) if as_lines else rows.conversation(summary))
+                write(as_json(summary_line(summary)) if as_lines else rows.conversation(summary))
 
     for event in events:
         rows.begin(event.time_ns)

@@ -8,11 +8,12 @@ from typing import Final
 
 import click
 
-from penstock.captures import Choice, Dialogues
+from penstock.captures import Choice
 from penstock.captures.lines import as_json, utc
 from penstock.captures.stats import PERCENTILES, Count, Group, Statistics
 from penstock.captures.text import column, columns, duration, printable, size
 from penstock.cli.captures.opened import capture_argument, choice_options, opened
+from penstock_codecs.dialogue.hearing import Dialogues
 
 __all__ = ["stats_command"]
 

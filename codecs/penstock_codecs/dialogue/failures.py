@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock_codecs.capture import Conversation
-from penstock_codecs.dialogue import Message
+from penstock_codecs.dialogue.messages import Message
 
 __all__ = ["MAX_REMEMBERED", "Failures"]
 

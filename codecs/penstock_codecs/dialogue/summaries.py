@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from penstock.captures.failures import Failures
-from penstock.captures.lines import conversation_keys, utc
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Noted, Opened, Sender
-from penstock_codecs.dialogue import Message, Problem
+from penstock_codecs.dialogue.failures import Failures
+from penstock_codecs.dialogue.messages import APPENDED, Message, Problem
 
 __all__ = ["Summaries", "Summary"]
 
@@ -25,12 +24,17 @@ class Summary:
     start_ns: int
     end_ns: int
     sent: dict[Sender, int] = field(default_factory=lambda: dict.fromkeys(Sender, 0))
+    chunks: dict[Sender, int] = field(default_factory=lambda: dict.fromkeys(Sender, 0))
     lost: int = 0
     messages: int = 0
     problems: int = 0
     failures: int = 0
+    appended: int = 0
+    """Records that were acknowledged; where they are counted."""
+    delivered: int = 0
     notes: dict[str, list[str]] = field(default_factory=dict)
     ends: list[str] = field(default_factory=list)
+    reset: bool = False
     whole: bool = True
     chosen: bool = False
     """Something that was asked for was said in it."""
@@ -45,35 +49,13 @@ class Summary:
         """Nothing more comes of it."""
         return len(self.ends) == len(Sender) or any("reset" in end or "lost" in end for end in self.ends)
 
-    def as_line(self) -> dict[str, Any]:
-        """All of it, for JSON."""
-        conversation = self.conversation
-        return {
-            "type": "conversation",
-            **conversation_keys(conversation),
-            "side": conversation.side.value,
-            "protocol": conversation.protocol,
-            "tls": conversation.tls,
-            "client": str(conversation.client),
-            "server": str(conversation.server),
-            "time": utc(self.start_ns),
-            "duration_ns": self.end_ns - self.start_ns,
-            "client_bytes": self.sent[Sender.CLIENT],
-            "server_bytes": self.sent[Sender.SERVER],
-            "lost_bytes": self.lost,
-            "whole": self.whole,
-            "messages": self.messages,
-            "problems": self.problems,
-            "failures": self.failures,
-            "ended": self.ended,
-            **self.notes,
-        }
-
 
 class Summaries:
     """Sums up conversations; each is forgotten once it has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, records: bool = False) -> None:
+        """`records`: they are counted too, which makes each of them."""
+        self._records = records
         self._open: dict[Conversation, Summary] = {}
         self._failures = Failures()
 
@@ -87,6 +69,7 @@ class Summaries:
         summary.end_ns = max(summary.end_ns, event.time_ns)
         if isinstance(event, Chunk):
             summary.sent[event.sender] += len(event.data)
+            summary.chunks[event.sender] += 1
         elif isinstance(event, Noted):
             known = summary.notes.setdefault(event.key, [])
             if event.value not in known and len(known) < MAX_NOTES:
@@ -98,6 +81,7 @@ class Summaries:
                 summary.ends.append(f"lost: {event.reason}")
         elif isinstance(event, Closed):
             summary.ends.append(f"{event.sender.value} {'reset' if event.reset else 'closed'}")
+            summary.reset |= event.reset
 
     def said(self, item: Message | Problem, chosen: bool = False) -> None:
         """Count what a dialogue made of it. `chosen`: it is what was asked for."""
@@ -110,6 +94,12 @@ class Summaries:
         else:
             summary.messages += 1
             summary.failures += self._failures.counts(item)
+            if self._records:
+                for record in item.records:
+                    if record.action != APPENDED:
+                        summary.delivered += 1
+                    elif record.acknowledged:
+                        summary.appended += 1
 
     def ended(self, conversation: Conversation) -> Iterator[Summary]:
         """Its sum, if it is over by now."""

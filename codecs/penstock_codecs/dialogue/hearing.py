@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from penstock_codecs.capture import CaptureEvent, Closed, Conversation, Lost, Sender
-from penstock_codecs.dialogue import Dialogue, Message, Problem
 from penstock_codecs.dialogue.choosing import dialogue_for
+from penstock_codecs.dialogue.messages import Dialogue, Message, Problem
 from penstock_codecs.dialogue.segment import Deliveries
 
 __all__ = ["MAX_DIALOGUES", "Dialogues"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from support.captures import NOW_NS, conversation, s2_talk, s3p_talk
 
-from penstock.captures import Choice, Dialogues
 from penstock_codecs.capture import Chunk, Closed, Lost, Opened, Sender
 from penstock_codecs.dialogue import Message, Problem
+from penstock_codecs.dialogue.hearing import Dialogues
 
 
 def said(dialogues: Dialogues, events: list[object]) -> list[str]:
@@ -37,7 +37,7 @@ def test_messages_of_several_conversations_in_their_order() -> None:
 
 
 def test_what_is_not_wanted_is_not_heard() -> None:
-    dialogues = Dialogues(Choice(connections=(2,)).conversation)
+    dialogues = Dialogues(lambda conversation: conversation.number == 2)
     assert said(dialogues, s3p_talk(1, ends=False)) == [] and len(dialogues) == 0
     assert said(dialogues, s3p_talk(2, ends=False)) == ["APPEND", "ID"] and len(dialogues) == 1
 
