@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Final
+
 from penstock_codecs.failures import FailureCode, fail
 from penstock_spark.clients.base import StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.s2 import S2Client
+from penstock_spark.clients.s3p import S3PStreams
 
 __all__ = ["open_client"]
 
-_CLIENTS = {"s2s": S2Client}
+_CLIENTS: Final[Mapping[str, Callable[[Endpoint], StreamClient]]] = {"s2s": S2Client, "s3p": S3PStreams}
 """By protocol."""
 
 

@@ -1,0 +1,36 @@
+"""Records in envelopes, as a gateway stores what S3P and segments cannot hold (docs/loss.md, "The envelope")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock_codecs.envelope import is_marked, unwrap, wrap
+from penstock_codecs.model import Columns, Headers
+
+__all__ = ["unwrapped", "wrapped"]
+
+
+def unwrapped(columns: Columns) -> Columns:
+    """The records inside the envelopes; what is none is a plain body. The same object where no envelope is."""
+    if not any(map(is_marked, columns.bodies)):
+        return columns
+    bodies, headers = list(columns.bodies), dict(columns.headers)
+    for index, body in enumerate(columns.bodies):
+        if not is_marked(body):
+            continue
+        try:
+            found, bodies[index] = unwrap(body)
+        except ValueError:
+            continue
+        if found:
+            headers[index] = found
+    return Columns(columns.seq_nums, columns.timestamps, bodies, headers)
+
+
+def wrapped(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> list[bytes]:
+    """Bodies that hold everything: those of records with headers or without a body, and plain ones that could be taken
+    for an envelope, are envelopes. `unwrapped` undoes it."""
+    return [
+        wrap(headers.get(index, ()), body) if index in headers or not body or is_marked(body) else body
+        for index, body in enumerate(bodies)
+    ]

@@ -1,0 +1,192 @@
+"""A client of S3P servers: streams of records with identifiers `ms-seq`, which nobody numbers and nobody lists."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final, NoReturn
+from uuid import UUID
+
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import Columns, RecordId
+from penstock_codecs.s3p import Create, Delete, ReadRecords, Records, TrimRecords
+from penstock_codecs.s3p.values import parse_id
+from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows
+from penstock_spark.clients.endpoint import Endpoint
+from penstock_spark.clients.pool import Pool
+from penstock_spark.clients.s3p.connection import S3PConnection
+from penstock_spark.clients.s3p.walk import ALL, START, Trimmed, Walk, following
+
+__all__ = ["S3PStreams"]
+
+_LAST_MS: Final = (1 << 63) - 1
+"""No record has a time as late as this. Later ones are not asked for: the reference server falls over some of them."""
+
+
+class S3PStreams:
+    """See `StreamClient`. A stream's name is its bytes as UTF-8 (others by Python's surrogateescape).
+
+    Numbers are counted by reading, so `tail` costs what lies behind `after`, `advance` what lies between, and
+    `at_timestamp` what lies before. `Mark.place` is the smallest identifier that the next record may have; where it is
+    "", it is found by counting `seq_num` records from the first one.
+
+    What is trimmed before it was read raises RANGE_NOT_SATISFIABLE, as far as S3P tells: `read` knows by the number of
+    records between its marks; `tail` and `advance` know where the record before `start` is still there, or where what
+    is first now is not the first of its millisecond. Where somebody trimmed away both the last record that was read
+    and records of later milliseconds behind it, before they were counted, nobody can tell.
+    """
+
+    indexed = False
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._pool = Pool(endpoint, lambda: S3PConnection(endpoint))
+
+    def streams(self, prefix: str = "") -> Iterator[str]:  # noqa: ARG002 - nothing can be listed
+        """See `StreamClient`: NOT_IMPLEMENTED."""
+        raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._endpoint}: S3P cannot list streams: name them")
+
+    def first(self, stream: str) -> Mark:
+        """See `StreamClient`. In an empty stream the smallest identifier of all."""
+        return Mark(0, str(self._find(stream, START) or START))
+
+    def tail(self, stream: str, after: Mark | None = None) -> Mark:
+        """See `StreamClient`."""
+        return self._count(stream, self.first(stream) if after is None else after, ALL)
+
+    def advance(self, stream: str, start: Mark, count: int) -> Mark:
+        """See `StreamClient`."""
+        return self._count(stream, start, count)
+
+    def last_timestamp(self, stream: str) -> int | None:
+        """See `StreamClient`. Found in about 80 requests at most, which double, and then halve, the time asked for."""
+        first = self._find(stream, START)
+        if first is None:
+            return None
+        last, step = first.ms, 1
+        while last + step < _LAST_MS and (found := self._find(stream, RecordId(last + step, 0))) is not None:
+            last, step = found.ms, 2 * step
+        none = min(last + step, _LAST_MS)
+        while none - last > 1:
+            middle = (last + none) // 2
+            found = self._find(stream, RecordId(middle, 0))
+            last, none = (last, middle) if found is None else (max(found.ms, middle), max(none, found.ms + 1))
+        return last
+
+    def at_timestamp(self, stream: str, timestamp: int) -> Mark:
+        """See `StreamClient`."""
+        at = self.first(stream)
+        for page in self._pages(stream, at, ALL):
+            earlier = bisect_left(page.timestamps, timestamp)
+            if earlier < len(page.bodies):
+                return Mark(at.seq_num + earlier, f"{page.timestamps[earlier]}-{page.seqs[earlier]}")
+            at = _behind(at, page)
+        return at
+
+    def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
+        """See `StreamClient`. Where `end.place` is known, records that were trimmed while they were read are missed at
+        the end at the latest."""
+        at = self._placed(stream, start)
+        bound = self._id(end.place) if end.place else None
+        for page in self._pages(stream, at, end.seq_num - at.seq_num, end):
+            if bound is not None and RecordId(page.timestamps[-1], page.seqs[-1]) >= bound:
+                self._refuse_range(stream, at, end)
+            following_mark = _behind(at, page)
+            numbers = range(at.seq_num, following_mark.seq_num)
+            at = following_mark
+            yield Rows(Columns(numbers, page.timestamps, page.bodies), at)
+        if at.seq_num < end.seq_num:
+            message = f"{self._endpoint}: stream {stream} ends {end.seq_num - at.seq_num} records before {end}"
+            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, message, tail=at)
+
+    def appender(self, stream: str) -> Appender:
+        """See `StreamClient`: NOT_IMPLEMENTED."""
+        raise fail(
+            FailureCode.NOT_IMPLEMENTED,
+            f"{self._endpoint}: S3P has no conditional appends, so stream {stream} could be given records twice",
+        )
+
+    def numbered_appender(self, stream: str, writer: UUID) -> NumberedAppender:  # noqa: ARG002 - there are none
+        """See `StreamClient`: NOT_IMPLEMENTED."""
+        raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._endpoint}: S3P has no writers, as for stream {stream}")
+
+    def create(self, stream: str, *, endless: bool = False) -> bool:  # noqa: ARG002 - they all are
+        """See `StreamClient`."""
+        try:
+            self._pool.call(lambda connection: connection.call(Create(_name(stream))))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
+                raise
+            return False
+        return True
+
+    def delete(self, stream: str) -> None:
+        """See `StreamClient`."""
+        try:
+            self._pool.call(lambda connection: connection.call(Delete(_name(stream))))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+
+    def trim(self, stream: str, first: Mark) -> None:
+        """See `StreamClient`."""
+        command = TrimRecords(_name(stream), self._id(self._placed(stream, first).place))
+        self._pool.call(lambda connection: connection.call(command))
+
+    def close(self) -> None:
+        """See `StreamClient`."""
+        self._pool.close()
+
+    # ---- inside --------------------------------------------------------------------------------------------------
+
+    def _find(self, stream: str, start: RecordId) -> RecordId | None:
+        """The first record at or behind `start`."""
+        found = self._pool.call(lambda connection: connection.read(ReadRecords(_name(stream), 1, 0, start)))
+        return RecordId(found.timestamps[0], found.seqs[0]) if found.bodies else None
+
+    def _count(self, stream: str, start: Mark, count: int) -> Mark:
+        at = self._placed(stream, start)
+        for page in self._pages(stream, at, count):
+            at = _behind(at, page)
+        return at
+
+    def _pages(self, stream: str, start: Mark, count: int, end: Mark | None = None) -> Iterator[Records]:
+        """Raises RANGE_NOT_SATISFIABLE where something is gone."""
+        try:
+            yield from Walk(self._pool, self._endpoint, _name(stream)).pages(self._id(start.place), count)
+        except Trimmed as trimmed:
+            if end is not None and end.place:
+                self._refuse_range(stream, start, end)
+            raise self._gone(stream, start, Mark(start.seq_num + trimmed.walked, str(trimmed.first))) from None
+
+    def _refuse_range(self, stream: str, start: Mark, end: Mark) -> NoReturn:
+        """There are not as many records between the marks as there were: says which is the first now."""
+        bound, left = self._id(end.place), 0
+        first = self._find(stream, self._id(start.place)) or bound
+        for page in Walk(self._pool, self._endpoint, _name(stream)).pages(min(first, bound)):
+            ids = list(map(RecordId, page.timestamps, page.seqs))
+            left += bisect_left(ids, bound)
+            if ids[-1] >= bound:
+                break
+        raise self._gone(stream, start, Mark(max(end.seq_num - left, start.seq_num), str(first)))
+
+    def _gone(self, stream: str, start: Mark, first: Mark) -> OperationFailed:
+        message = f"{self._endpoint}: records of stream {stream} from {start.place} on are gone, {first.place} is first"
+        return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, first=first)
+
+    def _placed(self, stream: str, mark: Mark) -> Mark:
+        return mark if mark.place else self._count(stream, self.first(stream), mark.seq_num)
+
+    def _id(self, place: str) -> RecordId:
+        found = parse_id(place.encode("utf-8", "replace"))
+        if found is None:
+            raise fail(FailureCode.INVALID, f"{self._endpoint}: {place!r:.80} is no identifier ms-seq")
+        return found
+
+
+def _name(stream: str) -> bytes:
+    return stream.encode("utf-8", "surrogateescape")
+
+
+def _behind(at: Mark, page: Records) -> Mark:
+    return Mark(at.seq_num + len(page.bodies), str(following(RecordId(page.timestamps[-1], page.seqs[-1]))))

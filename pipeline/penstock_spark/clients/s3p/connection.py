@@ -1,0 +1,93 @@
+"""One blocking connection to an S3P server: commands out, replies in, in order."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock_codecs.codec import PAUSED, Pull
+from penstock_codecs.failures import (
+    Failure,
+    FailureCode,
+    LocalProtocolError,
+    OperationFailed,
+    RemoteProtocolError,
+    fail,
+)
+from penstock_codecs.limits import MIB, S3PLimits
+from penstock_codecs.s3p import Command, ErrorReply, ReadRecords, Records, Reply, S3PClient, failure_of
+from penstock_spark.clients.endpoint import Endpoint
+from penstock_spark.clients.failing import lost
+from penstock_spark.clients.wire import Wire
+
+__all__ = ["S3PConnection"]
+
+_LIMITS: Final = S3PLimits(max_record_bytes=MIB)
+"""What other servers give out at most."""
+_OURS: Final = {FailureCode.BAD_FORMAT: FailureCode.OTHER}
+"""What our client said is not what its user said."""
+
+
+class S3PConnection:
+    """See `pool.Connection`. Raises OperationFailed: what the server says, UNAVAILABLE where it goes away or breaks the
+    protocol, LIMIT_EXCEEDED for a reply that is too large."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._wire = Wire(endpoint)
+        self._codec = S3PClient(_LIMITS)
+        self._outstanding = 0
+        self._broken = False
+
+    @property
+    def clean(self) -> bool:
+        """See `pool.Connection`."""
+        return self._wire.open and not self._broken and not self._outstanding
+
+    def send(self, command: Command) -> None:
+        """Send a command; its reply is to be taken with `reply`."""
+        try:
+            pieces = self._codec.send(command)
+        except LocalProtocolError as error:
+            raise fail(FailureCode.INVALID, f"{self._endpoint}: {error}") from None
+        self._outstanding += 1
+        self._wire.send(pieces)
+
+    def reply(self) -> Reply:
+        """The next reply; error replies are raised."""
+        self._broken = True  # until it turns out well
+        try:
+            while isinstance(event := self._codec.next_event(), Pull):
+                if event is PAUSED:
+                    raise lost(self._endpoint, "it closed the connection")
+                self._codec.receive(self._wire.receive())
+        except RemoteProtocolError as error:
+            if error.failure.code is FailureCode.LIMIT_EXCEEDED:
+                raise OperationFailed(error.failure) from None
+            raise lost(self._endpoint, error.failure.message) from None
+        self._outstanding -= 1
+        self._broken = isinstance(event, ErrorReply) and event.fatal
+        if isinstance(event, ErrorReply):
+            failure = failure_of(event)
+            code = _OURS.get(failure.code, failure.code)
+            raise OperationFailed(Failure(code, f"{self._endpoint}: {failure.message}", failure.details))
+        return event
+
+    def records(self) -> Records:
+        """The reply to a READ."""
+        reply = self.reply()
+        assert isinstance(reply, Records), "the codec lets nothing else pass"
+        return reply
+
+    def read(self, command: ReadRecords) -> Records:
+        """What a READ finds."""
+        self.send(command)
+        return self.records()
+
+    def call(self, command: Command) -> Reply:
+        """The reply to a command."""
+        self.send(command)
+        return self.reply()
+
+    def close(self) -> None:
+        """Give it up."""
+        self._wire.close()
