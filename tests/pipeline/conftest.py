@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 CONFIGURATION = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }

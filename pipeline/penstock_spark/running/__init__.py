@@ -1,2 +1,24 @@
 """How Spark is run: settings (`config/pipeline.toml`), a session, Java found or its absence explained, progress
-shown."""
+shown, failures as their cause alone."""
+
+from penstock_spark.running.failures import CannotRun, JobFailed, cause
+from penstock_spark.running.loading import SettingsError, load_settings, parse_settings
+from penstock_spark.running.progress import watched
+from penstock_spark.running.session import open_session
+from penstock_spark.running.settings import Captures, Settings, Source, Spark, Target
+
+__all__ = [
+    "CannotRun",
+    "Captures",
+    "JobFailed",
+    "Settings",
+    "SettingsError",
+    "Source",
+    "Spark",
+    "Target",
+    "cause",
+    "load_settings",
+    "open_session",
+    "parse_settings",
+    "watched",
+]

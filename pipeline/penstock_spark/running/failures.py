@@ -1,0 +1,83 @@
+"""What cannot be run, and why a job failed: the cause in a sentence, without the stacks of two languages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+__all__ = ["CannotRun", "JobFailed", "cause"]
+
+_LIMIT: Final = 2000
+"""Characters of a cause; beyond it nobody reads on."""
+_PYTHON_ERROR: Final = re.compile(r"^(?P<type>[A-Za-z_][\w.]*): ?(?P<words>.*)", re.MULTILINE)
+_JAVA_STACK: Final = re.compile(
+    r"\n\s*(?:at [\w.$/<>]+\(|JVM stacktrace:|Driver stacktrace:|Caused by: |\.\.\. \d+ more)|;\n'\w"
+)
+"""Where a stack begins, or the plan of a query that was not understood."""
+_ERROR_CLASS: Final = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
+_SQL_STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
+
+
+class CannotRun(Exception):
+    """Java or PySpark is missing or too old; the message says which, and how to get it."""
+
+
+class JobFailed(Exception):
+    """A job cannot do what was asked of it; the message says why."""
+
+
+def cause(error: BaseException) -> str:
+    """Why Spark failed, for people: what the innermost program said, in at most 2,000 characters.
+
+    An error on an executor arrives inside errors of the driver, of the JVM and of Python; what it said last, the end
+    of Python's last traceback, is the cause. Else it is the innermost exception of the JVM, one that has a code of
+    Spark's errors before others.
+    """
+    said = [text for text in map(str.strip, _texts(error)) if text]
+    for text in said:
+        python = _python_cause(text)
+        if python:
+            return python[:_LIMIT]
+    coded = [text for text in said if _ERROR_CLASS.match(text)]  # these are written for people
+    words = _without_stack((coded or said or [""])[-1])
+    return (words or type(error).__name__)[:_LIMIT]
+
+
+def _texts(error: BaseException) -> Iterator[str]:
+    """What the error and the JVM's causes of it say, the outermost first."""
+    java = getattr(error, "java_exception", None)  # of Py4J, whose own text is the whole stack
+    if java is None:
+        yield str(error)
+        java = getattr(error, "_origin", None)  # of PySpark's own exceptions
+    seen = 0
+    while java is not None and seen < 20:
+        yield _java_text(java)
+        java, seen = java.getCause(), seen + 1
+
+
+def _java_text(java: Any) -> str:
+    message = java.getMessage()
+    return str(message) if message else str(java.getClass().getSimpleName())
+
+
+def _python_cause(text: str) -> str:
+    """The error at the end of the last traceback in `text`; empty where there is none."""
+    _, traceback, rest = text.rpartition("Traceback (most recent call last):")
+    if not traceback:
+        return ""
+    lines = rest.lstrip("\n").split("\n")
+    while lines and (not lines[0] or lines[0][0].isspace()):
+        lines.pop(0)
+    found = _PYTHON_ERROR.match(_without_stack("\n".join(lines)))
+    return (_plain(found["words"] + found.string[found.end() :]) or found["type"]) if found else ""
+
+
+def _without_stack(text: str) -> str:
+    found = _JAVA_STACK.search("\n" + text)
+    return _plain(("\n" + text)[: found.start()] if found else text)
+
+
+def _plain(text: str) -> str:
+    """Without the codes that Spark puts around what it says."""
+    return _SQL_STATE.sub("", _ERROR_CLASS.sub("", text.strip())).strip()
