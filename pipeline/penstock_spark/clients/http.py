@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock_codecs.codec import NEED_DATA, Role
-from penstock_codecs.failures import RemoteProtocolError
+from penstock_codecs.failures import OperationFailed, RemoteProtocolError
 from penstock_codecs.http import HttpLimits
 from penstock_codecs.http.events import Body, Data, End, Ended, Noise, Received, RequestHead, ResponseHead
 from penstock_codecs.http.h1 import Http1Connection
@@ -31,15 +31,18 @@ class HttpConnection:
         self._authority = authority
         self._codec = Http1Connection(Role.CLIENT, HttpLimits(), "https" if wire.endpoint.tls else "http")
         self._exchange = 0
-        self._begun = False
         self._complete = True
+        self._streams = False
 
     @property
     def reusable(self) -> bool:
         """Whether another exchange can follow: the last one is complete, and the server has not closed."""
-        if not self._complete or self._codec.closed or not self._wire.open:
+        if self._streams or not self._complete or self._codec.closed:
             return False
-        return self._wire.receive_now() is None  # between exchanges the server has nothing to say but its end
+        try:
+            return self._wire.receive_now() is None  # between exchanges the server has nothing to say but its end
+        except OperationFailed:
+            return False
 
     def request(self, method: str, target: str, headers: HeaderList, body: bytes = b"") -> None:
         """Send a request with all of its body."""
@@ -49,18 +52,14 @@ class HttpConnection:
         self._flush()
 
     def open(self, method: str, target: str, headers: HeaderList) -> None:
-        """Send the head of a request whose body comes by `send`."""
+        """Send the head of a request whose body comes by `send`, without an end: nothing can follow it."""
+        self._streams = True
         self._begin(method, target, [*headers, ("transfer-encoding", "chunked")])
         self._flush()
 
     def send(self, pieces: Sequence[Buffer]) -> None:
         """A piece of body."""
         self._codec.send(Body(self._exchange, pieces))
-        self._flush()
-
-    def finish(self) -> None:
-        """The body is complete."""
-        self._codec.send(End(self._exchange))
         self._flush()
 
     def head(self) -> ResponseHead:
@@ -89,7 +88,7 @@ class HttpConnection:
 
     def _begin(self, method: str, target: str, headers: HeaderList) -> None:
         self._exchange = self._codec.new_stream()
-        self._begun = self._complete = False
+        self._complete = False
         self._codec.send(RequestHead(self._exchange, method, target, tuple(headers), self._authority))
 
     def _flush(self) -> None:

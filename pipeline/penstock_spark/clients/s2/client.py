@@ -15,6 +15,7 @@ from penstock_codecs.s2.json_config_client import (
     encode_create_stream,
 )
 from penstock_codecs.s2.json_records import decode_tail
+from penstock_codecs.s2.names import validate_basin_name
 from penstock_codecs.s2.protobuf import decode_append_ack, decode_read_batch, encode_append_input
 from penstock_codecs.streams import INFINITE, BasinInfo, StreamConfig, StreamInfo
 from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows
@@ -45,6 +46,8 @@ class S2Client:
     def streams(self, prefix: str = "") -> Iterator[str]:
         """See `StreamClient.streams`. The basins are gone through where `prefix` does not name one up to its slash."""
         basin, slash, name = prefix.partition("/")
+        if slash:
+            validate_basin_name(basin, FailureCode.INVALID)
         for one in [basin] if slash else list(self._basins(basin)):
             for stream in self._pages(_STREAMS, one, name, decode_remote_stream_page):
                 if stream.deleted_at is None:

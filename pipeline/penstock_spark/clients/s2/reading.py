@@ -26,18 +26,21 @@ def read_range(
     position = start
     patience = calls.patience()
     while position < end:
+        ended = lost(calls.endpoint, f"{stream}: the server ended a read at {position}")
+        unsatisfied = True
         try:
             for batch in _session(calls, stream, position, end - position):
                 wanted = _checked(stream, batch, position, end)
                 position += wanted.count
                 patience.progress()
                 yield Rows(wanted.columns, Mark(position))
-            if position < end:
-                raise why_short(position) or lost(calls.endpoint, f"{stream}: the server ended a read at {position}")
         except OperationFailed as error:
-            if error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE and "first" not in error.failure.details:
-                raise why_short(position) or error from error
-            patience.wait(error)
+            unsatisfied = error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
+            ended = ended if unsatisfied else error
+        if position < end:
+            if unsatisfied and (reason := why_short(position)) is not None:
+                raise reason
+            patience.wait(ended)
 
 
 def _session(calls: Calls, stream: StreamRef, position: int, count: int) -> Iterator[RecordBatch]:
