@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.backs.segment.refusals import REFUSALS
 from penstock_codecs.segment import draft, released
+from penstock_codecs.segment.refusals import REFUSALS
 
 __all__ = ["answers"]
 

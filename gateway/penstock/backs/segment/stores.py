@@ -12,13 +12,13 @@ import trio
 from penstock.backs.retries import RetryPolicy, retrying
 from penstock.backs.segment.controller import Address, ControllerClient
 from penstock.backs.segment.lines import Kind, Lines
-from penstock.backs.segment.refusals import refusal
 from penstock.backs.segment.settings import SegmentBackSettings
 from penstock.backs.upstream import Upstream, UpstreamSettings
 from penstock.routing.segments import INTERNAL_BASIN, SegmentName
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.segment import Message, draft, released
+from penstock_codecs.segment.refusals import refusal
 
 __all__ = ["Make", "Stores"]
 
@@ -140,7 +140,7 @@ class Stores:
 
     def failure_of(self, reply: Any, lines: Lines, segment: str) -> Failure | None:
         """The failure that a reply says, if any. What is known of the segment's place is given up with it."""
-        failure = refusal(reply, lines.upstream.settings, segment)
+        failure = refusal(reply, lines.upstream.settings.where, segment)
         if isinstance(reply, released.WrongHost | draft.WrongHost):
             self.moved(segment)
         if isinstance(reply, released.AuthTokenCheckFailed):

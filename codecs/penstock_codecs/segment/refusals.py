@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.backs.upstream import UpstreamSettings
 from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.segment import draft, released
 
@@ -41,9 +40,9 @@ _TEXTS: Final[Mapping[FailureCode, str]] = {
 }
 
 
-def refusal(reply: Any, back: UpstreamSettings, segment: str) -> Failure | None:
-    """The failure that a reply says; None where it says none. Messages name the back and the segment."""
-    where = f"{back.where}: segment {segment}"
+def refusal(reply: Any, server: str, segment: str) -> Failure | None:
+    """The failure that a reply says; None where it says none. Messages name the server and the segment."""
+    where = f"{server}: segment {segment}"
     if isinstance(reply, released.ErrorMessage):
         code = FailureCode.INVALID if reply.error_code == _ILLEGAL_ARGUMENT else FailureCode.OTHER
         return Failure(code, f"{where}: {reply.message:.200}")
