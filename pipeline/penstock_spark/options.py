@@ -1,0 +1,105 @@
+"""Options of a format as a table: what each is called, how it is read, what it means.
+
+Spark hands options over as text, names in any case. A table checks all of them and names every fault at once, also
+options that nobody knows, since a misspelled one would else be lost in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple
+
+from penstock_spark.clients.endpoint import ENDPOINT_OPTIONS, Endpoint, EndpointError, parse_endpoint
+
+__all__ = [
+    "Option",
+    "WrongOptions",
+    "boolean",
+    "endpoint_of",
+    "integer",
+    "read_options",
+    "text",
+]
+
+
+_ELSEWHERE: Final = ("endpoint", *ENDPOINT_OPTIONS)
+
+
+class WrongOptions(ValueError):
+    """Options that cannot be used; the message has one line for each fault."""
+
+    def __init__(self, where: str, faults: Sequence[str]) -> None:
+        super().__init__("\n  ".join((f"{where}: {len(faults)} wrong", *faults)))
+        self.where = where
+        self.faults = tuple(faults)
+
+    def __reduce__(self) -> tuple[type[WrongOptions], tuple[str, tuple[str, ...]]]:
+        return WrongOptions, (self.where, self.faults)
+
+
+class Option(NamedTuple):
+    """One option. `read`: its value from text, raises ValueError with what is wrong. `default`: a value, not text."""
+
+    name: str
+    read: Callable[[str], Any]
+    default: Any
+    meaning: str
+
+
+def read_options(table: Iterable[Option], given: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
+    """The value of each option of the table, where names are in lower case, as Spark gives them; what is wrong is added
+    to `faults` and has its default as value. Options of the endpoint are known, and left to `endpoint_of`."""
+    known = {option.name: option for option in table}
+    values = {name: option.default for name, option in known.items()}
+    for name, value in sorted(given.items()):
+        option = known.get(name)
+        if option is None and name not in _ELSEWHERE:
+            near = get_close_matches(name, (*known, *_ELSEWHERE), n=1)
+            faults.append(f"{name}: no such option" + (f"; is it {near[0]}?" if near else ""))
+        if option is None:
+            continue
+        try:
+            values[name] = option.read(value.strip())
+        except ValueError as wrong:
+            faults.append(f"{name}: {wrong}")
+    return values
+
+
+def text(value: str) -> str:
+    """Any text but an empty one."""
+    if not value:
+        raise ValueError("is empty")
+    return value
+
+
+def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """Reads an integer between two bounds."""
+
+    def read(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is not an integer") from None
+        if not least <= number <= most:
+            raise ValueError(f"{number} is not between {least} and {most}")
+        return number
+
+    return read
+
+
+def boolean(value: str) -> bool:
+    """`true` or `false`."""
+    found = {"true": True, "false": False}.get(value.lower())
+    if found is None:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return found
+
+
+def endpoint_of(given: Mapping[str, str], faults: list[str]) -> Endpoint | None:
+    """The endpoint that the options say (`clients.endpoint`); None where what they say is wrong."""
+    try:
+        return parse_endpoint(given.get("endpoint", ""), given)
+    except EndpointError as wrong:
+        faults += wrong.faults
+        return None

@@ -1,0 +1,185 @@
+"""Records as Arrow batches, in the schema that was asked for: whole columns at a time, nothing per row where there are
+no headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, StructType
+
+from penstock_codecs.model import Columns, Headers
+from penstock_spark.schemas import RECORDS, arrow_schema, spark_schema
+
+__all__ = ["NotRepresentable", "WrongSchema", "check_schema", "to_batches"]
+
+BATCH_ROWS: Final = 20_000
+"""From here on, a batch is given away."""
+MAX_BATCH_ROWS: Final = 50_000
+"""Most rows of a batch; Spark turns a batch into rows at once."""
+BATCH_BYTES: Final = 16 << 20
+"""From here on, too, so that large records do not fill the memory."""
+
+_MOST: Final = 2**63 - 1
+_MOST_MS: Final = _MOST // 1000
+"""Spark's times are us in 63 bits."""
+
+
+class WrongSchema(ValueError):
+    """The schema that was asked for has columns that this source has not; the message names all of them."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("\n  ".join((f"format penstock: {len(faults)} columns are wrong", *faults)))
+        self.faults = tuple(faults)
+
+    def __reduce__(self) -> tuple[type[WrongSchema], tuple[tuple[str, ...]]]:
+        return WrongSchema, (self.faults,)
+
+
+class NotRepresentable(ValueError):
+    """A record has a number that the table's type cannot hold; the message names it."""
+
+
+def check_schema(schema: StructType) -> None:
+    """Raise WrongSchema for what is not a selection of our columns, by name (in any case) and type."""
+    ours = {field.name: field.dataType for field in spark_schema(RECORDS)}
+    faults, seen = [], set()
+    for field in schema:
+        name = field.name.lower()
+        if name not in ours:
+            faults.append(f"{field.name}: no such column; there are {', '.join(ours)}")
+        elif name in seen:
+            faults.append(f"{field.name}: twice")
+        elif not _same(field.dataType, ours[name]):
+            faults.append(f"{field.name}: is {ours[name].simpleString()}, not {field.dataType.simpleString()}")
+        seen.add(name)
+    if faults:
+        raise WrongSchema(faults)
+
+
+def _same(asked: DataType, ours: DataType) -> bool:
+    """Whether two types are the same, leaving out whether they may be null."""
+    if isinstance(asked, ArrayType) and isinstance(ours, ArrayType):
+        return _same(asked.elementType, ours.elementType)
+    if isinstance(asked, StructType) and isinstance(ours, StructType):
+        return asked.names == ours.names and all(
+            _same(one.dataType, other.dataType) for one, other in zip(asked, ours, strict=True)
+        )
+    return type(asked) is type(ours)
+
+
+def to_batches(stream: str, pieces: Iterable[Columns], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Records of one stream, in their order, as batches of some 10,000 rows or some MiB. Raises NotRepresentable."""
+    made = arrow_schema(schema)
+    gathered = _Gathered()
+    for columns in pieces:
+        gathered.add(columns)
+        if gathered.rows >= BATCH_ROWS or gathered.bytes >= BATCH_BYTES:
+            yield from _batches(stream, gathered, made)
+            gathered = _Gathered()
+    yield from _batches(stream, gathered, made)
+
+
+class _Gathered:
+    """Records that become a batch."""
+
+    def __init__(self) -> None:
+        self.rows = self.bytes = 0
+        self.seq_nums: list[Sequence[int]] = []
+        self.timestamps: list[int] = []
+        self.bodies: list[bytes] = []
+        self.headers: dict[int, Headers] = {}
+
+    def add(self, columns: Columns) -> None:
+        rows = len(columns.bodies)
+        if not rows:
+            return
+        for index, headers in columns.headers.items():
+            self.headers[self.rows + index] = headers
+            self.bytes += sum(len(name) + len(value) for name, value in headers)
+        self.seq_nums.append(columns.seq_nums)
+        self.timestamps += columns.timestamps
+        self.bodies += columns.bodies
+        self.rows += rows
+        self.bytes += sum(map(len, columns.bodies))
+
+
+def _batches(stream: str, records: _Gathered, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    if not records.rows:
+        return
+    if records.timestamps and len(records.timestamps) != records.rows:
+        raise AssertionError(f"{stream}: {records.rows} records with {len(records.timestamps)} timestamps")
+    arrays = [_MAKERS[field.name.lower()](stream, records, field.type) for field in schema]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    for start in range(0, records.rows, MAX_BATCH_ROWS):
+        yield batch.slice(start, MAX_BATCH_ROWS)
+
+
+def _stream(stream: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(stream, kind), records.rows)
+
+
+def _numbers(stream: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
+    parts = [_number_part(stream, one) for one in records.seq_nums]
+    return pa.array(np.concatenate(parts), kind)
+
+
+def _number_part(stream: str, numbers: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    first, last = numbers[0], numbers[-1]
+    if last > _MOST:
+        raise NotRepresentable(
+            f"{stream}: sequence number {last} is more than 2^63-1, which is the most a bigint can hold"
+        )
+    if last - first == len(numbers) - 1:  # they grow, so they are dense
+        return np.arange(first, last + 1, dtype=np.int64)
+    return np.array(numbers, dtype=np.int64)
+
+
+def _times(stream: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
+    if not records.timestamps:
+        return pa.nulls(records.rows, kind)
+    most = max(records.timestamps)
+    if most > _MOST_MS:
+        number = _nth(records.seq_nums, records.timestamps.index(most))
+        raise NotRepresentable(
+            f"{stream}: record {number} is stamped {most} ms, more than a timestamp can hold ({_MOST_MS} ms); "
+            f"a schema without `timestamp` reads the stream all the same"
+        )
+    return pa.array(np.array(records.timestamps, dtype=np.int64) * 1000, pa.int64()).view(kind)
+
+
+def _nth(parts: Iterable[Sequence[int]], index: int) -> int:
+    return next(islice(chain.from_iterable(parts), index, None))
+
+
+def _bodies(_: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
+    return pa.array(records.bodies, kind)
+
+
+def _headers(_: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
+    offsets = np.zeros(records.rows + 1, dtype=np.int32)
+    names: list[bytes] = []
+    values: list[bytes] = []
+    for index, headers in sorted(records.headers.items()):
+        offsets[index + 1] = len(headers)
+        names += [name for name, _ in headers]
+        values += [value for _, value in headers]
+    np.cumsum(offsets, out=offsets)
+    pair = kind.value_type
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(names, pair.field(0).type), pa.array(values, pair.field(1).type)],
+        fields=[pair.field(0), pair.field(1)],
+    )
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=kind)
+
+
+_MAKERS: Final[Mapping[str, Callable[[str, _Gathered, pa.DataType], pa.Array]]] = {
+    "stream": _stream,
+    "seq_num": _numbers,
+    "timestamp": _times,
+    "headers": _headers,
+    "body": _bodies,
+}

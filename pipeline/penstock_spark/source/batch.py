@@ -1,0 +1,140 @@
+"""The batch reader: what is there when the query is planned, between two bounds and within the filters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock_codecs.failures import OperationFailed
+from penstock_spark.clients.base import Mark, StreamClient
+from penstock_spark.source.bounds import Bound, resolve
+from penstock_spark.source.filters import Interval, Wanted, push
+from penstock_spark.source.loss import Losses, order, says_gone
+from penstock_spark.source.options import SourceOptions
+from penstock_spark.source.partitions import Range, Ranges, plan
+from penstock_spark.source.reading import Connect, read_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BatchReader", "FilteringBatchReader", "filters_are_pushed"]
+
+_PUSHING_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class BatchReader(DataSourceReader):
+    """See the module. `connect` makes a client, here and in tasks."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, connect: Connect) -> None:
+        self._options = options
+        self._schema = schema
+        self._connect = connect
+        self._wanted = Wanted()
+
+    def partitions(self) -> list[InputPartition]:
+        """Ranges of the streams. Raises DataLost, OperationFailed."""
+        client = self._connect()
+        try:
+            ranges = [] if self._wanted.empty else list(self._ranges(client))
+            divisible = client.indexed
+        finally:
+            client.close()
+        options = self._options
+        planned = plan(
+            ranges,
+            divisible=divisible,
+            records_per_partition=options.records_per_partition,
+            min_partitions=options.min_partitions,
+        )
+        return [*planned] or [Ranges(())]  # Spark puts a partition of its own where there is none
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """What a task does."""
+        assert isinstance(partition, Ranges)
+        options = self._options
+        return read_ranges(
+            self._connect,
+            partition.ranges,
+            self._schema,
+            fail_on_data_loss=options.fail_on_data_loss,
+            envelopes=options.envelopes,
+        )
+
+    def _ranges(self, client: StreamClient) -> Iterator[Range]:
+        for stream in self._options.selection.find(client):
+            if not self._wanted.stream(stream):
+                continue
+            try:
+                start, end = self._within(client, stream)
+            except OperationFailed as failed:
+                if says_gone(failed) and stream not in self._options.selection.names:
+                    continue  # deleted since the pattern found it
+                raise
+            if order(start) < order(end):
+                yield Range(stream, start, end)
+
+    def _within(self, client: StreamClient, stream: str) -> tuple[Mark, Mark]:
+        """Between the bounds of the options, and within what the filters leave of that."""
+        options, wanted = self._options, self._wanted
+        start = self._start(client, stream, options.start.of(stream))
+        tail = client.tail(stream, start)
+        upper = options.end.of(stream)
+        end = tail if upper.kind == "latest" else min(tail, resolve(client, stream, upper), key=order)
+        start, end = _between_times(client, stream, wanted.times, start, end)
+        return _between_numbers(client, stream, wanted.numbers, start, end)
+
+    def _start(self, client: StreamClient, stream: str, lower: Bound) -> Mark:
+        first = client.first(stream)
+        if lower.kind == "earliest":
+            return first
+        start = resolve(client, stream, lower)
+        if order(start) < order(first):
+            Losses(self._options.fail_on_data_loss).trimmed(stream, start, first)
+            return first
+        return start
+
+
+class FilteringBatchReader(BatchReader):
+    """A batch reader to which Spark pushes filters."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Keep what can be said by bounds, and give back the rest."""
+        self._wanted, left = push(filters, self._wanted, times=self._options.endpoint.protocol != "segment")
+        return left
+
+
+def filters_are_pushed() -> bool:
+    """Whether this process is a worker of Spark's that pushes filters.
+
+    Where pushing is off (`spark.sql.python.filterPushdown.enabled`), Spark refuses a reader that could; where it is on,
+    a worker of its own does it. So only there the reader says that it can, and `spark.dataSource.register` alone gives
+    a source that works, whose filters Spark evaluates.
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return _PUSHING_WORKER in sys.modules or (main is not None and main.name == _PUSHING_WORKER)
+
+
+def _between_times(client: StreamClient, stream: str, times: Interval, start: Mark, end: Mark) -> tuple[Mark, Mark]:
+    if times.least > 0:
+        start = max(start, client.at_timestamp(stream, times.least), key=order)
+    if times.end is not None:
+        end = min(end, client.at_timestamp(stream, times.end), key=order)
+    return start, end
+
+
+def _between_numbers(client: StreamClient, stream: str, numbers: Interval, start: Mark, end: Mark) -> tuple[Mark, Mark]:
+    if numbers.end is not None and numbers.end < end.seq_num:
+        end = _at(client, stream, start, numbers.end)
+    if numbers.least > start.seq_num:
+        start = _at(client, stream, start, numbers.least)
+    return start, end
+
+
+def _at(client: StreamClient, stream: str, start: Mark, number: int) -> Mark:
+    if client.indexed:
+        return Mark(number)
+    return client.advance(stream, start, number - start.seq_num) if number > start.seq_num else start

@@ -1,0 +1,67 @@
+"""What a task does: ranges of streams, read and turned into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import Columns
+from penstock_spark.clients.base import Mark, StreamClient
+from penstock_spark.clients.envelopes import unwrapped
+from penstock_spark.source.arrow import to_batches
+from penstock_spark.source.loss import Losses, order, says_gone
+from penstock_spark.source.partitions import Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Connect", "read_ranges"]
+
+Connect = Callable[[], StreamClient]
+"""Makes a client; picklable, since tasks do it."""
+
+
+def read_ranges(
+    connect: Connect, ranges: Iterable[Range], schema: StructType, *, fail_on_data_loss: bool, envelopes: bool
+) -> Iterator[pa.RecordBatch]:
+    """The records of the ranges, in the schema's columns. Raises DataLost, NotRepresentable, OperationFailed."""
+    losses = Losses(fail_on_data_loss)
+    client = connect()
+    try:
+        for one in ranges:
+            pieces = _records(client, one, losses)
+            yield from to_batches(one.stream, map(unwrapped, pieces) if envelopes else pieces, schema)
+    finally:
+        client.close()
+
+
+def _records(client: StreamClient, wanted: Range, losses: Losses) -> Iterator[Columns]:
+    position, end = wanted.start, wanted.end
+    while order(position) < order(end):
+        try:
+            for rows in client.read(wanted.stream, position, end):
+                yield rows.columns
+                position = rows.next
+            return
+        except OperationFailed as failed:
+            position = _after_loss(failed, wanted.stream, position, end, losses)
+
+
+def _after_loss(failed: OperationFailed, stream: str, position: Mark, end: Mark, losses: Losses) -> Mark:
+    """Where to go on, at the end where nothing is left. Raises `failed` where nothing was lost."""
+    first, tail = failed.failure.details.get("first"), failed.failure.details.get("tail")
+    if says_gone(failed):
+        losses.deleted(stream, position)
+    elif failed.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
+        raise failed
+    elif isinstance(first, Mark) and order(first) > order(position):
+        losses.trimmed(stream, position, min(first, end, key=order))
+        return first
+    elif isinstance(tail, Mark):
+        losses.made_again(stream, end, tail)
+    else:
+        raise failed
+    return end

@@ -1,0 +1,76 @@
+"""Which streams are read: names, and patterns that are looked up again for each micro-batch."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from glob import escape
+from typing import Final, NamedTuple
+
+from penstock_spark.clients.base import StreamClient
+
+__all__ = ["LEDGERS", "Selection", "read_names"]
+
+LEDGERS: Final = "penstock-sink."
+"""What the names of the sink's own streams begin with; a pattern finds them only where it says this."""
+
+_SPECIAL: Final = re.compile(r"[*?[]")
+
+
+class Selection(NamedTuple):
+    """Streams by their full names (`basin/stream`), and by glob patterns: `*` and `?` stand for `/`, too."""
+
+    names: tuple[str, ...]
+    patterns: tuple[str, ...] = ()
+
+    def within(self, basin: str | None) -> Selection:
+        """The same, in a basin."""
+        if basin is None:
+            return self
+        return Selection(
+            tuple(f"{basin}/{name}" for name in self.names),
+            tuple(f"{escape(basin)}/{pattern}" for pattern in self.patterns),
+        )
+
+    def find(self, client: StreamClient) -> list[str]:
+        """The names of all streams, each once, in their order; named ones whether they exist or not."""
+        found = set(self.names)
+        for pattern in self.patterns:
+            found.update(name for name in client.streams(_literal(pattern)) if _matches(pattern, name))
+        return sorted(found)
+
+    def includes(self, name: str) -> bool:
+        """Whether a stream of this name is read."""
+        return name in self.names or any(_matches(one, name) for one in self.patterns)
+
+    def __str__(self) -> str:
+        return ", ".join((*self.names, *self.patterns))
+
+
+def _matches(pattern: str, name: str) -> bool:
+    shown = LEDGERS in pattern or not name.rpartition("/")[2].startswith(LEDGERS)
+    return shown and fnmatchcase(name, pattern)
+
+
+def _literal(pattern: str) -> str:
+    """What every name that matches begins with."""
+    special = _SPECIAL.search(pattern)
+    return pattern[: special.start()] if special else pattern
+
+
+def read_names(text: str) -> tuple[str, ...]:
+    """Names in a JSON array, or with commas between them. Raises ValueError."""
+    names: Iterable[object] = text.split(",")
+    if text.startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError as wrong:
+            raise ValueError(f"is no JSON: {wrong}") from None
+    else:
+        names = [part.strip() for part in text.split(",")]
+    found = [name for name in names if isinstance(name, str) and name]
+    if len(found) != len(list(names)) or not found:
+        raise ValueError("a name is missing or no text")
+    return tuple(dict.fromkeys(found))
