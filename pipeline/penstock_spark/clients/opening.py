@@ -10,10 +10,15 @@ from penstock_spark.clients.base import StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.s2 import S2Client
 from penstock_spark.clients.s3p import S3PStreams
+from penstock_spark.clients.segment import SegmentStreams
 
 __all__ = ["open_client"]
 
-_CLIENTS: Final[Mapping[str, Callable[[Endpoint], StreamClient]]] = {"s2s": S2Client, "s3p": S3PStreams}
+_CLIENTS: Final[Mapping[str, Callable[[Endpoint], StreamClient]]] = {
+    "s2s": S2Client,
+    "s3p": S3PStreams,
+    "segment": SegmentStreams,
+}
 """By protocol."""
 
 

@@ -38,20 +38,29 @@ class Pool(Generic[C]):
         self._used: list[C] = []
         self._reached = False
 
-    @contextmanager
-    def use(self) -> Iterator[C]:
-        """A connection until the block ends. Raises what `make` raises."""
+    def take(self) -> C:
+        """A connection, until `give_back`. Raises what `make` raises."""
         connection = self._idle.pop() if self._idle else self._make()
         self._reached = True
         self._used.append(connection)
+        return connection
+
+    def give_back(self, connection: C) -> None:
+        """It is not needed any more, and kept for others where it is clean."""
+        self._used.remove(connection)
+        if connection.clean:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    @contextmanager
+    def use(self) -> Iterator[C]:
+        """A connection until the block ends. Raises what `make` raises."""
+        connection = self.take()
         try:
             yield connection
         finally:
-            self._used.remove(connection)
-            if connection.clean:
-                self._idle.append(connection)
-            else:
-                connection.close()
+            self.give_back(connection)
 
     def patience(self) -> Patience:
         """With this server."""

@@ -29,14 +29,17 @@ _OF_TLS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Wire:
-    """One connection to `host` (the endpoint's own where it is None), made at once.
+    """One connection to `host` (the endpoint's own where it is None), made at once. `alpn`: what is offered under TLS.
 
     All raise OperationFailed: UNAVAILABLE where the server is not there, goes away, or is silent for
     `request_seconds`; AUTHN or INVALID for what no retry mends (see `failing`). After a failure it is closed.
     """
 
-    def __init__(self, endpoint: Endpoint, host: str | None = None, port: int | None = None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, host: str | None = None, port: int | None = None, alpn: Sequence[str] = ()
+    ) -> None:
         self.endpoint = endpoint
+        self._alpn = alpn
         self._inbox: deque[bytes] = deque()
         self._inbox_size = 0
         self._buffer = memoryview(bytearray(_RECEIVED_AT_ONCE))
@@ -47,7 +50,7 @@ class Wire:
         self._error: OperationFailed | None = None
 
     def _connect(self, host: str, port: int) -> socket.socket:
-        context = _context(self.endpoint) if self.endpoint.tls else None
+        context = _context(self.endpoint, self._alpn) if self.endpoint.tls else None
         deadline = time.monotonic() + self.endpoint.connect_seconds
         sock: socket.socket | None = None
         try:
@@ -156,12 +159,14 @@ class Wire:
         return self._error
 
 
-def _context(endpoint: Endpoint) -> ssl.SSLContext:
+def _context(endpoint: Endpoint, alpn: Sequence[str]) -> ssl.SSLContext:
     """What the endpoint says of TLS. Raises OperationFailed(INVALID) naming the file that cannot be used."""
     try:
         context = ssl.create_default_context(cafile=endpoint.ca_file)
         if endpoint.certificate_file is not None:
             context.load_cert_chain(endpoint.certificate_file, endpoint.key_file, password=_no_password)
+        if alpn:
+            context.set_alpn_protocols(list(alpn))
         return context
     except (OSError, ssl.SSLError) as error:
         files = [name for name in (endpoint.ca_file, endpoint.certificate_file, endpoint.key_file) if name]

@@ -1,0 +1,5 @@
+"""The segment protocol for the source, the sink and the jobs."""
+
+from penstock_spark.clients.segment.client import SegmentStreams
+
+__all__ = ["SegmentStreams"]

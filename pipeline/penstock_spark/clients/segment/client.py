@@ -1,0 +1,219 @@
+"""A client of segment stores and of the controllers that know them: a stream is a segment, whose events are records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import Columns
+from penstock_codecs.segment import Message, released
+from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows
+from penstock_spark.clients.endpoint import Endpoint
+from penstock_spark.clients.segment.appending import SegmentAppender
+from penstock_spark.clients.segment.controller import Controller
+from penstock_spark.clients.segment.stores import Place, Stores
+from penstock_spark.clients.segment.walk import ALL, walk
+
+__all__ = ["SegmentStreams"]
+
+_INTERNAL = "_"
+"""What names begin with that controllers and clients made for themselves."""
+
+
+class SegmentStreams:
+    """See `StreamClient`. Each segment is a stream; see `names` for what they are called. Where a stream was scaled,
+    what follows a segment that was sealed then is in other segments, which are streams of their own.
+
+    `Mark.place` is a byte offset. Numbers are counted by reading, so `tail` costs what lies behind `after`, `advance`
+    what lies between; where `place` is "", it is found by counting `seq_num` events from the first one. Events have
+    no timestamps, and no headers but those of envelopes (`clients.envelopes`). A token is shown to stores as
+    delegation token, to a controller as authorization, which gives the delegation tokens then.
+    """
+
+    indexed = False
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._stores = Stores(endpoint)
+
+    # ---- what there is -------------------------------------------------------------------------------------------
+
+    def streams(self, prefix: str = "") -> Iterator[str]:
+        """See `StreamClient`. All segments since the heads of the streams, also sealed ones; not what begins with `_`,
+        which clients keep for themselves."""
+        controller = self._stores.controller
+        if controller is None:
+            message = f"{self._endpoint}: segment stores cannot list streams: name them, or ask a controller"
+            raise fail(FailureCode.NOT_IMPLEMENTED, message)
+        scope, slash, name = prefix.partition("/")
+        stream = name.partition("/")[0]
+        for one in [scope] if slash else sorted(_public(controller.scopes(), scope)):
+            for found in sorted(_public(controller.streams(one), stream)):
+                yield from (each for each in _segments(controller, one, found) if each.startswith(prefix))
+
+    def first(self, stream: str) -> Mark:
+        """See `StreamClient`."""
+        return Mark(0, str(self._stores.info(stream).start_offset))
+
+    def tail(self, stream: str, after: Mark | None = None) -> Mark:
+        """See `StreamClient`."""
+        return self._count(stream, self.first(stream) if after is None else after, ALL)
+
+    def advance(self, stream: str, start: Mark, count: int) -> Mark:
+        """See `StreamClient`."""
+        return self._count(stream, start, count)
+
+    def last_timestamp(self, stream: str) -> int | None:
+        """See `StreamClient`: None."""
+        self._stores.info(stream)
+        return None
+
+    def at_timestamp(self, stream: str, timestamp: int) -> Mark:
+        """See `StreamClient`: NOT_IMPLEMENTED."""
+        message = f"{self._endpoint}: events of segments have no timestamps, so {timestamp} is nowhere in {stream}"
+        raise fail(FailureCode.NOT_IMPLEMENTED, message)
+
+    # ---- records -------------------------------------------------------------------------------------------------
+
+    def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
+        """See `StreamClient`."""
+        at = self._placed(stream, start)
+        info = self._stores.info(stream)
+        stop = self._offset(end.place) if end.place else info.write_offset
+        offset = self._offset(at.place)
+        if offset < info.start_offset:
+            raise self._gone(stream, at, end, info.start_offset)
+        try:
+            for found in walk(self._stores, stream, offset, min(stop, info.write_offset), end.seq_num - at.seq_num):
+                numbers = range(at.seq_num, at.seq_num + len(found.bodies))
+                at = Mark(numbers.stop, str(found.offsets[-1]))
+                yield Rows(Columns(numbers, (), found.bodies), at)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
+                raise
+            raise self._gone(stream, at, end, int(str(error.failure.details["offset"]))) from None
+        if at.seq_num < end.seq_num and info.write_offset <= stop:
+            message = f"{self._endpoint}: stream {stream} ends {end.seq_num - at.seq_num} events before {end}"
+            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, message, tail=at)
+        if at.seq_num != end.seq_num or (end.place and at.place != end.place):
+            message = f"{self._endpoint}: stream {stream}: {start} and {end} do not fit: there is {at} between them"
+            raise fail(FailureCode.INVALID, message)
+
+    def _count(self, stream: str, start: Mark, count: int) -> Mark:
+        at = self._placed(stream, start)
+        info = self._stores.info(stream)
+        offset = self._offset(at.place)
+        if offset < info.start_offset:
+            raise self._gone(stream, at, at, info.start_offset)
+        if offset > info.write_offset:
+            message = f"{self._endpoint}: stream {stream} ends at offset {info.write_offset}, before {at}"
+            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, message)
+        try:
+            for found in walk(self._stores, stream, offset, info.write_offset, count):
+                at = Mark(at.seq_num + len(found.bodies), str(found.offsets[-1]))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
+                raise
+            raise self._gone(stream, at, at, int(str(error.failure.details["offset"]))) from None
+        return at
+
+    def _gone(self, stream: str, start: Mark, end: Mark, first: int) -> OperationFailed:
+        """What was cut off in front: says which is the first event now, counted back from `end`, which was known."""
+        begins = Mark(start.seq_num, str(first))
+        if end.place:
+            left = sum(len(found.bodies) for found in walk(self._stores, stream, first, self._offset(end.place)))
+            begins = Mark(max(end.seq_num - left, start.seq_num), str(first))
+        message = f"{self._endpoint}: events of stream {stream} from offset {start.place} on are gone, {first} is first"
+        return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, first=begins)
+
+    def _placed(self, stream: str, mark: Mark) -> Mark:
+        return mark if mark.place else self._count(stream, self.first(stream), mark.seq_num)
+
+    def _offset(self, place: str) -> int:
+        if not place.isascii() or not place.isdigit() or len(place) > 19:
+            raise fail(FailureCode.INVALID, f"{self._endpoint}: {place!r:.80} is no offset in bytes")
+        return int(place)
+
+    # ---- appending -----------------------------------------------------------------------------------------------
+
+    def appender(self, stream: str) -> Appender:
+        """See `StreamClient`: NOT_IMPLEMENTED."""
+        message = (
+            f"{self._endpoint}: segments have no sequence numbers to append at, as to {stream}: append as a writer"
+        )
+        raise fail(FailureCode.NOT_IMPLEMENTED, message)
+
+    def numbered_appender(self, stream: str, writer: UUID) -> NumberedAppender:
+        """See `StreamClient`."""
+        return self._stores.patience().over(lambda: SegmentAppender(self._stores, stream, writer))
+
+    # ---- streams that come and go --------------------------------------------------------------------------------
+
+    def create(self, stream: str, *, endless: bool = False) -> bool:  # noqa: ARG002 - stores let nothing go themselves
+        """See `StreamClient`. With a controller a stream of one segment, and its scope where that is missing."""
+        controller = self._stores.controller
+        if controller is not None:
+            return controller.create(*self._whole(stream))
+
+        def make(request_id: int, place: Place) -> Message:
+            return released.CreateSegment(request_id, place.segment, 0, 0, place.token)
+
+        try:
+            self._stores.ask(released.SegmentCreated, stream, make)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
+                raise
+            return False
+        return True
+
+    def delete(self, stream: str) -> None:
+        """See `StreamClient`. With a controller the whole stream, which it seals first."""
+        controller = self._stores.controller
+        if controller is not None:
+            controller.delete(*self._whole(stream))
+            self._stores.forget(stream)
+            return
+
+        def make(request_id: int, place: Place) -> Message:
+            return released.DeleteSegment(request_id, place.segment, place.token)
+
+        try:
+            self._stores.ask(released.SegmentDeleted, stream, make)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+
+    def trim(self, stream: str, first: Mark) -> None:
+        """See `StreamClient`."""
+        offset = self._offset(self._placed(stream, first).place)
+
+        def make(request_id: int, place: Place) -> Message:
+            return released.TruncateSegment(request_id, place.segment, offset, place.token)
+
+        self._stores.ask(released.SegmentTruncated, stream, make)
+
+    def _whole(self, stream: str) -> tuple[str, str]:
+        """Scope and stream. Raises INVALID for one segment of a stream, which a controller does not manage alone."""
+        name = self._stores.named(stream)
+        if name.owner != stream:
+            raise fail(FailureCode.INVALID, f"{self._endpoint}: {stream} is a segment, its stream is {name.owner}")
+        return name.scope, name.stream
+
+    def close(self) -> None:
+        """See `StreamClient`."""
+        self._stores.close()
+
+
+def _public(names: list[str], prefix: str) -> list[str]:
+    return [name for name in names if name.startswith(prefix) and not name.startswith(_INTERNAL)]
+
+
+def _segments(controller: Controller, scope: str, stream: str) -> list[str]:
+    """The names of a stream's segments, the one with the stream's own name first."""
+    head = controller.head(scope, stream)
+    own = head[0] if len(head) == 1 and head[0].epoch == 0 else None
+    return [
+        each.owner if each == own or (own is None and each.id == 0) else str(each)
+        for each in controller.segments(scope, stream)
+    ]

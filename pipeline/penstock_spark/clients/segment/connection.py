@@ -1,0 +1,112 @@
+"""One blocking connection to a segment store: requests with ids, replies that say which one they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from penstock_codecs.codec import PAUSED, Pull
+from penstock_codecs.failures import FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError, fail
+from penstock_codecs.limits import SEGMENT_VERSIONS
+from penstock_codecs.segment import Dialect, Message, SegmentClient, released
+from penstock_codecs.segment.refusals import refusal
+from penstock_spark.clients.endpoint import Endpoint
+from penstock_spark.clients.failing import lost
+from penstock_spark.clients.wire import Wire
+
+__all__ = ["StoreConnection"]
+
+M = TypeVar("M", bound=Message)
+_UNSOLICITED: Final = (released.KeepAlive,)
+_EXPIRED: Final = 1
+
+
+class StoreConnection:
+    """See `pool.Connection`; it has said Hello. All raise OperationFailed: what the store says, and UNAVAILABLE where
+    it goes away or breaks the protocol."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._wire = Wire(endpoint)
+        self._codec = SegmentClient(Dialect.RELEASED)
+        self._last_id = 0
+        self._outstanding = 0
+        self._broken = False
+        self.send(released.Hello(*SEGMENT_VERSIONS))
+        if not isinstance(self.reply(), released.Hello):
+            raise lost(endpoint, "it does not say Hello")
+
+    @property
+    def clean(self) -> bool:
+        """See `pool.Connection`."""
+        return self._wire.open and not self._broken and not self._outstanding
+
+    def close(self) -> None:
+        """Give it up."""
+        self._wire.close()
+
+    def next_id(self) -> int:
+        """A request id that was not used here."""
+        self._last_id += 1
+        return self._last_id
+
+    def send(self, request: Message) -> None:
+        """Send a request; its reply is to be taken. Raises LIMIT_EXCEEDED for what is too large for a message."""
+        try:
+            pieces = self._codec.send(request)
+        except LocalProtocolError as error:
+            raise fail(FailureCode.LIMIT_EXCEEDED, f"{self._endpoint} cannot be asked: {error}") from None
+        self._outstanding += 1
+        self._wire.send(pieces)
+
+    def reply(self) -> Any:
+        """The next reply, also where it says no."""
+        reply = self._reply(wait=True)
+        assert reply is not None, "it was waited for"
+        return reply
+
+    def reply_now(self) -> Any:
+        """The same, but None where nothing has come yet."""
+        return self._reply(wait=False)
+
+    def ask(self, kind: type[M], segment: str, make: Callable[[int], Message]) -> M:
+        """The reply to the request about a segment that `make` gives for a request id. Raises what the reply says."""
+        request_id = self.next_id()
+        self.send(make(request_id))
+        reply = self.reply()
+        if not isinstance(reply, kind) or getattr(reply, "request_id", request_id) != request_id:
+            raise self.refused(reply, segment)
+        return reply
+
+    def refused(self, reply: Any, segment: str) -> OperationFailed:
+        """What a reply says that is not what was asked for; UNAVAILABLE where it does not say no. A token that has
+        expired is HOT_SERVER: another may be had."""
+        failure = refusal(reply, str(self._endpoint), segment)
+        if isinstance(reply, released.AuthTokenCheckFailed) and reply.error_code == _EXPIRED:
+            return fail(
+                FailureCode.HOT_SERVER, f"{self._endpoint}: segment {segment}: the delegation token has expired"
+            )
+        if failure is not None:
+            return OperationFailed(failure)
+        self._broken = True
+        return lost(self._endpoint, f"it answers with {type(reply).__name__} what was not asked for")
+
+    def _reply(self, *, wait: bool) -> Any:
+        healthy, self._broken = not self._broken, True
+        try:
+            while True:
+                while isinstance(event := self._codec.next_event(), Pull):
+                    if event is PAUSED:
+                        raise lost(self._endpoint, "it closed the connection")
+                    data = self._wire.receive() if wait else self._wire.receive_now()
+                    if data is None:
+                        self._broken = not healthy
+                        return None
+                    self._codec.receive(data)
+                if not isinstance(event, _UNSOLICITED):
+                    break
+        except RemoteProtocolError as error:
+            raise lost(self._endpoint, error.failure.message) from None
+        self._outstanding -= 1
+        self._broken = not healthy
+        return event

@@ -1,0 +1,128 @@
+"""Where segments live, and requests to the stores that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.segment import Message, released
+from penstock_spark.clients.endpoint import Endpoint
+from penstock_spark.clients.patience import Patience
+from penstock_spark.clients.pool import Pool
+from penstock_spark.clients.segment.connection import StoreConnection
+from penstock_spark.clients.segment.controller import Controller
+from penstock_spark.clients.segment.names import SegmentName, full_name
+
+__all__ = ["Place", "Stores"]
+
+M = TypeVar("M", bound=Message)
+Address = tuple[str, int]
+Make = Callable[[int, "Place"], Message]
+"""A request for a request id, about the segment in a place."""
+_MOVED = (FailureCode.STREAM_NOT_FOUND, FailureCode.PERMISSION_DENIED, FailureCode.STREAM_SEALED)
+"""After these, as after all that may be tried again, it is asked anew where a segment lives, and with which token."""
+
+
+class Place(NamedTuple):
+    """A segment's full name, the connections to the store that serves it, and the delegation token to show there."""
+
+    segment: str
+    pool: Pool[StoreConnection]
+    token: str
+
+
+class Stores:
+    """The stores behind an endpoint: the endpoint itself, or those that its controller names."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.controller = Controller(endpoint) if endpoint.controller else None
+        self._pools: dict[Address, Pool[StoreConnection]] = {}
+        self._places: dict[str, Place] = {}
+        self._reached = False
+
+    def place(self, stream: str) -> Place:
+        """Of a stream, which is one segment (see `names`). Remembered until `forget`."""
+        found = self._places.get(stream)
+        if found is None:
+            found = self._places[stream] = self._find(stream)
+        return found
+
+    def _find(self, stream: str) -> Place:
+        if self.controller is None:
+            address = (self.endpoint.host, self.endpoint.port)
+            return Place(full_name(stream), self._pool(address), self.endpoint.token)
+        name = self.named(stream)
+        segment = self._first(self.controller, name) if stream == name.owner else name
+        token = self.controller.delegation_token(segment) if self.endpoint.token else ""
+        return Place(str(segment), self._pool(self.controller.where(segment)), token)
+
+    def named(self, stream: str) -> SegmentName:
+        """The name taken apart. Raises INVALID where it is not `scope/stream` or a segment's."""
+        name = SegmentName.parse(stream)
+        if name is None:
+            message = f"{self.endpoint}: {stream!r:.80} is neither scope/stream nor scope/stream/NUMBER.#epoch.EPOCH"
+            raise fail(FailureCode.INVALID, message)
+        return name
+
+    def _first(self, controller: Controller, name: SegmentName) -> SegmentName:
+        """The segment that has a stream's own name: of a stream that was deleted and created again the one that its
+        number 0 has become, since numbers go on."""
+        head = controller.head(name.scope, name.stream)
+        return head[0] if len(head) == 1 and head[0].epoch == 0 else name
+
+    def _pool(self, address: Address) -> Pool[StoreConnection]:
+        found = self._pools.get(address)
+        if found is None:
+            store = replace(self.endpoint, host=address[0], port=address[1], controller=False)
+            found = self._pools[address] = Pool(store, lambda: StoreConnection(store))
+        return found
+
+    def patience(self) -> Patience:
+        """With all of them."""
+        return Patience(self.endpoint, reached=self._reached)
+
+    def forget(self, stream: str) -> None:
+        """It was created or deleted."""
+        self._places.pop(stream, None)
+
+    def failed(self, stream: str, error: OperationFailed) -> None:
+        """What a store says about a stream; what was known of its place may be wrong."""
+        if error.failure.retryable or error.failure.code in _MOVED:
+            self.forget(stream)
+
+    def ask(self, kind: type[M], stream: str, make: Make) -> M:
+        """The reply to a request about a stream, which is repeated while that can help: it must do no harm twice."""
+
+        def attempt() -> M:
+            try:
+                place = self.place(stream)
+                with place.pool.use() as connection:
+                    return connection.ask(kind, place.segment, lambda request_id: make(request_id, place))
+            except OperationFailed as error:
+                self.failed(stream, error)
+                raise
+
+        return self.patience().over(attempt)
+
+    def info(self, stream: str) -> released.StreamSegmentInfo:
+        """Offsets and state of a segment. Raises STREAM_NOT_FOUND."""
+
+        def make(request_id: int, place: Place) -> Any:
+            return released.GetStreamSegmentInfo(request_id, place.segment, place.token)
+
+        found = self.ask(released.StreamSegmentInfo, stream, make)
+        if not found.exists or found.is_deleted:
+            self.forget(stream)
+            raise fail(FailureCode.STREAM_NOT_FOUND, f"{self.endpoint}: there is no segment {found.segment}")
+        self._reached = True
+        return found
+
+    def close(self) -> None:
+        """Give up all connections."""
+        if self.controller is not None:
+            self.controller.close()
+        for pool in self._pools.values():
+            pool.close()
