@@ -1,0 +1,147 @@
+"""Job `audit`: the same streams through two protocols or two backs, proven equal, or where they differ.
+
+Each record becomes a digest of what is compared; a stream's digests in their order become one. Equal ones are the
+proof. Only streams that differ are compared record by record. Bodies are read once, and leave 64 bytes behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as fn
+
+from penstock_spark.jobs.differing import alone_by_content, alone_by_position, told
+from penstock_spark.jobs.numbering import Extent, digested, extents, ordered, stream_digests
+from penstock_spark.jobs.pairing import paired
+from penstock_spark.jobs.schemas import DIFFERENCES, VERDICTS, shaped
+from penstock_spark.jobs.views import records_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["KINDS", "Audit", "audit"]
+
+KINDS: Final = ("lost", "added", "doubled", "reordered", "altered")
+"""What a difference is called."""
+_ALSO: Final = ("timestamp", "seq_num")
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """`verdicts`: one row for each stream (`VERDICTS`); `differences`: one for each record that differs
+    (`DIFFERENCES`). Both are kept by Spark until `close`."""
+
+    verdicts: DataFrame
+    differences: DataFrame
+    _kept: tuple[DataFrame, ...]
+
+    def close(self) -> None:
+        """Let go what Spark keeps of it; the tables cannot be read cheaply any more."""
+        for table in self._kept:
+            table.unpersist()
+
+
+def audit(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    names: Mapping[str, str] | None = None,
+    also: Sequence[str] = (),
+    by: str = "content",
+    action: str | None = None,
+    side: str | None = None,
+) -> Audit:
+    """Compare two tables of records, of streams or of captures.
+
+    `names`: streams of the right by those of the left; the rest are paired by name, then by the last part of it, as
+    `penstock diff` does. `also`: what is compared besides body and headers, `timestamp` or `seq_num`. `by`: `content`
+    aligns the records by what they hold, so that one lost record is one difference; `position` compares what has the
+    same sequence number, which both sides need. `action`, `side`: which records of captures (`records_of`).
+
+    Runs as it is called: a row for each stream comes to the driver, and both sides' digests are kept on the executors'
+    disks, about 150 bytes for each record. Raises ValueError for what it cannot do.
+    """
+    _check(also, by)
+    sides = [digested(records_of(table, action, side), also).persist(StorageLevel.DISK_ONLY) for table in (left, right)]
+    known = [extents(table) for table in sides]
+    if by == "position" and any(extent.order != "seq_num" for one in known for extent in one.values()):
+        raise ValueError("by position: not all records have a sequence number; compare them by content")
+    pairs = paired(known[0], known[1], names or {})
+    first, second = (ordered(table, one) for table, one in zip(sides, known, strict=True))
+    digests = stream_digests(first), stream_digests(second)
+    # By position, a stream that begins elsewhere is another one, whatever it holds.
+    unequal = {
+        one: other
+        for one, other in pairs.items()
+        if digests[0][one] != digests[1][other]
+        or (by == "position" and (known[0][one].base is None or known[0][one] != known[1][other]))
+    }
+    kept = tuple(sides)
+    if unequal:
+        first = _only(first, known[0], {name: name for name in unequal})
+        second = _only(second, known[1], {other: one for one, other in unequal.items()})
+        align = alone_by_content if by == "content" else alone_by_position
+        alone = align(first, second).persist(StorageLevel.DISK_ONLY)
+        differences = shaped(told(alone, first, also=also), DIFFERENCES)
+        kept = (*kept, alone)
+    else:
+        differences = shaped(left.sparkSession.createDataFrame([], "stream string, kind string"), DIFFERENCES)
+    differences = differences.persist(StorageLevel.DISK_ONLY)
+    verdicts = _verdicts(differences, pairs, known, digests).persist(StorageLevel.DISK_ONLY)
+    return Audit(verdicts, differences, (*kept, differences, verdicts))
+
+
+def _check(also: Sequence[str], by: str) -> None:
+    if by not in ("content", "position"):
+        raise ValueError(f"records are compared by content or by position, not by {by!r}")
+    if unknown := sorted(set(also) - set(_ALSO)):
+        raise ValueError(f"{unknown[0]!r} cannot be compared; what can: {', '.join(_ALSO)}")
+
+
+def _only(table: DataFrame, known: dict[str, Extent], names: Mapping[str, str]) -> DataFrame:
+    """The streams of these names, under those that they have on the left, with the number of their records."""
+    rows = [(name, left, known[name].records) for name, left in names.items()]
+    wanted = table.sparkSession.createDataFrame(rows, "stream string, left string, total bigint")
+    return table.join(fn.broadcast(wanted), "stream").drop("stream").withColumnRenamed("left", "stream")
+
+
+def _verdicts(
+    differences: DataFrame,
+    pairs: Mapping[str, str],
+    known: Sequence[dict[str, Extent]],
+    digests: Sequence[dict[str, str]],
+) -> DataFrame:
+    lefts, rights = known
+    rows: list[tuple[str | int | None, ...]] = []
+    for one in sorted(lefts):
+        other = pairs.get(one)
+        there = 0 if other is None else rights[other].records
+        rows.append((one, other, lefts[one].records, there, digests[0][one], digests[1].get(other or "")))
+    for other in sorted(rights.keys() - set(pairs.values())):
+        rows.append((other, other, 0, rights[other].records, None, digests[1][other]))
+    spark = differences.sparkSession
+    streams = spark.createDataFrame(
+        rows,
+        "stream string, right_stream string, left_records bigint, right_records bigint, left_digest string, "
+        "right_digest string",
+    )
+    # A stream that only the right has may be called as one of the left is that has another partner.
+    kinds = differences.groupBy("stream").pivot("kind", list(KINDS)).count().withColumn("paired", fn.lit(True))
+    paired_here = (fn.col("left_digest").isNotNull() & fn.col("right_digest").isNotNull()).alias("paired")
+    counted = streams.select("*", paired_here).join(kinds, ["stream", "paired"], "left")
+    only_left, only_right = fn.col("right_digest").isNull(), fn.col("left_digest").isNull()
+    counts = {name: fn.coalesce(fn.col(name), fn.lit(0)) for name in KINDS}
+    counts["lost"] = fn.when(only_left, fn.col("left_records")).otherwise(counts["lost"])
+    counts["added"] = fn.when(only_right, fn.col("right_records")).otherwise(counts["added"])
+    found = fn.aggregate(fn.array(*(fn.col(name).cast("bigint") for name in KINDS)), fn.lit(0).cast("bigint"), _sum)
+    verdict = (
+        fn.when(only_left, "only left").when(only_right, "only right").when(found > 0, "different").otherwise("equal")
+    )
+    return shaped(counted.withColumns(counts).withColumn("verdict", verdict).orderBy("stream"), VERDICTS)
+
+
+def _sum(one: Column, other: Column) -> Column:
+    return one + other

@@ -1,0 +1,140 @@
+"""From records that stand alone to what became of them: lost, added, doubled, reordered, altered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Window
+from pyspark.sql import functions as fn
+
+from penstock_spark.jobs.alignment import Aligner, Alone
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["alone_by_content", "alone_by_position", "told"]
+
+_EMITTED: Final = 4_096
+"""Rows of a batch that goes back to Spark."""
+_SHOWN: Final = ("ordinal", "seq_num", "position", "timestamp", "digest", "size", "sample")
+_NEEDED: Final = (*_SHOWN, "body_hash", "headers_hash")
+_GAP: Final = pa.field("gap", pa.int64())
+
+Place = tuple[pa.RecordBatch, int]
+
+
+def alone_by_content(left: DataFrame, right: DataFrame) -> DataFrame:
+    """The records of both sides without a partner, in one table with `right` (boolean) and `gap`.
+
+    Both have `total`, the stream's number of records: the two are read in step even where one is much shorter. Each
+    stream is one task, which reads it sorted and holds a window of it.
+    """
+    columns = ("stream", *_NEEDED)
+    both = [
+        side.select(*columns, fn.lit(is_right).alias("right"), (fn.col("ordinal") / fn.col("total")).alias("at"))
+        for is_right, side in ((False, left), (True, right))
+    ]
+    table = both[0].unionByName(both[1])
+    table = table.repartition("stream").sortWithinPartitions("stream", "at", "right", "ordinal", "digest")
+    fields = ", ".join(f"`{name}` {kind}" for name, kind in table.dtypes)
+    return table.mapInArrow(_aligned, f"{fields}, gap bigint").drop("at")
+
+
+def _aligned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a task, over rows sorted by stream."""
+    aligner: Aligner[Place] = Aligner()
+    current: str | None = None
+    for batch in batches:
+        found: list[Alone[Place]] = []
+        streams, sides, digests = (batch.column(name).to_pylist() for name in ("stream", "right", "digest"))
+        for at, (stream, right, digest) in enumerate(zip(streams, sides, digests, strict=True)):
+            if stream != current:
+                found += aligner.take(final=True)
+                aligner, current = Aligner(), stream
+            aligner.put(right, digest, (batch, at))
+        found += aligner.take()
+        yield from _batches(found)
+    yield from _batches(list(aligner.take(final=True)))
+
+
+def _batches(found: Sequence[Alone[Place]]) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(found), _EMITTED):
+        places: dict[int, tuple[pa.RecordBatch, list[int], list[int]]] = {}
+        for one in found[start : start + _EMITTED]:
+            batch, at = one.row
+            _, rows, gaps = places.setdefault(id(batch), (batch, [], []))
+            rows.append(at)
+            gaps.append(one.gap)
+        for batch, rows, gaps in places.values():
+            taken = batch.take(pa.array(rows))
+            yield pa.RecordBatch.from_arrays(
+                [*taken.columns, pa.array(gaps, _GAP.type)], schema=batch.schema.append(_GAP)
+            )
+
+
+def alone_by_position(left: DataFrame, right: DataFrame) -> DataFrame:
+    """The same, where each record must have an equal one at the very same sequence number."""
+    key = ["stream", "seq_num", "again", "digest"]
+    again = fn.row_number().over(Window.partitionBy("stream", "seq_num").orderBy("ordinal", "digest"))
+    first, second = (side.select("stream", *_NEEDED).withColumn("again", again) for side in (left, right))
+    alone = [
+        one.join(other.select(*key), key, "left_anti").withColumn("right", fn.lit(is_right))
+        for is_right, one, other in ((False, first, second), (True, second, first))
+    ]
+    return alone[0].unionByName(alone[1]).withColumn("gap", fn.col("seq_num")).drop("again")
+
+
+def told(alone: DataFrame, left: DataFrame, *, also: Sequence[str]) -> DataFrame:
+    """What the records that stand alone mean, in the columns of `DIFFERENCES`.
+
+    First those that stand alone on both sides: they moved. Of the others, those of which the left has more are copies;
+    what then stands in the same gap stands in each other's place. `left`: all records of the left.
+    """
+    record = fn.struct(*_NEEDED, "gap")
+    sides = [
+        fn.max(fn.when(fn.col("right") == right, record)).alias(name) for name, right in (("a", False), ("b", True))
+    ]
+    copy = fn.row_number().over(Window.partitionBy("stream", "right", "digest").orderBy("ordinal"))
+    matched = alone.withColumn("copy", copy).groupBy("stream", "digest", "copy").agg(*sides)
+    moved = fn.col("a").isNotNull() & fn.col("b").isNotNull()
+    come = matched.where("a IS NULL").select("stream", "digest").distinct()
+    known = (
+        left.select("stream", "digest").join(come, ["stream", "digest"]).distinct().withColumn("known", fn.lit(True))
+    )
+    rest = matched.where(~moved).join(known, ["stream", "digest"], "left")
+    doubled = fn.col("known") & fn.col("b").isNotNull()
+    alone = (
+        rest.where(~fn.coalesce(doubled, fn.lit(False)))
+        .withColumn("right", fn.col("b").isNotNull())
+        .withColumn("record", fn.coalesce("a", "b"))
+        .select("stream", "right", "record.*")
+    )
+    place = fn.row_number().over(Window.partitionBy("stream", "gap", "right").orderBy("ordinal"))
+    placed = alone.withColumn("place", place).groupBy("stream", "gap", "place").agg(*sides)
+    kind = fn.when(fn.col("b").isNull(), "lost").when(fn.col("a").isNull(), "added").otherwise("altered")
+    return (
+        _shown(matched.where(moved), fn.lit("reordered"), also)
+        .unionByName(_shown(rest.where(doubled), fn.lit("doubled"), also))
+        .unionByName(_shown(placed, kind, also))
+    )
+
+
+def _shown(table: DataFrame, kind: Column, also: Sequence[str]) -> DataFrame:
+    columns: list[Any] = ["stream", kind.alias("kind"), _fields(also).alias("fields")]
+    for name, prefix in (("a", "left"), ("b", "right")):
+        for field in _SHOWN:
+            value = fn.col(name)[field]
+            columns.append((fn.lower(fn.hex(value)) if field == "digest" else value).alias(f"{prefix}_{field}"))
+    return table.select(*columns)
+
+
+def _fields(also: Sequence[str]) -> Column:
+    """What differs of an altered record."""
+    compared = {"body": "body_hash", "headers": "headers_hash"} | {name: name for name in also}
+    one, other = fn.col("a"), fn.col("b")
+    names = [fn.when(~one[column].eqNullSafe(other[column]), fn.lit(field)) for field, column in compared.items()]
+    return fn.when(
+        one.isNotNull() & other.isNotNull() & (one["digest"] != other["digest"]), fn.array_compact(fn.array(*names))
+    )

@@ -1,0 +1,92 @@
+"""One row for each record of a stream, out of whatever table has records: a stream's own, or what a recorder saw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as fn
+
+from penstock_spark.schemas import RECORDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["EXCHANGE", "identifier", "is_seen", "position_text", "records_of"]
+
+EXCHANGE: Final = ("file", "run", "conversation", "exchange")
+"""What tells one exchange of a capture from all others."""
+_PREFERRED: Final = (("front", "appended"), ("front", "delivered"), ("back", "appended"), ("back", "delivered"))
+
+
+def is_seen(records: DataFrame) -> bool:
+    """Whether the table is one of captures (`penstock-capture`, table `records`)."""
+    return {"action", "conversation"} <= set(records.columns)
+
+
+def identifier() -> Column:
+    """S3P's `record_id` as two numbers, which sort as the stream does; null for what is none."""
+    parts = fn.split("record_id", "-")
+    number = fn.struct(
+        fn.try_element_at(parts, fn.lit(1)).try_cast("bigint").alias("ms"),
+        fn.try_element_at(parts, fn.lit(2)).try_cast("bigint").alias("seq"),
+    )
+    return fn.when(number["ms"].isNotNull() & number["seq"].isNotNull(), number)
+
+
+def position_text() -> Column:
+    """A position for people: `seq_num 5`, `id 17-0`, `offset 640`; null where the record has none."""
+    return fn.coalesce(
+        fn.concat(fn.lit("seq_num "), fn.col("seq_num")),
+        fn.concat(fn.lit("id "), fn.col("record_id")),
+        fn.concat(fn.lit("offset "), fn.col("offset")),
+    )
+
+
+def records_of(records: DataFrame, action: str | None = None, side: str | None = None) -> DataFrame:
+    """The columns of `RECORDS`, and `record_id`, `offset` and `arrival`; any that the table has not are null.
+
+    Of captures: what was appended and acknowledged; of streams to which nothing was, what was delivered, each record
+    once however many read it, but as often as one exchange delivered it. Connections with clients count before those
+    with servers. `action` (`appended`, `delivered`) and `side` (`front`, `back`, `foreign`) say it for all.
+    Raises ValueError where there is no `stream` or `body`.
+    """
+    missing = {"stream", "body"} - set(records.columns)
+    if missing:
+        raise ValueError(f"a table of records needs the columns {', '.join(sorted(missing))}")
+    table = _chosen(records, action, side) if is_seen(records) else records
+    present = set(table.columns)
+    names = [column.name for column in RECORDS]
+    extra = (("record_id", "string"), ("offset", "bigint"), ("arrival", "timestamp"))
+    kinds = {column.name: column.type for column in RECORDS} | dict(extra)
+    return table.select(
+        *(
+            (fn.col(name) if name in present else fn.lit(None)).cast(kinds[name]).alias(name)
+            for name in (*names, *(name for name, _ in extra))
+        )
+    )
+
+
+def _chosen(seen: DataFrame, action: str | None, side: str | None) -> DataFrame:
+    """Of each stream one action, seen from one side."""
+    known = seen.where(fn.col("acknowledged") | (fn.col("action") == "delivered"))
+    if action is not None:
+        known = known.where(fn.col("action") == action)
+    if side is not None:
+        known = known.where(fn.col("side") == side)
+    place = fn.lit(len(_PREFERRED))
+    for number, (one_side, one_action) in reversed(list(enumerate(_PREFERRED))):
+        like = fn.col("side") == "back" if one_side == "back" else fn.col("side") != "back"
+        place = fn.when(like & (fn.col("action") == one_action), fn.lit(number)).otherwise(place)
+    known = known.withColumn("preferred", place)
+    best = known.groupBy("stream").agg(fn.min("preferred").alias("preferred"))
+    known = known.join(fn.broadcast(best), ["stream", "preferred"]).drop("preferred")
+    known = known.withColumn("arrival", fn.coalesce("settled", "sent"))
+    position = ("seq_num", "record_id", "offset")
+    numbered = fn.coalesce("seq_num", "offset").isNotNull() | fn.col("record_id").isNotNull()
+    again = fn.row_number().over(Window.partitionBy("stream", *EXCHANGE, *position).orderBy("arrival"))
+    repeated = (fn.col("action") == "delivered") & numbered
+    delivered = known.where(repeated).withColumn("again", again)
+    first = Window.partitionBy("stream", *position, "again", fn.xxhash64("body", "headers")).orderBy("arrival")
+    delivered = delivered.withColumn("copy", fn.row_number().over(first)).where("copy = 1").drop("again", "copy")
+    return known.where(~repeated).unionByName(delivered)
