@@ -166,6 +166,7 @@ def spark_schema(columns: tuple[Column, ...]) -> StructType:
         "int": types.IntegerType(),
         "bigint": types.LongType(),
         "double": types.DoubleType(),
+        "date": types.DateType(),
         "timestamp": types.TimestampType(),
         HEADERS: types.ArrayType(pair),
         NOTES: types.MapType(types.StringType(), types.ArrayType(types.StringType())),

@@ -1,0 +1,99 @@
+"""The tables that `ingest` writes: what is in each, and how it is laid out.
+
+| table | from | columns |
+|---|---|---|
+| `streams` | live streams | `schemas.RECORDS` |
+| `records`, `messages`, `connections` | captures | `schemas.CAPTURE_TABLES` |
+
+Each has three or four columns beside, which are its directories:
+
+* `date` (UTC): of the record's timestamp (`streams`), or of when it was recorded; null where there is no timestamp.
+* `protocol`: what was spoken.
+* `stream_dir` (`streams`, `records`): the stream's name as a directory can have it, see `stream_dir`. The name itself
+  stands in column `stream`, inside the files: as a directory, `007` would be read as a number, names that differ in
+  their case alone would be one on some file systems, and long ones none.
+* `batch`: the micro-batch that brought the rows. One that is done again takes the place of what it wrote before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql import functions as fn
+
+from penstock_spark import schemas
+from penstock_spark.schemas import Column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
+
+__all__ = ["BATCH", "TABLES", "Table", "laid_out", "stream_dir"]
+
+BATCH: Final = "batch"
+_LONGEST: Final = 120
+"""Of a directory's name made of a stream's; file systems take 255 bytes, of which `stream_dir=` is a part."""
+
+_DATE: Final = Column("date", "date", "day (UTC) of the record's timestamp, or of when it was recorded")
+_PROTOCOL: Final = Column("protocol", "string", "what was spoken")
+_STREAM_DIR: Final = Column("stream_dir", "string", "the stream's name as a directory can have it")
+_BATCH: Final = Column(BATCH, "bigint", "the micro-batch that brought the row")
+
+
+class Table(NamedTuple):
+    """One table. `dated`: the column that its date is of. `directories`: its partitions, before `batch`. `order`: of
+    the rows in a file."""
+
+    name: str
+    columns: tuple[Column, ...]
+    dated: str
+    directories: tuple[Column, ...]
+    order: tuple[str, ...]
+
+    @property
+    def partitions(self) -> tuple[Column, ...]:
+        """All that are directories, the outermost first."""
+        return (*self.directories, _BATCH)
+
+    @property
+    def stored(self) -> tuple[Column, ...]:
+        """All columns, as the table has them when it is read: directories last."""
+        directories = {column.name for column in self.partitions}
+        return (*(column for column in self.columns if column.name not in directories), *self.partitions)
+
+
+_BY_STREAM: Final = (_DATE, _PROTOCOL, _STREAM_DIR)
+_BY_DAY: Final = (_DATE, _PROTOCOL)
+
+TABLES: Final = {
+    table.name: table
+    for table in (
+        Table("streams", schemas.RECORDS, "timestamp", _BY_STREAM, ("stream", "seq_num")),
+        Table("records", schemas.SEEN_RECORDS, "sent", _BY_STREAM, ("stream", "file", "run", "conversation", "sent")),
+        Table("messages", schemas.MESSAGES, "start", _BY_DAY, ("file", "run", "conversation", "start")),
+        Table("connections", schemas.CONNECTIONS, "start", _BY_DAY, ("file", "run", "conversation")),
+    )
+}
+"""By name."""
+
+
+def laid_out(frame: DataFrame, table: Table, *, protocol: str = "") -> DataFrame:
+    """The rows with all columns of the table but `batch`. `protocol`: for rows that do not say it themselves."""
+    made = {"date": fn.to_date(table.dated)}
+    if _STREAM_DIR in table.directories:
+        made["stream_dir"] = stream_dir(fn.col("stream"))
+    if protocol:
+        made["protocol"] = fn.lit(protocol)
+    return frame.withColumns(made).select(*(column.name for column in table.stored if column.name != BATCH))
+
+
+def stream_dir(stream: Expression) -> Expression:
+    """A stream's name as any file system takes it, no two names alike.
+
+    Lower-case letters of ASCII, digits, `-`, `_`, `.` and `*` stay, a space becomes `+`, every other byte of its UTF-8
+    `~XX`. A name with capitals, or one that grows too long, ends in `~~` and 16 hexadecimal digits of its SHA-256.
+    """
+    plain = fn.lower(fn.translate(fn.url_encode(stream), "%", "~"))
+    digest = fn.substring(fn.sha2(stream, 256), 1, 16)
+    shortened = fn.concat(fn.substring(plain, 1, _LONGEST - 18), fn.lit("~~"), digest)
+    return fn.when((fn.lower(stream) == stream) & (fn.length(plain) <= _LONGEST), plain).otherwise(shortened)
