@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
@@ -21,9 +20,7 @@ from penstock_spark.source.reading import Connect, read_ranges
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchReader", "FilteringBatchReader", "filters_are_pushed"]
-
-_PUSHING_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+__all__ = ["BatchReader", "FilteringBatchReader"]
 
 
 class BatchReader(DataSourceReader):
@@ -99,23 +96,17 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
-    """A batch reader to which Spark pushes filters."""
+    """A batch reader to which Spark pushes filters, where option `push_filters` asks for it.
+
+    Spark (4.1 to 4.3) keeps what such a reader planned last for a whole DataFrame, and reads with it also where another
+    query, or another branch of the same one, has other filters or none: rows would be missing. So this is for
+    DataFrames with one use, and Spark refuses it where `spark.sql.python.filterPushdown.enabled` is false.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Keep what can be said by bounds, and give back the rest."""
         self._wanted, left = push(filters, self._wanted, times=self._options.endpoint.protocol != "segment")
         return left
-
-
-def filters_are_pushed() -> bool:
-    """Whether this process is a worker of Spark's that pushes filters.
-
-    Where pushing is off (`spark.sql.python.filterPushdown.enabled`), Spark refuses a reader that could; where it is on,
-    a worker of its own does it. So only there the reader says that it can, and `spark.dataSource.register` alone gives
-    a source that works, whose filters Spark evaluates.
-    """
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    return _PUSHING_WORKER in sys.modules or (main is not None and main.name == _PUSHING_WORKER)
 
 
 def _between_times(client: StreamClient, stream: str, times: Interval, start: Mark, end: Mark) -> tuple[Mark, Mark]:

@@ -27,8 +27,9 @@ from pyspark.sql.types import StructType
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.opening import open_client
 from penstock_spark.schemas import RECORDS, spark_schema
+from penstock_spark.sink.writer import PenstockStreamWriter, PenstockWriter
 from penstock_spark.source.arrow import check_schema
-from penstock_spark.source.batch import BatchReader, FilteringBatchReader, filters_are_pushed
+from penstock_spark.source.batch import BatchReader, FilteringBatchReader
 from penstock_spark.source.options import source_options
 from penstock_spark.source.reading import Connect
 from penstock_spark.source.streaming import StreamReader
@@ -36,7 +37,10 @@ from penstock_spark.source.streaming import StreamReader
 __all__ = ["PenstockDataSource"]
 
 _BATCH_REFUSES: Final = {"max_records_per_batch": "bounds the micro-batches of a stream; a batch has start and end"}
-_STREAM_REFUSES: Final = {"end": "a streaming query has none; a batch has"}
+_STREAM_REFUSES: Final = {
+    "end": "a streaming query has none; a batch has",
+    "push_filters": "Spark pushes none in streaming queries; use start, stream and stream_pattern",
+}
 
 
 class PenstockDataSource(DataSource):
@@ -56,7 +60,7 @@ class PenstockDataSource(DataSource):
         """Reads what is there. Raises WrongOptions, WrongSchema."""
         options = source_options(self.options, refused=_BATCH_REFUSES)
         check_schema(schema)
-        make = FilteringBatchReader if filters_are_pushed() else BatchReader
+        make = FilteringBatchReader if options.push_filters else BatchReader
         return make(options, schema, _connect(options.endpoint))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -64,6 +68,14 @@ class PenstockDataSource(DataSource):
         options = source_options(self.options, refused=_STREAM_REFUSES)
         check_schema(schema)
         return StreamReader(options, schema, _connect(options.endpoint))
+
+    def writer(self, schema: StructType, overwrite: bool) -> PenstockWriter:
+        """Appends rows. Raises WrongOptions, SinkFailed."""
+        return PenstockWriter(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:  # noqa: N802 - Spark's name
+        """Appends the rows of micro-batches. Raises WrongOptions, SinkFailed."""
+        return PenstockStreamWriter(self.options, schema, overwrite)
 
 
 def _connect(endpoint: Endpoint) -> Connect:

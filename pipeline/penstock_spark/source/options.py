@@ -48,6 +48,14 @@ SOURCE_OPTIONS: Final = (
         "behind them, with a warning in the log",
     ),
     Option(
+        "push_filters",
+        boolean,
+        False,
+        "batch only: whether filters on stream, seq_num and timestamp bound what is read, instead of being evaluated on "
+        "all that was. Only for a DataFrame that is used once, with one set of filters: Spark (4.1 to 4.3) keeps the "
+        "last filters that it pushed, and uses of the same DataFrame with others would miss rows",
+    ),
+    Option(
         "envelopes",
         boolean,
         False,
@@ -72,6 +80,7 @@ class SourceOptions:
     records_per_partition: int | None
     min_partitions: int
     fail_on_data_loss: bool
+    push_filters: bool
     envelopes: bool
 
 
