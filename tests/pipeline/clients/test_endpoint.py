@@ -1,0 +1,97 @@
+"""Addresses and options as text: what they mean, and every fault by name."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from penstock_codecs.compression import Compression
+from penstock_spark.clients.endpoint import Endpoint, EndpointError, parse_endpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        ("http://gateway", {}, Endpoint("s2s", "gateway", 80)),
+        ("https://gateway:8443/", {}, Endpoint("s2s", "gateway", 8443, tls=True)),
+        ("127.0.0.1:8080", {}, Endpoint("s2s", "127.0.0.1", 8080)),
+        ("127.0.0.1", {"protocol": "s3p"}, Endpoint("s3p", "127.0.0.1", 7500)),
+        ("[::1]:9", {"protocol": "segment"}, Endpoint("segment", "::1", 9)),
+        ("s3ps://h", {}, Endpoint("s3p", "h", 7500, tls=True)),
+        ("segments://h", {"protocol": "segment"}, Endpoint("segment", "h", 12345, tls=True)),
+        ("pravega://h", {}, Endpoint("segment", "h", 9090, controller=True)),
+        ("pravegas://h:1", {}, Endpoint("segment", "h", 1, tls=True, controller=True)),
+        (" https://{basin}.b.example.com ", {}, Endpoint("s2s", "{basin}.b.example.com", 443, tls=True)),
+        (
+            "http://h",
+            {"compression": "ZSTD", "connect_seconds": "0.5", "request_seconds": "7", "recover_seconds": "0", "x": "y"},
+            Endpoint("s2s", "h", 80, False, False, None, None, None, "", 0.5, 7.0, 0.0, Compression.ZSTD),
+        ),
+    ],
+)
+def test_what_addresses_mean(text: str, options: dict[str, str], expected: Endpoint) -> None:
+    assert parse_endpoint(text, options) == expected
+    assert pickle.loads(pickle.dumps(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "faults"),
+    [
+        ("", {}, ["endpoint: an address is missing"]),
+        ("ftp://h", {}, ["endpoint: ftp:// is none of http://"]),
+        ("http://", {}, ["'http://' names no host"]),
+        ("http://h:0", {}, ["the port must be from 1 to 65535"]),
+        ("http://h:x", {}, ["'http://h:x' is no address"]),
+        ("http://h:65536", {}, ["is no address"]),
+        ("http://h/v1", {}, ["'/v1' behind the host"]),
+        ("http://me:secret@h", {}, ["a token goes into option `token_file`"]),
+        ("http://a b", {}, ["'a b' is no host"]),
+        ("s3p://{basin}.h", {}, ["only S2S has hosts with '{basin}.'"]),
+        ("http://x.{basin}.h", {}, ["'x.{basin}.h' is no host"]),
+        ("http://h", {"protocol": "s3p"}, ["http:// is not s3p"]),
+        ("http://h", {"protocol": "tcp"}, ["protocol: 'tcp' is none of s2s, s3p, segment"]),
+        ("https://h", {"ca_file": "/nowhere/ca.pem"}, ["ca_file: cannot read /nowhere/ca.pem: No such file"]),
+        ("http://h", {"ca_file": __file__}, ["ca_file: the endpoint is without TLS"]),
+        ("https://h", {"key_file": __file__}, ["key_file: a key without certificate_file"]),
+        ("http://h", {"token_file": "/nowhere/t"}, ["token_file: cannot read /nowhere/t"]),
+        ("http://h", {"token_variable": "PENSTOCK_TEST_UNSET"}, ["token_variable: no token"]),
+        ("http://h", {"token": "a\nb"}, ["token: no token, or one with characters that a header cannot have"]),
+        ("http://h", {"token": "a", "token_file": __file__}, ["token and token_file: only one of them"]),
+        (
+            "ftp://h",
+            {"compression": "lz4", "connect_seconds": "soon", "request_seconds": "0", "recover_seconds": "nan"},
+            ["ftp://", "compression: 'lz4'", "connect_seconds: 'soon'", "request_seconds: '0'", "recover_seconds"],
+        ),
+    ],
+)
+def test_every_fault_is_named(text: str, options: dict[str, str], faults: list[str]) -> None:
+    with pytest.raises(EndpointError) as raised:
+        parse_endpoint(text, options)
+    assert len(raised.value.faults) == len(faults)
+    for fault, expected in zip(raised.value.faults, faults, strict=True):
+        assert expected in fault
+
+
+def test_tokens_come_from_files_and_variables_and_are_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("s3cret\n")
+    monkeypatch.setenv("PENSTOCK_TEST_TOKEN", "s3cret")
+    for options in ({"token_file": str(file)}, {"token_variable": "PENSTOCK_TEST_TOKEN"}, {"token": "s3cret"}):
+        endpoint = parse_endpoint("http://h", options)
+        assert endpoint.token == "s3cret"
+        assert "s3cret" not in repr(endpoint) + str(endpoint)
+    with pytest.raises(EndpointError) as raised:
+        parse_endpoint("http://h", {"token": "s3cret and more"})
+    assert "s3cret" not in str(raised.value)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(EndpointError, match="it is not text"):
+        parse_endpoint("http://h", {"token_file": str(file)})
+
+
+def test_an_endpoint_says_its_address() -> None:
+    for text in ("http://h:1", "https://[::1]:2", "s3p://h:3", "segments://h:4", "pravega://h:5", "pravegas://h:6"):
+        assert str(parse_endpoint(text)) == text
