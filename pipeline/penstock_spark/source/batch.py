@@ -10,9 +10,9 @@ from pyspark.sql.types import StructType
 
 from penstock_codecs.failures import OperationFailed
 from penstock_spark.clients.base import Mark, StreamClient
-from penstock_spark.source.bounds import Bound, resolve
+from penstock_spark.source.bounds import Bound, numbered, order, resolve, up_to
 from penstock_spark.source.filters import Interval, Wanted, push
-from penstock_spark.source.loss import Losses, order, says_gone
+from penstock_spark.source.loss import Losses, says_gone
 from penstock_spark.source.options import SourceOptions
 from penstock_spark.source.partitions import Range, Ranges, plan
 from penstock_spark.source.reading import Connect, read_ranges
@@ -79,8 +79,7 @@ class BatchReader(DataSourceReader):
         options, wanted = self._options, self._wanted
         start = self._start(client, stream, options.start.of(stream))
         tail = client.tail(stream, start)
-        upper = options.end.of(stream)
-        end = tail if upper.kind == "latest" else min(tail, resolve(client, stream, upper), key=order)
+        end = self._end(client, stream, options.end.of(stream), start, tail)
         start, end = _between_times(client, stream, wanted.times, start, end)
         return _between_numbers(client, stream, wanted.numbers, start, end)
 
@@ -89,10 +88,18 @@ class BatchReader(DataSourceReader):
         if lower.kind == "earliest":
             return first
         start = resolve(client, stream, lower)
-        if order(start) < order(first):
+        if order(start) >= order(first):
+            return start
+        if lower.kind != "timestamp":
             Losses(self._options.fail_on_data_loss).trimmed(stream, start, first)
-            return first
-        return start
+        return first
+
+    def _end(self, client: StreamClient, stream: str, upper: Bound, start: Mark, tail: Mark) -> Mark:
+        if upper.kind == "latest":
+            return tail
+        if upper.kind == "seq_num":
+            return min(tail, numbered(client, stream, start, upper.value), key=order)
+        return up_to(client, stream, start, tail, resolve(client, stream, upper))
 
 
 class FilteringBatchReader(BatchReader):
@@ -119,13 +126,7 @@ def _between_times(client: StreamClient, stream: str, times: Interval, start: Ma
 
 def _between_numbers(client: StreamClient, stream: str, numbers: Interval, start: Mark, end: Mark) -> tuple[Mark, Mark]:
     if numbers.end is not None and numbers.end < end.seq_num:
-        end = _at(client, stream, start, numbers.end)
+        end = numbered(client, stream, start, numbers.end)
     if numbers.least > start.seq_num:
-        start = _at(client, stream, start, numbers.least)
+        start = numbered(client, stream, start, numbers.least)
     return start, end
-
-
-def _at(client: StreamClient, stream: str, start: Mark, number: int) -> Mark:
-    if client.indexed:
-        return Mark(number)
-    return client.advance(stream, start, number - start.seq_num) if number > start.seq_num else start

@@ -22,7 +22,20 @@ from typing import Final, NamedTuple
 from penstock_codecs.model import U64_MAX
 from penstock_spark.clients.base import Mark, StreamClient
 
-__all__ = ["ALL", "EARLIEST", "LATEST", "Bound", "Bounds", "microseconds", "read_end", "read_start", "resolve"]
+__all__ = [
+    "ALL",
+    "EARLIEST",
+    "LATEST",
+    "Bound",
+    "Bounds",
+    "microseconds",
+    "numbered",
+    "order",
+    "read_end",
+    "read_start",
+    "resolve",
+    "up_to",
+]
 
 ALL: Final = "*"
 """The streams that a JSON object does not name."""
@@ -134,22 +147,52 @@ def microseconds(time: datetime) -> int:
 _VALUES: Final[dict[str, Callable[[str], int]]] = {"seq_num": _whole, "timestamp": _milliseconds, "offset": _whole}
 
 
+def order(mark: Mark) -> tuple[int, ...]:
+    """What sorts places of one stream, also where their numbers were counted from different beginnings."""
+    return tuple(map(int, mark.place.split("-"))) if mark.place else (mark.seq_num,)
+
+
 def resolve(client: StreamClient, stream: str, bound: Bound) -> Mark:
-    """Where a bound is; a number or a time beyond the tail may be at the tail, or beyond it."""
+    """Where a bound is, as a start; a number or a time beyond the tail may be at the tail, or beyond it."""
     return _FINDERS[bound.kind](client, stream, bound.value)
 
 
-def _at_number(client: StreamClient, stream: str, number: int) -> Mark:
+def numbered(client: StreamClient, stream: str, start: Mark, number: int) -> Mark:
+    """The place with a number, counted as that of `start` was; not before `start` where it takes counting."""
     if client.indexed:
         return Mark(number)
-    first = client.first(stream)
-    return client.advance(stream, first, max(0, number - first.seq_num))
+    return client.advance(stream, start, number - start.seq_num) if number > start.seq_num else start
+
+
+def up_to(client: StreamClient, stream: str, start: Mark, tail: Mark, place: Mark) -> Mark:
+    """The last place that is not behind `place`, between two that are known, and its number, which takes counting."""
+    if client.indexed or order(place) >= order(tail):
+        return min(place, tail, key=order)
+    at = start
+    for rows in client.read(stream, start, tail):
+        if order(rows.next) > order(place):
+            return _within(client, stream, at, rows.next.seq_num - at.seq_num, place)
+        at = rows.next
+    return at
+
+
+def _within(client: StreamClient, stream: str, start: Mark, count: int, place: Mark) -> Mark:
+    """As `up_to`, less than `count` records behind `start`."""
+    found, low, high = start, 0, count
+    while high - low > 1:
+        middle = (low + high) // 2
+        there = client.advance(stream, start, middle)
+        if order(there) <= order(place):
+            found, low = there, middle
+        else:
+            high = middle
+    return found
 
 
 _FINDERS: Final[dict[str, Callable[[StreamClient, str, int], Mark]]] = {
     "earliest": lambda client, stream, _: client.first(stream),
     "latest": lambda client, stream, _: client.tail(stream),
-    "seq_num": _at_number,
+    "seq_num": lambda client, stream, value: numbered(client, stream, client.first(stream), value),
     "timestamp": lambda client, stream, value: client.at_timestamp(stream, value),
     "offset": lambda _, __, value: Mark(0, str(value)),
 }

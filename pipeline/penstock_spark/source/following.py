@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_spark.clients.base import Mark, StreamClient
 from penstock_spark.source.admission import admit
-from penstock_spark.source.bounds import Bound, resolve
-from penstock_spark.source.loss import DataLost, Losses, order, says_gone
+from penstock_spark.source.bounds import Bound, order, resolve, up_to
+from penstock_spark.source.loss import DataLost, Losses, says_gone
 from penstock_spark.source.selection import Selection
 
 __all__ = ["Ends", "Following"]
@@ -105,26 +105,23 @@ class Following:
             assert end is not None
             return end if count is None else Mark(min(mark.seq_num + count, end.seq_num))
         there = client.tail(stream, mark) if count is None else client.advance(stream, mark, count)
-        if end is None or order(there) <= order(end):
-            return there
-        # What is behind the end came later, so how many records lie before it takes reading them.
-        return Mark(mark.seq_num + sum(len(rows.columns.bodies) for rows in client.read(stream, mark, end)), end.place)
+        return there if end is None else up_to(client, stream, mark, there, end)
 
     def _behind_loss(self, failed: OperationFailed, stream: str, mark: Mark) -> Mark | None:
         """Where to go on; None: nowhere."""
         if says_gone(failed):
             self._losses.deleted(stream, mark)
             return None
-        first, tail = failed.failure.details.get("first"), failed.failure.details.get("tail")
+        first = failed.failure.details.get("first")
         if failed.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
             raise failed
         if isinstance(first, Mark) and order(first) > order(mark):
             self._losses.trimmed(stream, mark, first)
             return first
-        if isinstance(tail, Mark):
-            self._losses.made_again(stream, mark, tail)
-            return self._client.first(stream)
-        raise failed
+        again = self._suspected(stream, mark)
+        if again == mark:
+            raise failed
+        return again
 
     def _suspected(self, stream: str, mark: Mark) -> Mark | None:
         """Where to go on in a stream that is not there, or ends too early; None: nowhere."""

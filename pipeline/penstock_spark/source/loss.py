@@ -8,7 +8,7 @@ from typing import Final
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_spark.clients.base import Mark
 
-__all__ = ["DataLost", "Losses", "order", "says_gone"]
+__all__ = ["DataLost", "Losses", "says_gone"]
 
 _LOG: Final = logging.getLogger("penstock_spark.source")
 _GONE: Final = (FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND, FailureCode.STREAM_DELETION_PENDING)
@@ -21,11 +21,6 @@ class DataLost(Exception):
 def says_gone(failed: OperationFailed) -> bool:
     """Whether the server says that there is no such stream."""
     return failed.failure.code in _GONE
-
-
-def order(mark: Mark) -> tuple[int, ...]:
-    """What sorts places of one stream, also where their numbers were counted from different beginnings."""
-    return tuple(map(int, mark.place.split("-"))) if mark.place else (mark.seq_num,)
 
 
 class Losses:

@@ -51,8 +51,8 @@ SOURCE_OPTIONS: Final = (
         "push_filters",
         boolean,
         False,
-        "batch only: whether filters on stream, seq_num and timestamp bound what is read, instead of being evaluated on "
-        "all that was. Only for a DataFrame that is used once, with one set of filters: Spark (4.1 to 4.3) keeps the "
+        "batch only: whether filters on stream, seq_num and timestamp bound what is read, instead of choosing from it "
+        "afterwards. Only for a DataFrame that is used once, with one set of filters: Spark (4.1 to 4.3) keeps the "
         "last filters that it pushed, and uses of the same DataFrame with others would miss rows",
     ),
     Option(

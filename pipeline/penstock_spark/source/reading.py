@@ -12,7 +12,8 @@ from penstock_codecs.model import Columns
 from penstock_spark.clients.base import Mark, StreamClient
 from penstock_spark.clients.envelopes import unwrapped
 from penstock_spark.source.arrow import to_batches
-from penstock_spark.source.loss import Losses, order, says_gone
+from penstock_spark.source.bounds import order
+from penstock_spark.source.loss import Losses, says_gone
 from penstock_spark.source.partitions import Range
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from penstock_spark.clients.base import Mark, StreamClient
+from penstock_spark.source.bounds import order
 from penstock_spark.source.following import Ends, Following
-from penstock_spark.source.loss import Losses, order
+from penstock_spark.source.loss import Losses
 from penstock_spark.source.options import SourceOptions
 from penstock_spark.source.partitions import Range, Ranges, plan
 from penstock_spark.source.reading import Connect, read_ranges
