@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from penstock_spark.capture.options import CaptureOptions, capture_options
+from penstock_spark.options import WrongOptions
+from penstock_spark.schemas import CAPTURE_TABLES, arrow_schema, spark_schema
 
 __all__ = ["CaptureDataSource"]
 
@@ -14,3 +20,37 @@ class CaptureDataSource(DataSource):
     def name(cls) -> str:
         """The format's name."""
         return "penstock-capture"
+
+    def schema(self) -> StructType:
+        """All columns of the table that the options name."""
+        return spark_schema(CAPTURE_TABLES[self._checked.table])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For a batch query."""
+        from penstock_spark.capture.batch import CaptureReader
+
+        return CaptureReader(self._checked, self._asked(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """For a streaming query."""
+        from penstock_spark.capture.streaming import CaptureStreamReader
+
+        return CaptureStreamReader(self._checked, self._asked(schema))
+
+    @property
+    def _checked(self) -> CaptureOptions:
+        return capture_options(dict(self.options))
+
+    def _asked(self, schema: StructType) -> pa.Schema:
+        """The columns that somebody asked for, who may leave out some. Raises WrongOptions where they are others."""
+        table = self._checked.table
+        known = {one.name: one.dataType for one in spark_schema(CAPTURE_TABLES[table])}
+        faults = [
+            f"{one.name} {one.dataType.simpleString()}: "
+            + (f"it is {known[one.name].simpleString()}" if one.name in known else "there is no such column")
+            for one in schema
+            if known.get(one.name) != one.dataType
+        ]
+        if faults:
+            raise WrongOptions(f"penstock-capture, schema of {table}", faults)
+        return arrow_schema(schema)

@@ -1,0 +1,77 @@
+"""Reading captures as they lie there: `spark.read.format("penstock-capture")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
+
+from penstock_spark.capture.decoding import Part, decode
+from penstock_spark.capture.facts import FACTS
+from penstock_spark.capture.files import find
+from penstock_spark.capture.grouping import automatic
+from penstock_spark.capture.options import CaptureOptions
+from penstock_spark.capture.recordings import Recording, recordings_of
+
+__all__ = ["CapturePartition", "CaptureReader", "parts_of"]
+
+_PUSHED: Final = frozenset({*FACTS, "protocol"} - {"identity"})
+"""Columns by which whole conversations can be passed over."""
+
+
+class CapturePartition(InputPartition):
+    """What one task decodes."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(part)
+        self.part = part
+
+
+class CaptureReader(DataSourceReader):
+    """Reads all files that are there when the query is planned, those that are being written as far as they go."""
+
+    def __init__(self, options: CaptureOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._only: dict[str, frozenset[Any]] = {}
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
+        """Filters by what conversations are pass over all others undecoded; Spark filters again all the same."""
+        for one in filters:
+            wanted = _values(one)
+            if wanted is not None:
+                name, values = wanted
+                self._only[name] = self._only.get(name, values) & values
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each recording, or for each group of its conversations. Raises Unreadable."""
+        options = self._options
+        recordings = recordings_of(find(options.paths), together=options.together)
+        return [
+            CapturePartition(replace(part, only=self._only))
+            for recording in recordings
+            for part in parts_of(Part(recording, options.table, recording.file), options, recording)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one."""
+        assert isinstance(partition, CapturePartition), "as planned"
+        return decode(partition.part, self._schema)
+
+
+def parts_of(whole: Part, options: CaptureOptions, weighed: Recording) -> list[Part]:
+    """A part as so many groups as the options say, or as suit what is weighed."""
+    groups = options.groups or automatic(weighed)
+    whole = replace(whole, groups=groups, envelopes=options.envelopes, skip_unreadable=options.skip_unreadable)
+    return [replace(whole, group=group) for group in range(groups)]
+
+
+def _values(one: Filter) -> tuple[str, frozenset[Any]] | None:
+    """The column that a filter is about, and the values that it lets through; None for any other filter."""
+    if not isinstance(one, (EqualTo, In)) or len(one.attribute) != 1 or one.attribute[0] not in _PUSHED:
+        return None
+    return one.attribute[0], frozenset([one.value] if isinstance(one, EqualTo) else one.value)

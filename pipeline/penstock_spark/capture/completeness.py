@@ -1,0 +1,71 @@
+"""Which files of a recording grow no more, and whether the recording has ended.
+
+A recorder holds an advisory lock on the file that it writes, and begins the next one only when that is closed. So a
+file is complete when it is compressed, when its recording goes on in another file, or when nobody holds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable
+from typing import Final
+
+from penstock_spark.capture.files import Place
+from penstock_spark.capture.recordings import Recording, number_of
+
+__all__ = ["complete", "over"]
+
+_NS: Final = 1_000_000_000
+
+
+def complete(recording: Recording, now_ns: int, settle_seconds: float) -> int:
+    """How many files of a recording are, from the first one on. `now_ns`: since 1970.
+
+    Files that no recorder named are complete when they were left alone for `settle_seconds`: other programs hold none.
+    """
+    count = max(0, recording.certain - 1)  # the recording goes on in another file
+    for place in recording.files[count:]:
+        if not (_is_squeezed(place) or _is_left(place, now_ns, settle_seconds)):
+            break
+        count += 1
+    return count
+
+
+def over(last: Place, now_ns: int, settle_seconds: float) -> bool:
+    """Whether the recording that ends with this file has ended: nobody holds it, and no other was begun for so long.
+    Between two files a recorder holds none for a moment."""
+    return (_is_squeezed(last) or _is_left(last, now_ns, 0)) and _is_old(last, now_ns, settle_seconds)
+
+
+def _is_squeezed(place: Place) -> bool:
+    return number_of(place) is not None and place.name.endswith(".zst")
+
+
+def _is_old(place: Place, now_ns: int, seconds: float) -> bool:
+    return place.modified_ns <= now_ns - int(seconds * _NS)
+
+
+def _is_left(place: Place, now_ns: int, settle_seconds: float) -> bool:
+    """Nobody writes it, as far as that can be known: elsewhere than in a mounted file system it cannot."""
+    if not place.size:
+        return False
+    if number_of(place) is None:
+        return _is_old(place, now_ns, settle_seconds)
+    return place.local and _unlocked(place.path)
+
+
+def _unlocked(path: str, lock: Callable[[int, int], None] = fcntl.flock) -> bool:
+    """Whether nobody holds a file. It is held here for a moment, together with other readers."""
+    try:
+        held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        with contextlib.suppress(OSError):
+            lock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return True
+        return False
+    finally:
+        os.close(held)

@@ -1,0 +1,39 @@
+"""Into how many tasks a recording is divided, and which conversation is whose."""
+
+from __future__ import annotations
+
+from typing import Final
+from zlib import crc32
+
+from penstock_codecs.capture import Conversation
+from penstock_codecs.limits import MIB
+from penstock_spark.capture.recordings import Recording
+
+__all__ = ["automatic", "group_of"]
+
+GROUP_BYTES: Final = 32 * MIB
+"""A group for so many bytes of a recording: decoding them takes a second or more, a partition of Spark 50 ms."""
+COMPRESSED: Final = 4
+"""A compressed file holds so many times its bytes; mostly more."""
+MOST: Final = 16
+"""Most groups by default. Each group reads all bytes, at some twenty times the speed of decoding: with more of them
+reading alone would take as long as decoding."""
+
+
+def automatic(recording: Recording) -> int:
+    """How many groups suit a recording of its size."""
+    plain = sum(place.size * (COMPRESSED if place.name.endswith(".zst") else 1) for place in recording.files)
+    return max(1, min(MOST, plain // GROUP_BYTES))
+
+
+def group_of(conversation: Conversation, groups: int) -> int:
+    """The group of a conversation, the same in every process.
+
+    Those that speak the segment protocol, or may, stay with the others of their server: clients read the rest of an
+    event over another connection, and such dialogues know of each other.
+    """
+    if groups == 1:
+        return 0
+    if conversation.protocol in ("", "segment"):
+        return crc32(str(conversation.server).encode()) % groups
+    return crc32(f"{conversation.run} {conversation.number}".encode()) % groups
