@@ -52,7 +52,7 @@ class HttpConnection:
         self._flush()
 
     def open(self, method: str, target: str, headers: HeaderList) -> None:
-        """Send the head of a request whose body comes by `send`, without an end: nothing can follow it."""
+        """Send the head of a request whose body comes by `send`. No other exchange follows it."""
         self._streams = True
         self._begin(method, target, [*headers, ("transfer-encoding", "chunked")])
         self._flush()
@@ -60,6 +60,11 @@ class HttpConnection:
     def send(self, pieces: Sequence[Buffer]) -> None:
         """A piece of body."""
         self._codec.send(Body(self._exchange, pieces))
+        self._flush()
+
+    def finish(self) -> None:
+        """The body that comes by `send` is complete."""
+        self._codec.send(End(self._exchange))
         self._flush()
 
     def head(self) -> ResponseHead:

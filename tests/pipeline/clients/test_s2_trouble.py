@@ -19,7 +19,7 @@ from penstock_spark.clients import Endpoint, Mark, StreamClient, open_client
 
 STREAM = f"{BASIN}/pipeline-trouble"
 COUNT = 4000
-RECORD = 500
+RECORD = 50
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ KEPT_FROM_0 = _answer(_frames(_batch(0, 1))[4:], "application/protobuf")
 
 def test_a_read_that_is_cut_anywhere_goes_on_where_it_was(connect: Connect, port: int) -> None:
     whole = _bodies(connect(port), 0, COUNT)
-    cuts = [0, 1, 100, 300, 200_000, 65_536, 700_001, 5, 1_000_000]
+    cuts = [0, 1, 100, 300, 200_000, 90_001, 5, 150_000]
     with CuttingRelay(port, cuts) as relay:
         client = connect(relay.port)
         assert _bodies(client, 0, COUNT) == whole
@@ -128,16 +128,28 @@ def test_an_append_that_is_cut_is_not_sent_again(connect: Connect, port: int) ->
         appender = client.appender(stream)
         with pytest.raises(OperationFailed) as raised:
             for number in range(100):
-                appender.append([bytes(10_000)], {}, None, number)
+                appender.append([b"%d" % number + bytes(10_000)], {}, None, number)
             appender.flush()
         assert raised.value.failure.code is FailureCode.UNAVAILABLE
-        stored = client.tail(stream).seq_num
-        assert appender.acknowledged <= stored <= 6
-        again = client.appender(stream)
-        again.append([b"next"], {}, None, stored)
-        end = again.flush()
-        assert end is not None and end.seq_num == stored + 1
-        client.close()
+        stored = _end_of(client, stream)
+        assert appender.acknowledged < stored <= 7
+        [*batches] = client.read(stream, Mark(0), Mark(stored))
+        bodies = [body for rows in batches for body in rows.columns.bodies]
+        assert [int(body.rstrip(b"\0")) for body in bodies] == [*range(stored - 1), -1]
+
+
+def _end_of(client: StreamClient, stream: str) -> int:
+    """How long it is with one more record. What was under way when a connection broke may still come in, so that the
+    tail is not to be trusted before an append at it was stored."""
+    while True:
+        appender = client.appender(stream)
+        try:
+            appender.append([b"-1"], {}, None, client.tail(stream).seq_num)
+            end = appender.flush()
+            assert end is not None
+            return end.seq_num
+        except OperationFailed as error:
+            assert error.failure.code is FailureCode.SEQ_NUM_MISMATCH
 
 
 def test_a_server_that_is_not_there_is_tried_for_a_while(connect: Connect) -> None:

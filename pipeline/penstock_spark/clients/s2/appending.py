@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -81,6 +82,9 @@ class S2Appender:
 
     def close(self) -> None:
         """See `Appender.close`."""
+        if self._connection is not None and not self._flying:
+            with contextlib.suppress(OperationFailed):
+                self._connection.finish()  # else it would look like an accident to the server
         self._give_up()
 
     # ---- inside --------------------------------------------------------------------------------------------------
