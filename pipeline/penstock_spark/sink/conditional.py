@@ -1,0 +1,116 @@
+"""Appends to one stream of S2: each says which sequence number it must get, and carries a marker."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_spark.clients.base import Appender, Mark, StreamClient
+from penstock_spark.clients.patience import Patience
+from penstock_spark.sink.appending import StreamWriter
+from penstock_spark.sink.cutting import Cut
+from penstock_spark.sink.failures import RowsDiffer, SinkFailed
+from penstock_spark.sink.marker import Marker, find_marker, marker_header
+
+__all__ = ["ConditionalWriter"]
+
+
+class ConditionalWriter(StreamWriter):
+    """See `StreamWriter`. `owner`: as in markers. `start`: a sequence number before which none of the owner's rows is.
+    `create`: make the stream where it is not there and an append does not make it."""
+
+    _passed = FailureCode.SEQ_NUM_MISMATCH
+
+    def __init__(
+        self, client: StreamClient, stream: str, owner: bytes, start: int, patience: Patience, *, create: bool = False
+    ) -> None:
+        super().__init__(stream, patience)
+        self._client = client
+        self._owner = owner
+        self._create = create
+        self._seen = start  # each record from `start` up to here was looked at, or is ours and acknowledged
+        self._next = start  # the number that the next append must get
+        self._known = 0  # rows that are stored, or have a marker
+        self._found: deque[Marker] = deque()  # of rows that were not put yet
+        self._conditional: Appender
+
+    def look_back(self) -> int:
+        """Look at what came since `start`, instead of waiting for an append to be refused; how many rows are stored."""
+        self._look(self._passed)
+        return self._known
+
+    def _open(self) -> Appender:
+        self._conditional = self._client.appender(self.stream)
+        self._next = self._seen
+        return self._conditional
+
+    def _append(self, cut: Cut) -> None:
+        rows = cut.rows
+        marker = marker_header(self._owner, Marker(cut.first, cut.end, cut.digest_at(cut.end)))
+        first = (*rows.headers.get(0, ()), marker)
+        self._conditional.append(rows.bodies, {**rows.headers, 0: first}, rows.timestamps, self._next)
+        self._next += len(rows.bodies)
+
+    def _stored(self, cut: Cut) -> None:
+        self._seen += len(cut.rows.bodies)
+        self._known = cut.end
+
+    def _missing(self, cut: Cut) -> list[Cut]:
+        while self._found and self._found[0].end <= cut.end:
+            marker = self._found.popleft()
+            if cut.digest_at(marker.end) != marker.digest:
+                raise RowsDiffer(f"{self.stream}: other rows than these {marker.end} were stored by {self._whose()}")
+        if cut.first >= self._known:
+            return [cut]
+        return [cut.after(self._known)] if cut.end > self._known else []
+
+    def _look(self, code: FailureCode) -> bool:
+        start = Mark(self._seen)
+        try:
+            if code is FailureCode.STREAM_NOT_FOUND:
+                self._client.create(self.stream)
+            tail = self._client.tail(self.stream)
+            if tail.seq_num < start.seq_num:
+                message = f"it had {start.seq_num} records and has {tail.seq_num}: somebody deleted it"
+                raise SinkFailed(f"{self.stream}: {message}")
+            if tail.seq_num > start.seq_num:
+                self._search(start, tail)
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE:
+                message = f"records from {start.seq_num} on were trimmed while {self._whose()} was written"
+                raise SinkFailed(f"{self.stream}: {message}; what is stored of it cannot be told") from error
+            raise
+        return self._seen > start.seq_num
+
+    def _search(self, start: Mark, tail: Mark) -> None:
+        for rows in self._client.read(self.stream, start, tail):
+            for index in sorted(rows.columns.headers):
+                marker = find_marker(self._owner, rows.columns.headers[index])
+                if marker is not None:
+                    self._note(marker, rows.columns.seq_nums[index])
+            self._seen = rows.next.seq_num
+
+    def _note(self, marker: Marker, seq_num: int) -> None:
+        if marker.first != self._known:
+            message = (
+                f"record {seq_num} says that it is row {marker.first} of {self._whose()}, after {self._known} rows"
+            )
+            raise SinkFailed(f"{self.stream}: {message}: did somebody copy it?")
+        self._known = marker.end
+        self._found.append(marker)
+
+    def _wait(self, error: OperationFailed) -> None:
+        missing = error.failure.code is FailureCode.STREAM_NOT_FOUND
+        if missing and not self._create:
+            message = f"{error.failure.message}: it is not made by an append to it; the option create = true makes it"
+            raise SinkFailed(f"{self.stream}: {message}") from error
+        if not missing:
+            super()._wait(error)
+
+    def _check_end(self) -> None:
+        if self._found:
+            message = f"{self._known} rows were stored by {self._whose()}, and there are fewer now"
+            raise RowsDiffer(f"{self.stream}: {message}")
+
+    def _whose(self) -> str:
+        return "sink {}, batch {}, partition {}".format(*self._owner.decode().split(" "))

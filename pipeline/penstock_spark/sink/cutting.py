@@ -1,0 +1,131 @@
+"""Rows of one stream, as they come, put together as appends that are as large as a server takes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, SEGMENT_MAX_EVENT
+from penstock_codecs.model import Headers
+from penstock_spark.sink.digest import Piece, RowDigest
+from penstock_spark.sink.failures import SinkFailed
+
+__all__ = ["SEGMENT_LIMITS", "Cut", "Cutter", "Limits", "s2_limits"]
+
+
+class Limits(NamedTuple):
+    """Of one append: records, bytes, and bytes of a single record; both metered as S2 does (fact sheet, 5.1). A record
+    larger than `most_bytes` is an append alone."""
+
+    most_records: int
+    most_bytes: int
+    most_record: int
+
+
+SEGMENT_LIMITS: Final = Limits(S2_MAX_BATCH_RECORDS, 1 * MIB, SEGMENT_MAX_EVENT)
+
+
+def s2_limits(marker_room: int) -> Limits:
+    """What S2 takes, less the marker's room, which the first record of an append must have."""
+    room = S2_MAX_BATCH_BYTES - marker_room
+    return Limits(S2_MAX_BATCH_RECORDS, room, room)
+
+
+@dataclass(slots=True)
+class Cut:
+    """The rows of one append: `first` is the number of the first one, `before` the digest of all before it."""
+
+    first: int
+    rows: Piece
+    before: RowDigest
+
+    @property
+    def end(self) -> int:
+        """The number after that of the last row."""
+        return self.first + len(self.rows.bodies)
+
+    def digest_at(self, end: int) -> str:
+        """The digest of all rows up to `end`, which is in this cut or behind it."""
+        digest = self.before.copy()
+        digest.add(self.rows if end == self.end else self.rows.part(0, end - self.first))
+        return digest.text()
+
+    def after(self, row: int) -> Cut:
+        """Only the rows from `row` on."""
+        before = self.before.copy()
+        before.add(self.rows.part(0, row - self.first))
+        return Cut(row, self.rows.part(row - self.first, len(self.rows.bodies)), before)
+
+
+class Cutter:
+    """Rows in, appends out: each is as large as the limits allow."""
+
+    def __init__(self, stream: str, limits: Limits) -> None:
+        self._stream = stream
+        self._limits = limits
+        self._rows = Piece([], {}, None)
+        self._cut = 0  # number of the first waiting row
+        self.digest = RowDigest()
+        """Of all rows that were given out."""
+        self.waiting = 0
+        """Metered bytes of the rows that wait for more."""
+
+    def add(self, piece: Piece) -> list[Cut]:
+        """Take rows; the appends that became full. Raises SinkFailed where a row is too large for any."""
+        sizes = _sizes(piece.bodies, piece.headers)
+        if max(sizes, default=0) > self._limits.most_record:
+            self._refuse(sizes)
+        ends = list(accumulate(sizes))
+        full: list[Cut] = []
+        start, total = 0, len(sizes)
+        while True:
+            base = ends[start - 1] if start else 0
+            fitting = bisect_right(ends, base + self._limits.most_bytes - self.waiting, lo=start)
+            stop = min(fitting, start + self._limits.most_records - len(self._rows.bodies))
+            if stop == start and start < total and not self._rows.bodies:
+                stop = start + 1
+            if stop > start:
+                self._wait(piece if stop - start == total else piece.part(start, stop))
+                self.waiting += ends[stop - 1] - base
+            if stop >= total:
+                return full
+            full += self.rest()
+            start = stop
+
+    def rest(self) -> list[Cut]:
+        """What waits, as an append: one or none."""
+        if not self._rows.bodies:
+            return []
+        cut = Cut(self._cut, self._rows, self.digest)
+        self.digest = self.digest.copy()
+        self.digest.add(self._rows)
+        self._rows, self.waiting = Piece([], {}, None), 0
+        self._cut = cut.end
+        return [cut]
+
+    def _wait(self, piece: Piece) -> None:
+        have = self._rows
+        if not have.bodies:
+            self._rows = piece
+            return
+        moved = {len(have.bodies) + index: headers for index, headers in piece.headers.items()}
+        times = None if have.timestamps is None or piece.timestamps is None else have.timestamps + piece.timestamps
+        self._rows = Piece(have.bodies + piece.bodies, {**have.headers, **moved}, times)
+
+    def _refuse(self, sizes: list[int]) -> None:
+        index = next(index for index, size in enumerate(sizes) if size > self._limits.most_record)
+        row = self._cut + len(self._rows.bodies) + index
+        raise SinkFailed(
+            f"{self._stream}: row {row} of this task is {sizes[index]} bytes (metered, with its headers); "
+            f"at most {self._limits.most_record} can be appended"
+        )
+
+
+def _sizes(bodies: list[bytes], headers: Mapping[int, Headers]) -> list[int]:
+    sizes = [8 + len(body) for body in bodies]
+    for index, some in headers.items():
+        sizes[index] += sum(2 + len(name) + len(value) for name, value in some)
+    return sizes

@@ -1,0 +1,22 @@
+"""What the sink refuses to do, in words for people."""
+
+from __future__ import annotations
+
+__all__ = ["RowsDiffer", "SinkFailed"]
+
+
+class SinkFailed(Exception):
+    """The rows cannot be written, and trying again will not help; the message says what is wrong and where."""
+
+
+class RowsDiffer(SinkFailed):
+    """Another attempt at the same batch stored other rows, or more: what is in the stream cannot be completed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}. A batch that is done again must have the same rows in the same order and partitions: sort them "
+            "(penstock_spark.sink.by_key does), and keep the number of partitions; or two jobs use one sink and batch"
+        )
+
+    def __reduce__(self) -> tuple[type[SinkFailed], tuple[str]]:
+        return SinkFailed, (str(self),)

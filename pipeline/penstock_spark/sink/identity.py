@@ -1,0 +1,78 @@
+"""Who writes: a sink, its batch, a partition of that."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark import TaskContext
+
+from penstock_spark.sink.failures import SinkFailed
+
+__all__ = ["SINK_NAME", "Identity", "Sink", "identity_of", "one_off", "task_identity"]
+
+SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+"""What a sink may be called: its ledger's name must be one in every protocol (docs/names.md), and have room."""
+
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+"""Local properties that Spark sets for the tasks of a micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """What is known when a job is planned. `name`: None for a streaming query's own; `batch`: None for streaming.
+    `one_off`: nobody can repeat it."""
+
+    name: str | None
+    batch: int | None
+    one_off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One partition of one batch of a sink. `query`: the id of the streaming query, "" for a batch job."""
+
+    sink: str
+    batch: int
+    partition: int
+    query: str = ""
+    one_off: bool = False
+
+    @property
+    def owner(self) -> bytes:
+        """How markers spell it."""
+        return f"{self.sink} {self.batch} {self.partition}".encode()
+
+    def writer(self, stream: str) -> uuid.UUID:
+        """The writer's identity over the segment protocol, the same for all batches."""
+        return uuid.uuid5(uuid.NAMESPACE_OID, f"penstock-sink {self.sink} {self.partition} {stream}")
+
+    def __str__(self) -> str:
+        return f"sink {self.sink}, batch {self.batch}, partition {self.partition}"
+
+
+def one_off() -> Sink:
+    """A batch job without a name."""
+    return Sink(f"job-{uuid.uuid4().hex}", 0, one_off=True)
+
+
+def identity_of(sink: Sink, partition: int, query: str | None, batch: str | None) -> Identity:
+    """Whose rows they are; `query` and `batch`: what Spark says of a micro-batch. Raises SinkFailed where it says
+    nothing."""
+    if sink.batch is not None and sink.name is not None:
+        return Identity(sink.name, sink.batch, partition, one_off=sink.one_off)
+    if not query or not batch:
+        raise SinkFailed(f"this task is not told its query and batch ({_QUERY}, {_BATCH}): it is no micro-batch's")
+    return Identity(sink.name or query, int(batch), partition, query)
+
+
+def task_identity(sink: Sink) -> Identity:
+    """Of the task that runs here."""
+    context = TaskContext.get()
+    if context is None:
+        raise SinkFailed("rows are written by Spark's tasks only")
+    query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+    return identity_of(sink, context.partitionId(), query, batch)

@@ -1,0 +1,155 @@
+"""A sink's ledger: where each batch began in each stream, and which batch was committed last, with what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import is_command
+from penstock_spark.clients.base import Mark, StreamClient
+from penstock_spark.clients.patience import Patience
+from penstock_spark.sink.entries import Committed, Entry, Opened, Stored, Tally, Touched, decode_entry, touched
+from penstock_spark.sink.failures import SinkFailed
+
+__all__ = ["Ledger", "ledger_name"]
+
+
+class Ledger:
+    """The ledger as it was when it was last looked at.
+
+    `patience`: makes what says how long an append is tried again; an entry that stands twice does no harm. All methods
+    raise OperationFailed with what the server says, and SinkFailed where the ledger is somebody else's.
+    """
+
+    def __init__(self, client: StreamClient, stream: str, query: str, patience: Callable[[], Patience]) -> None:
+        self._client = client
+        self._stream = stream
+        self._query = query
+        self._patience = patience
+        self._next: int | None = None
+        self._counted: dict[int, dict[int, Tally]] = {}  # by batch and partition; those not committed yet
+        self.opened = False
+        """Whether the driver of a one-off job made it."""
+        self.committed: int | None = None
+        """The last batch that was."""
+        self.tallies: Mapping[int, Tally] = {}
+        """Of the batch that was committed last, by partition; those that are missing had no rows."""
+        self.touched: dict[tuple[int, int], dict[str, int]] = {}
+        """By batch and partition: where streams ended before its first append. Only batches not yet committed."""
+
+    def open(self) -> None:
+        """Make it, where it is not there, so that its records do not age away; and look at it."""
+        self._client.create(self._stream, endless=True)
+        self.look()
+
+    def look(self) -> None:
+        """Take what is new. What was trimmed meanwhile was of no use any more."""
+        if self._next is None:
+            self._next = self._client.first(self._stream).seq_num
+        tail = self._client.tail(self._stream)
+        while self._next < tail.seq_num:
+            try:
+                for rows in self._client.read(self._stream, Mark(self._next), tail):
+                    for index, body in enumerate(rows.columns.bodies):
+                        if not is_command(rows.columns.headers.get(index, ())):
+                            self._take(body, rows.columns.seq_nums[index])
+                    self._next = rows.next.seq_num
+            except OperationFailed as error:
+                first = self._client.first(self._stream).seq_num
+                if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE or first <= self._next:
+                    raise
+                self._next = first
+
+    def touch(self, batch: int, partition: int, streams: Iterable[str]) -> dict[str, int]:
+        """Where the streams ended before anybody appended rows of this batch and partition to them.
+
+        What the ledger does not say yet is asked of the streams (0 for one that is not there) and entered. Of several
+        entries the first counts, for all attempts. Raises SinkFailed where a later batch was committed meanwhile."""
+        known = self.touched.get((batch, partition), {})
+        ends = {stream: self._end(stream) for stream in streams if stream not in known}
+        if ends:
+            self.enter(touched(self._query, batch, partition, ends))
+            self.look()
+            self.check(batch)
+        return self.touched.get((batch, partition), {})
+
+    def check(self, batch: int) -> None:
+        """Raises SinkFailed where this batch is older than the last that was committed."""
+        if self.committed is not None and self.committed > batch:
+            raise SinkFailed(
+                f"{self._stream}: batch {batch} comes too late, batch {self.committed} of this sink was committed. "
+                "Batches of a sink have growing numbers; a query or job that begins anew needs another sink"
+            )
+
+    def enter(self, entries: Iterable[Entry]) -> int:
+        """Append entries, one after the other; the sequence number of the first."""
+        return min([self._patience().over(_Append(self._client, self._stream, entry)) for entry in entries])
+
+    def trim(self, first: int) -> None:
+        """Let go of all before this sequence number."""
+        self._client.trim(self._stream, Mark(first))
+
+    def delete(self) -> None:
+        """Delete it."""
+        self._client.delete(self._stream)
+
+    def _end(self, stream: str) -> int:
+        try:
+            return self._client.tail(stream).seq_num
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+            return 0
+
+    def _take(self, body: bytes, seq_num: int) -> None:
+        entry = decode_entry(body, f"{self._stream}: record {seq_num}")
+        if entry.query != self._query:
+            raise SinkFailed(
+                f"{self._stream}: this sink belongs to {_owner(entry.query)}, not to {_owner(self._query)}; "
+                "the option sink gives this one a name of its own"
+            )
+        if isinstance(entry, Opened):
+            self.opened = True
+        elif isinstance(entry, Touched):
+            if self.committed is None or entry.batch > self.committed:
+                place = self.touched.setdefault((entry.batch, entry.partition), {})
+                for stream, end in entry.streams.items():
+                    place.setdefault(stream, end)
+        elif isinstance(entry, Stored):
+            self._counted.setdefault(entry.batch, {}).update(entry.partitions)
+        else:
+            self._commit(entry)
+
+    def _commit(self, entry: Committed) -> None:
+        if self.committed is None or entry.batch > self.committed:
+            self.committed, self.tallies = entry.batch, self._counted.get(entry.batch, {})
+            self._counted = {batch: found for batch, found in self._counted.items() if batch > entry.batch}
+            self.touched = {place: found for place, found in self.touched.items() if place[0] > entry.batch}
+
+
+class _Append:
+    """Appends an entry, in one attempt; its sequence number."""
+
+    def __init__(self, client: StreamClient, stream: str, entry: Entry) -> None:
+        self._client, self._stream, self._body = client, stream, msgspec.json.encode(entry)
+
+    def __call__(self) -> int:
+        appender = self._client.appender(self._stream)
+        try:
+            appender.append([self._body], {}, None, None)
+            end = appender.flush()
+        finally:
+            appender.close()
+        assert end is not None
+        return end.seq_num - 1
+
+
+def _owner(query: str) -> str:
+    return f"the query {query}" if query else "batch jobs"
+
+
+def ledger_name(basin: str, sink: str) -> str:
+    """The ledger's stream."""
+    return f"{basin}/penstock-sink.{sink}"

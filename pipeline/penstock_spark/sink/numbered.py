@@ -1,0 +1,86 @@
+"""Appends to one stream over the segment protocol: rows have numbers, of which the store takes each once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock_codecs.failures import FailureCode
+from penstock_spark.clients.base import NumberedAppender, StreamClient
+from penstock_spark.clients.patience import Patience
+from penstock_spark.sink.appending import StreamWriter
+from penstock_spark.sink.cutting import Cut
+from penstock_spark.sink.failures import RowsDiffer, SinkFailed
+from penstock_spark.sink.identity import Identity
+
+__all__ = ["MOST_BATCHES", "NumberedWriter"]
+
+_ROW_BITS: Final = 32
+_MOST_ROWS: Final = 2**_ROW_BITS - 1
+MOST_BATCHES: Final = 2**31
+"""A batch's number must be below, as an event number has 63 bits."""
+
+
+class NumberedWriter(StreamWriter):
+    """See `StreamWriter`. Row 0 of a batch has event number 1, counted from the batch's own place."""
+
+    _passed = FailureCode.STALE_WRITER_POSITION
+
+    def __init__(self, client: StreamClient, stream: str, identity: Identity, patience: Patience) -> None:
+        super().__init__(stream, patience)
+        if identity.batch >= MOST_BATCHES:
+            raise SinkFailed(f"{identity}: the number of a batch must be below {MOST_BATCHES}")
+        self._client = client
+        self._identity = identity
+        self._base = identity.batch << _ROW_BITS
+        self._known = 0
+        self._put = 0
+        self._numbered: NumberedAppender | None = None
+
+    def put(self, cut: Cut) -> None:
+        """See `StreamWriter.put`."""
+        if cut.end > _MOST_ROWS:
+            raise SinkFailed(f"{self.stream}: {self._identity} has more than {_MOST_ROWS} rows")
+        if self._appender is None:
+            self._drive(self._connect)
+        self._put = cut.end
+        super().put(cut)
+
+    def _connect(self) -> None:
+        self._appender = self._open()
+
+    def _open(self) -> NumberedAppender:
+        if self._numbered is None:
+            self._look(self._passed)
+        appender, self._numbered = self._numbered, None
+        assert appender is not None
+        self._opened = appender
+        return appender
+
+    def _append(self, cut: Cut) -> None:
+        self._opened.append(cut.rows.bodies, self._base + cut.end)
+
+    def _stored(self, cut: Cut) -> None:
+        self._known = cut.end
+
+    def _missing(self, cut: Cut) -> list[Cut]:
+        if cut.first >= self._known:
+            return [cut]
+        return [cut.after(self._known)] if cut.end > self._known else []
+
+    def _look(self, code: FailureCode) -> bool:  # noqa: ARG002 - the answer is the same
+        self._numbered = self._client.numbered_appender(self.stream, self._identity.writer(self.stream))
+        last = -1 if self._numbered.last is None else self._numbered.last
+        before = self._known
+        if last >= self._base + _MOST_ROWS + 1:
+            raise SinkFailed(
+                f"{self.stream}: {self._identity} comes too late, batch {last >> _ROW_BITS} has been written. "
+                "Batches of a sink have growing numbers; a query or job that begins anew needs another sink"
+            )
+        if last > self._base:
+            self._known = last - self._base
+        return self._known > before
+
+    def _check_end(self) -> None:
+        if self._known > self._put:
+            message = f"{self._known} rows were stored by {self._identity}, and there are {self._put} now"
+            raise RowsDiffer(f"{self.stream}: {message}")

@@ -1,0 +1,111 @@
+"""The options of the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.s2.names import validate_basin_name
+from penstock_spark.clients.endpoint import Endpoint
+from penstock_spark.options import Option, WrongOptions, boolean, endpoint_of, integer, read_options
+from penstock_spark.sink.identity import SINK_NAME, Sink, one_off
+
+__all__ = ["OPTIONS", "Settings", "read_settings"]
+
+
+def _sink_name(value: str) -> str:
+    if not SINK_NAME.fullmatch(value):
+        raise ValueError(f"{value!r} is none: 1 to 80 of A-Z a-z 0-9 . _ -, the first a letter or digit")
+    return value
+
+
+def _basin(value: str) -> str:
+    try:
+        validate_basin_name(value, FailureCode.INVALID)
+    except OperationFailed as error:
+        raise ValueError(error.failure.message) from None
+    return value
+
+
+def _stream(value: str) -> str:
+    basin, slash, name = value.partition("/")
+    if not slash or not basin or not name:
+        raise ValueError(f"{value!r} is no stream: a name is `basin/stream`")
+    return value
+
+
+def _columns(value: str) -> frozenset[str]:
+    return frozenset(filter(None, (name.strip() for name in value.split(","))))
+
+
+OPTIONS: Final = (
+    Option("stream", _stream, None, "where all rows go: `basin/stream`; wins over the column `stream`, which names it"),
+    Option("sink", _sink_name, None, "the sink's name; a streaming query's id where absent"),
+    Option("batch", integer(0), None, "which batch of `sink` a job writes; grows from job to job. Not for streaming"),
+    Option(
+        "ledger",
+        _basin,
+        None,
+        "the basin in which the sink keeps its ledger; that of `stream` where absent. Not for segments",
+    ),
+    Option("create", boolean, False, "whether streams are made that are not there, where an append does not make them"),
+    Option("ignore", _columns, frozenset(), "columns that are not written, with commas between them"),
+)
+"""Beside those of the endpoint (`clients.endpoint`)."""
+
+_SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmode"})
+"""Options that Spark hands over with ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a job is told. Picklable: tasks get it from the driver. `ledger`: the basin; "" for segments."""
+
+    endpoint: Endpoint
+    stream: str | None
+    sink: Sink
+    ledger: str
+    create: bool
+    ignore: frozenset[str]
+
+
+def read_settings(given: Mapping[str, str], *, streaming: bool) -> Settings:
+    """The settings from options. Raises WrongOptions, naming all that is wrong."""
+    faults: list[str] = []
+    if given.get("path"):
+        faults.append("path: save() and start() take none; the option stream, or the column, says where rows go")
+    known = {name: value for name, value in given.items() if name not in _SPARKS}
+    values = read_options(OPTIONS, known, faults)
+    endpoint = endpoint_of(given, faults)
+    faults += _contradictions(values, endpoint, streaming)
+    if faults or endpoint is None:
+        raise WrongOptions("sink penstock", faults)
+    stream = values["stream"]
+    basin = values["ledger"] or (stream or "").partition("/")[0]
+    ledger = basin if endpoint.protocol == "s2s" else ""
+    sink = Sink(values["sink"], values["batch"]) if streaming or values["sink"] else one_off()
+    return Settings(endpoint, stream, sink, ledger, values["create"], values["ignore"])
+
+
+def _contradictions(values: Mapping[str, Any], endpoint: Endpoint | None, streaming: bool) -> list[str]:
+    faults = []
+    if endpoint is not None and endpoint.protocol == "s3p":
+        faults.append(
+            "endpoint: an S3P server can neither be told where an append must land nor who appends, so that rows "
+            "would be doubled when Spark does a task again; a gateway takes them over S2S (http://) and carries "
+            "them to S3P"
+        )
+    if endpoint is not None and endpoint.protocol == "s2s" and not values["ledger"] and not values["stream"]:
+        faults.append("ledger: needed where a column names the streams: the basin in which the sink keeps its ledger")
+    if streaming and values["batch"] is not None:
+        faults.append("batch: a streaming query counts its batches itself")
+    if not streaming and values["sink"] is not None and values["batch"] is None:
+        faults.append("batch: needed beside sink: the number of this job, which grows from job to job")
+    if values["batch"] is not None and values["sink"] is None and not streaming:
+        faults.append("sink: needed beside batch: a name under which the batches are counted")
+    unknown = sorted(values["ignore"] & {"body"})
+    if unknown:
+        faults.append("ignore: the body is what is written")
+    return faults
