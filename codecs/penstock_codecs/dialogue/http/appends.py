@@ -1,59 +1,25 @@
-"""Records on their way: appended ones are kept until they are acknowledged, and all become `SeenRecord` when asked for.
-
-A `SeenRecord` costs 0.6 us, decoding its record cost 0.3 (100 B each), so that they are made lazily.
-"""
+"""Records on their way: appended ones are kept until they are acknowledged, and told as columns when asked for."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple, overload
+from typing import Final, NamedTuple
 
 from penstock_codecs.capture import Conversation
+from penstock_codecs.dialogue.columns import LazyRecords, SeenColumns
 from penstock_codecs.dialogue.messages import APPENDED, DELIVERED, SeenRecord
 from penstock_codecs.limits import MIB
-from penstock_codecs.model import RecordBatch
+from penstock_codecs.model import Headers, RecordBatch
 from penstock_codecs.operations import Append, Appended
 
-__all__ = ["MAX_WAITING", "MAX_WAITING_BYTES", "Book", "LazyRecords", "Room", "Waiting", "delivered", "unacknowledged"]
+__all__ = ["MAX_WAITING", "MAX_WAITING_BYTES", "Book", "Room", "Waiting", "delivered", "unacknowledged"]
 
 MAX_WAITING: Final = 100_000
 """Most appends of a conversation whose acknowledgement is waited for."""
 MAX_WAITING_BYTES: Final = 256 * MIB
 """Most metered bytes of them. A server stops reading long before: s2-lite at 128 MiB (S2 fact sheet, 2.3)."""
-
-
-class LazyRecords(Sequence[SeenRecord]):
-    """So many records, made when one is looked at."""
-
-    __slots__ = ("_count", "_made", "_make")
-
-    def __init__(self, count: int, make: Callable[[], list[SeenRecord]]) -> None:
-        self._count = count
-        self._make: Callable[[], list[SeenRecord]] | None = make
-        self._made: list[SeenRecord] = []
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> SeenRecord: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[SeenRecord]: ...
-    def __getitem__(self, index: int | slice) -> SeenRecord | list[SeenRecord]:
-        return self._all()[index]
-
-    def __iter__(self) -> Iterator[SeenRecord]:
-        return iter(self._all())
-
-    def __repr__(self) -> str:
-        return repr(self._all())
-
-    def _all(self) -> list[SeenRecord]:
-        if self._make is not None:
-            self._made, self._make = self._make(), None
-        return self._made
 
 
 class Waiting(NamedTuple):
@@ -95,8 +61,8 @@ class Book:
         """The records of an append that was acknowledged so."""
         if waiting.append is None:
             return ()
-        make = partial(_acknowledged, waiting.append, appended, self.stream, self._conversation, waiting.asked_ns)
-        return LazyRecords(waiting.size, make)
+        make = partial(_acknowledged, waiting.append, appended, self.stream, waiting.asked_ns)
+        return LazyRecords(waiting.size, self._conversation, make)
 
     def left(self, failure: str = "") -> Sequence[SeenRecord]:
         """The records of all that waits: they are not acknowledged any more."""
@@ -129,24 +95,17 @@ class Room:
             self._bytes -= waiting.append.metered
 
 
-def _acknowledged(
-    append: Append, appended: Appended, stream: str, conversation: Conversation, time_ns: int
-) -> list[SeenRecord]:
-    headers, first = append.headers, appended.start.seq_num
-    stamps = _stamps(append, appended)
-    return [
-        SeenRecord(
-            APPENDED,
-            stream,
-            body,
-            headers.get(index, ()),
-            first + index,
-            stamps[index],
-            time_ns=time_ns,
-            conversation=conversation,
-        )
-        for index, body in enumerate(append.bodies)
-    ]
+def _acknowledged(append: Append, appended: Appended, stream: str, time_ns: int) -> SeenColumns:
+    count, first = len(append.bodies), appended.start.seq_num
+    return SeenColumns(
+        APPENDED,
+        stream,
+        append.bodies,
+        append.headers,
+        range(first, first + count),
+        _stamps(append, appended),
+        [time_ns] * count,
+    )
 
 
 def _stamps(append: Append, appended: Appended) -> Sequence[int | None]:
@@ -172,49 +131,35 @@ def unacknowledged(
     count = sum(len(append.bodies) for append, _ in appends)
     if not count:
         return ()
-    return LazyRecords(count, partial(_unacknowledged, appends, stream, conversation, failure))
+    return LazyRecords(count, conversation, partial(_unacknowledged, appends, stream, failure))
 
 
-def _unacknowledged(
-    appends: Sequence[tuple[Append, int]], stream: str, conversation: Conversation, failure: str
-) -> list[SeenRecord]:
-    return [
-        SeenRecord(
-            APPENDED,
-            stream,
-            body,
-            append.headers.get(index, ()),
-            timestamp=None if append.timestamps is None else append.timestamps[index],
-            acknowledged=False,
-            failure=failure,
-            time_ns=time_ns,
-            conversation=conversation,
-        )
-        for append, time_ns in appends
-        for index, body in enumerate(append.bodies)
-    ]
+def _unacknowledged(appends: Sequence[tuple[Append, int]], stream: str, failure: str) -> SeenColumns:
+    bodies: list[bytes] = []
+    headers: dict[int, Headers] = {}
+    stamps: list[int | None] = []
+    times: list[int] = []
+    for append, time_ns in appends:
+        headers |= {len(bodies) + index: pairs for index, pairs in append.headers.items()}
+        bodies += append.bodies
+        stamps += append.timestamps or [None] * len(append.bodies)
+        times += [time_ns] * len(append.bodies)
+    return SeenColumns(APPENDED, stream, bodies, headers, [None] * len(bodies), stamps, times, False, failure)
 
 
 def delivered(batch: RecordBatch, stream: str, conversation: Conversation, time_ns: int) -> Sequence[SeenRecord]:
     """The records of a batch that a server gave."""
-    return LazyRecords(batch.count, partial(_delivered, batch, stream, conversation, time_ns))
+    return LazyRecords(batch.count, conversation, partial(_delivered, batch, stream, time_ns))
 
 
-def _delivered(batch: RecordBatch, stream: str, conversation: Conversation, time_ns: int) -> list[SeenRecord]:
+def _delivered(batch: RecordBatch, stream: str, time_ns: int) -> SeenColumns:
     columns = batch.columns
-    headers = columns.headers
-    return [
-        SeenRecord(
-            DELIVERED,
-            stream,
-            body,
-            headers.get(index, ()),
-            seq_num,
-            timestamp,
-            time_ns=time_ns,
-            conversation=conversation,
-        )
-        for index, (seq_num, timestamp, body) in enumerate(
-            zip(columns.seq_nums, columns.timestamps, columns.bodies, strict=True)
-        )
-    ]
+    return SeenColumns(
+        DELIVERED,
+        stream,
+        columns.bodies,
+        columns.headers,
+        columns.seq_nums,
+        columns.timestamps,
+        [time_ns] * batch.count,
+    )
