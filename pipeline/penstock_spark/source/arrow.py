@@ -56,6 +56,8 @@ def check_schema(schema: StructType) -> None:
         elif not _same(field.dataType, ours[name]):
             faults.append(f"{field.name}: is {ours[name].simpleString()}, not {field.dataType.simpleString()}")
         seen.add(name)
+    if not seen:
+        faults.append(f"none is asked for; there are {', '.join(ours)}")
     if faults:
         raise WrongSchema(faults)
 
