@@ -23,11 +23,12 @@ CONFIGURATION = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session. It takes some 15 s to start, so that a test which can do without should."""
+    """The session. It takes some 15 s to start, so that a test which can do without should. Tasks may fail three times,
+    as tests of the sink make them do."""
     warehouse = tmp_path_factory.mktemp("spark")
     try:
         session = open_session(
-            "local[2]", configuration={**CONFIGURATION, "spark.sql.warehouse.dir": str(warehouse / "warehouse")}
+            "local[2,4]", configuration={**CONFIGURATION, "spark.sql.warehouse.dir": str(warehouse / "warehouse")}
         )
     except CannotRun as reason:
         pytest.skip(str(reason))
