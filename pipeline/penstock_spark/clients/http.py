@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,7 +11,7 @@ from penstock_codecs.failures import OperationFailed, RemoteProtocolError
 from penstock_codecs.http import HttpLimits
 from penstock_codecs.http.events import Body, Data, End, Ended, Noise, Received, RequestHead, ResponseHead
 from penstock_codecs.http.h1 import Http1Connection
-from penstock_spark.clients.failing import lost
+from penstock_spark.clients.failing import late, lost
 from penstock_spark.clients.wire import Buffer, Wire
 
 __all__ = ["HeaderList", "HttpConnection"]
@@ -68,11 +69,15 @@ class HttpConnection:
         self._flush()
 
     def head(self) -> ResponseHead:
-        """Wait for the answer's head."""
-        while True:
+        """Wait for the answer's head, for `request_seconds` in all, whatever comes before it."""
+        endpoint = self._wire.endpoint
+        deadline = time.monotonic() + endpoint.request_seconds
+        while time.monotonic() <= deadline:
             event = self._next(wait=True)
             if isinstance(event, ResponseHead):
                 return event
+        self._wire.close()
+        raise late(endpoint, endpoint.request_seconds)
 
     def receive(self, *, wait: bool = True) -> bytes | None:
         """The next piece of the answer's body; b"" at its end. Without `wait`, None where nothing has come yet."""

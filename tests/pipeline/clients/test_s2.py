@@ -231,6 +231,10 @@ def test_a_batch_that_s2_does_not_take_is_not_sent(client: StreamClient, stream:
         with pytest.raises(OperationFailed) as raised:
             appender.append(bodies, {}, None, 0)
         assert raised.value.failure.code is FailureCode.INVALID
+    with pytest.raises(OperationFailed, match="at most 2097151 fit") as raised:
+        headers = {index: (Header(b"n", b"v"),) * (87_380 - bool(index)) for index in range(3)}
+        appender.append([b""] * 3, headers, [2**62] * 3, 2**62)
+    assert raised.value.failure.code is FailureCode.NOT_REPRESENTABLE
     appender.append([b"x"], {}, None, 0)
     appender.flush()
     assert client.tail(stream) == Mark(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
@@ -186,6 +187,29 @@ def test_a_silent_server_is_given_up(connect: Connect) -> None:
             client.tail(STREAM)
         with pytest.raises(OperationFailed, match=r"nothing came in 0\.05 s"):
             list(client.read(STREAM, Mark(0), Mark(1)))
+
+
+@pytest.mark.parametrize("noise", [b"HTTP/1.1 100 Continue\r\n\r\n", None])
+def test_a_server_that_says_much_and_nothing_is_given_up(connect: Connect, noise: bytes | None) -> None:
+    """Amid a head, or by heartbeats amid a session."""
+    with socket.create_server(("127.0.0.1", 0)) as noisy:
+
+        def serve() -> None:
+            near, _ = noisy.accept()
+            with near, contextlib.suppress(OSError):
+                if noise is None:
+                    near.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: s2s/proto\r\n\r\n")
+                while True:
+                    near.sendall(_frames(StreamPosition(9, 1)) if noise is None else noise)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        client = connect(noisy.getsockname()[1], request_seconds=0.1, recover_seconds=0.0)
+        with pytest.raises(OperationFailed, match=r"nothing came in 0\.1 s"):
+            list(client.read(STREAM, Mark(0), Mark(1)))
+        client.close()
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 # ---- servers that misbehave ------------------------------------------------------------------------------------------

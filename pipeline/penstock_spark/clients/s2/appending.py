@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from penstock_codecs.codec import NEED_DATA, Pull
@@ -26,7 +26,7 @@ _MAX_FLYING: Final = 16 * MIB
 
 
 class S2Appender:
-    """See the module. Once something was raised, every later call raises it again."""
+    """See the module. Once something was raised, but for a batch that was not sent, every later call raises it."""
 
     def __init__(self, calls: Calls, stream: StreamRef) -> None:
         self._calls = calls
@@ -48,36 +48,30 @@ class S2Appender:
         timestamps: Sequence[int | None] | None,
         expected: int | None,
     ) -> None:
-        """See `Appender.append`. INVALID where the batch is none that S2 takes: it was not sent."""
+        """See `Appender.append`. INVALID or NOT_REPRESENTABLE where the batch is none that S2 takes: it was not
+        sent, and another one may be."""
         self._check()
         listed = list(bodies)
         metered = metered_size(listed, headers)
         append = Append(self._stream, listed, metered, headers=headers, timestamps=timestamps, match_seq_num=expected)
         validate_append(append)
-        try:
+        with self._final():
             connection = self._session()
-            pieces = self._codec.send(append)
+        pieces = self._codec.send(append)
+        with self._final():
             self._flying.append(append)
             self._flying_bytes += metered
             self._send(connection, pieces)
             while self._hear(connection, wait=self._flying_bytes > _MAX_FLYING):
                 pass
-        except OperationFailed as error:
-            self._give_up()
-            self._error = error
-            raise
 
     def flush(self) -> StreamPosition | None:
         """See `Appender.flush`."""
         self._check()
-        try:
+        with self._final():
             while self._flying:
                 assert self._connection is not None
                 self._hear(self._connection, wait=True)
-        except OperationFailed as error:
-            self._give_up()
-            self._error = error
-            raise
         return self._end
 
     def close(self) -> None:
@@ -99,6 +93,16 @@ class S2Appender:
         except OperationFailed:
             while self._hear(connection, wait=False):  # the server may have said why before it closed
                 pass
+            raise
+
+    @contextlib.contextmanager
+    def _final(self) -> Iterator[None]:
+        """What is raised here is the end."""
+        try:
+            yield
+        except OperationFailed as error:
+            self._give_up()
+            self._error = error
             raise
 
     def _session(self) -> HttpConnection:

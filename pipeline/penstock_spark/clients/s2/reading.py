@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
-from penstock_codecs.codec import NEED_DATA, Pull
+from penstock_codecs.codec import NEED_DATA
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
-from penstock_codecs.model import RecordBatch, StreamRef
+from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.s2s.sessions import ReadClient
 from penstock_spark.clients.base import Mark, Rows
-from penstock_spark.clients.failing import lost
+from penstock_spark.clients.failing import late, lost
 from penstock_spark.clients.s2.calls import Calls
 
 __all__ = ["beyond", "read_range", "trimmed"]
@@ -48,16 +49,22 @@ def _session(calls: Calls, stream: StreamRef, position: int, count: int) -> Iter
     codec = ReadClient()
     with calls.connection(stream.basin) as connection:
         calls.begin_read(connection, stream, {"seq_num": position, "count": count})
+        seconds = calls.endpoint.request_seconds
+        heard_at = time.monotonic()
         try:
             while True:
                 event = codec.next_event()
                 if isinstance(event, RecordBatch):
                     yield event
+                    heard_at = time.monotonic()
+                elif isinstance(event, StreamPosition):  # a heartbeat, which says nothing about a range
+                    if time.monotonic() > heard_at + seconds:
+                        raise late(calls.endpoint, seconds)
                 elif isinstance(event, Failure):
                     raise OperationFailed(event)
                 elif event is NEED_DATA:
                     codec.receive(connection.receive() or b"")
-                elif isinstance(event, Pull):
+                else:
                     return
         except RemoteProtocolError as error:
             raise lost(calls.endpoint, error.failure.message) from error
