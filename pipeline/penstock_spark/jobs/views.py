@@ -12,7 +12,7 @@ from penstock_spark.schemas import RECORDS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["EXCHANGE", "identifier", "is_seen", "position_text", "records_of"]
+__all__ = ["EXCHANGE", "identifier", "is_seen", "position_text", "records_of", "short_name"]
 
 EXCHANGE: Final = ("file", "run", "conversation", "exchange")
 """What tells one exchange of a capture from all others."""
@@ -41,6 +41,14 @@ def position_text() -> Column:
         fn.concat(fn.lit("id "), fn.col("record_id")),
         fn.concat(fn.lit("offset "), fn.col("offset")),
     )
+
+
+def short_name() -> Column:
+    """What all protocols call the `stream`, as `pairing.last_part` has it."""
+    stream = fn.col("stream")
+    scoped = fn.regexp_replace(stream, r"/[0-9]+(?:\.#epoch\.[0-9]+)?(?:#transaction\.[0-9a-f]+)?\z", "")
+    plain = fn.when(fn.size(fn.split(stream, "/")) > 2, scoped).otherwise(stream)
+    return fn.substring_index(plain, "/", -1)
 
 
 def records_of(records: DataFrame, action: str | None = None, side: str | None = None) -> DataFrame:

@@ -1,0 +1,158 @@
+"""Job `quality`: is anything missing, doubled, out of order or late, per stream.
+
+Records are judged in the order of their positions: sequence numbers, else S3P's identifiers or byte offsets. Of
+captures each exchange that delivered is judged by itself, since clients may begin where they like and read again, and
+the order in which records went by is judged in each connection by itself, since clients that append at the same time
+race. Records without a position (appends that nobody acknowledged) are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as fn
+
+from penstock_spark.jobs.schemas import QUALITY, shaped
+from penstock_spark.jobs.silence import HEARTBEAT_MS, session_silences
+from penstock_spark.jobs.views import EXCHANGE, identifier, is_seen
+from penstock_spark.schemas import RECORDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["EXAMPLES", "quality"]
+
+EXAMPLES: Final = 10
+"""Gaps of each stream that are shown."""
+_GROUP: Final = ("stream", "action", "side")
+_SUMS: Final = ("records", "readers", "gaps", "missing", "duplicates", "altered_duplicates", "disorder", "times_back")
+_POSITION: Final = "struct<seq_num: bigint, id: struct<ms: bigint, seq: bigint>, offset: bigint>"
+
+
+def quality(
+    records: DataFrame,
+    messages: DataFrame | None = None,
+    *,
+    interval_ms: int | None = None,
+    factor: float = 3.0,
+    heartbeat_ms: int = HEARTBEAT_MS,
+) -> DataFrame:
+    """A row for each stream (`QUALITY`); of captures one for each stream, action and side. Reads `records` once.
+
+    `records`: of the source, or of captures. `interval_ms`: how often a record is expected in each stream; None: the
+    median time between two, and then silences say nothing in the verdict, since records may come in bursts. A silence
+    is longer than `factor` times the interval. `messages`: of the same captures: then what counts are the heartbeats of
+    read sessions (`session_silences`). Raises ValueError for columns that are missing and numbers out of bounds.
+    """
+    if missing := {column.name for column in RECORDS} - set(records.columns):
+        raise ValueError(f"a table of records needs the columns {', '.join(sorted(missing))}")
+    if (interval_ms is not None and interval_ms < 1) or factor < 1 or heartbeat_ms < 1:
+        raise ValueError("intervals are at least 1 ms, and a silence is at least 1 interval")
+    table = _judged(_neighbours(_placed(records)), interval_ms, factor)
+    expected = fn.lit(interval_ms is not None)
+    if messages is not None:
+        sessions = session_silences(messages, heartbeat_ms)
+        expected = fn.lit(True)
+        own = ("interval_ms", "silences", "heartbeats_missed")
+        table = table.drop(*own).join(sessions, list(_GROUP), "full_outer")
+        table = table.withColumns({name: fn.coalesce(name, fn.lit(0)) for name in ("records", "readers")})
+    table = table.withColumn("verdict", _verdict(expected))
+    named = {name: fn.nullif(fn.col(name), fn.lit("")) for name in ("action", "side")}
+    return shaped(table.withColumns(named).orderBy(*_GROUP), QUALITY)
+
+
+def _verdict(expected: Column) -> Column:
+    def some(*names: str) -> Column:
+        return fn.greatest(fn.lit(0), *(fn.coalesce(name, fn.lit(0)) for name in names)) > 0
+
+    return (
+        fn.when(some("gaps", "duplicates", "times_back"), "bad")
+        .when(some("disorder") | (expected & some("silences")), "doubtful")
+        .otherwise("good")
+    )
+
+
+def _placed(records: DataFrame) -> DataFrame:
+    """Records that have a position, with `position`, `hash` of the content, `reader` and `late`."""
+    seen = is_seen(records)
+    present = set(records.columns)
+    optional = {"record_id": "string", "offset": "bigint"}
+    table = records.withColumns(
+        {name: fn.lit(None).cast(kind) for name, kind in optional.items() if name not in present}
+    )
+    position = fn.struct("seq_num", identifier().alias("id"), "offset").cast(_POSITION)
+    table = table.withColumn("position", position).where(
+        fn.coalesce("seq_num", "offset").isNotNull() | fn.col("position.id").isNotNull()
+    )
+    table = table.withColumn("hash", fn.xxhash64("body", "headers"))
+    if not seen:
+        empty = {name: fn.lit("") for name in ("action", "side")}
+        alone = {"reader": fn.lit(0), "sent": fn.lit(None).cast("timestamp"), "late": fn.lit(None).cast("boolean")}
+        return table.withColumns(empty | alone)
+    table = table.where(fn.col("acknowledged") | (fn.col("action") == "delivered"))
+    delivered = fn.col("action") == "delivered"
+    turn = Window.partitionBy(
+        *_GROUP, *EXCHANGE[:-1], fn.when(delivered, fn.col("exchange")).alias("exchange")
+    ).orderBy("sent", "position")
+    before = fn.max("position").over(turn.rowsBetween(Window.unboundedPreceding, -1))
+    late = fn.coalesce(fn.col("position") < before, fn.lit(False))
+    return table.withColumns({"late": late, "reader": fn.when(delivered, fn.struct(*EXCHANGE))})
+
+
+def _neighbours(placed: DataFrame) -> DataFrame:
+    """What each record is to the one before it in its stream: columns to be added up."""
+    readers = Window.partitionBy(*_GROUP, "reader")
+    order = readers.orderBy("position", "sent", "timestamp", "hash")
+    table = placed.withColumns({f"last_{name}": fn.lag(name).over(order) for name in ("position", "timestamp", "hash")})
+    again = fn.coalesce(fn.col("position") == fn.col("last_position"), fn.lit(False))
+    step = fn.col("seq_num") - fn.col("last_position.seq_num")
+    elapsed = (fn.unix_micros("timestamp") - fn.unix_micros("last_timestamp")) / 1000
+    table = table.withColumns(
+        {
+            "readers": fn.col("last_position").isNull(),
+            "gaps": step > 1,
+            "missing": fn.greatest(step - 1, fn.lit(0)),
+            "duplicates": again,
+            "altered_duplicates": again & (fn.col("hash") != fn.col("last_hash")),
+            "disorder": fn.col("late"),
+            "times_back": (elapsed < 0) & ~again,
+            "elapsed_ms": fn.when(~again, elapsed.cast("bigint")),
+        }
+    )
+    number = fn.sum(fn.col("gaps").cast("int")).over(order)
+    around = fn.struct(fn.col("last_position.seq_num").alias("after"), fn.col("seq_num").alias("before"))
+    return table.withColumn("gap", fn.when(fn.col("gaps") & (number <= EXAMPLES), around))
+
+
+def _judged(neighbours: DataFrame, interval_ms: int | None, factor: float) -> DataFrame:
+    """Added up, first by the time between two records: of these there are few different ones, so that the median is
+    exact and all of it one pass."""
+    sums = {name: fn.lit(1) if name == "records" else fn.col(name).cast("bigint") for name in _SUMS}
+    extremes = (fn.min("seq_num").alias("first_seq_num"), fn.max("seq_num").alias("last_seq_num"))
+    spread = neighbours.groupBy(*_GROUP, "elapsed_ms").agg(
+        *(fn.sum(value).alias(name) for name, value in sums.items()), *extremes, fn.collect_list("gap").alias("gap")
+    )
+    positive = fn.col("elapsed_ms") >= 0
+    if interval_ms is None:
+        middle = fn.percentile(fn.when(positive, fn.col("elapsed_ms")), 0.5, fn.col("records"))
+        interval = fn.round(middle.over(Window.partitionBy(*_GROUP))).cast("bigint")
+    else:
+        interval = fn.lit(interval_ms).cast("bigint")
+    spread = spread.withColumn("interval_ms", fn.nullif(interval, fn.lit(0).cast("bigint")))
+    silent = fn.col("elapsed_ms") > factor * fn.col("interval_ms")
+    missed = (fn.ceil(fn.col("elapsed_ms") / fn.col("interval_ms")) - 1) * fn.col("records")
+    counted = fn.count(fn.when(positive, 1)) > 0
+    numbered = fn.max("last_seq_num").isNotNull()
+    return spread.groupBy(*_GROUP).agg(
+        *(fn.sum(name).alias(name) for name in _SUMS if name not in ("gaps", "missing")),
+        *(fn.when(numbered, fn.coalesce(fn.sum(name), fn.lit(0))).alias(name) for name in ("gaps", "missing")),
+        fn.min("first_seq_num").alias("first_seq_num"),
+        fn.max("last_seq_num").alias("last_seq_num"),
+        fn.slice(fn.array_sort(fn.flatten(fn.collect_list("gap"))), 1, EXAMPLES).alias("gap_examples"),
+        fn.max(fn.when(~positive, -fn.col("elapsed_ms"))).alias("most_back_ms"),
+        fn.max("interval_ms").alias("interval_ms"),
+        fn.when(counted, fn.coalesce(fn.sum(fn.when(silent, fn.col("records"))), fn.lit(0))).alias("silences"),
+        fn.when(counted, fn.coalesce(fn.sum(fn.when(silent, missed)), fn.lit(0))).alias("heartbeats_missed"),
+        fn.max(fn.when(positive, fn.col("elapsed_ms"))).alias("longest_silence_ms"),
+    )

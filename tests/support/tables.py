@@ -1,0 +1,35 @@
+"""Tables of a real Spark out of plain rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock_spark.schemas import Column, arrow_schema, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["START_MS", "at", "moment", "table"]
+
+START_MS = 1_700_000_000_000
+
+
+def at(ms: float) -> int:
+    """A time so many ms after the beginning, as Arrow has it."""
+    return round((START_MS + ms) * 1000)
+
+
+def moment(ms: float) -> datetime:
+    """The same as Spark gives it."""
+    return datetime.fromtimestamp(at(ms) / 1e6, UTC).replace(tzinfo=None)
+
+
+def table(spark: SparkSession, columns: tuple[Column, ...], rows: list[dict[str, Any]]) -> DataFrame:
+    """A table with these columns; what a row does not say is null."""
+    known = {column.name for column in columns}
+    assert all(row.keys() <= known for row in rows), "a column that the table has not"
+    schema = spark_schema(columns)
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=arrow_schema(schema)), schema)
