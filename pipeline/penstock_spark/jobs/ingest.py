@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock_spark.clients.endpoint import parse_endpoint
+from penstock_spark.jobs.configuring import texts
 from penstock_spark.jobs.tables import TABLES, Table, laid_out
 from penstock_spark.jobs.target import checkpoint_of, prepared, writer_of
 from penstock_spark.running.settings import Captures, Source, Target
@@ -61,8 +62,7 @@ def capture_tables(session: SparkSession, captures: Captures) -> list[Incoming]:
     """All tables of recordings, of the files that are complete."""
     found = []
     for name in CAPTURE_TABLES:
-        options = {key: _text(value) for key, value in captures.options.items()}
-        reader = session.readStream.format("penstock-capture").options(**options)
+        reader = session.readStream.format("penstock-capture").options(**texts(captures.options))
         reader = reader.option("paths", json.dumps(captures.path)).option("table", name)
         found.append(Incoming(TABLES[name], reader.load()))
     return found
@@ -72,15 +72,10 @@ def source_options(source: Source) -> dict[str, str]:
     """The options of the source `penstock` that say the same: names and patterns apart from each other."""
     names = [name for name in source.streams if not _SPECIAL.search(name)]
     patterns = [name for name in source.streams if _SPECIAL.search(name)]
-    options = {key: _text(value) for key, value in source.options.items()}
+    options = texts(source.options)
     options["endpoint"] = source.endpoint
     if names:
         options["streams"] = json.dumps(names)
     if patterns:
         options["stream_pattern"] = json.dumps(patterns)
     return options
-
-
-def _text(value: object) -> str:
-    """As Spark wants options."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

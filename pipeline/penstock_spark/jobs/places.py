@@ -40,3 +40,27 @@ class Place:
     def remove(self) -> None:
         """Delete it with all that is in it; nothing happens where it is not there."""
         self._system.delete(self._path, True)
+
+    def read(self, name: str) -> str:
+        """A small text file in it. Raises FileNotFoundError."""
+        file = self.below(name)
+        if not file.exists:
+            raise FileNotFoundError(str(file))
+        jvm: Any = self._session._jvm
+        stream = self._system.open(file._path)
+        try:
+            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """Put a small text file there, whole or not at all. Raises FileExistsError."""
+        file, unfinished = self.below(name), self.below(f".{name}.unfinished")
+        if file.exists:
+            raise FileExistsError(str(file))
+        self._system.mkdirs(self._path)
+        stream = self._system.create(unfinished._path, True)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+        if not self._system.rename(unfinished._path, file._path):
+            raise FileExistsError(str(file))

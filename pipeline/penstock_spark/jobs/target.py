@@ -19,6 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as fn
 
+from penstock_spark.jobs.configuring import CATALOG
 from penstock_spark.jobs.places import Place
 from penstock_spark.jobs.tables import BATCH, TABLES, Table
 from penstock_spark.running.failures import JobFailed
@@ -29,13 +30,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["CHECKPOINT", "CONFIGURATIONS", "check_format", "checkpoint_of", "prepared", "read_table", "writer_of"]
+__all__ = ["CHECKPOINT", "check_format", "checkpoint_of", "prepared", "read_table", "writer_of"]
 
 CHECKPOINT: Final = "_checkpoint"
 """Stands in the table's directory, so that who removes the table removes both; readers skip names with `_`."""
 _STAGING: Final = ".spark-staging-"
-_CATALOG: Final = "penstock"
-"""Of Iceberg's tables, below the target's path."""
 
 _CLASSES: Final = {
     "delta": ("org.apache.spark.sql.delta.sources.DeltaDataSource", "io.delta:delta-spark_2.13:VERSION"),
@@ -45,20 +44,6 @@ _CLASSES: Final = {
     ),
 }
 """What is there where the format is, and what to ask for."""
-
-CONFIGURATIONS: Final[dict[str, dict[str, str]]] = {
-    "parquet": {},
-    "delta": {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    },
-    "iceberg": {
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        f"spark.sql.catalog.{_CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
-        f"spark.sql.catalog.{_CATALOG}.type": "hadoop",
-    },
-}
-"""What a session must be started with, by format; Iceberg's catalog also with its `warehouse`, the target's path."""
 
 
 def check_format(session: SparkSession, target: Target) -> None:
@@ -155,7 +140,7 @@ def _write(batch: DataFrame, number: int, table: Table, target: Target) -> None:
 
 
 def _iceberg(table: Table) -> str:
-    return f"{_CATALOG}.penstock.{table.name}"
+    return f"{CATALOG}.penstock.{table.name}"
 
 
 def _create_iceberg(session: SparkSession, table: Table) -> None:

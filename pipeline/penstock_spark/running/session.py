@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -87,7 +87,12 @@ def _name_interpreters(*, local: bool) -> None:
 
 
 def _check_parts() -> None:
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    missing = []
+    for name in _NEEDED:
+        try:
+            import_module(name)
+        except ImportError:
+            missing.append(name)
     if missing:
         raise CannotRun(f"{' and '.join(missing)} cannot be imported: pip install 'penstock[spark]'")
 

@@ -1,0 +1,71 @@
+"""`penstock pipeline audit`: two views of the same streams, proven equal, or where they differ."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock_spark.cli.common import DIFFERENT, Job, common_options, running, wrong
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["audit_command"]
+
+
+@click.command("audit")
+@click.argument("left")
+@click.argument("right")
+@click.option("--name", "names", multiple=True, metavar="LEFT=RIGHT", help="A stream that the right calls otherwise.")
+@click.option("--by", type=click.Choice(["content", "position"]), default="content", show_default=True)
+@click.option("--also", multiple=True, help="What is compared besides body and headers: timestamp, seq_num.")
+@click.option("--action", type=click.Choice(["appended", "delivered"]), help="Of recordings: which records.")
+@click.option("--side", type=click.Choice(["front", "back", "foreign"]), help="Of recordings: seen from where.")
+@click.option("--json", "as_json", is_flag=True, help="An object a line, all rows and columns.")
+@common_options
+def audit_command(
+    job: Job,
+    left: str,
+    right: str,
+    names: tuple[str, ...],
+    by: str,
+    also: tuple[str, ...],
+    action: str | None,
+    side: str | None,
+    as_json: bool,
+) -> None:
+    """Compare LEFT with RIGHT, each a directory of tables that `ingest` wrote, recordings, or streams as
+    http://HOST:PORT/BASIN/STREAM, s3p://HOST:PORT/STREAM.
+
+    Ends with 0 where all streams are equal, and with 1 where any differs.
+    """
+    renamed = dict(one.split("=", 1) for one in names if "=" in one)
+    if len(renamed) != len(names):
+        raise wrong("--name: expected LEFT=RIGHT, each stream once")
+    with running(job) as session:
+        from penstock_spark.cli.showing import show
+        from penstock_spark.jobs.audit import audit
+
+        views = [_records(session, job, view) for view in (left, right)]
+        session.sparkContext.setJobDescription("audit")
+        found = audit(*views, names=renamed, also=also, by=by, action=action, side=side)
+        show("verdicts", found.verdicts, as_json=as_json)
+        different = found.verdicts.where("verdict != 'equal'").count() > 0
+        if different:
+            show("differences", found.differences, as_json=as_json)
+        found.close()
+    if different:
+        sys.exit(DIFFERENT)
+
+
+def _records(session: SparkSession, job: Job, view: str) -> DataFrame:
+    """Records of one kind: what a stream has, and what a recorder saw of it, are two views."""
+    from penstock_spark.cli.views import records_tables
+
+    tables = records_tables(session, job, view)
+    if len(tables) > 1:
+        raise wrong(f"{view} has the tables {' and '.join(tables)}; name the directory of one")
+    [records] = tables.values()
+    return records

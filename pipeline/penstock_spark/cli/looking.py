@@ -1,0 +1,140 @@
+"""`penstock pipeline quality`, `latency`, `usage` and `report`: what tables or recordings say, as tables and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock_spark.cli.common import Job, common_options, running
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "latency_command",
+    "latency_of",
+    "quality_command",
+    "quality_of",
+    "report_command",
+    "report_of",
+    "usage_command",
+    "usage_of",
+]
+
+_SEEN = """VIEW: a directory of tables that `ingest` wrote (by default the configuration's target), or recordings."""
+
+
+def _view(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("view", required=False)(command)
+
+
+def _json(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--json", "as_json", is_flag=True, help="An object a line, all rows and columns.")(command)
+
+
+@click.command("quality")
+@_view
+@click.option("--interval-ms", type=click.IntRange(1), help="How often a record is expected; learned by default.")
+@_json
+@common_options
+def quality_command(job: Job, view: str | None, interval_ms: int | None, as_json: bool) -> None:
+    """Gaps, doubled records, disorder, times going back, silences: a row for each stream.
+
+    VIEW: a directory of tables that `ingest` wrote (by default the configuration's target), recordings, or streams as
+    http://HOST:PORT/BASIN/STREAM.
+    """
+    with running(job) as session:
+        for title, table in quality_of(session, job, _of(job, view), interval_ms):
+            _show(f"quality of {title}", table, as_json)
+
+
+@click.command("latency")
+@_view
+@click.option("--by", multiple=True, help="route, protocol, stream; may be repeated. All by default.")
+@click.option("--every", "every_s", type=click.IntRange(1), metavar="SECONDS", help="For each so long a time.")
+@_json
+@common_options
+def latency_command(job: Job, view: str | None, by: tuple[str, ...], every_s: int | None, as_json: bool) -> None:
+    """Request to answer, append to delivery: percentiles.
+
+    VIEW: a directory of tables that `ingest` wrote (by default the configuration's target), or recordings.
+    """
+    with running(job) as session:
+        _show("latency", latency_of(session, job, _of(job, view), by, every_s), as_json)
+
+
+@click.command("usage")
+@_view
+@click.option("--by", multiple=True, help="client, stream, protocol; may be repeated. All by default.")
+@_json
+@common_options
+def usage_command(job: Job, view: str | None, by: tuple[str, ...], as_json: bool) -> None:
+    """Bytes, records, errors and compression of each client, stream and protocol.
+
+    VIEW: a directory of tables that `ingest` wrote (by default the configuration's target), or recordings.
+    """
+    with running(job) as session:
+        _show("usage", usage_of(session, job, _of(job, view), by), as_json)
+
+
+@click.command("report")
+@_view
+@click.option("--output", type=click.Path(path_type=Path), default="report.html", show_default=True)
+@common_options
+def report_command(job: Job, view: str | None, output: Path) -> None:
+    """One HTML page with plots of what `quality`, `latency` and `usage` find.
+
+    VIEW: a directory of tables that `ingest` wrote (by default the configuration's target), or recordings.
+    """
+    with running(job) as session:
+        report_of(session, job, _of(job, view), output)
+
+
+def quality_of(
+    session: SparkSession, job: Job, view: str, interval_ms: int | None = None
+) -> list[tuple[str, DataFrame]]:
+    """A table for the streams, one for the recordings: what there is of them."""
+    from penstock_spark.cli.views import records_tables
+    from penstock_spark.jobs.quality import quality
+
+    tables = records_tables(session, job, view)
+    return [(title, quality(table, interval_ms=interval_ms)) for title, table in tables.items()]
+
+
+def latency_of(
+    session: SparkSession, job: Job, view: str, by: Sequence[str] = (), every_s: int | None = None
+) -> DataFrame:
+    """Of recordings."""
+    from penstock_spark.cli.views import capture_table
+    from penstock_spark.jobs.latency import BY, latency
+
+    messages, records = (capture_table(session, job, view, name) for name in ("messages", "records"))
+    return latency(messages, records, by=by or BY, every_s=every_s)
+
+
+def usage_of(session: SparkSession, job: Job, view: str, by: Sequence[str] = ()) -> DataFrame:
+    """Of recordings."""
+    from penstock_spark.cli.views import capture_table
+    from penstock_spark.jobs.usage import BY, usage
+
+    tables = (capture_table(session, job, view, name) for name in ("connections", "messages", "records"))
+    return usage(*tables, by=by or BY)
+
+
+def report_of(session: SparkSession, job: Job, view: str, output: Path) -> None:
+    """Write the page."""
+    raise NotImplementedError
+
+
+def _of(job: Job, view: str | None) -> str:
+    return view or job.settings.target.path
+
+
+def _show(title: str, table: DataFrame, as_json: bool) -> None:
+    from penstock_spark.cli.showing import show
+
+    table.sparkSession.sparkContext.setJobDescription(title)
+    show(title, table, as_json=as_json)

@@ -1,0 +1,139 @@
+"""`penstock pipeline ingest` and `backfill`: into tables, and out of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from penstock_spark.cli.common import Job, changed, common_options, running, wrong
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["backfill_command", "ingest_command", "ingest_options", "ingested", "told_what_to_read"]
+
+
+def ingest_options(command: click.decorators.FC) -> click.decorators.FC:
+    """Where rows come from and where they go."""
+    for option in (
+        click.argument("captures", nargs=-1, type=click.Path()),
+        click.option("--endpoint", help="A server: http://HOST:PORT, s3p://HOST:PORT, segment://HOST:PORT."),
+        click.option("--stream", "streams", multiple=True, help="A stream of it, or a pattern; may be repeated."),
+        click.option("--target", type=click.Path(), help="Where tables go."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("ingest")
+@ingest_options
+@click.option("--follow", is_flag=True, help="Run on, and write what comes. Ctrl-C ends it.")
+@common_options
+def ingest_command(
+    job: Job, captures: tuple[str, ...], endpoint: str, streams: tuple[str, ...], target: str, follow: bool
+) -> None:
+    """Write recordings (CAPTURES: files, directories, globs) and live streams to tables.
+
+    What was written by an earlier run does not come again, whether that ended or was killed. Without CAPTURES and
+    --stream: those of the configuration.
+    """
+    job = told_what_to_read(job, captures, endpoint, streams, target)
+    with running(job) as session:
+        ingested(session, job, follow=follow)
+
+
+def told_what_to_read(
+    job: Job, captures: tuple[str, ...], endpoint: str | None, streams: tuple[str, ...], target: str | None
+) -> Job:
+    """The job with flags. What they name is read alone: of the file, what they do not speak of is left out."""
+    if endpoint and not streams and not job.settings.source.streams:
+        raise wrong("--endpoint: give --stream, too")
+    if streams and not (endpoint or job.settings.source.endpoint):
+        raise wrong("--stream: give --endpoint, too")
+    asked_for_streams = bool(streams or endpoint)
+    if captures and not asked_for_streams:
+        job = _without(job, "source", "streams")
+    if asked_for_streams and not captures:
+        job = _without(job, "captures", "path")
+    if endpoint and endpoint != job.settings.source.endpoint:  # options, tokens among them, are for one server
+        job = _without(job, "source", "options")
+    job = changed(changed(job, "target", path=target), "captures", path=captures)
+    job = changed(job, "source", endpoint=endpoint, streams=streams)
+    if not job.settings.captures.path and not job.settings.source.streams:
+        raise wrong("nothing to read: give captures, or --endpoint and --stream, or --config FILE that names them")
+    return job
+
+
+def ingested(session: SparkSession, job: Job, *, follow: bool = False) -> None:
+    """Runs the queries; ends when they do, or fails with the first that does."""
+    from penstock_spark.jobs.ingest import capture_tables, ingest, live_streams
+
+    settings = job.settings
+    incoming = list(capture_tables(session, settings.captures)) if settings.captures.path else []
+    if settings.source.streams:
+        incoming.append(live_streams(session, settings.source))
+    if follow:
+        queries = [ingest(one, settings.target, follow=True) for one in incoming]
+        try:
+            session.streams.awaitAnyTermination()
+        except KeyboardInterrupt:
+            click.echo("stopping", err=True)
+        _end(queries)
+        return
+    for one in incoming:  # one after the other: each has all cores, and recordings are decoded by one at a time
+        query = ingest(one, settings.target)
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+
+def _end(queries: list[StreamingQuery]) -> None:
+    for query in queries:
+        query.stop()
+    for query in queries:
+        if (error := query.exception()) is not None:
+            raise error
+
+
+@click.command("backfill")
+@click.argument("view")
+@click.option("--endpoint", required=True, help="The server: http(s)://HOST:PORT, segment(s)://, pravega(s)://.")
+@click.option("--name", required=True, help="Of this backfill: one that is run again under its name goes on.")
+@click.option("--to", "renamed", multiple=True, metavar="STREAM=STREAM", help="Another name for a stream.")
+@click.option("--create", is_flag=True, help="Make streams that are not there.")
+@click.option("--log", type=click.Path(), help="Where it is kept what was done; by default in the target's _backfill.")
+@common_options
+def backfill_command(
+    job: Job, view: str, endpoint: str, name: str, renamed: tuple[str, ...], create: bool, log: str | None
+) -> None:
+    """Write the records of VIEW to streams, in order, each once.
+
+    VIEW: a directory of tables that `ingest` wrote, recordings, or streams as http://HOST:PORT/BASIN/STREAM.
+    """
+    names = dict(one.split("=", 1) for one in renamed if "=" in one)
+    if len(names) != len(renamed):
+        raise wrong("--to: expected STREAM=STREAM, each stream once")
+    with running(job) as session:
+        from penstock_spark.cli.views import records_tables
+        from penstock_spark.jobs.backfill import Log, backfill
+        from penstock_spark.jobs.places import Place
+
+        tables = records_tables(session, job, view)
+        if len(tables) > 1:
+            raise wrong(f"{view} has the tables {' and '.join(tables)}; name the directory of one")
+        options = {"endpoint": endpoint, "sink": name, "create": str(create).lower()}
+        place = Place(session, log or f"{job.settings.target.path}/_backfill/{name}")
+        [records] = tables.values()
+        for batch, rows in backfill(records, Log(place), options, names=names):
+            click.echo(f"batch {batch.number}: {sum(rows.values()):,} records of {len(rows)} streams")
+
+
+def _without(job: Job, table: str, key: str) -> Job:
+    settings = job.settings
+    before = getattr(settings, table)
+    emptied = msgspec.structs.replace(before, **{key: type(getattr(before, key))()})
+    return job._replace(settings=msgspec.structs.replace(settings, **{table: emptied}))

@@ -1,0 +1,39 @@
+"""What a session must be started with, for the format of the tables that it writes. Imports without pyspark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock_spark.running.settings import Settings
+
+__all__ = ["CATALOG", "spark_settings", "texts"]
+
+CATALOG: Final = "penstock"
+"""Of Iceberg's tables, below the target's path."""
+
+_OF_FORMATS: Final[dict[str, dict[str, str]]] = {
+    "parquet": {},
+    "delta": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    },
+    "iceberg": {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
+        f"spark.sql.catalog.{CATALOG}.type": "hadoop",
+    },
+}
+
+
+def spark_settings(settings: Settings) -> dict[str, str]:
+    """`spark.*` keys: those of the target's format, then what the user gives, which wins."""
+    made = dict(_OF_FORMATS[settings.target.format])
+    if settings.target.format == "iceberg":
+        made[f"spark.sql.catalog.{CATALOG}.warehouse"] = settings.target.path
+    return made | texts(settings.spark.conf)
+
+
+def texts(values: Mapping[str, object]) -> dict[str, str]:
+    """Options and settings as Spark takes them."""
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()}

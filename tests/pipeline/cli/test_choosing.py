@@ -1,0 +1,46 @@
+"""What is read: flags and the file together."""
+
+from __future__ import annotations
+
+from penstock_spark.cli.common import Job
+from penstock_spark.cli.moving import told_what_to_read
+from penstock_spark.running.settings import Captures, Settings, Source
+
+FILE = Settings(
+    source=Source(endpoint="http://127.0.0.1:8080", streams=("penstock/*",), options={"token_variable": "TOKEN"}),
+    captures=Captures(path=("recordings",)),
+)
+
+
+def told(
+    *captures: str, endpoint: str | None = None, streams: tuple[str, ...] = (), settings: Settings = FILE
+) -> Settings:
+    return told_what_to_read(Job(settings, False), captures, endpoint, streams, None).settings
+
+
+def test_without_flags_the_file_says_all() -> None:
+    assert told() == FILE
+
+
+def test_captures_alone() -> None:
+    found = told("a.pcapng", "b/*.zst")
+    assert found.captures.path == ("a.pcapng", "b/*.zst")
+    assert found.source.streams == ()
+
+
+def test_streams_alone() -> None:
+    found = told(streams=("penstock/one", "penstock/two"))
+    assert found.captures.path == ()
+    assert found.source.streams == ("penstock/one", "penstock/two")
+    assert found.source.endpoint == "http://127.0.0.1:8080"
+    assert found.source.options == {"token_variable": "TOKEN"}
+
+
+def test_another_server() -> None:
+    found = told(endpoint="s3p://127.0.0.1:7500", streams=("hello",), settings=Settings())
+    assert found.source == Source(endpoint="s3p://127.0.0.1:7500", streams=("hello",))
+
+
+def test_both() -> None:
+    found = told("x", streams=("penstock/one",))
+    assert (found.captures.path, found.source.streams) == (("x",), ("penstock/one",))
