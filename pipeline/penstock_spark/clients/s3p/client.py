@@ -86,16 +86,18 @@ class S3PStreams:
     def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
         """See `StreamClient`. Where `end.place` is known, records that were trimmed while they were read are missed at
         the end at the latest."""
-        at = self._placed(stream, start)
+        at = start = self._placed(stream, start)
         bound = self._id(end.place) if end.place else None
         for page in self._pages(stream, at, end.seq_num - at.seq_num, end):
             if bound is not None and RecordId(page.timestamps[-1], page.seqs[-1]) >= bound:
-                self._refuse_range(stream, at, end)
+                self._refuse_range(stream, start, end)
             following_mark = _behind(at, page)
             numbers = range(at.seq_num, following_mark.seq_num)
             at = following_mark
             yield Rows(Columns(numbers, page.timestamps, page.bodies), at)
         if at.seq_num < end.seq_num:
+            if bound is not None and (at == start or self._id(at.place) == bound):
+                self._refuse_range(stream, start, end)  # the last to go would still be there
             message = f"{self._endpoint}: stream {stream} ends {end.seq_num - at.seq_num} records before {end}"
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, message, tail=at)
 

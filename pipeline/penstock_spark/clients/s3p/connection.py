@@ -62,7 +62,7 @@ class S3PConnection:
                 self._codec.receive(self._wire.receive())
         except RemoteProtocolError as error:
             if error.failure.code is FailureCode.LIMIT_EXCEEDED:
-                raise OperationFailed(error.failure) from None
+                raise fail(error.failure.code, f"{self._endpoint}: {error.failure.message}") from None
             raise lost(self._endpoint, error.failure.message) from None
         self._outstanding -= 1
         self._broken = isinstance(event, ErrorReply) and event.fatal

@@ -32,9 +32,12 @@ class StoreConnection:
         self._last_id = 0
         self._outstanding = 0
         self._broken = False
-        self.send(released.Hello(*SEGMENT_VERSIONS))
-        if not isinstance(self.reply(), released.Hello):
-            raise lost(endpoint, "it does not say Hello")
+        try:
+            self.send(released.Hello(*SEGMENT_VERSIONS))
+            self.reply()  # nothing else can come first
+        except OperationFailed:
+            self._wire.close()
+            raise
 
     @property
     def clean(self) -> bool:

@@ -115,11 +115,13 @@ class Controller:
         )
         status = self._call("createStream", config).status
         if status == _CREATED.SCOPE_NOT_FOUND:
-            self._call("createScope", pb.ScopeInfo(scope=scope))
+            made = self._call("createScope", pb.ScopeInfo(scope=scope)).status
+            if made not in (pb.CreateScopeStatus.SUCCESS, pb.CreateScopeStatus.SCOPE_EXISTS):
+                raise self._refused("create", f"scope {scope}", pb.CreateScopeStatus.Status.Name(made))
             status = self._call("createStream", config).status
         if status in (_CREATED.SUCCESS, _CREATED.STREAM_EXISTS):
             return bool(status == _CREATED.SUCCESS)
-        raise self._refused("create", scope, stream, _CREATED.Status.Name(status))
+        raise self._refused("create", f"stream {scope}/{stream}", _CREATED.Status.Name(status))
 
     def delete(self, scope: str, stream: str) -> None:
         """Seal a stream and delete it; nothing where it is not there."""
@@ -128,10 +130,10 @@ class Controller:
             return
         status = self._call("deleteStream", info).status
         if status not in (pb.DeleteStreamStatus.SUCCESS, pb.DeleteStreamStatus.STREAM_NOT_FOUND):
-            raise self._refused("delete", scope, stream, pb.DeleteStreamStatus.Status.Name(status))
+            raise self._refused("delete", f"stream {scope}/{stream}", pb.DeleteStreamStatus.Status.Name(status))
 
-    def _refused(self, what: str, scope: str, stream: str, status: str) -> OperationFailed:
-        return fail(FailureCode.INVALID, f"{self._endpoint} does not {what} stream {scope}/{stream}: {status}")
+    def _refused(self, verb: str, what: str, status: str) -> OperationFailed:
+        return fail(FailureCode.INVALID, f"{self._endpoint} does not {verb} {what}: {status}")
 
     def _call(self, name: str, request: Message) -> Any:
         return self._pool.call(lambda connection: connection.call(name, request))

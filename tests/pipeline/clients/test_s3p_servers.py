@@ -1,0 +1,82 @@
+"""S3P servers that say what cannot be true, or give less than they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.scripted_servers import s3p_server
+
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import RecordId
+from penstock_codecs.s3p import ErrorReply, ReadRecords, Records
+from penstock_spark.clients import Endpoint, Mark, StreamClient
+from penstock_spark.clients.s3p import S3PStreams
+
+STORED = [(RecordId(5, n), b"x" * 10) for n in range(50)]
+
+
+def client_of(port: int) -> StreamClient:
+    """One that gives up at once."""
+    return S3PStreams(Endpoint("s3p", "127.0.0.1", port, recover_seconds=0.0))
+
+
+def store(most: int, *, refuse_above: int = 1000) -> Callable[[Any], Any]:
+    """With STORED, of which it gives at most so many at once, and refuses to be asked for more than `refuse_above`."""
+
+    def answer(command: ReadRecords) -> Any:
+        if (command.count or 0) > refuse_above:
+            return ErrorReply("ERR_LIMITS", "COUNT is too large")
+        found = [pair for pair in STORED if pair[0] >= command.min_id]
+        return Records.of(found[: min(most, command.count or most)])
+
+    return answer
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 1000])
+@pytest.mark.parametrize("refuse_above", [1, 2, 7, 1000])
+def test_servers_may_give_less_and_take_less(most: int, refuse_above: int) -> None:
+    with s3p_server(store(most, refuse_above=refuse_above)) as server:
+        client = client_of(server.port)
+        tail = client.tail("s")
+        assert tail == Mark(50, "5-50")
+        assert sum(len(rows.columns.bodies) for rows in client.read("s", Mark(0, "5-0"), tail)) == 50
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "text"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", FailureCode.UNAVAILABLE, "expected a reply"),
+        (b"*3\r\n", FailureCode.UNAVAILABLE, "pairs of identifier and record"),
+        (b"*2\r\n$1\r\nx\r\n$1\r\ny\r\n", FailureCode.UNAVAILABLE, "not an identifier"),
+        (b"$3\r\n1-1\r\n", FailureCode.UNAVAILABLE, "AppendedId came where Records was expected"),
+        (b"+OK\r\n", FailureCode.UNAVAILABLE, "Ok came where Records was expected"),
+        (None, FailureCode.UNAVAILABLE, "1 replies outstanding"),
+        (b"*9999\r\n", FailureCode.UNAVAILABLE, "pairs of identifier and record"),
+        (b"*9998\r\n", FailureCode.LIMIT_EXCEEDED, "4999 records exceed the limit"),
+        (b"*2\r\n$3\r\n5-0\r\n$99999999\r\n", FailureCode.LIMIT_EXCEEDED, "exceeds the limit of 1048576 bytes"),
+        (ErrorReply("ERR_UNKNOWN_STREAM", "none"), FailureCode.STREAM_NOT_FOUND, "none"),
+        (ErrorReply("ERR_NOT_REPRESENTABLE", "it has headers"), FailureCode.NOT_REPRESENTABLE, "it has headers"),
+        (ErrorReply("ERR_BAD_FORMAT", "what?"), FailureCode.OTHER, "what?"),
+        (ErrorReply("ERR_ODD", "what?"), FailureCode.OTHER, "ERR_ODD what?"),
+        (Records.of([(RecordId(0, 1), b"x")]), FailureCode.UNAVAILABLE, "asked for records from 0-2 on it gives 0-1"),
+    ],
+)
+def test_what_servers_say(answer: Any, code: FailureCode, text: str) -> None:
+    with s3p_server(lambda _: answer) as server:
+        client = client_of(server.port)
+        with pytest.raises(OperationFailed, match=text) as raised:
+            client.advance("s", Mark(3, "0-3"), 7)
+        assert raised.value.failure.code is code
+        assert f"s3p://127.0.0.1:{server.port}" in raised.value.failure.message
+        client.close()
+
+
+def test_a_server_that_stops_amid_its_answer_is_not_waited_for_for_ever() -> None:
+    with s3p_server(lambda _: b"*2\r\n$3\r\n5-") as server:
+        client = S3PStreams(Endpoint("s3p", "127.0.0.1", server.port, request_seconds=0.1, recover_seconds=0.0))
+        with pytest.raises(OperationFailed, match=r"nothing came in 0\.1 s"):
+            client.first("s")
+        client.close()

@@ -1,0 +1,151 @@
+"""Servers of S3P, of segments and of a controller's calls that answer as a script says, each on a port of loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from google.protobuf.message import Message as Protobuf
+from google.protobuf.message_factory import GetMessageClass
+
+from penstock_codecs.codec import Pull, Role
+from penstock_codecs.grpc import GrpcError, frame, status_fields
+from penstock_codecs.http import Body, Data, End, Http2Connection, RequestHead, ResponseHead
+from penstock_codecs.s3p import S3PServer
+from penstock_codecs.segment import SegmentServer, released
+from penstock_proto import pravega_controller_pb2 as pb
+
+__all__ = ["Answer", "ScriptedServer", "controller", "s3p_server", "segment_store"]
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"]
+
+Answer = Callable[[Any], Any]
+"""What is said to a request: a reply, a list of them, bytes as they stand, or None to close the connection."""
+
+
+class Talk(Protocol):
+    """One connection: bytes in, bytes out; None ends it."""
+
+    def hear(self, data: bytes) -> bytes | None: ...
+
+
+class ScriptedServer:
+    """A thread for each connection, which `talk` makes a conversation for."""
+
+    def __init__(self, talk: Callable[[], Talk]) -> None:
+        self._talk = talk
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        talk = self._talk()
+        with connection, contextlib.suppress(OSError):
+            while data := connection.recv(1 << 16):
+                answer = talk.hear(data)
+                if answer is None:
+                    return
+                connection.sendall(answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+class _Codec:
+    """With a codec's server role; `greeting` answers what is no request of the script's."""
+
+    def __init__(self, codec: Any, answer: Answer, greeting: Answer = lambda _: None) -> None:
+        self._codec = codec
+        self._answer = answer
+        self._greeting = greeting
+
+    def hear(self, data: bytes) -> bytes | None:
+        self._codec.receive(data)
+        said = b""
+        while not isinstance(request := self._codec.next_event(), Pull):
+            answer = self._greeting(request) or self._answer(request)
+            if answer is None:
+                return None
+            if isinstance(answer, bytes):
+                said += answer
+            else:
+                replies = answer if isinstance(answer, list) else [answer]
+                said += b"".join(piece for reply in replies for piece in self._codec.send(reply))
+        return said
+
+
+class _Calls:
+    """A controller's calls: `answer` gives a message of the schema, or raises GrpcError."""
+
+    def __init__(self, answer: Callable[[str, Protobuf], Protobuf | bytes | None]) -> None:
+        self._codec = Http2Connection(Role.SERVER)
+        self._answer = answer
+        self._names: dict[int, str] = {}
+        self._bodies: dict[int, bytes] = {}
+
+    def hear(self, data: bytes) -> bytes | None:
+        self._codec.receive(data)
+        while not isinstance(event := self._codec.next_event(), Pull):
+            if isinstance(event, RequestHead):
+                self._names[event.stream_id] = event.target.rpartition("/")[2]
+            elif isinstance(event, Data):
+                self._bodies[event.stream_id] = self._bodies.get(event.stream_id, b"") + event.data
+            elif isinstance(event, End):
+                answer = self._reply(event.stream_id)
+                if answer is not None:
+                    return answer or None
+        return b"".join(self._codec.output(1 << 30))
+
+    def _reply(self, stream: int) -> bytes | None:
+        """Bytes to be said as they stand, none of them to close; None where the codec has the answer."""
+        name = self._names[stream]
+        request = GetMessageClass(_SERVICE.methods_by_name[name].input_type).FromString(self._bodies[stream][5:])
+        trailers = status_fields(0)  # type: ignore[arg-type]
+        body = b""
+        try:
+            answer = self._answer(name, request)
+            if answer is None or isinstance(answer, bytes):
+                return answer or b""
+            body = frame(answer.SerializeToString())
+        except GrpcError as error:
+            trailers = status_fields(error.code, error.message)
+        self._codec.send(ResponseHead(stream, 200, [("content-type", "application/grpc")]))
+        self._codec.send(Body(stream, [body]))
+        self._codec.send(End(stream, trailers))
+        return None
+
+
+def s3p_server(answer: Answer) -> ScriptedServer:
+    """Commands in, replies out."""
+    return ScriptedServer(lambda: _Codec(S3PServer(), answer))
+
+
+def segment_store(answer: Answer) -> ScriptedServer:
+    """Requests of the released protocol in, replies out. Hello is said by itself."""
+
+    def greeting(request: Any) -> Any:
+        return released.Hello(16, 5) if isinstance(request, released.Hello) else None
+
+    return ScriptedServer(lambda: _Codec(SegmentServer(), answer, greeting))
+
+
+def controller(answer: Callable[[str, Protobuf], Protobuf | bytes | None]) -> ScriptedServer:
+    """Calls in (their name, and the request), answers out; bytes are said as they stand, None closes."""
+    return ScriptedServer(lambda: _Calls(answer))
