@@ -10,6 +10,7 @@ from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.appending import StreamWriter
 from penstock_spark.sink.cutting import Cut
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
+from penstock_spark.sink.ledger import tail_of
 from penstock_spark.sink.marker import Marker, find_marker, marker_header
 
 __all__ = ["ConditionalWriter"]
@@ -69,7 +70,7 @@ class ConditionalWriter(StreamWriter):
         try:
             if code is FailureCode.STREAM_NOT_FOUND:
                 self._client.create(self.stream)
-            tail = self._client.tail(self.stream)
+            tail = tail_of(self._client, self.stream)
             if tail.seq_num < start.seq_num:
                 message = f"it had {start.seq_num} records and has {tail.seq_num}: somebody deleted it"
                 raise SinkFailed(f"{self.stream}: {message}")

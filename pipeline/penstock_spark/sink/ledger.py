@@ -13,7 +13,7 @@ from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.entries import Committed, Entry, Opened, Stored, Tally, Touched, decode_entry, touched
 from penstock_spark.sink.failures import SinkFailed
 
-__all__ = ["Ledger", "ledger_name"]
+__all__ = ["Ledger", "ledger_name", "tail_of"]
 
 
 class Ledger:
@@ -68,7 +68,7 @@ class Ledger:
         What the ledger does not say yet is asked of the streams (0 for one that is not there) and entered. Of several
         entries the first counts, for all attempts. Raises SinkFailed where a later batch was committed meanwhile."""
         known = self.touched.get((batch, partition), {})
-        ends = {stream: self._end(stream) for stream in streams if stream not in known}
+        ends = {stream: tail_of(self._client, stream).seq_num for stream in streams if stream not in known}
         if ends:
             self.enter(touched(self._query, batch, partition, ends))
             self.look()
@@ -94,14 +94,6 @@ class Ledger:
     def delete(self) -> None:
         """Delete it."""
         self._client.delete(self._stream)
-
-    def _end(self, stream: str) -> int:
-        try:
-            return self._client.tail(stream).seq_num
-        except OperationFailed as error:
-            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
-                raise
-            return 0
 
     def _take(self, body: bytes, seq_num: int) -> None:
         entry = decode_entry(body, f"{self._stream}: record {seq_num}")
@@ -148,6 +140,16 @@ class _Append:
 
 def _owner(query: str) -> str:
     return f"the query {query}" if query else "batch jobs"
+
+
+def tail_of(client: StreamClient, stream: str) -> Mark:
+    """Where a stream ends; 0 for one that is not there (yet)."""
+    try:
+        return client.tail(stream)
+    except OperationFailed as error:
+        if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+            raise
+        return Mark(0)
 
 
 def ledger_name(basin: str, sink: str) -> str:

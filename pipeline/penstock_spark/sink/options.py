@@ -79,7 +79,7 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> Settings:
     known = {name: value for name, value in given.items() if name not in _SPARKS}
     values = read_options(OPTIONS, known, faults)
     endpoint = endpoint_of(given, faults)
-    faults += _contradictions(values, endpoint, streaming)
+    faults += _contradictions(given, values, endpoint.protocol if endpoint else "", streaming)
     if faults or endpoint is None:
         raise WrongOptions("sink penstock", faults)
     stream = values["stream"]
@@ -89,23 +89,23 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> Settings:
     return Settings(endpoint, stream, sink, ledger, values["create"], values["ignore"])
 
 
-def _contradictions(values: Mapping[str, Any], endpoint: Endpoint | None, streaming: bool) -> list[str]:
+def _contradictions(given: Mapping[str, str], values: Mapping[str, Any], protocol: str, streaming: bool) -> list[str]:
+    """What single options do not show. An option that is wrong in itself counts as given."""
     faults = []
-    if endpoint is not None and endpoint.protocol == "s3p":
+    if protocol == "s3p":
         faults.append(
             "endpoint: an S3P server can neither be told where an append must land nor who appends, so that rows "
             "would be doubled when Spark does a task again; a gateway takes them over S2S (http://) and carries "
             "them to S3P"
         )
-    if endpoint is not None and endpoint.protocol == "s2s" and not values["ledger"] and not values["stream"]:
+    if protocol == "s2s" and "ledger" not in given and "stream" not in given:
         faults.append("ledger: needed where a column names the streams: the basin in which the sink keeps its ledger")
-    if streaming and values["batch"] is not None:
+    if streaming and "batch" in given:
         faults.append("batch: a streaming query counts its batches itself")
-    if not streaming and values["sink"] is not None and values["batch"] is None:
+    if not streaming and "sink" in given and "batch" not in given:
         faults.append("batch: needed beside sink: the number of this job, which grows from job to job")
-    if values["batch"] is not None and values["sink"] is None and not streaming:
+    if not streaming and "batch" in given and "sink" not in given:
         faults.append("sink: needed beside batch: a name under which the batches are counted")
-    unknown = sorted(values["ignore"] & {"body"})
-    if unknown:
+    if "body" in values["ignore"]:
         faults.append("ignore: the body is what is written")
     return faults
