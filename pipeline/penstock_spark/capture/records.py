@@ -1,9 +1,12 @@
-"""The table `records`: messages that make records known, as Arrow batches."""
+"""The table `records`: messages that make records known, as Arrow batches.
+
+What records of one message have in common is kept once for all of them (`_Run`), and spread over their rows by Arrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -11,154 +14,197 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_codecs.dialogue import APPENDED, Message, SeenRecord
+from penstock_codecs.dialogue.columns import LazyRecords, SeenColumns
 from penstock_codecs.dialogue.records import normal_form
 from penstock_codecs.limits import MIB
+from penstock_codecs.model import Headers
 from penstock_spark.capture.facts import FACTS, Facts
-from penstock_spark.capture.values import MOST_US, as_times, column_of, in_us
+from penstock_spark.capture.values import as_times, binaries, column_of, header_lists, in_us, ms_in_us
 
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "RecordRows"]
 
 BATCH_ROWS: Final = 20_000
 BATCH_BYTES: Final = 16 * MIB
 """A batch is made when it has so many rows, or so many bytes of bodies; one record may be more."""
-_US_IN_MS: Final = 1000
+
+_COMMON: Final = attrgetter("action", "stream", "acknowledged", "failure")
 
 
 class _Run(NamedTuple):
-    """What is the same for records that one message brought."""
+    """What is the same for records that stand one behind the other in the table."""
 
+    message: Message
     facts: Facts
-    layer: str
-    exchange: int | None
-    settled_us: int | None
-    rows: int
+    columns: SeenColumns
+
+    @property
+    def settled_us(self) -> int | None:
+        """When the server said what became of them; the message that makes them known is that of the server then."""
+        columns = self.columns
+        settled = columns.action == APPENDED and (columns.acknowledged or columns.failure)
+        return in_us(self.message.end_ns) if settled else None
 
 
-_OF_RUNS: Final[dict[str, Callable[[_Run], Any]]] = {
+_OF_RUNS: Final[Mapping[str, Callable[[_Run], Any]]] = {
     **{name: attrgetter(f"facts.{name}") for name in FACTS},
-    "protocol": lambda run: run.facts.protocol or run.layer,
-    "layer": lambda run: run.layer,
-    "exchange": lambda run: run.exchange,
-}
-
-
-def _timestamp(record: SeenRecord) -> int | None:
-    stamp = record.timestamp
-    return None if stamp is None or stamp > MOST_US // _US_IN_MS else stamp * _US_IN_MS
-
-
-_OF_RECORDS: Final[dict[str, Callable[[Sequence[SeenRecord]], list[Any]]]] = {
-    "action": lambda records: [record.action for record in records],
-    "stream": lambda records: [record.stream or None for record in records],
-    "seq_num": lambda records: [record.seq_num for record in records],
-    "record_id": lambda records: [record.record_id for record in records],
-    "offset": lambda records: [record.offset for record in records],
-    "timestamp": lambda records: [_timestamp(record) for record in records],
-    "acknowledged": lambda records: [record.acknowledged for record in records],
-    "failure": lambda records: [record.failure or None for record in records],
-    "sent": lambda records: [in_us(record.time_ns) for record in records],
+    "protocol": lambda run: run.facts.protocol or run.message.layer,
+    "route": lambda run: run.facts.notes.route_of(run.columns.stream),
+    "layer": attrgetter("message.layer"),
+    "exchange": attrgetter("message.exchange"),
+    "action": attrgetter("columns.action"),
+    "stream": lambda run: run.columns.stream or None,
+    "acknowledged": attrgetter("columns.acknowledged"),
+    "failure": lambda run: run.columns.failure or None,
+    "settled": attrgetter("settled_us"),
 }
 
 
 class RecordRows:
     """Gathers rows; see `BATCH_ROWS`."""
 
-    def __init__(self, schema: pa.Schema, constants: dict[str, str | None], *, envelopes: bool = False) -> None:
+    def __init__(self, schema: pa.Schema, constants: Mapping[str, str | None], *, envelopes: bool = False) -> None:
         """`schema`: the columns that are wanted, any of the table's. `constants`: `file` and `damage`."""
         self._schema = schema
         self._constants = constants
-        self._content = any(name in ("body", "headers") for name in schema.names)
+        self._weighs = any(name in ("body", "headers") for name in schema.names)
         self._envelopes = envelopes
-        self._plain = {name: [] for name in schema.names if name in _OF_RECORDS}  # type: dict[str, list[Any]]
-        self._bodies: list[bytes] = []
-        self._headers: list[Any] = []
-        self._routes: list[str | None] = []
-        self._settled = "settled" in schema.names
+        self._begin()
+
+    def _begin(self) -> None:
         self._runs: list[_Run] = []
+        self._places: dict[str, dict[int, Any]] = {"record_id": {}, "offset": {}}  # by row: few protocols have them
+        self._headers: dict[int, Headers] = {}
         self._rows = self._bytes = 0
 
     def add(self, message: Message, facts: Facts) -> Iterator[pa.RecordBatch]:
         """What a message makes known; gives the batches that are full."""
         records = message.records
-        if not len(records):
-            return
+        if isinstance(records, LazyRecords):
+            columns = records.columns
+            if len(records) <= BATCH_ROWS and not self._is_large(columns):
+                self._append(_Run(message, facts, columns))
+                yield from self._full()
+                return
         for part in self._parts(records):
-            self._append(message, facts, part)
-            if self._rows >= BATCH_ROWS or self._bytes >= BATCH_BYTES:
-                yield self._take()
+            self._append_objects(message, facts, part)
+            yield from self._full()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """What has not filled a batch."""
         if self._rows:
             yield self._take()
 
+    def _full(self) -> Iterator[pa.RecordBatch]:
+        if self._rows >= BATCH_ROWS or self._bytes >= BATCH_BYTES:
+            yield self._take()
+
+    def _is_large(self, columns: SeenColumns) -> bool:
+        return self._weighs and sum(map(len, columns.bodies)) > BATCH_BYTES
+
     def _parts(self, records: Sequence[SeenRecord]) -> Iterator[Sequence[SeenRecord]]:
-        """Records in parts that are not too large for a batch, by far."""
-        start = size = 0
-        if self._content:
-            for index, record in enumerate(records):
-                size += len(record.body)
-                if size >= BATCH_BYTES:
-                    yield records[start : index + 1]
-                    start, size = index + 1, 0
-        rest = records[start:] if start else records
-        for first in range(0, len(rest), BATCH_ROWS):
-            yield rest[first : first + BATCH_ROWS] if len(rest) > BATCH_ROWS else rest
+        """Records in parts that fill no more than a batch."""
+        part: list[SeenRecord] = []
+        size = 0
+        for record in records:
+            part.append(record)
+            size += len(record.body)
+            if len(part) >= BATCH_ROWS or (self._weighs and size >= BATCH_BYTES):
+                yield part
+                part, size = [], 0
+        if part:
+            yield part
 
-    def _append(self, message: Message, facts: Facts, records: Sequence[SeenRecord]) -> None:
-        for name, values in self._plain.items():
-            values += _OF_RECORDS[name](records)
-        if self._content:
-            self._add_content(records)
-        if "route" in self._schema.names:
-            notes = facts.notes
-            self._routes += [notes.route_of(record.stream) for record in records]
-        first = records[0]
-        settled = first.action == APPENDED and (first.acknowledged or bool(first.failure))
-        self._runs.append(
-            _Run(facts, message.layer, message.exchange, in_us(message.end_ns) if settled else None, len(records))
-        )
-        self._rows += len(records)
+    def _append_objects(self, message: Message, facts: Facts, records: Sequence[SeenRecord]) -> None:
+        for (action, stream, acknowledged, failure), same in groupby(records, _COMMON):
+            found = list(same)
+            for name, places in self._places.items():
+                for row, record in enumerate(found, self._rows):
+                    place = getattr(record, name)
+                    if place is not None:
+                        places[row] = place
+            columns = SeenColumns(
+                action,
+                stream,
+                [record.body for record in found],
+                {index: record.headers for index, record in enumerate(found) if record.headers},
+                [record.seq_num for record in found],
+                [record.timestamp for record in found],
+                [record.time_ns for record in found],
+                acknowledged,
+                failure,
+            )
+            self._append(_Run(message, facts, columns))
 
-    def _add_content(self, records: Sequence[SeenRecord]) -> None:
-        if self._envelopes:
-            for record in records:
-                body, headers, *_ = normal_form(record)
-                self._bodies.append(body)
-                self._headers.append([{"name": name, "value": value} for name, value in headers])
-                self._bytes += len(body)
-            return
-        bodies = [record.body for record in records]
-        self._bodies += bodies
-        self._bytes += sum(map(len, bodies))
-        self._headers += [
-            [{"name": name, "value": value} for name, value in record.headers] if record.headers else ()
-            for record in records
-        ]
+    def _append(self, run: _Run) -> None:
+        columns = run.columns
+        if self._envelopes and self._weighs:
+            columns = _unwrapped(columns)
+            run = run._replace(columns=columns)
+        for index, pairs in columns.headers.items():
+            self._headers[self._rows + index] = pairs
+        if self._weighs:
+            self._bytes += sum(map(len, columns.bodies))
+        self._runs.append(run)
+        self._rows += len(columns.bodies)
+
+    # ---- batches -------------------------------------------------------------------------------------------------
 
     def _take(self) -> pa.RecordBatch:
-        ends = pa.array(accumulate(run.rows for run in self._runs), pa.int32())
-        arrays = [self._column(field, ends) for field in self._schema]
-        for values in (*self._plain.values(), self._bodies, self._headers, self._routes):
-            values.clear()
-        self._runs = []
-        self._rows = self._bytes = 0
+        ends = pa.array(accumulate(len(run.columns.bodies) for run in self._runs), pa.int32())
+        arrays = [self._column(field.name, field.type, ends) for field in self._schema]
+        self._begin()
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _column(self, field: pa.Field, ends: pa.Array) -> pa.Array:
-        name, kind = field.name, field.type
+    def _column(self, name: str, kind: pa.DataType, ends: pa.Array) -> pa.Array:
         if name in self._constants:
             return pa.repeat(pa.scalar(self._constants[name], kind), self._rows)
         if name in _OF_RUNS:
-            return _spread(column_of([_OF_RUNS[name](run) for run in self._runs], kind), ends)
-        if name == "settled":
-            return _spread(as_times([run.settled_us for run in self._runs], kind), ends)
-        if name in ("timestamp", "sent"):
-            return as_times(self._plain[name], kind)
-        others = {"body": self._bodies, "headers": self._headers, "route": self._routes}
-        return column_of(others[name] if name in others else self._plain[name], kind)
+            values = [_OF_RUNS[name](run) for run in self._runs]
+            array = as_times(values, kind) if name == "settled" else column_of(values, kind)
+            return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, array))
+        if name in self._places:
+            places = self._places[name]
+            return column_of([places.get(row) for row in range(self._rows)], kind) if places else self._nulls(kind)
+        if name == "headers":
+            return header_lists(self._headers, self._rows, kind)
+        return _OF_RECORDS[name]([run.columns for run in self._runs], kind)
+
+    def _nulls(self, kind: pa.DataType) -> pa.Array:
+        return pa.nulls(self._rows, kind)
 
 
-def _spread(values: pa.Array, ends: pa.Array) -> pa.Array:
-    """Values of runs as values of their rows."""
-    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
+def _seq_nums(runs: Sequence[SeenColumns], kind: pa.DataType) -> pa.Array:
+    return column_of([number for columns in runs for number in columns.seq_nums], kind)
+
+
+def _timestamps(runs: Sequence[SeenColumns], kind: pa.DataType) -> pa.Array:
+    return as_times([ms_in_us(stamp) for columns in runs for stamp in columns.timestamps], kind)
+
+
+def _sent(runs: Sequence[SeenColumns], kind: pa.DataType) -> pa.Array:
+    return as_times([in_us(time_ns) for columns in runs for time_ns in columns.times_ns], kind)
+
+
+def _bodies(runs: Sequence[SeenColumns], kind: pa.DataType) -> pa.Array:
+    del kind
+    return binaries([body for columns in runs for body in columns.bodies])
+
+
+_OF_RECORDS: Final[Mapping[str, Callable[[Sequence[SeenColumns], pa.DataType], pa.Array]]] = {
+    "seq_num": _seq_nums,
+    "timestamp": _timestamps,
+    "sent": _sent,
+    "body": _bodies,
+}
+
+
+def _unwrapped(columns: SeenColumns) -> SeenColumns:
+    """The records out of the envelopes that they travelled in."""
+    headers = dict(columns.headers)
+    bodies: list[bytes] = []
+    for index, body in enumerate(columns.bodies):
+        plain = normal_form(SeenRecord(columns.action, "", body, headers.get(index, ())))
+        bodies.append(plain.body)
+        if plain.headers:
+            headers[index] = plain.headers
+    return columns._replace(bodies=bodies, headers=headers)
