@@ -115,25 +115,14 @@ class RecordRows:
             yield part
 
     def _append_objects(self, message: Message, facts: Facts, records: Sequence[SeenRecord]) -> None:
-        for (action, stream, acknowledged, failure), same in groupby(records, _COMMON):
-            found = list(same)
-            for name, places in self._places.items():
-                for row, record in enumerate(found, self._rows):
-                    place = getattr(record, name)
-                    if place is not None:
-                        places[row] = place
-            columns = SeenColumns(
-                action,
-                stream,
-                [record.body for record in found],
-                {index: record.headers for index, record in enumerate(found) if record.headers},
-                [record.seq_num for record in found],
-                [record.timestamp for record in found],
-                [record.time_ns for record in found],
-                acknowledged,
-                failure,
-            )
-            self._append(_Run(message, facts, columns))
+        alike = [records] if len(records) == 1 else [list(same) for _, same in groupby(records, _COMMON)]
+        for same in alike:
+            for row, record in enumerate(same, self._rows):
+                if record.record_id is not None:
+                    self._places["record_id"][row] = record.record_id
+                if record.offset is not None:
+                    self._places["offset"][row] = record.offset
+            self._append(_Run(message, facts, _columns(same)))
 
     def _append(self, run: _Run) -> None:
         columns = run.columns
@@ -171,6 +160,22 @@ class RecordRows:
 
     def _nulls(self, kind: pa.DataType) -> pa.Array:
         return pa.nulls(self._rows, kind)
+
+
+def _columns(records: Sequence[SeenRecord]) -> SeenColumns:
+    """Records that have in common what `_COMMON` says."""
+    first = records[0]
+    return SeenColumns(
+        first.action,
+        first.stream,
+        [record.body for record in records],
+        {index: record.headers for index, record in enumerate(records) if record.headers},
+        [record.seq_num for record in records],
+        [record.timestamp for record in records],
+        [record.time_ns for record in records],
+        first.acknowledged,
+        first.failure,
+    )
 
 
 def _seq_nums(runs: Sequence[SeenColumns], kind: pa.DataType) -> pa.Array:
