@@ -148,10 +148,27 @@ def test_whole_milliseconds_that_were_trimmed_are_missed_by_their_number(client:
     """What is first now begins its millisecond, so that only the count tells."""
     tail = client.tail(filled)
     client.trim(filled, Mark(1501, f"{2**40}-0"))
+    found = []
     with pytest.raises(OperationFailed) as raised:
-        read(client, filled, Mark(1499, "1000-1499"), tail)
+        found += client.read(filled, Mark(1499, "1000-1499"), tail)
+    assert not found
     assert raised.value.failure.details["first"] == Mark(1501, f"{2**40}-0")
     assert read(client, filled, Mark(1501, "1001-1"), tail) == RECORDS[1501:]
+
+
+def test_a_stream_that_was_empty_when_it_was_looked_at_first(
+    gateway: GatewayProcess, client: StreamClient, stream: str
+) -> None:
+    start = client.first(stream)
+    with S3PClient(("127.0.0.1", gateway.s3p_port)) as writer:
+        writer.append(stream, b"a", b"b", b"c", ID=7)
+    tail = client.tail(stream, start)
+    assert tail == Mark(3, "7-3")
+    assert read(client, stream, start, tail) == [(7, b"a"), (7, b"b"), (7, b"c")]
+    client.trim(stream, Mark(1, "7-1"))
+    with pytest.raises(OperationFailed) as raised:
+        read(client, stream, start, tail)
+    assert raised.value.failure.details["first"] == Mark(1, "7-1")
 
 
 def test_all_that_was_read_may_be_trimmed(gateway: GatewayProcess, client: StreamClient, filled: str) -> None:

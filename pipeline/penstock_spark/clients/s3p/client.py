@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Final, NoReturn
+from typing import Final
 from uuid import UUID
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -84,20 +84,24 @@ class S3PStreams:
         return at
 
     def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
-        """See `StreamClient`. Where `end.place` is known, records that were trimmed while they were read are missed at
-        the end at the latest."""
+        """See `StreamClient`. Where `end.place` is known, and the record before `start` is not there any more, the
+        records between are counted first; those that are trimmed while they are read are missed at the end at the
+        latest."""
         at = start = self._placed(stream, start)
         bound = self._id(end.place) if end.place else None
+        if bound is not None and at.seq_num < end.seq_num and not self._is_whole(stream, start):
+            self._check_range(stream, start, end)
         for page in self._pages(stream, at, end.seq_num - at.seq_num, end):
             if bound is not None and RecordId(page.timestamps[-1], page.seqs[-1]) >= bound:
-                self._refuse_range(stream, start, end)
+                self._check_range(stream, start, end)
+                raise self._gone(stream, start, at)  # it was deleted and made again, maybe
             following_mark = _behind(at, page)
             numbers = range(at.seq_num, following_mark.seq_num)
             at = following_mark
             yield Rows(Columns(numbers, page.timestamps, page.bodies), at)
         if at.seq_num < end.seq_num:
             if bound is not None and (at == start or self._id(at.place) == bound):
-                self._refuse_range(stream, start, end)  # the last to go would still be there
+                self._check_range(stream, start, end)  # the last to go would still be there
             message = f"{self._endpoint}: stream {stream} ends {end.seq_num - at.seq_num} records before {end}"
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, message, tail=at)
 
@@ -158,19 +162,26 @@ class S3PStreams:
             yield from Walk(self._pool, self._endpoint, _name(stream)).pages(self._id(start.place), count)
         except Trimmed as trimmed:
             if end is not None and end.place:
-                self._refuse_range(stream, start, end)
+                self._check_range(stream, start, end)
             raise self._gone(stream, start, Mark(start.seq_num + trimmed.walked, str(trimmed.first))) from None
 
-    def _refuse_range(self, stream: str, start: Mark, end: Mark) -> NoReturn:
-        """There are not as many records between the marks as there were: says which is the first now."""
-        bound, left = self._id(end.place), 0
-        first = self._find(stream, self._id(start.place)) or bound
+    def _is_whole(self, stream: str, start: Mark) -> bool:
+        """Whether it is certain that nothing was trimmed behind `start`; see `s3p.walk`."""
+        place = self._id(start.place)
+        before = RecordId(place.ms, place.seq - 1) if place.seq else place
+        return self._find(stream, before) in (before, place)
+
+    def _check_range(self, stream: str, start: Mark, end: Mark) -> None:
+        """Raises RANGE_NOT_SATISFIABLE where there are not as many records between the marks as there were."""
+        place, bound, left = self._id(start.place), self._id(end.place), 0
+        first = self._find(stream, place) or bound
         for page in Walk(self._pool, self._endpoint, _name(stream)).pages(min(first, bound)):
             ids = list(map(RecordId, page.timestamps, page.seqs))
             left += bisect_left(ids, bound)
             if ids[-1] >= bound:
                 break
-        raise self._gone(stream, start, Mark(max(end.seq_num - left, start.seq_num), str(first)))
+        if left != end.seq_num - start.seq_num:
+            raise self._gone(stream, start, Mark(max(end.seq_num - left, start.seq_num), str(first)))
 
     def _gone(self, stream: str, start: Mark, first: Mark) -> OperationFailed:
         message = f"{self._endpoint}: records of stream {stream} from {start.place} on are gone, {first.place} is first"
