@@ -12,10 +12,8 @@ FILE = Settings(
 )
 
 
-def told(
-    *captures: str, endpoint: str | None = None, streams: tuple[str, ...] = (), settings: Settings = FILE
-) -> Settings:
-    return told_what_to_read(Job(settings, False), captures, endpoint, streams, None).settings
+def told(*captures: str, endpoint: str | None = None, streams: tuple[str, ...] = ()) -> Settings:
+    return told_what_to_read(Job(FILE, False), captures, endpoint, streams, None).settings
 
 
 def test_without_flags_the_file_says_all() -> None:
@@ -37,7 +35,7 @@ def test_streams_alone() -> None:
 
 
 def test_another_server() -> None:
-    found = told(endpoint="s3p://127.0.0.1:7500", streams=("hello",), settings=Settings())
+    found = told(endpoint="s3p://127.0.0.1:7500", streams=("hello",))  # it does not get the other's token
     assert found.source == Source(endpoint="s3p://127.0.0.1:7500", streams=("hello",))
 
 

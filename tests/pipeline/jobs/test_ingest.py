@@ -1,0 +1,138 @@
+"""`ingest`: each row once, however often it is run, and whatever ended it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+from support.process import BASIN, GatewayProcess
+
+from penstock_codecs.model import Header
+from penstock_spark.clients import StreamClient, open_client
+from penstock_spark.clients.endpoint import parse_endpoint
+from penstock_spark.jobs.ingest import ingest, live_streams, source_options
+from penstock_spark.jobs.tables import TABLES, stream_dir
+from penstock_spark.jobs.target import checkpoint_of, read_table
+from penstock_spark.running import JobFailed, Source, Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LONG = "x" * 200
+STREAMS = [f"{BASIN}/ingest/{name}" for name in ("a", "A", "007", f"größe/{LONG}", f"größe/{LONG}b")]
+
+
+@pytest.fixture
+def client(gateway: GatewayProcess) -> Iterator[StreamClient]:
+    client = open_client(parse_endpoint(gateway.s2_url))
+    yield client
+    client.close()
+
+
+def append(client: StreamClient, stream: str, *bodies: bytes) -> None:
+    client.create(stream)
+    at = client.tail(stream).seq_num
+    appender = client.appender(stream)
+    appender.append(bodies, {0: (Header(b"n", b"v"),)}, None, at)
+    appender.flush()
+    appender.close()
+
+
+class Ingest:
+    """The same command again and again, on one target."""
+
+    def __init__(self, spark: SparkSession, gateway: GatewayProcess, place: Path) -> None:
+        self.spark = spark
+        self.target = Target(path=str(place))
+        self.source = Source(endpoint=gateway.s2_url, streams=(f"{BASIN}/ingest/*",))
+
+    def run(self) -> None:
+        query = ingest(live_streams(self.spark, self.source), self.target)
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def rows(self) -> list[tuple[str, int, bytes]]:
+        table = read_table(self.spark, "streams", self.target)
+        assert table is not None
+        return sorted((row.stream, row.seq_num, bytes(row.body)) for row in table.collect())
+
+    def seen_by_others(self) -> list[tuple[str, int]]:
+        """By a program that reads all Parquet files below a directory."""
+        found = pq.read_table(Path(self.target.path) / "streams").select(["stream", "seq_num"]).to_pylist()
+        return sorted((row["stream"], row["seq_num"]) for row in found)
+
+
+@pytest.mark.spark
+def test_each_row_once(spark: SparkSession, gateway: GatewayProcess, client: StreamClient, tmp_path: Path) -> None:
+    for stream in STREAMS:
+        append(client, stream, b"first", b"second")
+    runs = Ingest(spark, gateway, tmp_path / "tables")
+    assert read_table(spark, "streams", runs.target) is None
+    runs.run()
+    first = sorted((stream, at, (b"first", b"second")[at]) for stream in STREAMS for at in range(2))
+    assert runs.rows() == first
+
+    append(client, STREAMS[0], b"third")
+    runs.run()
+    both = sorted([*first, (STREAMS[0], 2, b"third")])
+    assert runs.rows() == both
+
+    # Killed behind the write and before the checkpoint says so: the batch is done again. What it had begun to write
+    # goes away.
+    table = tmp_path / "tables" / "streams"
+    for name in ("1", ".1.crc"):
+        (table / "_checkpoint" / "commits" / name).unlink()
+    (table / ".spark-staging-killed").mkdir()
+    runs.run()
+    assert runs.rows() == both
+    assert runs.seen_by_others() == [(stream, at) for stream, at, _ in both]
+    assert not (table / ".spark-staging-killed").exists()
+    assert len(list(table.glob("date=*/protocol=s2s/stream_dir=*/batch=0/*.parquet"))) == len(STREAMS)
+
+    # Without its checkpoint nobody knows what the table has.
+    (table / "_checkpoint").rename(tmp_path / "lost")
+    with pytest.raises(JobFailed, match=r"streams has rows, but .*_checkpoint is gone"):
+        runs.run()
+
+
+@pytest.mark.spark
+def test_names_of_streams_as_directories(spark: SparkSession) -> None:
+    names = [*STREAMS, "a b", "a+b", "a~20b", "a%20b", "ä", "ä".upper(), "y" * 121, "y" * 120, "..", "*"]
+    frame = spark.createDataFrame([(name,) for name in names], "stream string")
+    made = [row[0] for row in frame.select(stream_dir(frame.stream)).collect()]
+    assert len({name.lower() for name in made}) == len(names)
+    assert all(name.isascii() and len(name) <= 120 and "/" not in name for name in made)
+    assert made[5:8] == ["a+b", "a~2bb", "a~7e20b"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_format_whose_jar_is_missing(spark: SparkSession, gateway: GatewayProcess, kind: str, tmp_path: Path) -> None:
+    runs = Ingest(spark, gateway, tmp_path)
+    runs.target = Target(path=str(tmp_path), format=kind)  # type: ignore[arg-type]
+    with pytest.raises(JobFailed, match=rf"target.format is {kind}, and Spark has no .*spark.jars.packages="):
+        runs.run()
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_and_patterns_are_told_apart() -> None:
+    source = Source(
+        endpoint="http://h:1", streams=("b/a", "b/x*", "b/c", "b/[ab]"), options={"fail_on_data_loss": False}
+    )
+    assert source_options(source) == {
+        "endpoint": "http://h:1",
+        "streams": '["b/a", "b/c"]',
+        "stream_pattern": '["b/x*", "b/[ab]"]',
+        "fail_on_data_loss": "false",
+    }
+
+
+def test_where_checkpoints_are() -> None:
+    table = TABLES["streams"]
+    assert checkpoint_of(table, Target(path="s3a://b/t/")) == "s3a://b/t/streams/_checkpoint"
+    assert checkpoint_of(table, Target(path="/t", format="iceberg")) == "/t/_checkpoint/streams"
