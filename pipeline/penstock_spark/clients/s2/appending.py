@@ -62,7 +62,7 @@ class S2Appender:
             self._flying.append(append)
             self._flying_bytes += metered
             self._send(connection, pieces)
-            while self._hear(connection, wait=self._flying_bytes > _MAX_FLYING):
+            while self._flying and self._hear(connection, wait=self._flying_bytes > _MAX_FLYING):
                 pass
 
     def flush(self) -> StreamPosition | None:
