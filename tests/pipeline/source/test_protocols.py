@@ -1,0 +1,188 @@
+"""The source over each protocol of a real gateway, as tasks and the driver use it, without Spark."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import DataSourceReader, Filter, GreaterThanOrEqual, LessThan
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from support.process import BASIN, GatewayProcess
+
+from penstock_codecs.model import Header
+from penstock_spark.clients import Mark, StreamClient, open_client
+from penstock_spark.clients.endpoint import parse_endpoint
+from penstock_spark.schemas import RECORDS, spark_schema
+from penstock_spark.source.batch import FilteringBatchReader
+from penstock_spark.source.datasource import PenstockDataSource
+from penstock_spark.source.loss import DataLost
+from penstock_spark.source.streaming import StreamReader
+
+SCHEMA = spark_schema(RECORDS)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_numbers = itertools.count()
+
+PROTOCOLS = {
+    "s2s": ("http://127.0.0.1:{0.s2_port}", BASIN + "/{}"),
+    "s3p": ("s3p://127.0.0.1:{0.s3p_port}", "{}"),
+    "segment": ("segment://127.0.0.1:{0.segment_port}", BASIN + "/{}"),
+    "controller": ("pravega://127.0.0.1:{0.controller_port}", BASIN + "/{}"),
+}
+"""Addresses, and what a stream is called."""
+
+each = pytest.mark.parametrize("protocol", PROTOCOLS)
+stamped = pytest.mark.parametrize("protocol", ["s2s", "s3p"])
+
+
+@pytest.fixture
+def client(gateway: GatewayProcess) -> Iterator[StreamClient]:
+    client = open_client(parse_endpoint(gateway.s2_url))
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"source-protocols-{next(_numbers)}"
+
+
+def fill(client: StreamClient, name: str, count: int, headers: dict[int, tuple[Header, ...]] | None = None) -> None:
+    """Records stamped by their number from 1000 on, over S2."""
+    stream = f"{BASIN}/{name}"
+    client.create(stream)
+    at = client.tail(stream).seq_num
+    appender = client.appender(stream)
+    bodies = [b"%d" % (at + index) for index in range(count)]
+    appender.append(bodies, headers or {}, range(1000 + at, 1000 + at + count), at)
+    appender.flush()
+    appender.close()
+
+
+def source(gateway: GatewayProcess, protocol: str, name: str, **given: str) -> PenstockDataSource:
+    address, spelled = PROTOCOLS[protocol]
+    where = {} if "stream_pattern" in given else {"stream": spelled.format(name)}
+    return PenstockDataSource({"endpoint": address.format(gateway), **where, **given})
+
+
+def rows(reader: DataSourceReader | StreamReader, partitions: Any) -> list[tuple[int, bytes]]:
+    batches = [batch for partition in partitions for batch in reader.read(partition)]
+    return [(row["seq_num"], row["body"]) for batch in batches for row in batch.to_pylist()]  # type: ignore[union-attr]
+
+
+def batch(gateway: GatewayProcess, protocol: str, name: str, *filters: Filter, **given: str) -> list[tuple[int, bytes]]:
+    reader = source(gateway, protocol, name, push_filters="true", **given).reader(SCHEMA)
+    assert isinstance(reader, FilteringBatchReader)
+    assert list(reader.pushFilters(list(filters))) == []
+    return rows(reader, reader.partitions())
+
+
+def expected(start: int, end: int, origin: int = 0) -> list[tuple[int, bytes]]:
+    return [(number - origin, b"%d" % number) for number in range(start, end)]
+
+
+@each
+def test_bounds_and_filters_by_number(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
+    fill(client, name, 1000)
+    fill(client, name, 500)
+    assert batch(gateway, protocol, name) == expected(0, 1500)
+    assert batch(gateway, protocol, name, start="seq_num:1200", end="seq_num:1300") == expected(1200, 1300)
+    filters = [GreaterThanOrEqual(("seq_num",), 700), LessThan(("seq_num",), 1210)]
+    assert batch(gateway, protocol, name, *filters, start="seq_num:650", end="seq_num:5000") == expected(700, 1210)
+
+
+@stamped
+def test_bounds_and_filters_by_time(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
+    fill(client, name, 1000)
+    bounds = {"start": "timestamp:1100", "end": "timestamp:1970-01-01T00:00:01.900Z"}
+    assert batch(gateway, protocol, name, **bounds) == expected(100, 900)
+    filters: list[Filter] = [
+        GreaterThanOrEqual(("timestamp",), EPOCH + timedelta(microseconds=1_199_001)),
+        LessThan(("timestamp",), EPOCH + timedelta(microseconds=1_300_000)),
+    ]
+    assert batch(gateway, protocol, name, *filters, **bounds) == expected(200, 300)
+
+
+@pytest.mark.parametrize("protocol", ["segment", "controller"])
+def test_bounds_by_offset(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
+    """An event takes its body and 8 bytes."""
+    fill(client, name, 1000)
+    bounds = {"start": f"offset:{10 * 9}", "end": f"offset:{10 * 9 + 90 * 10 + 100 * 11}"}
+    assert batch(gateway, protocol, name, **bounds) == expected(10, 200, origin=10)
+
+
+@each
+def test_micro_batches(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
+    fill(client, name, 1000)
+
+    def reader() -> StreamReader:
+        made = source(gateway, protocol, name).streamReader(SCHEMA)
+        assert isinstance(made, StreamReader)
+        return made
+
+    first = reader()
+    start = first.initialOffset()
+    middle = json.loads(json.dumps(first.latestOffset(start, ReadMaxRows(300))))
+    assert rows(first, first.partitions(start, middle)) == expected(0, 300)
+    assert first.latestOffset(middle, ReadMaxRows(0)) == middle
+    first.stop()
+    second = reader()
+    second.prepareForTriggerAvailableNow()
+    fill(client, name, 200)
+    end = second.latestOffset(middle, ReadAllAvailable())
+    assert rows(second, second.partitions(middle, end)) == expected(300, 1000)
+    assert second.latestOffset(end, ReadAllAvailable()) == end
+    second.stop()
+    third = reader()
+    assert rows(third, third.partitions(end, third.latestOffset(end, ReadAllAvailable()))) == expected(1000, 1200)
+    third.stop()
+
+
+@each
+def test_what_was_trimmed(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
+    fill(client, name, 1000)
+    reader = source(gateway, protocol, name).streamReader(SCHEMA)
+    assert isinstance(reader, StreamReader)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    planned = reader.partitions(start, end)
+    client.trim(f"{BASIN}/{name}", Mark(400))
+    while client.first(f"{BASIN}/{name}").seq_num < 400:
+        pass
+    with pytest.raises(DataLost, match=r"was trimmed: records from 0 .*up to 400"):
+        rows(reader, planned)
+    lenient = source(gateway, protocol, name, fail_on_data_loss="false").streamReader(SCHEMA)
+    assert isinstance(lenient, StreamReader)
+    assert rows(lenient, planned) == expected(400, 1000)
+    reader.stop()
+
+
+@pytest.mark.parametrize("protocol", ["s2s", "controller"])
+def test_patterns(gateway: GatewayProcess, client: StreamClient, name: str, protocol: str) -> None:
+    for one in ("a", "b"):
+        fill(client, f"{name}-{one}", 5)
+    found = batch(gateway, protocol, name, basin=BASIN, stream_pattern=f"{name}-[bc]")
+    assert found == expected(0, 5)
+
+
+@pytest.mark.parametrize("protocol", ["s3p", "segment"])
+def test_envelopes(gateway: GatewayProcess, name: str, protocol: str) -> None:
+    """What a gateway puts into envelopes comes out again."""
+    from penstock_codecs.envelope import wrap
+
+    address, spelled = PROTOCOLS["s2s"]
+    writer = open_client(parse_endpoint(address.format(gateway)))
+    stream = spelled.format(name)
+    writer.create(stream)
+    appender = writer.appender(stream)
+    appender.append([wrap((Header(b"n", b"v"),), b"x"), b"plain"], {}, None, 0)
+    appender.flush()
+    appender.close()
+    writer.close()
+    reader = source(gateway, protocol, name, envelopes="true").reader(SCHEMA)
+    (found,) = (one for partition in reader.partitions() for one in reader.read(partition))
+    assert [row["headers"] for row in found.to_pylist()] == [[{"name": b"n", "value": b"v"}], []]  # type: ignore[union-attr]
+    assert [row["body"] for row in found.to_pylist()] == [b"x", b"plain"]  # type: ignore[union-attr]
