@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -34,10 +35,11 @@ class Talk(Protocol):
 
 
 class ScriptedServer:
-    """A thread for each connection, which `talk` makes a conversation for."""
+    """A thread for each connection, which `talk` makes a conversation for; over TLS where there is a context."""
 
-    def __init__(self, talk: Callable[[], Talk]) -> None:
+    def __init__(self, talk: Callable[[], Talk], context: ssl.SSLContext | None = None) -> None:
         self._talk = talk
+        self._context = context
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -48,14 +50,16 @@ class ScriptedServer:
                 connection, _ = self._listener.accept()
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, plain: socket.socket) -> None:
         talk = self._talk()
-        with connection, contextlib.suppress(OSError):
-            while data := connection.recv(1 << 16):
-                answer = talk.hear(data)
-                if answer is None:
-                    return
-                connection.sendall(answer)
+        with plain, contextlib.suppress(OSError):
+            connection = plain if self._context is None else self._context.wrap_socket(plain, server_side=True)
+            with connection:
+                while data := connection.recv(1 << 16):
+                    answer = talk.hear(data)
+                    if answer is None:
+                        return
+                    connection.sendall(answer)
 
     def __enter__(self) -> Self:
         return self
@@ -132,9 +136,9 @@ class _Calls:
         return None
 
 
-def s3p_server(answer: Answer) -> ScriptedServer:
+def s3p_server(answer: Answer, context: ssl.SSLContext | None = None) -> ScriptedServer:
     """Commands in, replies out."""
-    return ScriptedServer(lambda: _Codec(S3PServer(), answer))
+    return ScriptedServer(lambda: _Codec(S3PServer(), answer), context)
 
 
 def segment_store(answer: Answer) -> ScriptedServer:
