@@ -1,8 +1,10 @@
 """What a client of any protocol can do: one face for the source, the sink and the jobs.
 
-Streams are named `basin/stream` for S2 (Pravega: `scope/stream`), and by their plain name for S3P, as in the tables of
-captures. Everything raises OperationFailed (`penstock_codecs.failures`) with the server's words, or UNAVAILABLE where
-the server could not be reached or went away; the client may be used again after either.
+Streams are named `basin/stream` for S2, and by their plain name for S3P, as in the tables of captures. Of Pravega each
+segment is a stream: the first one is called `scope/stream`, others `scope/stream/NUMBER.#epoch.EPOCH`.
+
+Everything raises OperationFailed (`penstock_codecs.failures`) with the server's words, or UNAVAILABLE where the server
+could not be reached or went away; the client may be used again after either.
 """
 
 from __future__ import annotations
@@ -58,11 +60,13 @@ class StreamClient(Protocol):
         """Of the last record, in ms; None where there is none, or the protocol does not tell."""
 
     def at_timestamp(self, stream: str, timestamp: int) -> Mark:
-        """At the first record stamped at or after `timestamp` (ms), or the tail."""
+        """At the first record stamped at or after `timestamp` (ms), or the tail. Raises NOT_IMPLEMENTED for segments,
+        where nothing is stamped."""
 
     def advance(self, stream: str, start: Mark, count: int) -> Mark:
         """`count` records on from `start`, or the tail: what bounds a micro-batch. Costs one request where `indexed`,
-        else reading what lies between."""
+        else reading what lies between. Both this and `tail` raise RANGE_NOT_SATISFIABLE where what they count from was
+        trimmed away (details: `first`, the Mark that is there now, with the number that was reached)."""
 
     def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
         """The records from `start` up to and without `end`, none missing.

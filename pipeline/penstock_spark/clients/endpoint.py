@@ -68,7 +68,8 @@ class Endpoint:
     `segments://...` (with TLS; a segment store or our segment listener), `pravega://...`, `pravegas://...` (a
     controller, which knows the segment stores). `ca_file`: PEM of those who may have signed the server's certificate,
     the system's where it is None. `certificate_file`, `key_file`: PEM of ours, for mTLS. `token`: shown as
-    `authorization: Bearer`; its repr hides it. `connect_seconds`, `request_seconds`: how long to wait for a
+    `authorization: Bearer` (to a controller as Basic where it is `user:password`, to a segment store as its delegation
+    token); its repr hides it. `connect_seconds`, `request_seconds`: how long to wait for a
     connection, and for each next byte. `recover_seconds`: how long a server that was there and is gone is tried again
     before what needs it fails; one that was never there is tried for `connect_seconds` at most.
     `host` may begin with BASIN_LABEL (S2S). `compression`: of S2S frames, what is sent and what is asked for.

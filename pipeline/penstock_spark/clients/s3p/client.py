@@ -117,7 +117,8 @@ class S3PStreams:
         raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._endpoint}: S3P has no writers, as for stream {stream}")
 
     def create(self, stream: str, *, endless: bool = False) -> bool:  # noqa: ARG002 - they all are
-        """See `StreamClient`."""
+        """See `StreamClient`. It is asked again where an answer was lost, and False then, too, where the first time did
+        it."""
         try:
             self._pool.call(lambda connection: connection.call(Create(_name(stream))))
         except OperationFailed as error:

@@ -12,6 +12,7 @@ from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.segment.appending import SegmentAppender
 from penstock_spark.clients.segment.controller import Controller
+from penstock_spark.clients.segment.names import first_of
 from penstock_spark.clients.segment.stores import Place, Stores
 from penstock_spark.clients.segment.walk import ALL, walk
 
@@ -151,7 +152,8 @@ class SegmentStreams:
     # ---- streams that come and go --------------------------------------------------------------------------------
 
     def create(self, stream: str, *, endless: bool = False) -> bool:  # noqa: ARG002 - stores let nothing go themselves
-        """See `StreamClient`. With a controller a stream of one segment, and its scope where that is missing."""
+        """See `StreamClient`. With a controller a stream of one segment, and its scope where that is missing. It is
+        asked again where an answer was lost, and False then, too, where the first time did it."""
         controller = self._stores.controller
         if controller is not None:
             return controller.create(*self._whole(stream))
@@ -212,8 +214,5 @@ def _public(names: list[str], prefix: str) -> list[str]:
 def _segments(controller: Controller, scope: str, stream: str) -> list[str]:
     """The names of a stream's segments, the one with the stream's own name first."""
     head = controller.head(scope, stream)
-    own = head[0] if len(head) == 1 and head[0].epoch == 0 else None
-    return [
-        each.owner if each == own or (own is None and each.id == 0) else str(each)
-        for each in controller.segments(scope, stream)
-    ]
+    first = first_of(head)
+    return [each.owner if each == first else str(each) for each in controller.since(head)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from google.protobuf.message import Message
@@ -78,11 +79,10 @@ class Controller:
             raise
         return [SegmentName.of_id(scope, stream, one.segmentId.segmentId) for one in found]
 
-    def segments(self, scope: str, stream: str) -> list[SegmentName]:
-        """All segments that a stream has had since its head, older epochs first: those of a stream that was scaled
-        follow each other by their key ranges."""
+    def since(self, head: Iterable[SegmentName]) -> list[SegmentName]:
+        """These segments and all that have followed them, older epochs first."""
         found: dict[int, SegmentName] = {}
-        waiting = self.head(scope, stream)
+        waiting = list(head)
         while waiting:
             new = [name for name in waiting if name.id not in found]
             found.update((name.id, name) for name in new)

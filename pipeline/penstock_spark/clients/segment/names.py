@@ -8,9 +8,10 @@ own name `scope/stream`, the others are called `scope/stream/NUMBER.#epoch.EPOCH
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["SegmentName", "full_name"]
+__all__ = ["SegmentName", "first_of", "full_name"]
 
 _NAME: Final = re.compile(r"([^/#]+)/([^/#]+)(?:/(0|[1-9][0-9]{0,9})(?:\.#epoch\.(0|[1-9][0-9]{0,9}))?)?")
 
@@ -54,3 +55,14 @@ def full_name(stream: str) -> str:
     for it may be that of a table, or one that a gateway completes."""
     name = SegmentName.parse(stream)
     return stream if name is None else str(name)
+
+
+def first_of(head: Sequence[SegmentName]) -> SegmentName | None:
+    """The segment that has the stream's own name, of those that a stream begins with; None where it is gone.
+
+    A stream that was deleted and created again goes on with the numbers of the one before: there the only segment of
+    epoch 0 is what number 0 has become.
+    """
+    if len(head) == 1 and head[0].epoch == 0:
+        return head[0]
+    return next((name for name in head if name.id == 0), None)

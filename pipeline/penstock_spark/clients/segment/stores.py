@@ -13,7 +13,7 @@ from penstock_spark.clients.patience import Patience
 from penstock_spark.clients.pool import Pool
 from penstock_spark.clients.segment.connection import StoreConnection
 from penstock_spark.clients.segment.controller import Controller
-from penstock_spark.clients.segment.names import SegmentName, full_name
+from penstock_spark.clients.segment.names import SegmentName, first_of, full_name
 
 __all__ = ["Place", "Stores"]
 
@@ -55,7 +55,8 @@ class Stores:
             address = (self.endpoint.host, self.endpoint.port)
             return Place(full_name(stream), self._pool(address), self.endpoint.token)
         name = self.named(stream)
-        segment = self._first(self.controller, name) if stream == name.owner else name
+        head = self.controller.head(name.scope, name.stream) if stream == name.owner else []
+        segment = first_of(head) or name
         token = self.controller.delegation_token(segment) if self.endpoint.token else ""
         return Place(str(segment), self._pool(self.controller.where(segment)), token)
 
@@ -66,12 +67,6 @@ class Stores:
             message = f"{self.endpoint}: {stream!r:.80} is neither scope/stream nor scope/stream/NUMBER.#epoch.EPOCH"
             raise fail(FailureCode.INVALID, message)
         return name
-
-    def _first(self, controller: Controller, name: SegmentName) -> SegmentName:
-        """The segment that has a stream's own name: of a stream that was deleted and created again the one that its
-        number 0 has become, since numbers go on."""
-        head = controller.head(name.scope, name.stream)
-        return head[0] if len(head) == 1 and head[0].epoch == 0 else name
 
     def _pool(self, address: Address) -> Pool[StoreConnection]:
         found = self._pools.get(address)
