@@ -63,8 +63,8 @@ def test_conditions_are_kept(client: StreamClient) -> None:
     client.create(stream)
     appender = client.appender(stream)
     appender.append([b"a"], {}, None, 0)
-    appender.append([b"b"], {}, None, 0)
     with pytest.raises(OperationFailed) as raised:
+        appender.append([b"b"], {}, None, 0)
         appender.flush()
     assert raised.value.failure.code is FailureCode.SEQ_NUM_MISMATCH
     assert raised.value.failure.details == {"seq_num_mismatch": 1}
