@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.model import Columns, Headers, StreamPosition
@@ -46,6 +47,7 @@ class Stored:
 
     records: list[tuple[Headers, bytes]] = field(default_factory=list)
     first: int = 0
+    writers: dict[UUID, int] = field(default_factory=dict)
 
 
 class Runner:
@@ -160,10 +162,11 @@ class World:
 
 
 class Session:
-    """An append session, as the network and the server see it."""
+    """An append session, as the network and the server see it. `writer`: over the segment protocol; `last`: where that
+    one is, as far as this session knows."""
 
-    def __init__(self, world: World, stream: str) -> None:
-        self.world, self.stream = world, stream
+    def __init__(self, world: World, stream: str, writer: UUID | None = None, last: int = -1) -> None:
+        self.world, self.stream, self.writer, self.last = world, stream, writer, last
         self.pending: deque[tuple[Sequence[bytes], Mapping[int, Headers], int | None]] = deque()
         self.acknowledged, self.end = 0, 0
         self.failure: Failure | None = None
@@ -175,6 +178,12 @@ class Session:
         tail = len(have.records) if have else 0
         if self.world.happens("faults", self.world.faults):
             self.failure = LOST
+        elif self.writer is not None:
+            assert have is not None and expected is not None
+            if have.writers.get(self.writer, -1) != self.last or expected <= self.last:
+                self.failure = Failure(FailureCode.STALE_WRITER_POSITION, "stale")
+            else:
+                have.writers[self.writer] = self.last = expected
         elif expected is not None and expected != tail:
             self.failure = Failure(FailureCode.SEQ_NUM_MISMATCH, "other", {"seq_num_mismatch": tail})
         if self.failure is not None:
@@ -187,8 +196,8 @@ class Session:
 class FakeAppender:
     """`clients.base.Appender`."""
 
-    def __init__(self, world: World, stream: str) -> None:
-        self._world, self._session = world, Session(world, stream)
+    def __init__(self, world: World, session: Session) -> None:
+        self._world, self._session = world, session
         self._sent = 0
         self.acknowledged = 0
 
@@ -216,6 +225,15 @@ class FakeAppender:
         self.acknowledged = self._session.acknowledged
         if self._session.failure is not None:
             raise OperationFailed(self._session.failure)
+
+
+class FakeNumberedAppender(FakeAppender):
+    """`clients.base.NumberedAppender`."""
+
+    last: int | None
+
+    def append(self, bodies: Any, last: int) -> None:  # type: ignore[override]
+        super().append(bodies, {}, None, last)
 
 
 class FakeClient:
@@ -267,7 +285,14 @@ class FakeClient:
             at = stop
 
     def appender(self, stream: str) -> FakeAppender:
-        return FakeAppender(self._world, stream)
+        return FakeAppender(self._world, Session(self._world, stream))
+
+    def numbered_appender(self, stream: str, writer: UUID) -> FakeNumberedAppender:
+        self._world.call()
+        last = self._world.stream(stream).writers.get(writer)
+        appender = FakeNumberedAppender(self._world, Session(self._world, stream, writer, -1 if last is None else last))
+        appender.last = last
+        return appender
 
     def close(self) -> None:
         pass

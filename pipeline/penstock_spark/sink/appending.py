@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_spark.clients.base import StreamClient
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.cutting import Cut
 from penstock_spark.sink.failures import SinkFailed
@@ -37,11 +38,16 @@ class StreamWriter(ABC):
     without acknowledgement are kept, the client bounds how many.
 
     Rows are given in order, from row 0 on, also those that are stored already. All methods raise OperationFailed where
-    the server is gone for too long or refuses, and SinkFailed where the rows cannot be written.
+    the server is gone for too long or refuses, and SinkFailed where the rows cannot be written. `create`: make the
+    stream where it is not there and an append does not make it.
     """
 
-    def __init__(self, stream: str, patience: Patience) -> None:
+    def __init__(self, client: StreamClient, stream: str, patience: Patience, *, create: bool) -> None:
         self.stream = stream
+        self._client = client
+        self._create = create
+        self._made = False
+        self._seen = 0  # how far it is known what is stored; in what numbers, the protocol decides
         self._patience = patience
         self._waiting: deque[Cut] = deque()  # without acknowledgement; the first `_sent` are under way
         self._sent = 0
@@ -90,9 +96,9 @@ class StreamWriter(ABC):
         """What of an append is not known to be stored: all, a part or nothing. Raises RowsDiffer."""
 
     @abstractmethod
-    def _look(self, code: FailureCode) -> bool:
-        """Find out, after an append failed, what is stored; whether anything is new. The connection is gone.
-        Where it fails halfway, it may be called again."""
+    def _look(self) -> None:
+        """Find out, after an append failed, what is stored. The connection is gone. Where this fails halfway, it may be
+        called again."""
 
     @abstractmethod
     def _check_end(self) -> None:
@@ -143,19 +149,25 @@ class StreamWriter(ABC):
         code = error.failure.code
         if code is self._passed:
             self._careful = _CAREFUL
+        elif code is FailureCode.STREAM_NOT_FOUND:
+            self._make(error)
         else:
-            self._wait(error)
-        # What looks may be cut short and begun again, so news are counted over all attempts.
-        news: list[bool] = []
-        self._patience.over(lambda: news.append(self._look(code)))
-        if not any(news) and code is self._passed:
+            self._patience.wait(error)
+        before = self._seen
+        self._patience.over(self._look)
+        if self._seen == before and code is self._passed:
             message = f"{self.stream}: the server refuses an append ({error.failure}), though nothing came between"
             raise SinkFailed(message) from error
         self._waiting = deque(self._still_missing())
 
-    def _wait(self, error: OperationFailed) -> None:
-        """Wait before the next attempt. Raises the error where another attempt is of no use."""
-        self._patience.wait(error)
+    def _make(self, error: OperationFailed) -> None:
+        if self._made:
+            raise error
+        if not self._create:
+            message = f"{error.failure.message}: an append does not make it; the option create = true does"
+            raise SinkFailed(f"{self.stream}: {message}") from error
+        self._made = True
+        self._client.create(self.stream)
 
     def _still_missing(self) -> Iterator[Cut]:
         for cut in self._waiting:

@@ -17,18 +17,15 @@ __all__ = ["ConditionalWriter"]
 
 
 class ConditionalWriter(StreamWriter):
-    """See `StreamWriter`. `owner`: as in markers. `start`: a sequence number before which none of the owner's rows is.
-    `create`: make the stream where it is not there and an append does not make it."""
+    """See `StreamWriter`. `owner`: as in markers. `start`: where none of the owner's rows is before."""
 
     _passed = FailureCode.SEQ_NUM_MISMATCH
 
     def __init__(
         self, client: StreamClient, stream: str, owner: bytes, start: int, patience: Patience, *, create: bool = False
     ) -> None:
-        super().__init__(stream, patience)
-        self._client = client
+        super().__init__(client, stream, patience, create=create)
         self._owner = owner
-        self._create = create
         self._seen = start  # each record from `start` up to here was looked at, or is ours and acknowledged
         self._next = start  # the number that the next append must get
         self._known = 0  # rows that are stored, or have a marker
@@ -37,7 +34,7 @@ class ConditionalWriter(StreamWriter):
 
     def look_back(self) -> int:
         """Look at what came since `start`, instead of waiting for an append to be refused; how many rows are stored."""
-        self._look(self._passed)
+        self._look()
         return self._known
 
     def _open(self) -> Appender:
@@ -65,11 +62,9 @@ class ConditionalWriter(StreamWriter):
             return [cut]
         return [cut.after(self._known)] if cut.end > self._known else []
 
-    def _look(self, code: FailureCode) -> bool:
+    def _look(self) -> None:
         start = Mark(self._seen)
         try:
-            if code is FailureCode.STREAM_NOT_FOUND:
-                self._client.create(self.stream)
             tail = tail_of(self._client, self.stream)
             if tail.seq_num < start.seq_num:
                 message = f"it had {start.seq_num} records and has {tail.seq_num}: somebody deleted it"
@@ -81,7 +76,6 @@ class ConditionalWriter(StreamWriter):
                 message = f"records from {start.seq_num} on were trimmed while {self._whose()} was written"
                 raise SinkFailed(f"{self.stream}: {message}; what is stored of it cannot be told") from error
             raise
-        return self._seen > start.seq_num
 
     def _search(self, start: Mark, tail: Mark) -> None:
         for rows in self._client.read(self.stream, start, tail):
@@ -99,14 +93,6 @@ class ConditionalWriter(StreamWriter):
             raise SinkFailed(f"{self.stream}: {message}: did somebody copy it?")
         self._known = marker.end
         self._found.append(marker)
-
-    def _wait(self, error: OperationFailed) -> None:
-        missing = error.failure.code is FailureCode.STREAM_NOT_FOUND
-        if missing and not self._create:
-            message = f"{error.failure.message}: it is not made by an append to it; the option create = true makes it"
-            raise SinkFailed(f"{self.stream}: {message}") from error
-        if not missing:
-            super()._wait(error)
 
     def _check_end(self) -> None:
         if self._found:

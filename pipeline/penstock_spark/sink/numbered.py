@@ -25,14 +25,14 @@ class NumberedWriter(StreamWriter):
 
     _passed = FailureCode.STALE_WRITER_POSITION
 
-    def __init__(self, client: StreamClient, stream: str, identity: Identity, patience: Patience) -> None:
-        super().__init__(stream, patience)
+    def __init__(
+        self, client: StreamClient, stream: str, identity: Identity, patience: Patience, *, create: bool = False
+    ) -> None:
+        super().__init__(client, stream, patience, create=create)
         if identity.batch >= MOST_BATCHES:
             raise SinkFailed(f"{identity}: the number of a batch must be below {MOST_BATCHES}")
-        self._client = client
         self._identity = identity
         self._base = identity.batch << _ROW_BITS
-        self._known = 0
         self._put = 0
         self._numbered: NumberedAppender | None = None
 
@@ -45,12 +45,19 @@ class NumberedWriter(StreamWriter):
         self._put = cut.end
         super().put(cut)
 
+    def close(self) -> None:
+        """See `StreamWriter.close`."""
+        super().close()
+        unused, self._numbered = self._numbered, None
+        if unused is not None:
+            unused.close()
+
     def _connect(self) -> None:
         self._appender = self._open()
 
     def _open(self) -> NumberedAppender:
         if self._numbered is None:
-            self._look(self._passed)
+            self._look()
         appender, self._numbered = self._numbered, None
         assert appender is not None
         self._opened = appender
@@ -60,27 +67,25 @@ class NumberedWriter(StreamWriter):
         self._opened.append(cut.rows.bodies, self._base + cut.end)
 
     def _stored(self, cut: Cut) -> None:
-        self._known = cut.end
+        self._seen = cut.end
 
     def _missing(self, cut: Cut) -> list[Cut]:
-        if cut.first >= self._known:
+        if cut.first >= self._seen:
             return [cut]
-        return [cut.after(self._known)] if cut.end > self._known else []
+        return [cut.after(self._seen)] if cut.end > self._seen else []
 
-    def _look(self, code: FailureCode) -> bool:  # noqa: ARG002 - the answer is the same
+    def _look(self) -> None:
         self._numbered = self._client.numbered_appender(self.stream, self._identity.writer(self.stream))
         last = -1 if self._numbered.last is None else self._numbered.last
-        before = self._known
         if last >= self._base + _MOST_ROWS + 1:
             raise SinkFailed(
                 f"{self.stream}: {self._identity} comes too late, batch {last >> _ROW_BITS} has been written. "
                 "Batches of a sink have growing numbers; a query or job that begins anew needs another sink"
             )
         if last > self._base:
-            self._known = last - self._base
-        return self._known > before
+            self._seen = last - self._base
 
     def _check_end(self) -> None:
-        if self._known > self._put:
-            message = f"{self._known} rows were stored by {self._identity}, and there are {self._put} now"
+        if self._seen > self._put:
+            message = f"{self._seen} rows were stored by {self._identity}, and there are {self._put} now"
             raise RowsDiffer(f"{self.stream}: {message}")

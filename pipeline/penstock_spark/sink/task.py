@@ -76,7 +76,7 @@ class Places:
         """Writers for streams that the task did not have before."""
         identity, tools = self._identity, self._tools
         if self._ledger is None:
-            return {name: NumberedWriter(tools.client, name, identity, tools.patience()) for name in streams}
+            return {name: self._numbered(name) for name in streams}
         wanted = list(streams)
         before = set(self._ledger.touched.get((identity.batch, identity.partition), ()))
         starts = self._ledger.touch(identity.batch, identity.partition, wanted)
@@ -103,6 +103,10 @@ class Places:
         return ConditionalWriter(
             tools.client, stream, self._identity.owner, start, tools.patience(), create=tools.create
         )
+
+    def _numbered(self, stream: str) -> NumberedWriter:
+        tools = self._tools
+        return NumberedWriter(tools.client, stream, self._identity, tools.patience(), create=tools.create)
 
     def _find(self, ledger: Ledger) -> None:
         try:
