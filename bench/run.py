@@ -38,14 +38,18 @@ from duties import (
     Row,
     Scale,
 )
-from recordings import RECORD_APPEND, RECORD_READ, RECORDED, RecordBench
+from recordings import RECORD_APPEND, RECORD_READ, RECORDED
 from relays import DIRECT, PENSTOCK, RELAY_ACK, RELAY_READ
 from report import against, number, size_name, table
 from servers import Client
+from tables import CAPTURE, LOOP, SINK, SOURCE, SPARK, TableBench
 
 RESULTS = Path(__file__).parent / "results"
-SEGMENT, RELAY, RECORD = "segment", "relay", "record"
-DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD)
+SEGMENT, RELAY, RECORD, PIPELINE = "segment", "relay", "record", "pipeline"
+DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, PIPELINE)
+
+SMALL = 1024
+"""Bytes of the largest records that the pipeline is measured with."""
 
 
 def arguments() -> argparse.Namespace:
@@ -66,10 +70,10 @@ def arguments() -> argparse.Namespace:
 
 
 def cases(
-    bench: RecordBench, duties: Sequence[str], *, smallest: bool, middle: bool
+    bench: TableBench, duties: Sequence[str], *, smallest: bool, middle: bool, small: bool
 ) -> list[Callable[[int, int], Iterator[Row]]]:
     """What to measure, in the order of DUTIES. The segment protocol is for small events: `smallest` size only. What
-    recording costs depends on bytes more than on records: `middle` size only."""
+    recording costs depends on bytes more than on records: `middle` size only. The pipeline is for `small` ones."""
     known = {
         APPEND: [bench.appends],
         READ: [bench.reads],
@@ -78,6 +82,7 @@ def cases(
         SEGMENT: [bench.segment_appends, bench.segment_reads] if smallest else [],
         RELAY: [bench.relay_reads, bench.relay_acks],
         RECORD: [bench.recorded] if middle else [],
+        PIPELINE: [bench.tables] if small else [],
     }
     return [one for duty in DUTIES if duty in duties for one in known[duty]]
 
@@ -91,9 +96,10 @@ def measure(
         for size in scale.sizes:
             directory = scratch / str(size)
             directory.mkdir()
-            with RecordBench(scale, directory, client, say, gateway) as bench:
+            with TableBench(scale, directory, client, say, gateway) as bench:
                 middle = sorted(scale.sizes)[len(scale.sizes) // 2]
-                for duty in cases(bench, duties, smallest=size == min(scale.sizes), middle=size == middle):
+                smallest = size == min(scale.sizes)
+                for duty in cases(bench, duties, smallest=smallest, middle=size == middle, small=size <= SMALL):
                     for connections in scale.connections:
                         rows += duty(size, connections)
                         say(f"{rows[-1].duty}, {size_name(size)}, {connections} connections")
@@ -109,8 +115,8 @@ def group(rows: Sequence[Row], duty: str) -> Iterator[tuple[str, list[Row]]]:
         yield name, [r for r in rows if (r.duty, r.size, r.connections) == (duty, size, connections)]
 
 
-def rate_table(rows: Sequence[Row], duty: str, base: str) -> str:
-    """Throughput, with the ratio of rates and of processor time to `base`."""
+def rate_table(rows: Sequence[Row], duty: str, base: str, whose: str = "server") -> str:
+    """Throughput, with the ratio of rates and of processor time to `base`; `whose` time that is."""
     lines = []
     for case, some in group(rows, duty):
         rates = {row.candidate: row.figures["records_s"] for row in some}
@@ -119,7 +125,7 @@ def rate_table(rows: Sequence[Row], duty: str, base: str) -> str:
             figures = (row.figures["records_s"], row.figures["mb_s"], row.figures["cpu_us"])
             ratios = (against(rates, row.candidate, base), against(costs, row.candidate, base))
             lines.append((case, row.candidate, *map(number, figures), *ratios))
-    head = ("case", "candidate", "records/s", "body MB/s", "server CPU us/record", f"rate / {base}", f"CPU / {base}")
+    head = ("case", "candidate", "records/s", "body MB/s", f"{whose} CPU us/record", f"rate / {base}", f"CPU / {base}")
     return table(head, lines)
 
 
@@ -204,6 +210,11 @@ def targets(rows: Sequence[Row]) -> str:
     def delivery(connections: int) -> float | None:
         return found.get((DELIVERY, 1024, connections, "S2S h1"), {}).get("p99_ms")
 
+    def tables(size: int) -> float | None:
+        case = (SOURCE, size, 1)
+        ours, theirs = found.get((*case, SPARK)), found.get((*case, LOOP))
+        return ours["records_s"] / theirs["records_s"] if ours and theirs else None
+
     asked = (
         ("append 1 KiB x 100, 8 connections: S2S h1 / redis always", ratio(APPEND, 8, ALWAYS), ">= 1"),
         ("catch-up 1 KiB, 1 connection: S2S h1 / haproxy relay", ratio(READ, 1, HAPROXY), ">= 0.5"),
@@ -218,6 +229,8 @@ def targets(rows: Sequence[Row]) -> str:
         ("append, S3P: recorded / not recorded, worst case", recorded(RECORD_APPEND, "S3P"), ">= 0.85"),
         ("catch-up, S2S h1: recorded / not recorded, worst case", recorded(RECORD_READ, "S2S h1"), ">= 0.85"),
         ("catch-up, S3P: recorded / not recorded, worst case", recorded(RECORD_READ, "S3P"), ">= 0.85"),
+        ("spark source, 100 B: Spark / loop", tables(100), ">= 0.5"),
+        ("spark source, 1 KiB: Spark / loop", tables(1024), ">= 0.5"),
     )
     lines = []
     for name, value, wanted in asked:
@@ -253,6 +266,12 @@ def report(rows: Sequence[Row], seconds: float) -> str:
         (RECORD_APPEND, "Durable appends while all is recorded", lambda: record_table(rows, RECORD_APPEND)),
         (RECORD_READ, "Catch-up reads while all is recorded", lambda: record_table(rows, RECORD_READ)),
     )
+    spark = (
+        (SOURCE, "Streams as tables of Spark, one core"),
+        (SINK, "Tables of Spark into streams, one core"),
+        (CAPTURE, "Records of captures as tables of Spark, one core"),
+    )
+    titles += tuple((duty, title, lambda d=duty: rate_table(rows, d, LOOP, "client")) for duty, title in spark)
     for duty, title, text in titles:
         if any(row.duty == duty for row in rows):
             parts.append(f"## {title}\n\n{text()}")

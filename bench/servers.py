@@ -15,7 +15,18 @@ from typing import Any, Self
 
 import wire
 
-__all__ = ["Bridge", "Client", "Gateway", "Redis", "Relay", "Server", "Source", "Unavailable", "processor_seconds"]
+__all__ = [
+    "Bridge",
+    "Client",
+    "Gateway",
+    "Redis",
+    "Relay",
+    "Server",
+    "Source",
+    "Spark",
+    "Unavailable",
+    "processor_seconds",
+]
 
 START_SECONDS = 30.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -254,9 +265,11 @@ listen relay
 class Client(Server):
     """The client process; `do` gives it a job and waits for the answer."""
 
+    _PROGRAM = "client.py"
+
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(_HERE / "client.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(_HERE / self._PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def do(self, job: str, **arguments: object) -> dict[str, Any]:
@@ -271,3 +284,9 @@ class Client(Server):
         if "error" in answer:
             raise RuntimeError(f"{job} {arguments}: {answer['error']}\n{answer['trace']}")
         return answer
+
+
+class Spark(Client):
+    """A session of Spark on one core, which takes jobs as the client does."""
+
+    _PROGRAM = "spark_client.py"

@@ -1,0 +1,83 @@
+"""The reference page of the pipeline, `docs/pipeline-reference.md`, out of the tables that the code works with.
+
+    python -m penstock_spark.document
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from penstock_spark.capture.options import CAPTURE_OPTIONS
+from penstock_spark.clients.endpoint import ENDPOINT_OPTIONS
+from penstock_spark.jobs.schemas import DIFFERENCES, LATENCY, QUALITY, THROUGHPUT, USAGE, VERDICTS
+from penstock_spark.options import Option
+from penstock_spark.schemas import CAPTURE_TABLES, RECORDS, Column
+from penstock_spark.sink.options import OPTIONS as SINK_OPTIONS
+from penstock_spark.source.options import SOURCE_OPTIONS
+
+__all__ = ["reference_page"]
+
+_TITLE: Final = """\
+# The pipeline: options and tables
+
+Made by `python -m penstock_spark.document` from what the code works with; [pipeline.md](pipeline.md) says what for.
+"""
+_OPTIONS: Final = (
+    ("Options of the source `penstock`", "And those of the endpoint, below.", SOURCE_OPTIONS),
+    ("Options of the sink `penstock`", "And those of the endpoint, below.", SINK_OPTIONS),
+    ("Options of the source `penstock-capture`", "", CAPTURE_OPTIONS),
+)
+_TABLES: Final = (
+    ("Table of the source `penstock`", RECORDS),
+    *((f"Table `{name}` of the source `penstock-capture`", columns) for name, columns in CAPTURE_TABLES.items()),
+    ("Table of the job `quality`", QUALITY),
+    ("Table of the job `latency`", LATENCY),
+    ("Table of the job `usage`", USAGE),
+    ("Table of throughput, in the report", THROUGHPUT),
+    ("Table of verdicts of the job `audit`", VERDICTS),
+    ("Table of differences of the job `audit`", DIFFERENCES),
+)
+
+
+def reference_page() -> str:
+    """The text of the page."""
+    parts = [_TITLE]
+    for title, note, options in _OPTIONS:
+        parts.append("\n".join(_section(title, note, ("option", "default", "meaning"), map(_option, options))))
+    endpoint = ((f"`{name}`", meaning) for name, meaning in ENDPOINT_OPTIONS.items())
+    note = "`endpoint` is `http://HOST:PORT` or `https://` (S2S), `s3p://`, `s3ps://`, `segment://`, `segments://`,\n"
+    note += "`pravega://` or `pravegas://` (a controller); with an *s* over TLS."
+    parts.append("\n".join(_section("Options of the endpoint", note, ("option", "meaning"), endpoint)))
+    for title, columns in _TABLES:
+        parts.append("\n".join(_section(title, "", ("column", "type", "meaning"), map(_column, columns))))
+    return "\n".join(parts)
+
+
+def _section(title: str, note: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"## {title}\n"
+    if note:
+        yield f"{note}\n"
+    for row in (head, ["---"] * len(head), *rows):
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""
+
+
+def _option(option: Option) -> tuple[str, str, str]:
+    return f"`{option.name}`", _default(option.default), option.meaning
+
+
+def _default(value: object) -> str:
+    """As one would write it; nothing where there is none, or the meaning tells it."""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`" if isinstance(value, (int, float, str)) and value != "" else ""
+
+
+def _column(column: Column) -> tuple[str, str, str]:
+    return f"`{column.name}`", f"`{column.type}`", column.meaning
+
+
+if __name__ == "__main__":
+    (Path.cwd() / "docs" / "pipeline-reference.md").write_text(reference_page(), encoding="utf-8")
