@@ -21,8 +21,8 @@ BATCH_ROWS: Final = 20_000
 MAX_BATCH_ROWS: Final = 50_000
 """Most rows of a batch; Spark turns a batch into rows at once."""
 BATCH_BYTES: Final = 4 << 20
-"""From here on, too. At 1 KiB a record costs 0.33 us in batches of 1 MiB, 0.38 us in 4 MiB, and 0.66 us in 16 MiB, which
-is memory that is new each time."""
+"""From here on, too. At 1 KiB a record costs 0.33 us in batches of 1 MiB, 0.38 us in 4 MiB, and 0.66 us in 16 MiB,
+which is memory that is new each time."""
 
 _MOST: Final = 2**63 - 1
 _MOST_MS: Final = _MOST // 1000

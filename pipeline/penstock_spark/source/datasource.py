@@ -14,6 +14,9 @@
 A checkpoint's offset is `{stream: sequence number of the next record}` (S3P and segments: `[number, place]`), so that
 a query that begins again at its checkpoint reads exactly what it would have read. What a restart cannot have any more
 (trimmed, stream deleted) fails the query, with `fail_on_data_loss` false it is skipped and logged.
+
+A DataFrame of a batch reads what was there when it was first used: Spark keeps what was planned then. `load()` again
+for what came since.
 """
 
 from __future__ import annotations

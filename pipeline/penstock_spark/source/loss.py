@@ -1,4 +1,9 @@
-"""What a query must have and the server has not any more: an error that says so, or a warning and going on."""
+"""What a query must have and the server has not any more: an error that says so, or a warning and going on.
+
+A stream that was deleted and made again is known by its end, which lies before what was read already. Where the new one
+has grown beyond that in the meantime, no protocol tells the two apart. S3P's identifiers are times, so there the new
+stream's records follow those of the old one.
+"""
 
 from __future__ import annotations
 

@@ -80,6 +80,20 @@ def test_filters_that_are_pushed(spark: SparkSession, gateway: GatewayProcess, c
     assert sorted(row.seq_num for row in found.collect()) == [*range(20, 30), *range(31, 60)]
 
 
+def test_a_session_that_pushes_no_filters(spark: SparkSession, gateway: GatewayProcess, client: StreamClient) -> None:
+    """As after `spark.dataSource.register` alone."""
+    stream = f"{BASIN}/source-plain"
+    fill(client, stream, [b"x", b"y"])
+    setting = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(setting, "false")
+    try:
+        assert ours(load(spark, gateway, stream=stream).where("seq_num = 1")) == [(1, b"y")]
+        with pytest.raises(Exception, match=setting):
+            load(spark, gateway, stream=stream, push_filters="true").collect()
+    finally:
+        spark.conf.set(setting, "true")
+
+
 def test_columns_by_name(spark: SparkSession, gateway: GatewayProcess, client: StreamClient) -> None:
     stream = f"{BASIN}/source-columns"
     fill(client, stream, [b"x", b"y"])
