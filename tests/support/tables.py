@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,8 +23,8 @@ def at(ms: float) -> int:
 
 
 def moment(ms: float) -> datetime:
-    """The same as Spark gives it."""
-    return datetime.fromtimestamp(at(ms) / 1e6, UTC).replace(tzinfo=None)
+    """The same as Spark gives it: naive, in the local zone."""
+    return datetime.fromtimestamp(at(ms) / 1e6)
 
 
 def table(spark: SparkSession, columns: tuple[Column, ...], rows: list[dict[str, Any]]) -> DataFrame:

@@ -1,0 +1,277 @@
+"""The page itself: sections, tables, and the plots among them. All text from outside goes through `text`."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from penstock_spark.report.findings import Findings, Row, Top
+from penstock_spark.report.plots import SERIES, latency_plot, throughput_plot
+from penstock_spark.report.style import STYLE
+from penstock_spark.report.text import bits, clock, count, duration, name, size
+
+__all__ = ["page"]
+
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+_PERCENTILES: Final = {"p50_us": "p50", "p90_us": "p90", "p99_us": "p99", "p999_us": "p99.9"}
+_KINDS: Final = {"answer": "Request to answer", "delivery": "Append to delivery"}
+_LOOKS: Final = {
+    "good": "good", "equal": "good", "doubtful": "doubtful", "bad": "bad", "different": "bad", "only left": "bad",
+    "only right": "bad",
+}  # fmt: skip
+
+
+class _Cell(NamedTuple):
+    """A column of a table: its head, what stands in it (HTML), and its class."""
+
+    head: str
+    show: Callable[[Row], str]
+    look: str = ""
+
+
+def _named(head: str, column: str, absent: str = "none") -> _Cell:
+    return _Cell(head, lambda row: name(row.get(column), absent), "text name")
+
+
+def _number(head: str, column: str) -> _Cell:
+    return _Cell(head, lambda row: count(row.get(column)))
+
+
+def _verdict(row: Row) -> str:
+    verdict = str(row["verdict"])
+    return f'<span class="verdict {_LOOKS.get(verdict, "doubtful")}">{html.escape(verdict)}</span>'
+
+
+def page(found: Findings, title: str = "Penstock") -> str:
+    """The HTML. What is None in the findings has no section."""
+    sections = [
+        ("throughput", "Throughput", found.throughput is not None, _throughput),
+        ("latency", "Latency", found.latency is not None, _latency),
+        ("usage", "Usage", bool(found.usage), _usage),
+        ("quality", "Quality", found.quality is not None, _quality),
+        ("audit", "Audit", found.verdicts is not None, _audit),
+    ]
+    shown = [(place, head, make(found)) for place, head, wanted, make in sections if wanted]
+    links = "".join(f'<li><a href="#{place}">{head}</a></li>' for place, head, _ in shown)
+    body = "".join(
+        f'<section id="{place}" aria-labelledby="{place}-h"><h2 id="{place}-h">{head}</h2>{text}</section>'
+        for place, head, text in shown
+    )
+    heading = name(title)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{heading}</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>\n{STYLE}\n</style></head>\n<body><header><h1>{heading}</h1>{_span(found)}"
+        f'<nav aria-label="Sections"><ul>{links}</ul></nav></header>\n<main>{body}</main></body></html>\n'
+    )
+
+
+def _span(found: Findings) -> str:
+    if found.start_us is None or found.end_us is None:
+        return "" if found.throughput is None else '<p class="soft">Nothing was recorded.</p>'
+    lasted = duration(found.end_us - found.start_us)
+    return f'<p class="soft">{clock(found.start_us)} to {clock(found.end_us)}, {lasted}</p>'
+
+
+def _table(caption: str, cells: Sequence[_Cell], top: Top) -> str:
+    if not top.rows:
+        return f'<p class="soft">{caption}: none.</p>'
+    looks = [f' class="{cell.look}"' if cell.look else "" for cell in cells]
+    heads = "".join(f'<th scope="col"{look}>{cell.head}</th>' for cell, look in zip(cells, looks, strict=True))
+    lines = []
+    for row in top.rows:
+        shown = [cell.show(row) for cell in cells]
+        rest = "".join(f"<td{look}>{text}</td>" for text, look in zip(shown[1:], looks[1:], strict=True))
+        lines.append(f'<tr><th scope="row"{looks[0]}>{shown[0]}</th>{rest}</tr>')
+    more = f'<p class="more">and {top.more:,} more</p>' if top.more else ""
+    return (
+        f'<div class="wide"><table><caption>{caption}</caption><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>{more}"
+    )
+
+
+def _key(names: Sequence[str]) -> str:
+    """Which colour is what; the names are HTML."""
+    items = "".join(
+        f'<li><i style="background: var(--s{at % SERIES})"></i>{each}</li>' for at, each in enumerate(names)
+    )
+    return f'<ul class="key">{items}</ul>'
+
+
+def _throughput(found: Findings) -> str:
+    rows = found.throughput.rows if found.throughput else ()
+    if not rows:
+        return '<p class="soft">Nothing went by.</p>'
+    totals: dict[str | None, int] = {}
+    for row in rows:
+        totals[row["protocol"]] = totals.get(row["protocol"], 0) + (row["bytes"] or 0)
+    protocols = sorted(totals, key=lambda each: (-totals[each], str(each)))
+    shown, others = protocols[: SERIES - 1], protocols[SERIES - 1 :]
+    layers: list[dict[int, float]] = [{} for _ in range(len(shown) + bool(others))]
+    records: dict[int, float] = {}
+    for row in rows:
+        at = shown.index(row["protocol"]) if row["protocol"] in shown else len(shown)
+        layers[at][row["start"]] = layers[at].get(row["start"], 0) + (row["bytes"] or 0)
+        records[row["start"]] = records.get(row["start"], 0) + (row["records"] or 0)
+    names = [f"{name(each, 'not known')}, {size(totals[each])}" for each in shown]
+    if others:
+        names.append(f"{len(others)} others, {size(sum(totals[each] for each in others))}")
+    plot = throughput_plot(layers, records, found.every_s, "throughput")
+    return f"<p>What clients and the gateway said to each other, for each {_every(found)}.</p>{_key(names)}{plot}"
+
+
+def _every(found: Findings) -> str:
+    return "second" if found.every_s == 1 else duration(found.every_s * 1_000_000)
+
+
+def _latency(found: Findings) -> str:
+    top = found.latency or Top()
+    parts = []
+    for kind, head in _KINDS.items():
+        rows = [row for row in top.rows if row["kind"] == kind]
+        if rows:
+            parts.append(f"<h3>{head}, for each {_every(found)}</h3>{_panels(rows, found, kind)}")
+    if top.more:
+        parts.append(f'<p class="more">and {top.more:,} more routes</p>')
+    cells = [
+        _Cell("kind", lambda row: _KINDS.get(row["kind"], ""), "text"),
+        _named("side", "side"),
+        _named("route", "route", "no route"),
+        _named("protocol", "protocol", "not known"),
+        _number("count", "count"),
+        *(_timed(head, column) for column, head in _PERCENTILES.items()),
+        _timed("slowest", "max_us"),
+    ]
+    parts.append(
+        _table("Over all the time; back: what the gateway waited for servers", cells, found.latency_totals or Top())
+    )
+    return "".join(parts)
+
+
+def _timed(head: str, column: str) -> _Cell:
+    return _Cell(head, lambda row: duration(row.get(column)))
+
+
+def _panels(rows: Sequence[Row], found: Findings, kind: str) -> str:
+    routes: dict[str | None, int] = {}
+    for row in rows:
+        routes[row["route"]] = routes.get(row["route"], 0) + row["count"]
+    order = sorted(routes, key=lambda each: (-routes[each], str(each)))
+    panels = []
+    for at, route in enumerate(order):
+        own = [row for row in rows if row["route"] == route]
+        lines = [{row["start"]: float(max(row[column], 1)) for row in own} for column in _PERCENTILES]
+        panels.append((chr(ord("A") + at), lines))
+    names = "".join(
+        f"<li><b>{chr(ord('A') + at)}</b> {name(route, 'no route')} ({routes[route]:,})</li>"
+        for at, route in enumerate(order)
+    )
+    plot = latency_plot(panels, found.every_s, kind)
+    return f'{_key(list(_PERCENTILES.values()))}<ul class="key">{names}</ul>{plot}'
+
+
+def _usage(found: Findings) -> str:
+    parts = []
+    for by, top in found.usage.items():
+        most = max((row["bytes"] or 0 for row in top.rows), default=0) or 1
+        cells = [
+            _named(by, by, "about none" if by == "stream" else "not known"),
+            _Cell("bytes", lambda row: size(row["bytes"])),
+            _Cell("", _bar(most), "bar"),
+            *(_number(head, head) for head in ("connections", "messages", "appended", "delivered")),
+            _Cell("record bytes", lambda row: size(row["record_bytes"])),
+            _Cell("compression", _ratio),
+            _number("errors", "errors"),
+            _Cell("", _codes, "text name"),
+        ]
+        parts.append(f"<h3>By {by}</h3>{_table('Bytes of messages on the wire', cells, top)}")
+    return "".join(parts)
+
+
+def _bar(most: int) -> Callable[[Row], str]:
+    return lambda row: f'<span style="width: {100 * (row["bytes"] or 0) / most:.1f}%"></span>'
+
+
+def _ratio(row: Row) -> str:
+    ratio = row["compression_ratio"]
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
+def _codes(row: Row) -> str:
+    codes: dict[str, int] = row["error_codes"] or {}
+    first = sorted(codes.items(), key=lambda each: (-each[1], each[0]))[:3]
+    more = f" and {len(codes) - 3} more" if len(codes) > 3 else ""
+    return ", ".join(f"{name(code)} {times:,}" for code, times in first) + more
+
+
+def _quality(found: Findings) -> str:
+    cells = [
+        _named("stream", "stream"),
+        _Cell("", _verdict, "text"),
+        _Cell("action", lambda row: name(row["action"], ""), "text"),
+        _Cell("side", lambda row: name(row["side"], ""), "text"),
+        _number("records", "records"),
+        _number("readers", "readers"),
+        _Cell("numbers", _numbers, "text"),
+        _number("gaps", "gaps"),
+        _number("missing", "missing"),
+        _Cell("first gaps", _gaps, "text name"),
+        _Cell("doubled (altered)", _doubled),
+        *(_number(head, column) for head, column in (("late", "disorder"), ("times back", "times_back"))),
+        *(_number(head, column) for head, column in (("silences", "silences"), ("missed", "heartbeats_missed"))),
+        _Cell("longest silence", lambda row: duration(_ms(row["longest_silence_ms"]))),
+    ]
+    return _table("Worst first", cells, found.quality or Top())
+
+
+def _ms(value: int | None) -> int | None:
+    return None if value is None else value * 1_000
+
+
+def _numbers(row: Row) -> str:
+    first, last = row["first_seq_num"], row["last_seq_num"]
+    return "" if first is None else f"{first:,} to {last:,}"
+
+
+def _gaps(row: Row) -> str:
+    gaps: list[dict[str, Any]] = (row["gap_examples"] or [])[:3]
+    return ", ".join(f"{gap['after']} to {gap['before']}" for gap in gaps)
+
+
+def _doubled(row: Row) -> str:
+    altered = row["altered_duplicates"] or 0
+    return count(row["duplicates"]) + (f" ({altered:,})" if altered else "")
+
+
+def _audit(found: Findings) -> str:
+    kinds = ("lost", "added", "doubled", "reordered", "altered")
+    cells = [
+        _named("stream", "stream"),
+        _Cell("", _verdict, "text"),
+        _named("on the right", "right_stream", ""),
+        _number("left", "left_records"),
+        _number("right", "right_records"),
+        *(_number(kind, kind) for kind in kinds),
+        _Cell("digest", _digest, "text"),
+    ]
+    parts = [_table("Streams; equal digests are the proof", cells, found.verdicts or Top())]
+    if found.differences is not None:
+        parts.append("<h3>Differences</h3>" + _table("The first of each stream", _DIFFERENCES, found.differences))
+    return "".join(parts)
+
+
+def _digest(row: Row) -> str:
+    return " ".join(f"<code>{each[:12]}</code>" for each in (row["left_digest"], row["right_digest"]) if each)
+
+
+_DIFFERENCES: Final = (
+    _named("stream", "stream"),
+    _Cell("", lambda row: name(row["kind"]), "text"),
+    _Cell("differs", lambda row: ", ".join(row["fields"] or ()), "text"),
+    _named("left", "left_position", ""),
+    _Cell("", lambda row: bits(row["left_sample"]), "text name"),
+    _named("right", "right_position", ""),
+    _Cell("", lambda row: bits(row["right_sample"]), "text name"),
+)
