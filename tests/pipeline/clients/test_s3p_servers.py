@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.scripted_servers import s3p_server
 
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -13,6 +15,7 @@ from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import ErrorReply, ReadRecords, Records
 from penstock_spark.clients import Endpoint, Mark, StreamClient
 from penstock_spark.clients.s3p import S3PStreams
+from penstock_spark.clients.s3p.walk import following
 
 STORED = [(RecordId(5, n), b"x" * 10) for n in range(50)]
 
@@ -74,9 +77,60 @@ def test_what_servers_say(answer: Any, code: FailureCode, text: str) -> None:
         client.close()
 
 
+def test_a_server_whose_records_do_not_get_on_is_not_asked_for_ever() -> None:
+    with s3p_server(lambda _: Records.of([(RecordId(5, 0), b"x")])) as server:
+        client = client_of(server.port)
+        for ask in (client.last_timestamp, client.tail, lambda name: client.at_timestamp(name, 9)):
+            with pytest.raises(OperationFailed, match="on it gives 5-0"):
+                ask("s")
+        client.close()
+
+
 def test_a_server_that_stops_amid_its_answer_is_not_waited_for_for_ever() -> None:
     with s3p_server(lambda _: b"*2\r\n$3\r\n5-") as server:
         client = S3PStreams(Endpoint("s3p", "127.0.0.1", server.port, request_seconds=0.1, recover_seconds=0.0))
         with pytest.raises(OperationFailed, match=r"nothing came in 0\.1 s"):
             client.first("s")
         client.close()
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_whatever_is_trimmed_meanwhile_a_range_is_whole_or_an_error(data: st.DataObject) -> None:
+    """Trims come between any two commands, connections are cut at any; bodies say the numbers."""
+    sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=8))
+    ids = [RecordId(ms, seq) for ms, size in enumerate(sizes) for seq in range(size)]
+    stored = [(each, b"%d" % number) for number, each in enumerate(ids)]
+    most = data.draw(st.integers(1, 5))
+    happen = st.one_of(st.just(0), st.integers(0, len(ids)), st.just("cut"))
+    events = iter(data.draw(st.lists(happen, max_size=12)))
+    kept = 0
+
+    def answer(command: ReadRecords) -> Any:
+        nonlocal kept
+        event = next(events, 0)
+        if event == "cut":
+            return None
+        kept = max(kept, event)
+        found = [pair for pair in stored[kept:] if pair[0] >= command.min_id]
+        return Records.of(found[: min(most, command.count or most)])
+
+    first, last = sorted(data.draw(st.tuples(st.integers(0, len(ids)), st.integers(0, len(ids)))))
+    marks = [*(Mark(number, str(each)) for number, each in enumerate(ids)), Mark(len(ids), str(following(ids[-1])))]
+    behind = Mark(last, str(following(ids[last - 1]))) if last else marks[0]
+    end = data.draw(st.sampled_from([marks[last], behind]))
+    with s3p_server(answer) as server:
+        client = S3PStreams(Endpoint("s3p", "127.0.0.1", server.port, recover_seconds=20.0))
+        found: list[bytes] = []
+        try:
+            for rows in client.read("s", marks[first], end):
+                found += rows.columns.bodies
+        except OperationFailed as error:
+            assert error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
+            assert kept > first
+            there = error.failure.details["first"]
+            assert isinstance(there, Mark) and there.seq_num <= max(kept, first)
+        else:
+            assert found == [b"%d" % number for number in range(first, last)]
+        finally:
+            client.close()

@@ -13,6 +13,7 @@ from penstock_codecs.s3p import Create, Delete, ReadRecords, Records, TrimRecord
 from penstock_codecs.s3p.values import parse_id
 from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows
 from penstock_spark.clients.endpoint import Endpoint
+from penstock_spark.clients.failing import lost
 from penstock_spark.clients.pool import Pool
 from penstock_spark.clients.s3p.connection import S3PConnection
 from penstock_spark.clients.s3p.walk import ALL, START, Trimmed, Walk, following
@@ -100,8 +101,8 @@ class S3PStreams:
             at = following_mark
             yield Rows(Columns(numbers, page.timestamps, page.bodies), at)
         if at.seq_num < end.seq_num:
-            if bound is not None and (at == start or self._id(at.place) == bound):
-                self._check_range(stream, start, end)  # the last to go would still be there
+            if bound is not None:
+                self._check_range(stream, start, end, None if at == start else at)
             message = f"{self._endpoint}: stream {stream} ends {end.seq_num - at.seq_num} records before {end}"
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, message, tail=at)
 
@@ -149,7 +150,10 @@ class S3PStreams:
     def _find(self, stream: str, start: RecordId) -> RecordId | None:
         """The first record at or behind `start`."""
         found = self._pool.call(lambda connection: connection.read(ReadRecords(_name(stream), 1, 0, start)))
-        return RecordId(found.timestamps[0], found.seqs[0]) if found.bodies else None
+        first = RecordId(found.timestamps[0], found.seqs[0]) if found.bodies else None
+        if first is not None and first < start:
+            raise lost(self._endpoint, f"asked for records from {start} on it gives {first}")
+        return first
 
     def _count(self, stream: str, start: Mark, count: int) -> Mark:
         at = self._placed(stream, start)
@@ -172,17 +176,31 @@ class S3PStreams:
         before = RecordId(place.ms, place.seq - 1) if place.seq else place
         return self._find(stream, before) in (before, place)
 
-    def _check_range(self, stream: str, start: Mark, end: Mark) -> None:
-        """Raises RANGE_NOT_SATISFIABLE where there are not as many records between the marks as there were."""
-        place, bound, left = self._id(start.place), self._id(end.place), 0
-        first = self._find(stream, place) or bound
-        for page in Walk(self._pool, self._endpoint, _name(stream)).pages(min(first, bound)):
-            ids = list(map(RecordId, page.timestamps, page.seqs))
-            left += bisect_left(ids, bound)
-            if ids[-1] >= bound:
-                break
-        if left != end.seq_num - start.seq_num:
-            raise self._gone(stream, start, Mark(max(end.seq_num - left, start.seq_num), str(first)))
+    def _check_range(self, stream: str, start: Mark, end: Mark, tail: Mark | None = None) -> None:
+        """Raises RANGE_NOT_SATISFIABLE where there are not as many records between the marks as there were. `tail`:
+        where the stream ended for who read from `start` on."""
+        first, left = self._left(stream, self._id(start.place), self._id(end.place))
+        expected = end.seq_num - start.seq_num
+        if left != expected:
+            message = f"{self._endpoint}: stream {stream} has {left} records from {start} to {end}, not {expected}"
+            found = {"first": Mark(max(end.seq_num - left, start.seq_num), str(first))}
+            details = found if tail is None else {**found, "tail": tail}
+            raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"{message}: it was trimmed, or made anew", **details)
+
+    def _left(self, stream: str, start: RecordId, end: RecordId) -> tuple[RecordId, int]:
+        """The first record from `start` on, and how many there are before `end`; `end` and none where none is."""
+        while (first := self._find(stream, start)) is not None and first < end:
+            left = 0
+            try:
+                for page in Walk(self._pool, self._endpoint, _name(stream)).pages(first):
+                    ids = list(map(RecordId, page.timestamps, page.seqs))
+                    left += bisect_left(ids, end)
+                    if ids[-1] >= end:
+                        break
+                return first, left
+            except Trimmed as trimmed:
+                start = trimmed.first
+        return end, 0
 
     def _gone(self, stream: str, start: Mark, first: Mark) -> OperationFailed:
         message = f"{self._endpoint}: records of stream {stream} from {start.place} on are gone, {first.place} is first"
