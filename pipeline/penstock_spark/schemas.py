@@ -141,7 +141,7 @@ SEEN_RECORDS: Final = (
     Column("offset", "bigint", "bytes, segments"),
     Column("timestamp", "timestamp", "the record's own"),
     Column("headers", HEADERS, "pairs of bytes in their order"),
-    Column("body", "binary", "the record, out of an envelope if it travelled in one"),
+    Column("body", "binary", "the record; with option `envelopes`, out of the envelope that it may have travelled in"),
     Column("acknowledged", "boolean", "false: no acknowledgement was recorded"),
     Column("failure", "string", "what the server said instead of acknowledging; null for none"),
     Column("sent", "timestamp", "when the message that brought it was complete, to the us"),

@@ -16,7 +16,7 @@ from penstock_spark.capture.grouping import automatic
 from penstock_spark.capture.options import CaptureOptions
 from penstock_spark.capture.recordings import Recording, recordings_of
 
-__all__ = ["CapturePartition", "CaptureReader", "parts_of"]
+__all__ = ["CapturePartition", "CaptureReader", "FilteringCaptureReader", "parts_of"]
 
 _PUSHED: Final = frozenset({*FACTS, "protocol"} - {"identity"})
 """Columns by which whole conversations can be passed over."""
@@ -38,15 +38,6 @@ class CaptureReader(DataSourceReader):
         self._schema = schema
         self._only: dict[str, frozenset[Any]] = {}
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
-        """Filters by what conversations are pass over all others undecoded; Spark filters again all the same."""
-        for one in filters:
-            wanted = _values(one)
-            if wanted is not None:
-                name, values = wanted
-                self._only[name] = self._only.get(name, values) & values
-        return filters
-
     def partitions(self) -> Sequence[InputPartition]:
         """One for each recording, or for each group of its conversations. Raises Unreadable."""
         options = self._options
@@ -61,6 +52,25 @@ class CaptureReader(DataSourceReader):
         """The rows of one."""
         assert isinstance(partition, CapturePartition), "as planned"
         return decode(partition.part, self._schema)
+
+
+class FilteringCaptureReader(CaptureReader):
+    """The same, where option `push_filters` asks for it: filters by what conversations are pass over all others
+    undecoded.
+
+    Spark (4.1 to 4.3) keeps what such a reader planned last for a whole DataFrame, and reads with it also where another
+    query, or another branch of the same one, has other filters or none: rows would be missing. So this is for
+    DataFrames with one use.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
+        """Keep what conversations can be passed over by; Spark filters again all the same."""
+        for one in filters:
+            wanted = _values(one)
+            if wanted is not None:
+                name, values = wanted
+                self._only[name] = self._only.get(name, values) & values
+        return filters
 
 
 def parts_of(whole: Part, options: CaptureOptions, weighed: Recording) -> list[Part]:

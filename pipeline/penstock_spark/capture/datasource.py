@@ -27,9 +27,11 @@ class CaptureDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For a batch query."""
-        from penstock_spark.capture.batch import CaptureReader
+        from penstock_spark.capture.batch import CaptureReader, FilteringCaptureReader
 
-        return CaptureReader(self._checked, self._asked(schema))
+        options = self._checked
+        make = FilteringCaptureReader if options.push_filters else CaptureReader
+        return make(options, self._asked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """For a streaming query."""

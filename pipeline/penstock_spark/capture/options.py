@@ -71,6 +71,13 @@ CAPTURE_OPTIONS: Final = (
         "whether files that cannot be opened, or are no captures, are left out; each is a row of `connections` with "
         "nothing but `file` and `damage`",
     ),
+    Option(
+        "push_filters",
+        boolean,
+        False,
+        "batch only: whether conversations that filters leave out are not decoded. Only for a DataFrame that is used "
+        "once, with one set of filters (see the option of the source `penstock`)",
+    ),
     Option("max_files_per_batch", integer(1), None, "most new files in one micro-batch of a streaming query"),
     Option(
         "settle_seconds",
@@ -92,6 +99,7 @@ class CaptureOptions:
     together: bool
     envelopes: bool
     skip_unreadable: bool
+    push_filters: bool
     max_files_per_batch: int | None
     settle_seconds: float
 
@@ -99,7 +107,7 @@ class CaptureOptions:
 def capture_options(given: Mapping[str, str]) -> CaptureOptions:
     """The options that Spark hands over. Raises WrongOptions."""
     faults: list[str] = []
-    values: dict[str, Any] = read_options(CAPTURE_OPTIONS, given, faults)
+    values: dict[str, Any] = read_options(CAPTURE_OPTIONS, given, faults, endpoint=False)
     path = values.pop("path")
     values["paths"] = (*([path] if path else []), *values["paths"])
     if not values["paths"] and not faults:

@@ -6,6 +6,7 @@ reads the recording's earlier files too, and decodes of them what goes on in the
 make known, and nothing that was known before: so nothing that crosses a rotation is lost or doubled. What is never
 answered is told when its conversation ends, or the recording does.
 
+What the gateway noted is known as far as files were read: a request may have no `route` that has one in a batch query.
 What a recorder has deleted meanwhile, because it keeps only so many files, is as if it had not been recorded.
 """
 
@@ -25,6 +26,7 @@ from penstock_spark.capture.decoding import Part, decode
 from penstock_spark.capture.files import NothingThere, Place, find, plain_name
 from penstock_spark.capture.options import CaptureOptions
 from penstock_spark.capture.recordings import Recording, Runs, recordings_of
+from penstock_spark.options import WrongOptions
 
 __all__ = ["CaptureStreamReader", "Progress"]
 
@@ -47,7 +49,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: CaptureOptions, schema: pa.Schema, clock: Callable[[], int] = time.time_ns) -> None:
         """`clock`: ns since 1970."""
         if options.together:
-            raise ValueError("together: a streaming query tells recordings apart by the runs that wrote them")
+            raise WrongOptions("penstock-capture", ["together: a streaming query reads recordings one by one"])
         self._options = options
         self._schema = schema
         self._clock = clock
@@ -67,6 +69,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         """What comes from now on is left to the next run of the query."""
+        self._target = None
         self._target = self._available({})
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's
