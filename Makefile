@@ -2,7 +2,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help serve test test-long check bench soak node-peers peers proto clean
+.PHONY: help serve pipeline test test-long check bench soak node-peers peers proto clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -15,6 +15,10 @@ $(VENV)/.run: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
+$(VENV)/.spark: $(VENV)/.run pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[spark]'
+	@touch $@
+
 $(VENV)/.dev: $(VENV)/.run pyproject.toml
 	$(BIN)/python -m pip install --quiet --group dev
 	@touch $@
@@ -24,6 +28,9 @@ serve: $(VENV)/.run  ## set up, then run the gateway on its embedded store (ARGS
 
 # As many processes as the machine has cores, at most four: each may start servers and clients of its own.
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
+
+pipeline: $(VENV)/.spark  ## set up Spark, then recordings and streams to tables and a report (ARGS="run recordings")
+	$(BIN)/penstock pipeline $(or $(ARGS),run --config config/pipeline.toml)
 
 test: $(VENV)/.dev  ## set up, then run every check and test
 	$(MAKE) --no-print-directory check

@@ -24,8 +24,6 @@ __all__ = [
     "usage_of",
 ]
 
-_SEEN = """VIEW: a directory of tables that `ingest` wrote (by default the configuration's target), or recordings."""
-
 
 def _view(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("view", required=False)(command)
@@ -125,8 +123,13 @@ def usage_of(session: SparkSession, job: Job, view: str, by: Sequence[str] = ())
 
 
 def report_of(session: SparkSession, job: Job, view: str, output: Path) -> None:
-    """Write the page."""
-    raise NotImplementedError
+    """Write the page, of recordings."""
+    from penstock_spark.cli.views import capture_table
+    from penstock_spark.report import gather, page
+
+    tables = (capture_table(session, job, view, name) for name in ("connections", "messages", "records"))
+    session.sparkContext.setJobDescription("report")
+    output.write_text(page(gather(*tables)), encoding="utf-8")
 
 
 def _of(job: Job, view: str | None) -> str:

@@ -1,0 +1,11 @@
+"""The commands of `penstock pipeline`, for spark-submit, which wants a file:
+
+    spark-submit --master spark://host:7077 "$(python -m penstock_spark.submit)" run recordings
+
+docs/pipeline.md tells what must be on the machines of a cluster, and how it gets there.
+"""
+
+from penstock_spark.cli import pipeline_commands
+
+if __name__ == "__main__":
+    pipeline_commands(prog_name="penstock pipeline")

@@ -1,0 +1,83 @@
+"""The one command: recordings and streams to tables, to what they say, to a page; and how it fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from support.process import BASIN, GatewayProcess
+from support.s2_http import S2Client
+from support.small_recording import small_recording
+
+from penstock_spark.cli import common
+from penstock_spark.cli.main import pipeline_commands
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Commands in this process, with the session of all tests, which they do not stop."""
+    monkeypatch.setattr(common, "open_session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    return lambda *words: CliRunner().invoke(pipeline_commands, [str(word) for word in words])
+
+
+@pytest.mark.timeout(300)
+def test_from_a_recording_to_a_page(run: Run, gateway: GatewayProcess, tmp_path: Path) -> None:
+    client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
+    client.append_json("run-one", {"records": [{"body": "first"}, {"body": "second"}]}).json()
+    recordings = small_recording(tmp_path / "recorded")
+    tables, page = tmp_path / "tables", tmp_path / "report.html"
+    live = ("--endpoint", gateway.s2_url, "--stream", f"{BASIN}/run-*")
+    done = run("run", recordings, *live, "--target", tables, "--report", page)
+    assert done.exit_code == 0, done.output
+    titles = ["quality of streams", "quality of records", "latency", "usage"]
+    assert [line for line in done.stdout.splitlines() if line in titles] == titles
+    assert f"{BASIN}/run-one" in done.stdout and f"{BASIN}/orders-json" in done.stdout
+    assert page.read_text().startswith("<!DOCTYPE html>") and "<svg" in page.read_text()
+    rows = {name: pq.read_table(tables / name).num_rows for name in ("streams", "records", "messages", "connections")}
+    assert rows["streams"] == 2 and min(rows.values()) > 0
+
+    again = run("ingest", recordings, *live, "--target", tables)
+    assert again.exit_code == 0, again.output
+    assert {name: pq.read_table(tables / name).num_rows for name in rows} == rows
+
+    # What was ingested equals the stream; a record more, and it does not.
+    view = f"{gateway.s2_url}/{BASIN}/run-one"
+    audited = run("audit", tables / "streams", view, "--json")
+    assert audited.exit_code == 0, audited.output
+    [verdict] = map(json.loads, audited.stdout.splitlines())
+    assert (verdict["table"], verdict["verdict"], verdict["left_records"]) == ("verdicts", "equal", 2)
+    client.append_json("run-one", {"records": [{"body": "third"}]}).json()
+    audited = run("audit", tables / "streams", view, "--json")
+    assert audited.exit_code == 1
+    assert [json.loads(line)["verdict"] for line in audited.stdout.splitlines()[:1]] == ["different"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["quality", "http://127.0.0.1:1/penstock/a"], 4, "127.0.0.1:1"),
+        (["quality", "{}/absent"], 4, "absent"),
+        (["latency", "http://127.0.0.1:1/penstock/a"], 2, "that is a stream; this job needs recordings"),
+    ],
+)
+def test_what_fails_says_why_and_nothing_else(
+    run: Run, tmp_path: Path, words: list[str], code: int, message: str
+) -> None:
+    done = run(*(word.format(tmp_path) for word in words))
+    assert done.exit_code == code
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: ") and message in done.stderr
+    assert len(done.stderr.splitlines()) < 4 and "Traceback" not in done.stderr and "java" not in done.stderr
