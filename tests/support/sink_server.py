@@ -93,9 +93,11 @@ class World:
         self.random, self.faults, self.deaths = random, faults, deaths
         self.streams: dict[str, Stored] = {}
         self.runners: list[Runner] = []
+        self.ended: list[Runner] = []
         self.sessions: list[Session] = []
         self.current: Runner | None = None
         self.foreign = 0.0
+        self.creates = True
         self.targets: list[str] = []
         self.left = {"deaths": 12, "faults": 40, "foreign": 60}
         """So often each goes wrong at most, so that every story has an end."""
@@ -108,6 +110,7 @@ class World:
 
     def tick(self) -> None:
         """One thing happens."""
+        self.ended += [one for one in self.runners if one.over]
         self.runners = [one for one in self.runners if not one.over]
         self.sessions = [one for one in self.sessions if one.pending]
         if self.happens("foreign", self.foreign):
@@ -175,8 +178,12 @@ class Session:
         """What was sent first arrives, or the connection breaks."""
         bodies, headers, expected = self.pending.popleft()
         have = self.world.streams.get(self.stream)
+        if have is None and not self.world.creates:
+            self.failure = Failure(FailureCode.STREAM_NOT_FOUND, "no such stream")
         tail = len(have.records) if have else 0
-        if self.world.happens("faults", self.world.faults):
+        if self.failure is not None:
+            pass
+        elif self.world.happens("faults", self.world.faults):
             self.failure = LOST
         elif self.writer is not None:
             assert have is not None and expected is not None

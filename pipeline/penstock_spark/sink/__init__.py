@@ -35,7 +35,9 @@ are stored, and goes on behind. Of two that compete one has always got on, so th
 * Over the segment protocol neither marker nor ledger is needed. Its appends carry a writer's identity (here made from
   sink, partition and stream) and growing event numbers (here the batch in the upper, the row in the lower 32 bits);
   the store takes each number once, and tells the last one. Rows are not compared there, only counted.
-* S3P can do neither and is refused; a gateway takes the same rows over S2S and carries them to S3P.
+* S3P can do neither and is refused. A gateway that stores streams itself takes the rows over S2S, and its S3P clients
+  read them: with `headers = "drop"` under `[listeners.s3p.loss]` (docs/loss.md), as markers are headers. The same holds
+  for segment clients that read what was written over S2S.
 
 **Who.** `sink` names the sink: a streaming query's id by default; a batch job that may be repeated gives `sink` and
 `batch` (a number that grows), and a second run of the same pair appends nothing. One sink is one query, or one job

@@ -66,13 +66,15 @@ class Ledger:
         """Where the streams ended before anybody appended rows of this batch and partition to them.
 
         What the ledger does not say yet is asked of the streams (0 for one that is not there) and entered. Of several
-        entries the first counts, for all attempts. Raises SinkFailed where a later batch was committed meanwhile."""
+        entries the first counts, for all attempts. Raises SinkFailed where the batch was committed meanwhile."""
         known = self.touched.get((batch, partition), {})
         ends = {stream: tail_of(self._client, stream).seq_num for stream in streams if stream not in known}
         if ends:
             self.enter(touched(self._query, batch, partition, ends))
             self.look()
             self.check(batch)
+        if self.committed == batch:
+            raise SinkFailed(f"{self._stream}: batch {batch} was committed while this attempt at it ran")
         return self.touched.get((batch, partition), {})
 
     def check(self, batch: int) -> None:

@@ -95,8 +95,8 @@ def _contradictions(given: Mapping[str, str], values: Mapping[str, Any], protoco
     if protocol == "s3p":
         faults.append(
             "endpoint: an S3P server can neither be told where an append must land nor who appends, so that rows "
-            "would be doubled when Spark does a task again; a gateway takes them over S2S (http://) and carries "
-            "them to S3P"
+            "would be doubled when Spark does a task again; a gateway that stores the stream itself takes them over "
+            "S2S (http://), and its S3P clients read them"
         )
     if protocol == "s2s" and "ledger" not in given and "stream" not in given:
         faults.append("ledger: needed where a column names the streams: the basin in which the sink keeps its ledger")

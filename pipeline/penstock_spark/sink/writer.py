@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from penstock_codecs.failures import OperationFailed
 from penstock_spark.clients.opening import open_client
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.columns import layout_of
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["PenstockStreamWriter", "PenstockWriter"]
+
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class _Writing:
@@ -82,6 +87,13 @@ class PenstockWriter(_Writing, DataSourceArrowWriter):
         return _ledger(self._settings, sink.name or "") if sink.one_off else ""
 
     def _forget(self) -> None:
+        """The job is over as it is: a ledger that cannot be deleted is no reason to do it again."""
+        try:
+            self._delete()
+        except OperationFailed as error:
+            _LOG.warning("the ledger %s of a job that is over stays: %s", self._own_ledger, error)
+
+    def _delete(self) -> None:
         with closing(open_client(self._settings.endpoint)) as client:
             Ledger(client, self._own_ledger, "", _patience(self._settings)).delete()
 

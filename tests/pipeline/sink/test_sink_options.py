@@ -67,7 +67,7 @@ def test_wrong_options_are_all_named(given: dict[str, str], streaming: bool, fau
 
 
 def test_s3p_is_refused_and_why_is_said() -> None:
-    with pytest.raises(WrongOptions, match="rows would be doubled when Spark does a task again; a gateway takes them"):
+    with pytest.raises(WrongOptions, match="rows would be doubled when Spark does a task again; a gateway that stores"):
         read_settings({"endpoint": "s3p://127.0.0.1:1", "stream": "orders/a"}, streaming=False)
 
 

@@ -1,0 +1,229 @@
+"""What a task or a driver finds that cannot be right, and says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import pyarrow as pa
+import pytest
+from support.sink_server import FakeClient, NoPauses, World
+
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_spark.sink.columns import Layout
+from penstock_spark.sink.commit import Written, commit_batch, open_one_off
+from penstock_spark.sink.cutting import Limits
+from penstock_spark.sink.entries import Tally
+from penstock_spark.sink.failures import RowsDiffer, SinkFailed
+from penstock_spark.sink.identity import Identity
+from penstock_spark.sink.numbered import MOST_BATCHES, NumberedWriter
+from penstock_spark.sink.task import Task, Tools
+
+LEDGER = "penstock/penstock-sink.s"
+A, B = "penstock/a", "penstock/b"
+LAYOUT = Layout(None, headers=False, timestamp=False)
+ME = Identity("s", 1, 0)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(Random(0))
+
+
+def batch(rows: Sequence[tuple[str, bytes]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"stream": [one[0] for one in rows], "body": [one[1] for one in rows]})
+
+
+def rows(stream: str, *bodies: bytes) -> list[tuple[str, bytes]]:
+    return [(stream, body) for body in bodies]
+
+
+def write(
+    world: World,
+    found: Sequence[tuple[str, bytes]],
+    me: Identity = ME,
+    ledger: str = LEDGER,
+    create: bool = False,
+    dies: bool = False,
+) -> Tally:
+    """An attempt, with appends of two rows."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch(found)
+        if dies:
+            raise TimeoutError("died")
+
+    tools = Tools(FakeClient(world), NoPauses, ledger, create, limits=Limits(2, 1000, 1000))
+    return Task(me, tools, LAYOUT).write(batches())
+
+
+def attempt(world: World, found: Sequence[tuple[str, bytes]], ledger: str = LEDGER) -> None:
+    """An attempt that dies when what it has sent was stored."""
+    with pytest.raises(TimeoutError):
+        write(world, found, ledger=ledger, dies=True)
+    for session in world.sessions:
+        while session.pending:
+            session.arrive()
+
+
+def commit(world: World, **tallies: Tally) -> None:
+    messages = [Written(Identity("s", 1, int(part[1:])), tally, LEDGER) for part, tally in tallies.items()]
+    commit_batch(FakeClient(world), messages, NoPauses)
+
+
+def bodies(world: World, stream: str) -> list[bytes]:
+    return [body for _, body in world.streams[stream].records]
+
+
+@pytest.fixture
+def lasting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is under way when a task dies arrives all the same."""
+    monkeypatch.setattr("support.sink_server.FakeAppender.close", lambda _: None)
+
+
+@pytest.mark.usefixtures("lasting")
+@pytest.mark.parametrize(
+    ("again", "why"),
+    [
+        (rows(A, b"1", b"2", b"x", b"4", b"5"), "penstock/a: other rows than these 4 were stored by sink s, batch 1"),
+        (rows(A, b"1", b"2"), "penstock/a: 4 rows were stored by sink s, batch 1, partition 0, and there are fewer"),
+        (rows(B, b"1"), "penstock/a: 4 rows were stored by sink s, batch 1, partition 0, and there are none now"),
+    ],
+)
+def test_other_rows_than_before_are_refused(world: World, again: list[tuple[str, bytes]], why: str) -> None:
+    attempt(world, rows(A, b"1", b"2", b"3", b"4", b"5"))
+    with pytest.raises(RowsDiffer, match=why):
+        write(world, again)
+
+
+@pytest.mark.usefixtures("lasting")
+def test_fewer_rows_than_before_are_refused_over_segments(world: World) -> None:
+    FakeClient(world).create(A)
+    attempt(world, rows(A, b"1", b"2", b"3", b"4", b"5"), ledger="")
+    with pytest.raises(RowsDiffer, match="4 rows were stored by sink s, batch 1, partition 0, and there are 1 now"):
+        write(world, rows(A, b"1"), ledger="")
+
+
+def test_a_batch_that_was_committed_is_compared(world: World) -> None:
+    tally = write(world, rows(A, b"1", b"2", b"3"))
+    commit(world, p0=tally)
+    assert write(world, rows(A, b"1", b"2", b"3")) == tally
+    with pytest.raises(RowsDiffer, match="was committed with 3 rows, of which there are 3 now, or they differ"):
+        write(world, rows(A, b"1", b"2", b"4"))
+    with pytest.raises(RowsDiffer, match="was committed with 0 rows, of which there are 1 now"):
+        write(world, rows(A, b"1"), Identity("s", 1, 1))
+    assert bodies(world, A) == [b"1", b"2", b"3"]
+
+
+def test_a_batch_is_committed_once(world: World) -> None:
+    tally = write(world, rows(A, b"1", b"2", b"3"))
+    commit(world, p0=tally)
+    entries = len(world.streams[LEDGER].records)
+    commit(world, p0=tally)
+    assert len(world.streams[LEDGER].records) == entries
+    with pytest.raises(RowsDiffer, match="was committed with other rows or partitions"):
+        commit(world, p0=Tally(3, "x"))
+
+
+def test_other_partitions_than_before_are_refused(world: World) -> None:
+    write(world, rows(A, b"3"), Identity("s", 1, 1))
+    tally = write(world, rows(A, b"1", b"2", b"3"))
+    with pytest.raises(RowsDiffer, match="has 1 partitions with rows; an earlier attempt at it also had 1, so that"):
+        commit(world, p0=tally)
+
+
+def test_batches_without_rows_leave_nothing(world: World) -> None:
+    commit(world, p0=write(world, []))
+    assert world.streams == {}
+
+
+def test_a_sink_belongs_to_one_query(world: World) -> None:
+    write(world, rows(A, b"1"), Identity("s", 1, 0, "one"))
+    with pytest.raises(SinkFailed, match="this sink belongs to the query one, not to the query other; the option sink"):
+        write(world, rows(A, b"1"), Identity("s", 1, 0, "other"))
+    with pytest.raises(SinkFailed, match="not to batch jobs"):
+        write(world, rows(A, b"1"))
+
+
+@pytest.mark.parametrize("ledger", [LEDGER, ""])
+def test_numbers_of_batches_grow(world: World, ledger: str) -> None:
+    late = Identity("s", 2, 0)
+    FakeClient(world).create(A)
+    tally = write(world, rows(A, b"1"), late, ledger)
+    commit_batch(FakeClient(world), [Written(late, tally, ledger)], NoPauses)
+    with pytest.raises(SinkFailed, match="comes too late, batch 2"):
+        write(world, rows(A, b"1"), ledger=ledger)
+
+
+def test_batches_have_room_in_event_numbers(world: World) -> None:
+    with pytest.raises(SinkFailed, match="must be below"):
+        NumberedWriter(FakeClient(world), A, Identity("s", MOST_BATCHES, 0), NoPauses())
+
+
+def test_what_is_no_ledger_is_named(world: World) -> None:
+    world.store(LEDGER, [b"hello"], {})
+    with pytest.raises(SinkFailed, match=f"{LEDGER}: record 0 is no entry of a sink's ledger"):
+        write(world, rows(A, b"1"))
+
+
+@pytest.mark.usefixtures("lasting")
+def test_what_was_trimmed_cannot_be_told(world: World) -> None:
+    attempt(world, rows(A, b"1", b"2", b"3"))
+    world.streams[A].first = 1
+    with pytest.raises(SinkFailed, match="penstock/a: records from 0 on were trimmed while sink s, batch 1"):
+        write(world, rows(A, b"1", b"2", b"3"))
+
+
+@pytest.mark.usefixtures("lasting")
+def test_a_stream_that_was_deleted_meanwhile_is_named(world: World) -> None:
+    world.store(A, [b"x"] * 5, {})
+    attempt(world, rows(A, b"1", b"2", b"3"))
+    del world.streams[A]
+    with pytest.raises(SinkFailed, match="penstock/a: it had 5 records and has 0: somebody deleted it"):
+        write(world, rows(A, b"1", b"2", b"3"))
+
+
+@pytest.mark.parametrize("ledger", [LEDGER, ""])
+def test_a_stream_that_is_not_there(world: World, ledger: str) -> None:
+    world.store(LEDGER, [], {})
+    world.creates = False
+    world.streams[LEDGER].records.clear()
+    with pytest.raises(SinkFailed, match=r"penstock/a: .*the option create = true does"):
+        write(world, rows(A, b"1"), ledger=ledger)
+    write(world, rows(A, b"1"), ledger=ledger, create=True)
+    assert bodies(world, A) == [b"1"]
+
+
+def test_tasks_of_a_job_that_is_over_do_nothing(world: World) -> None:
+    me = Identity("s", 0, 0, one_off=True)
+    client = FakeClient(world)
+    open_one_off(client, LEDGER, NoPauses)
+    write(world, rows(A, b"1"), me)
+    write(world, rows(A, b"1"), me)
+    client.delete(LEDGER)
+    for _ in range(2):
+        with pytest.raises(SinkFailed, match="the job is over"):
+            write(world, rows(A, b"1"), me)
+        client.create(LEDGER)  # as a server may, to which a reader comes
+    assert bodies(world, A) == [b"1"]
+
+
+def test_a_server_that_refuses_is_not_asked_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def append(self: object, *args: object) -> None:
+        raise fail(FailureCode.SEQ_NUM_MISMATCH, "no")
+
+    world.store(LEDGER, [], {})
+    FakeClient(world).create(A)
+    write(world, rows(B, b"1"))
+    monkeypatch.setattr("penstock_spark.sink.conditional.ConditionalWriter._append", append)
+    with pytest.raises(SinkFailed, match="though nothing came between"):
+        write(world, [*rows(A, b"1"), *rows(B, b"1")])
+
+
+def test_what_the_server_says_reaches_the_task(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def append(self: object, *args: object) -> None:
+        raise fail(FailureCode.PERMISSION_DENIED, "not you")
+
+    monkeypatch.setattr("penstock_spark.sink.conditional.ConditionalWriter._append", append)
+    with pytest.raises(OperationFailed, match="not you"):
+        write(world, rows(A, b"1"))
