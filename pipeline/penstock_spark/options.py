@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from penstock_spark.clients.endpoint import ENDPOINT_OPTIONS, Endpoint, EndpointError, parse_endpoint
 
@@ -21,9 +21,6 @@ __all__ = [
     "read_options",
     "text",
 ]
-
-
-_ELSEWHERE: Final = ("endpoint", *ENDPOINT_OPTIONS)
 
 
 class WrongOptions(ValueError):
@@ -47,15 +44,18 @@ class Option(NamedTuple):
     meaning: str
 
 
-def read_options(table: Iterable[Option], given: Mapping[str, str], faults: list[str]) -> dict[str, Any]:
+def read_options(
+    table: Iterable[Option], given: Mapping[str, str], faults: list[str], *, endpoint: bool = True
+) -> dict[str, Any]:
     """The value of each option of the table, where names are in lower case, as Spark gives them; what is wrong is added
-    to `faults` and has its default as value. Options of the endpoint are known, and left to `endpoint_of`."""
+    to `faults` and has its default as value. `endpoint`: whether its options are known, and left to `endpoint_of`."""
     known = {option.name: option for option in table}
+    elsewhere = ("endpoint", *ENDPOINT_OPTIONS) if endpoint else ()
     values = {name: option.default for name, option in known.items()}
     for name, value in sorted(given.items()):
         option = known.get(name)
-        if option is None and name not in _ELSEWHERE:
-            near = get_close_matches(name, (*known, *_ELSEWHERE), n=1)
+        if option is None and name not in elsewhere:
+            near = get_close_matches(name, (*known, *elsewhere), n=1)
             faults.append(f"{name}: no such option" + (f"; is it {near[0]}?" if near else ""))
         if option is None:
             continue
