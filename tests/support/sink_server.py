@@ -284,7 +284,7 @@ class FakeClient:
             found = self._world.stream(stream)
             if at < found.first:
                 raise fail(FailureCode.RANGE_NOT_SATISFIABLE, "trimmed", first=Mark(found.first))
-            stop = min(end.seq_num, at + self._world.random.randint(1, 5))
+            stop = min(end.seq_num, at + self._world.random.randint(1, 20))
             some = found.records[at:stop]
             headers = {index: one[0] for index, one in enumerate(some) if one[0]}
             columns = Columns(range(at, stop), [0] * (stop - at), [one[1] for one in some], headers)

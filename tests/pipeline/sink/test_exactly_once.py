@@ -121,13 +121,13 @@ def check(world: World, job: Job, batches: int) -> None:
                 assert places[batch, partition, name] == [row for row, (stream, _) in rows if stream == name]
 
 
-@settings(deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.sampled_from((0.0, 0.02, 0.1)), st.sampled_from((0.0, 0.01, 0.03)), st.booleans())
 def test_each_row_once(seed: int, faults: float, deaths: float, foreign: bool) -> None:
     tell(seed, faults, deaths, foreign, LEDGER)
 
 
-@settings(deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.sampled_from((0.0, 0.02, 0.1)), st.sampled_from((0.0, 0.01, 0.03)), st.booleans())
 def test_each_row_once_over_segments(seed: int, faults: float, deaths: float, foreign: bool) -> None:
     tell(seed, faults, deaths, foreign, "")

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from support.process import BASIN, GatewayProcess
@@ -141,6 +143,16 @@ def test_a_job_without_a_name_leaves_no_ledger(spark: SparkSession, client: Stre
     assert ledgers(client) == before
 
 
+def test_keys_and_order_must_be_there(spark: SparkSession) -> None:
+    frame = spark.range(1).selectExpr("id", "map(id, id) as pairs")
+    with pytest.raises(ValueError, match="no such column: key; the frame has id, pairs"):
+        by_key(frame, "key", order="id")
+    with pytest.raises(ValueError, match="key and order must each name a column"):
+        by_key(frame, "id", order=[])
+    with pytest.raises(ValueError, match="columns that have no order cannot be kept in one: pairs"):
+        by_key(frame, "id", order="id")
+
+
 def test_what_is_wrong_is_said_when_a_job_is_planned(spark: SparkSession, url: str) -> None:
     frame = spark.range(1).selectExpr("cast(id as string) body")
     write = frame.write.format("penstock").options(endpoint=url, stream=f"{BASIN}/sink-wrong")
@@ -153,9 +165,10 @@ def test_what_is_wrong_is_said_when_a_job_is_planned(spark: SparkSession, url: s
 def test_micro_batches_that_are_done_again(spark: SparkSession, client: StreamClient, url: str, tmp_path: Path) -> None:
     stages, rows, checkpoint = tmp_path / "stages", tmp_path / "rows", tmp_path / "checkpoint"
     stream = f"{BASIN}/sink-micro-batches"
+    rows.mkdir()
     for number in range(3):
-        part = spark.range(number * 1500, number * 1500 + 1500, numPartitions=1).selectExpr("cast(id as string) body")
-        part.coalesce(1).write.mode("append").parquet(str(rows))
+        part = pa.table({"body": [str(one) for one in range(number * 1500, number * 1500 + 1500)]})
+        parquet.write_table(part, rows / f"{number}.parquet")
     stages.write_text("before after")
     spark.dataSource.register(source("dying-driver", PenstockWriter, dying_stream_writer(str(stages))))
     frame = spark.readStream.schema("body string").option("maxFilesPerTrigger", 1).parquet(str(rows))

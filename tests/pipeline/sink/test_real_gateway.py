@@ -1,0 +1,62 @@
+"""Tasks without Spark, into a real gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from support.process import BASIN, GatewayProcess
+
+from penstock_spark.clients import Endpoint, Mark, StreamClient, open_client
+from penstock_spark.clients.patience import Patience
+from penstock_spark.sink.columns import Layout
+from penstock_spark.sink.commit import Written, commit_batch
+from penstock_spark.sink.entries import Tally
+from penstock_spark.sink.identity import Identity
+from penstock_spark.sink.task import Task, Tools
+
+LAYOUT = Layout(f"{BASIN}/sink-killed", headers=False, timestamp=False)
+SIZE = 3000
+
+
+@pytest.mark.parametrize("protocol", ["s2s", "segment"])
+def test_a_gateway_that_is_killed_while_a_task_writes(fresh_gateway: GatewayProcess, protocol: str) -> None:
+    port = fresh_gateway.s2_port if protocol == "s2s" else fresh_gateway.segment_port
+    endpoint = Endpoint(protocol, "127.0.0.1", port)
+    ledger = f"{BASIN}/penstock-sink.killed" if protocol == "s2s" else ""
+
+    def batches(meanwhile: Callable[[], object]) -> Iterator[pa.RecordBatch]:
+        for start in range(0, 3 * SIZE, SIZE):
+            yield pa.RecordBatch.from_pydict({"body": [b"%d" % row for row in range(start, start + SIZE)]})
+            meanwhile()
+
+    def killed() -> None:
+        fresh_gateway.kill()
+        fresh_gateway.start()
+
+    def write(meanwhile: Callable[[], object]) -> Tally:
+        client = open_client(endpoint)
+        try:
+            tools = Tools(client, partial(Patience, endpoint, reached=True), ledger, create=True)
+            identity = Identity("killed", 0, 0)
+            tally = Task(identity, tools, LAYOUT).write(batches(meanwhile))
+            commit_batch(client, [Written(identity, tally, ledger)], partial(Patience, endpoint, reached=True))
+            return tally
+        finally:
+            client.close()
+
+    tally = write(killed)
+    assert write(lambda: None) == tally
+    assert stored(endpoint) == [b"%d" % row for row in range(3 * SIZE)]
+
+
+def stored(endpoint: Endpoint) -> list[bytes]:
+    client: StreamClient = open_client(endpoint)
+    stream = LAYOUT.stream or ""
+    start = client.first(stream)
+    assert start.seq_num == Mark(0).seq_num
+    found = [body for rows in client.read(stream, start, client.tail(stream)) for body in rows.columns.bodies]
+    client.close()
+    return found
