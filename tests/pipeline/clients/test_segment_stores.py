@@ -8,6 +8,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.scripted_servers import segment_store
 
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -194,3 +196,45 @@ def test_a_store_that_stops_amid_its_answer_is_not_waited_for_for_ever() -> None
         with pytest.raises(OperationFailed, match=r"nothing came in 0\.1 s"):
             client.first("a/b")
         client.close()
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_whatever_is_cut_off_meanwhile_a_range_is_whole_or_an_error(data: st.DataObject) -> None:
+    """Truncations come between any two requests, connections end at any; bodies say the numbers."""
+    bodies = [b"%d" % number * size for number, size in enumerate(data.draw(st.lists(st.integers(0, 9), max_size=9)))]
+    stored = join_events(bodies)
+    places = [len(join_events(bodies[:number])) for number in range(len(bodies) + 1)]
+    most = data.draw(st.integers(1, 40))
+    events = iter(data.draw(st.lists(st.one_of(st.just(0), st.sampled_from(places), st.just(-1)), max_size=12)))
+    kept = 0
+
+    def answer(request: Any) -> Any:
+        nonlocal kept
+        event = next(events, 0)
+        if event < 0:
+            return None
+        kept = max(kept, event)
+        if isinstance(request, released.GetStreamSegmentInfo):
+            return info(request, len(stored), kept)
+        if request.offset < kept:
+            return released.SegmentIsTruncated(request.request_id, request.segment, kept)
+        size = min(most, request.suggested_length)
+        return read_of(request, stored[request.offset : request.offset + size])
+
+    first, last = sorted(data.draw(st.tuples(st.integers(0, len(bodies)), st.integers(0, len(bodies)))))
+    with segment_store(answer) as server:
+        client = client_of(server.port, recover_seconds=20.0)
+        found: list[bytes] = []
+        try:
+            for rows in client.read("a/b", Mark(first, str(places[first])), Mark(last, str(places[last]))):
+                found += rows.columns.bodies
+        except OperationFailed as error:
+            assert error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE
+            there = error.failure.details["first"]
+            assert isinstance(there, Mark) and first < there.seq_num <= max(last, first)
+            assert there.place in map(str, places)
+        else:
+            assert found == bodies[first:last]
+        finally:
+            client.close()

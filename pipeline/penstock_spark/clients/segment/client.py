@@ -80,6 +80,8 @@ class SegmentStreams:
     def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
         """See `StreamClient`."""
         at = self._placed(stream, start)
+        if at == end:
+            return
         info = self._stores.info(stream)
         stop = self._offset(end.place) if end.place else info.write_offset
         offset = self._offset(at.place)
@@ -123,7 +125,12 @@ class SegmentStreams:
         """What was cut off in front: says which is the first event now, counted back from `end`, which was known."""
         begins = Mark(start.seq_num, str(first))
         if end.place:
-            left = sum(len(found.bodies) for found in walk(self._stores, stream, first, self._offset(end.place)))
+            try:
+                left = sum(len(found.bodies) for found in walk(self._stores, stream, first, self._offset(end.place)))
+            except OperationFailed as error:
+                if error.failure.code is not FailureCode.OFFSET_TRUNCATED:
+                    raise
+                return self._gone(stream, start, end, int(str(error.failure.details["offset"])))
             begins = Mark(max(end.seq_num - left, start.seq_num), str(first))
         message = f"{self._endpoint}: events of stream {stream} from offset {start.place} on are gone, {first} is first"
         return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, first=begins)
