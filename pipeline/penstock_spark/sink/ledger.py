@@ -12,6 +12,7 @@ from penstock_spark.clients.base import Mark, StreamClient
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.entries import Committed, Entry, Opened, Stored, Tally, Touched, decode_entry, touched
 from penstock_spark.sink.failures import SinkFailed
+from penstock_spark.source.selection import LEDGERS
 
 __all__ = ["Ledger", "ledger_name", "tail_of"]
 
@@ -156,4 +157,4 @@ def tail_of(client: StreamClient, stream: str) -> Mark:
 
 def ledger_name(basin: str, sink: str) -> str:
     """The ledger's stream."""
-    return f"{basin}/penstock-sink.{sink}"
+    return f"{basin}/{LEDGERS}{sink}"
