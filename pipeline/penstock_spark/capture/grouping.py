@@ -9,7 +9,11 @@ from penstock_codecs.capture import Conversation
 from penstock_codecs.limits import MIB
 from penstock_spark.capture.recordings import Recording
 
-__all__ = ["automatic", "group_of"]
+__all__ = ["TOGETHER", "automatic", "group_of"]
+
+TOGETHER: Final = ("segment", "")
+"""What conversations speak whose dialogues know of each other: clients read the rest of an event over another
+connection. "": nobody knows what they speak."""
 
 GROUP_BYTES: Final = 32 * MIB
 """A group for so many bytes of a recording: decoding them takes a second or more, a partition of Spark 50 ms."""
@@ -27,13 +31,10 @@ def automatic(recording: Recording) -> int:
 
 
 def group_of(conversation: Conversation, groups: int) -> int:
-    """The group of a conversation, the same in every process.
-
-    Those that speak the segment protocol, or may, stay with the others of their server: clients read the rest of an
-    event over another connection, and such dialogues know of each other.
-    """
+    """The group of a conversation, the same in every process. Those whose dialogues know of each other stay with the
+    others of their server."""
     if groups == 1:
         return 0
-    if conversation.protocol in ("", "segment"):
+    if conversation.protocol in TOGETHER:
         return crc32(str(conversation.server).encode()) % groups
     return crc32(f"{conversation.run} {conversation.number}".encode()) % groups

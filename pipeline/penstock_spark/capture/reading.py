@@ -8,18 +8,17 @@ import zstandard
 
 from penstock_codecs.capture import CaptureEvent, CaptureReader
 from penstock_spark.capture.files import PIECE_BYTES, Gone, Place, Source, Unreadable, opened
-from penstock_spark.capture.recordings import Recording, number_of
+from penstock_spark.capture.recordings import number_of
 
 __all__ = ["Reading"]
 
 
 class Reading:
-    """Reads a recording once. A conversation that goes on in the next file stays the same object; what is damaged
-    gives all that is whole."""
+    """Reads a recording's files, once and in their order. A conversation that goes on in the next file stays the same
+    object; what is damaged gives all that is whole."""
 
-    def __init__(self, recording: Recording, *, skip_unreadable: bool = False) -> None:
+    def __init__(self, *, skip_unreadable: bool = False) -> None:
         """`skip_unreadable`: what cannot be opened, or is no capture, is damage; else Unreadable is raised."""
-        self._files = recording.files
         self._skip = skip_unreadable
         self._reader = CaptureReader()
         self._failed: str | None = None
@@ -28,9 +27,8 @@ class Reading:
         self.unreadable: list[tuple[Place, str]] = []
         """Files that were left out, and why."""
 
-    def file(self, index: int) -> Iterator[Iterator[CaptureEvent]]:
-        """What a file says, in runs of events, each to be exhausted before the next. Files are to be read in order."""
-        place = self._files[index]
+    def file(self, place: Place) -> Iterator[Iterator[CaptureEvent]]:
+        """What the next file says, in runs of events, each to be exhausted before the next run."""
         reader, self._failed = self._reader, None
         began = False
         try:

@@ -136,7 +136,15 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not files:
             return []
         since = 0 if known is None else sum(_plain(place) <= known.last for place in files)
-        whole = Part(recording._replace(files=files), self._options.table, goal.first, since=since, ends=ends)
+        whole = Part(
+            recording._replace(files=files),
+            self._options.table,
+            goal.first,
+            since=since,
+            ends=ends,
+            keeps=True,
+            begins=behind,
+        )
         return parts_of(whole, self._options, recording._replace(files=files[since:]))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -2,61 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from penstock_codecs.capture import CaptureEvent, Conversation, Noted
+from penstock_codecs.capture import CaptureEvent, Closed, Conversation, Lost, Noted, Sender
+from penstock_spark.capture.files import Place
 from penstock_spark.capture.notes import NO_NOTES, Notes
 from penstock_spark.capture.reading import Reading
-from penstock_spark.capture.recordings import Recording
 
-__all__ = ["Survey", "survey"]
+__all__ = ["Survey"]
 
 Key = tuple[str, int]
 
 
 class Survey:
-    """What was noted of each conversation, where it was heard last, and what is damaged. Reading a recording so takes a
-    tenth of the time that decoding it takes, and its memory is some 300 bytes for each conversation with notes."""
+    """What was noted of each conversation, which ones were open when the new files began, and what is damaged.
 
-    def __init__(self, since: int = 0) -> None:
-        """`since`: which file is the first new one."""
-        self._since = since
+    Reading files so takes a tenth of the time that decoding them takes. Memory is some 300 bytes for each conversation
+    with notes, and for each that is open.
+    """
+
+    def __init__(
+        self, wanted: Callable[[Conversation], bool], *, follows: bool = False, skip_unreadable: bool = False
+    ) -> None:
+        """`wanted`: whose notes are kept. `follows`: which conversations are open is known too."""
+        self._wanted = wanted
+        self._follows = follows
+        self._reading = Reading(skip_unreadable=skip_unreadable)
         self._notes: dict[Key, Notes] = {}
-        self._heard: set[Key] = set()
-        self.damage: str | None = None
+        self._open: dict[Key, set[Sender]] = {}
+        """By now, with those of each that have finished."""
+        self._open_before: frozenset[Key] | None = None
+
+    @property
+    def damage(self) -> str | None:
         """All that is wrong, each with its file."""
+        return "; ".join(self._reading.damage) or None
 
     def notes(self, conversation: Conversation) -> Notes:
-        """What was noted of it, in all files."""
-        return self._notes.get((conversation.run, conversation.number), NO_NOTES)
+        """What was noted of it, in all files that were looked through."""
+        return self._notes.get(_key(conversation), NO_NOTES)
 
-    def goes_on(self, conversation: Conversation) -> bool:
-        """Whether something is said of it in the new files."""
-        return not self._since or (conversation.run, conversation.number) in self._heard
+    def is_open(self, conversation: Conversation) -> bool:
+        """Whether it had not ended with the last file that is not new."""
+        key = _key(conversation)
+        return key in self._open if self._open_before is None else key in self._open_before
 
-    def look(self, events: Iterable[CaptureEvent], index: int, wanted: Callable[[Conversation], bool]) -> None:
-        """Events of a file."""
-        new = self._since and index >= self._since
-        for event in events:
-            conversation = event.conversation
-            if type(event) is Noted and wanted(conversation):
-                key = conversation.run, conversation.number
-                notes = self._notes.get(key)
-                if notes is None:
-                    notes = self._notes[key] = Notes()
-                notes.add(event.key, event.value)
-            if new:
-                self._heard.add((conversation.run, conversation.number))
+    def forget_ended(self) -> None:
+        """What was noted of conversations that have ended is asked for no more."""
+        self._notes = {key: notes for key, notes in self._notes.items() if key in self._open}
+
+    def look(self, place: Place, *, new: bool) -> None:
+        """Look through the next file. Raises Unreadable as `Reading` does."""
+        if new and self._open_before is None:
+            self._open_before = frozenset(self._open)
+        for events in self._reading.file(place):
+            for event in events:
+                if type(event) is Noted and self._wanted(event.conversation):
+                    self._note(event)
+                if self._follows:
+                    self._follow(event)
+
+    def _note(self, event: Noted) -> None:
+        key = _key(event.conversation)
+        notes = self._notes.get(key)
+        if notes is None:
+            notes = self._notes[key] = Notes()
+        notes.add(event.key, event.value)
+
+    def _follow(self, event: CaptureEvent) -> None:
+        key = _key(event.conversation)
+        if type(event) is Closed:
+            closed = self._open.get(key, set())
+            closed.add(event.sender)
+            if event.reset or len(closed) == len(Sender):
+                self._open.pop(key, None)
+        elif type(event) is Lost and not event.length:
+            self._open.pop(key, None)
+        elif key not in self._open:
+            self._open[key] = set()
 
 
-def survey(
-    recording: Recording, wanted: Callable[[Conversation], bool], since: int = 0, *, skip_unreadable: bool = False
-) -> Survey:
-    """Look through a recording for the conversations that are wanted. Raises Unreadable as `Reading` does."""
-    found, reading = Survey(since), Reading(recording, skip_unreadable=skip_unreadable)
-    for index in range(len(recording.files)):
-        for events in reading.file(index):
-            found.look(events, index, wanted)
-    found.look(reading.end(), len(recording.files) - 1, wanted)
-    found.damage = "; ".join(reading.damage) or None
-    return found
+def _key(conversation: Conversation) -> Key:
+    return conversation.run, conversation.number

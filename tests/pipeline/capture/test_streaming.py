@@ -15,7 +15,9 @@ from support.capture_tables import Stream, bag, read
 from support.captures import NOW_NS, s3p_talk, written
 
 from penstock_codecs.capture import CaptureEvent, CaptureWriter
-from penstock_spark.capture.files import Unreadable
+from penstock_spark.capture import remembered
+from penstock_spark.capture.files import Place, Unreadable
+from penstock_spark.capture.survey import Survey
 from penstock_spark.schemas import CAPTURE_TABLES
 
 TABLES = sorted(CAPTURE_TABLES)
@@ -43,9 +45,13 @@ def files(directory: Path, events: list[CaptureEvent], *cuts: int) -> list[Path]
 
 
 @pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("most", [1, 4, 1000])
-def test_each_row_comes_once(rotated: Path, table: str, most: int) -> None:
-    """The batches together are the table, also where a batch ends amid exchanges."""
+@pytest.mark.parametrize(("most", "remembers"), [(1, True), (5, True), (5, False), (1000, True)])
+def test_each_row_comes_once(
+    rotated: Path, table: str, most: int, remembers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batches together are the table, also where a batch ends amid exchanges; whether a task finds what an earlier
+    one remembers, or not."""
+    monkeypatch.setattr(remembered, "MOST", 8 if remembers else 0)
     stream = Stream(rotated, table, max_files_per_batch=most, groups=1)
     batches = stream.rest()
     count = len(list(rotated.iterdir()))
@@ -56,7 +62,7 @@ def test_each_row_comes_once(rotated: Path, table: str, most: int) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_cut_between_any_two_events(tmp_path: Path, table: str) -> None:
+def test_cut_between_any_two_events(tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that are appended in one file and acknowledged in the next; what is never acknowledged comes at the end
     of its conversation, or of the recording."""
     events = some(1, 2)[:-5]
@@ -66,6 +72,7 @@ def test_cut_between_any_two_events(tmp_path: Path, table: str) -> None:
     expected = bag(read(whole, table), without=["file"])
     assert table != "records" or any("'acknowledged': False" in row for row in expected)
     for cut in range(1, len(events)):
+        monkeypatch.setattr(remembered, "MOST", cut % 2)
         directory = tmp_path / str(cut)
         directory.mkdir()
         files(directory, events, cut)
@@ -190,3 +197,23 @@ def test_directories_may_still_be_empty_and_must_be_there(tmp_path: Path) -> Non
 def test_checkpoints_of_other_versions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="version 7"):
         Stream(tmp_path, "records").between({"version": 7}, {"version": 7})
+
+
+def test_earlier_files_are_read_once_where_they_are_remembered(rotated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a process that decoded them; any other one reads them again."""
+    looked: list[str] = []
+    look = Survey.look
+
+    def counted(self: Survey, place: Place, *, new: bool) -> None:
+        looked.append(place.name)
+        look(self, place, new=new)
+
+    monkeypatch.setattr(Survey, "look", counted)
+    count = len(list(rotated.iterdir()))
+    stream = Stream(rotated, "records", max_files_per_batch=2, groups=1)
+    stream.rest()
+    assert len(looked) == count
+    monkeypatch.setattr(remembered, "MOST", 0)
+    again = Stream(rotated, "records", max_files_per_batch=2, groups=1)
+    again.rest()
+    assert len(looked) > 3 * count
