@@ -33,7 +33,8 @@ def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Run:
     return lambda *words: CliRunner().invoke(pipeline_commands, [str(word) for word in words])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_from_a_recording_to_a_page(run: Run, gateway: GatewayProcess, tmp_path: Path) -> None:
     client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
     client.append_json("run-one", {"records": [{"body": "first"}, {"body": "second"}]}).json()
@@ -45,7 +46,7 @@ def test_from_a_recording_to_a_page(run: Run, gateway: GatewayProcess, tmp_path:
     titles = ["quality of streams", "quality of records", "latency", "usage"]
     assert [line for line in done.stdout.splitlines() if line in titles] == titles
     assert f"{BASIN}/run-one" in done.stdout and f"{BASIN}/orders-json" in done.stdout
-    assert page.read_text().startswith("<!DOCTYPE html>") and "<svg" in page.read_text()
+    assert page.read_text().startswith("<!doctype html>") and "<svg" in page.read_text()
     rows = {name: pq.read_table(tables / name).num_rows for name in ("streams", "records", "messages", "connections")}
     assert rows["streams"] == 2 and min(rows.values()) > 0
 
@@ -68,7 +69,7 @@ def test_from_a_recording_to_a_page(run: Run, gateway: GatewayProcess, tmp_path:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["quality", "http://127.0.0.1:1/penstock/a"], 4, "127.0.0.1:1"),
+        (["quality", "http://127.0.0.1:1/penstock/a", "--config", "{}/pipeline.toml"], 4, "127.0.0.1:1"),
         (["quality", "{}/absent"], 4, "absent"),
         (["latency", "http://127.0.0.1:1/penstock/a"], 2, "that is a stream; this job needs recordings"),
     ],
@@ -76,6 +77,7 @@ def test_from_a_recording_to_a_page(run: Run, gateway: GatewayProcess, tmp_path:
 def test_what_fails_says_why_and_nothing_else(
     run: Run, tmp_path: Path, words: list[str], code: int, message: str
 ) -> None:
+    (tmp_path / "pipeline.toml").write_text("[source.options]\nconnect_seconds = 0.5\n")
     done = run(*(word.format(tmp_path) for word in words))
     assert done.exit_code == code
     assert done.stdout == ""
