@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from penstock_spark.report.findings import Findings, Row, Top
 from penstock_spark.report.plots import SERIES, latency_plot, throughput_plot
@@ -119,11 +119,11 @@ def _throughput(found: Findings) -> str:
     if others:
         names.append(f"{len(others)} others, {size(sum(totals[each] for each in others))}")
     plot = throughput_plot(layers, records, found.every_s, "throughput")
-    return f"<p>What clients and the gateway said to each other, for each {_every(found)}.</p>{_key(names)}{plot}"
+    return f"<p>What clients and the gateway said to each other, in windows of {_every(found)}.</p>{_key(names)}{plot}"
 
 
 def _every(found: Findings) -> str:
-    return "second" if found.every_s == 1 else duration(found.every_s * 1_000_000)
+    return duration(found.every_s * 1_000_000)
 
 
 def _latency(found: Findings) -> str:
@@ -132,7 +132,7 @@ def _latency(found: Findings) -> str:
     for kind, head in _KINDS.items():
         rows = [row for row in top.rows if row["kind"] == kind]
         if rows:
-            parts.append(f"<h3>{head}, for each {_every(found)}</h3>{_panels(rows, found, kind)}")
+            parts.append(f"<h3>{head}, in windows of {_every(found)}</h3>{_panels(rows, found, kind)}")
     if top.more:
         parts.append(f'<p class="more">and {top.more:,} more routes</p>')
     cells = [
@@ -179,12 +179,12 @@ def _usage(found: Findings) -> str:
         cells = [
             _named(by, by, "about none" if by == "stream" else "not known"),
             _Cell("bytes", lambda row: size(row["bytes"])),
-            _Cell("", _bar(most), "bar"),
+            _Cell("share", _bar(most), "bar"),
             *(_number(head, head) for head in ("connections", "messages", "appended", "delivered")),
             _Cell("record bytes", lambda row: size(row["record_bytes"])),
             _Cell("compression", _ratio),
             _number("errors", "errors"),
-            _Cell("", _codes, "text name"),
+            _Cell("codes", _codes, "text codes"),
         ]
         parts.append(f"<h3>By {by}</h3>{_table('Bytes of messages on the wire', cells, top)}")
     return "".join(parts)
@@ -209,18 +209,16 @@ def _codes(row: Row) -> str:
 def _quality(found: Findings) -> str:
     cells = [
         _named("stream", "stream"),
-        _Cell("", _verdict, "text"),
-        _Cell("action", lambda row: name(row["action"], ""), "text"),
-        _Cell("side", lambda row: name(row["side"], ""), "text"),
+        _Cell("verdict", _verdict, "text"),
+        _Cell("seen", _seen, "text"),
         _number("records", "records"),
         _number("readers", "readers"),
         _Cell("numbers", _numbers, "text"),
-        _number("gaps", "gaps"),
-        _number("missing", "missing"),
-        _Cell("first gaps", _gaps, "text name"),
-        _Cell("doubled (altered)", _doubled),
-        *(_number(head, column) for head, column in (("late", "disorder"), ("times back", "times_back"))),
-        *(_number(head, column) for head, column in (("silences", "silences"), ("missed", "heartbeats_missed"))),
+        _Cell("gaps", _gaps, "text name"),
+        _Cell("doubled", lambda row: _with(row, "duplicates", "altered_duplicates", "altered")),
+        _number("late", "disorder"),
+        _number("times back", "times_back"),
+        _Cell("silences", lambda row: _with(row, "silences", "heartbeats_missed", "missed")),
         _Cell("longest silence", lambda row: duration(_ms(row["longest_silence_ms"]))),
     ]
     return _table("Worst first", cells, found.quality or Top())
@@ -235,21 +233,27 @@ def _numbers(row: Row) -> str:
     return "" if first is None else f"{first:,} to {last:,}"
 
 
+def _seen(row: Row) -> str:
+    return ", ".join(name(row[column]) for column in ("action", "side") if row[column])
+
+
 def _gaps(row: Row) -> str:
-    gaps: list[dict[str, Any]] = (row["gap_examples"] or [])[:3]
-    return ", ".join(f"{gap['after']} to {gap['before']}" for gap in gaps)
+    if not row["gaps"]:
+        return count(row["gaps"])
+    around = ", ".join(f"{gap['after']:,} to {gap['before']:,}" for gap in (row["gap_examples"] or [])[:3])
+    return f"{row['gaps']:,}, {row['missing']:,} missing: {around}" + (" ..." if row["gaps"] > 3 else "")
 
 
-def _doubled(row: Row) -> str:
-    altered = row["altered_duplicates"] or 0
-    return count(row["duplicates"]) + (f" ({altered:,})" if altered else "")
+def _with(row: Row, column: str, part: str, what: str) -> str:
+    """A number, and in brackets how much of it is worse."""
+    return count(row[column]) + (f" ({row[part]:,} {what})" if row[part] else "")
 
 
 def _audit(found: Findings) -> str:
     kinds = ("lost", "added", "doubled", "reordered", "altered")
     cells = [
         _named("stream", "stream"),
-        _Cell("", _verdict, "text"),
+        _Cell("verdict", _verdict, "text"),
         _named("on the right", "right_stream", ""),
         _number("left", "left_records"),
         _number("right", "right_records"),
@@ -263,15 +267,16 @@ def _audit(found: Findings) -> str:
 
 
 def _digest(row: Row) -> str:
-    return " ".join(f"<code>{each[:12]}</code>" for each in (row["left_digest"], row["right_digest"]) if each)
+    digests = dict.fromkeys(each for each in (row["left_digest"], row["right_digest"]) if each)
+    return " and ".join(f"<code>{each[:12]}</code>" for each in digests)
 
 
 _DIFFERENCES: Final = (
     _named("stream", "stream"),
-    _Cell("", lambda row: name(row["kind"]), "text"),
+    _Cell("kind", lambda row: name(row["kind"]), "text"),
     _Cell("differs", lambda row: ", ".join(row["fields"] or ()), "text"),
     _named("left", "left_position", ""),
-    _Cell("", lambda row: bits(row["left_sample"]), "text name"),
+    _Cell("begins", lambda row: bits(row["left_sample"]), "text name"),
     _named("right", "right_position", ""),
-    _Cell("", lambda row: bits(row["right_sample"]), "text name"),
+    _Cell("begins", lambda row: bits(row["right_sample"]), "text name"),
 )

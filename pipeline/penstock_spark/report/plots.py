@@ -7,6 +7,7 @@ outside goes into a plot: names stand in the page, beside it.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import matplotlib
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator
 
 from penstock_spark.report.text import duration, size
 
@@ -71,9 +72,11 @@ def throughput_plot(layers: Sequence[Points], records: Points, every_s: int, ide
             above.fill_between(moments, base, top, step="post", color=colour, alpha=0.75, linewidth=0)
             base = top
         rates = [records.get(time, 0) / every_s for time in times]
+        rates[-1:] = rates[-2:-1]  # the end of the last window
         below.step(moments, rates, where="post", color=_INK, linewidth=1.2)
         above.set_title("bytes per second", loc="left", fontsize=9)
         below.set_title("records per second", loc="left", fontsize=9)
+        above.yaxis.set_major_locator(MultipleLocator(_binary_step(max(base, default=0))))
         above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
         below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         for axes in (above, below):
@@ -88,18 +91,20 @@ def latency_plot(panels: Sequence[tuple[str, Sequence[Points]]], every_s: int, i
     Panels are called by a letter, which the page explains. Windows without anything are gaps in the lines.
     """
     with matplotlib.rc_context(_STYLE):
-        columns = min(len(panels), 3)
+        columns = 2 if len(panels) in (2, 4) else min(len(panels), 3)
         rows = -(-len(panels) // columns)
         figure = Figure(figsize=(_WIDTH, 0.6 + 2.1 * rows), layout="constrained")
+        values = [value for _, lines in panels for points in lines for value in points.values()]
+        subs = (1.0,) if max(values) > 200 * min(values) else (1.0, 2.0, 5.0)
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for number, (title, lines) in enumerate(panels):
             axes = grid[number // columns][number % columns]
             for which, points in enumerate(lines):
                 times = _times([points], every_s)
-                values = [points.get(time, float("nan")) for time in times]
+                drawn = [points.get(time, float("nan")) for time in times]
                 axes.plot(
                     [_moment(time + every_s * _MEGA // 2) for time in times],
-                    values,
+                    drawn,
                     color=_COLOURS[which % SERIES],
                     linestyle=_LINES[which % len(_LINES)],
                     linewidth=1.3,
@@ -108,11 +113,13 @@ def latency_plot(panels: Sequence[tuple[str, Sequence[Points]]], every_s: int, i
                 )
             axes.set_title(title, loc="left", fontsize=9)
             axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=subs))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
             axes.yaxis.set_minor_formatter(FuncFormatter(lambda _value, _: ""))
             _dated(axes)
         for unused in range(len(panels), rows * columns):
             grid[unused // columns][unused % columns].set_visible(False)
+            grid[unused // columns - 1][unused % columns].tick_params(labelbottom=True)
         return _svg(figure, identity, "Latency over time")
 
 
@@ -121,6 +128,11 @@ def _times(series: Sequence[Points], every_s: int) -> list[int]:
     known = [time for points in series for time in points]
     step = every_s * _MEGA
     return list(range(min(known), max(known) + step + 1, step)) if known else []
+
+
+def _binary_step(most: float) -> float:
+    """A power of two, of which at most four are in it."""
+    return 2.0 ** max(math.ceil(math.log2(most / 4)), 0) if most > 0 else 1.0
 
 
 def _moment(us: int) -> datetime:

@@ -16,7 +16,7 @@ STYLE: Final = """
   --good: #8fd8a3; --good-back: #17361f; --doubt: #efc872; --doubt-back: #3d3011; --bad: #ff9d96; --bad-back: #471b1b;
   --s0: #6db3f2; --s1: #f2994a; --s2: #6fcf86; --s3: #dd86cb; --s4: #d6c44a; --s5: #a3a6ff; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1.25rem 4rem; max-width: 74rem; background: var(--paper); color: var(--ink);
+body { margin: 0 auto; padding: 1.5rem 1.25rem 4rem; max-width: 80rem; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2.4rem 0 .3rem; }
 h3 { font-size: .95rem; margin: 1.2rem 0 .2rem; }
@@ -39,7 +39,8 @@ tbody tr:hover { background: var(--band); }
 .good { color: var(--good); background: var(--good-back); }
 .doubtful { color: var(--doubt); background: var(--doubt-back); }
 .bad { color: var(--bad); background: var(--bad-back); }
-.bar { width: 9rem; padding-right: 0; }
+.bar { width: 9rem; text-align: left; }
+.codes { white-space: normal; min-width: 16rem; }
 .bar span { display: block; height: .8em; margin-top: .35em; background: var(--bar); border-radius: 2px;
   min-width: 1px; }
 .plot { display: block; width: 100%; max-width: 60rem; height: auto; margin: .3rem 0; font-family: inherit; }
