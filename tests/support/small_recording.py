@@ -44,6 +44,11 @@ class Clients:
         self._gateway = gateway
         self._s2 = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
 
+    @property
+    def recordings(self) -> Path:
+        """The directory that is recorded into meanwhile."""
+        return self._gateway.data / "recordings"
+
     def all(self, rounds: int = 3) -> None:
         """Every protocol, with appends, deliveries and failures."""
         for say in (self.s3p, self.unary, self.sessions, self.segments):

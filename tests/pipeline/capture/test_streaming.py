@@ -13,6 +13,7 @@ import zstandard
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from support.capture_tables import Stream, bag, read
 from support.captures import NOW_NS, s3p_talk, written
+from support.small_recording import Clients, small_recording
 
 from penstock_codecs.capture import CaptureEvent, CaptureWriter
 from penstock_spark.capture import remembered
@@ -79,6 +80,28 @@ def test_cut_between_any_two_events(tmp_path: Path, table: str, monkeypatch: pyt
         found = [row for batch in Stream(directory, table, max_files_per_batch=1).rest() for row in batch]
         # Notes are said again in a new file, and take time of their own there.
         assert bag(found, without=["file"]) == expected, cut
+
+
+def test_while_a_real_gateway_records(tmp_path: Path) -> None:
+    """The file that is written is not read before it is complete."""
+    streams: dict[str, Stream] = {}
+    found: dict[str, list[list[dict[str, object]]]] = {table: [] for table in TABLES}
+
+    def say(clients: Clients) -> None:
+        streams.update({table: Stream(clients.recordings, table) for table in TABLES})
+        for _ in range(4):
+            clients.s3p(20)
+            clients.sessions(4)
+            for table, stream in streams.items():
+                found[table] += stream.rest()
+
+    directory = small_recording(tmp_path, say, rotate_bytes=20_000)
+    for table, stream in streams.items():
+        assert found[table], "something was read meanwhile"
+        found[table] += stream.rest()
+        without = ["route"] if table == "messages" else []
+        together = sum((bag(batch, without) for batch in found[table]), Counter())
+        assert together == bag(read(directory, table), without)
 
 
 @pytest.mark.parametrize("table", TABLES)
