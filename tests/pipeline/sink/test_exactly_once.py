@@ -83,7 +83,7 @@ class Job:
                     raise runner.error
                 elif partition not in tallies and partition not in running.values():
                     start(partition)
-            if running and random.random() < 0.05:  # speculation
+            if 0 < len(running) < 2 * self.partitions and random.random() < 0.05:  # speculation
                 start(random.choice(list(running.values())))
             return len(tallies) == self.partitions
 
