@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException
 from pyspark.sql import functions as fn
 
 from penstock_spark.jobs.configuring import CATALOG
@@ -34,6 +33,8 @@ __all__ = ["CHECKPOINT", "check_format", "checkpoint_of", "prepared", "read_tabl
 
 CHECKPOINT: Final = "_checkpoint"
 """Stands in the table's directory, so that who removes the table removes both; readers skip names with `_`."""
+_DATABASE: Final = "penstock"
+"""Of Iceberg's tables, in their catalog."""
 _STAGING: Final = ".spark-staging-"
 
 _CLASSES: Final = {
@@ -70,7 +71,7 @@ def prepared(session: SparkSession, table: Table, target: Target) -> None:
     Raises JobFailed where it has rows and no checkpoint: nobody knows what of the source they are.
     """
     check_format(session, target)
-    place = Place(session, target.path).below(table.name)
+    place = _place(session, table, target)
     there = place.names()
     rows = [name for name in there if name.startswith(("date=", "_delta_log", "metadata"))]
     if rows and not Place(session, checkpoint_of(table, target)).exists:
@@ -108,12 +109,9 @@ def writer_of(frame: DataFrame, table: Table, target: Target) -> DataStreamWrite
 def read_table(session: SparkSession, name: str, target: Target) -> DataFrame | None:
     """A table that `ingest` wrote; None where it is not there."""
     table = TABLES[name]
-    place = Place(session, target.path).below(name)
+    place = _place(session, table, target)
     if target.format == "iceberg":
-        try:
-            return session.read.table(_iceberg(table))
-        except AnalysisException:
-            return None
+        return session.read.table(_iceberg(table)) if place.exists else None
     if not any(not found.startswith((CHECKPOINT, ".")) for found in place.names()):
         return None
     if target.format == "delta":
@@ -139,8 +137,14 @@ def _write(batch: DataFrame, number: int, table: Table, target: Target) -> None:
     writer.mode("overwrite").option("partitionOverwriteMode", "dynamic").parquet(place)
 
 
+def _place(session: SparkSession, table: Table, target: Target) -> Place:
+    """The table's directory."""
+    root = Place(session, target.path)
+    return root.below(_DATABASE).below(table.name) if target.format == "iceberg" else root.below(table.name)
+
+
 def _iceberg(table: Table) -> str:
-    return f"{CATALOG}.penstock.{table.name}"
+    return f"{CATALOG}.{_DATABASE}.{table.name}"
 
 
 def _create_iceberg(session: SparkSession, table: Table) -> None:
