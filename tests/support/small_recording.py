@@ -89,6 +89,15 @@ class Clients:
             with self._s2.read_session(stream, carrier, seq_num=0, count=10 * rounds) as session:
                 session.rest()
 
+    def following(self, rounds: int) -> None:
+        """A reader that waits for what another connection appends."""
+        self._s2.append("orders-followed", "before")
+        with self._s2.read_session("orders-followed", "h2", seq_num=0) as session:
+            session.records(1)
+            for turn in range(rounds):
+                self._s2.append("orders-followed", f"live {turn}")
+            session.records(rounds)
+
     def segments(self, rounds: int) -> None:
         """Events written, read back, and a segment that is not there."""
         name = f"{BASIN}/orders-segment/0.#epoch.0"

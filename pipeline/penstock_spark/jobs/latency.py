@@ -89,7 +89,7 @@ def deliveries(messages: DataFrame, records: DataFrame) -> DataFrame:
     same_content = (
         first.join(once.where("times = 1").drop("times"), list(_CONTENT)).where("kind <> other").drop("other")
     )
-    asked = messages.where(fn.col("stream").isNotNull() & (fn.col("sender") == "client") & ~_gives())
+    asked = messages.where(fn.col("stream").isNotNull() & (fn.col("sender") == "client") & _reads())
     asked = asked.withColumn("run", fn.coalesce("run", fn.lit("")))
     since = asked.groupBy(*_CONNECTION, "stream").agg(fn.min("start").alias("since"))
     took = fn.unix_micros("sent") - fn.unix_micros("at")
@@ -102,10 +102,10 @@ def deliveries(messages: DataFrame, records: DataFrame) -> DataFrame:
     )
 
 
-def _gives() -> Column:
-    """Whether a client's message gives something, and so does not wait for records."""
+def _reads() -> Column:
+    """Whether a client's message asks for records: HTTP `GET`, S3P `READ`, segments `ReadSegment`."""
     kind = fn.lower("kind")
-    return kind.contains("append") | kind.isin("post", "put", "patch", "delete")
+    return (kind == "get") | kind.startswith("read")
 
 
 def _known(records: DataFrame) -> DataFrame:

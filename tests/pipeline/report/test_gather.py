@@ -1,0 +1,71 @@
+"""From a real recording to the page: what its tables say is what clients did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support import tables
+from support.capture_tables import read
+from support.small_recording import Clients, small_recording
+
+from penstock_spark.jobs.audit import audit
+from penstock_spark.report import gather, gather_audit, page
+from penstock_spark.schemas import CAPTURE_TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def say(clients: Clients) -> None:
+        clients.all()
+        clients.following(rounds=5)
+
+    return small_recording(tmp_path_factory.mktemp("reported"), say)
+
+
+def of(spark: SparkSession, recording: Path) -> list[DataFrame]:
+    return [tables.table(spark, columns, read(recording, name)) for name, columns in CAPTURE_TABLES.items()]
+
+
+def test_a_page_of_a_real_recording(spark: SparkSession, recording: Path, tmp_path: Path) -> None:
+    connections, messages, records = (table.persist() for table in of(spark, recording))
+    found = gather(connections, messages, records)
+    assert found.quality and found.latency_totals and found.throughput
+    judged = {(row["stream"].rpartition("/")[2], row["action"]): row for row in found.quality.rows}
+    for stream, action, many in (
+        ("sessions", "appended", 30), ("sessions", "delivered", 30), ("orders-followed", "appended", 6),
+        ("orders-followed", "delivered", 6), ("orders-s3p", "appended", 6),
+    ):  # fmt: skip
+        row = judged[stream, action]
+        assert (row["verdict"], row["records"], row["gaps"] or 0, row["duplicates"]) == ("good", many, 0, 0)
+    waited = [row for row in found.latency_totals.rows if row["kind"] == "delivery"]
+    assert [(row["side"], row["route"], row["protocol"], row["count"]) for row in waited] == [
+        ("front", "orders", "s2", 5)
+    ]
+    assert {row["route"] for row in found.latency_totals.rows if row["kind"] == "answer"} >= {"orders", "rest"}
+    usage = {row["protocol"]: row for row in found.usage["protocol"].rows}
+    assert usage["s3p"]["appended"] == 12
+    assert usage["s3p"]["errors"] == sum(usage["s3p"]["error_codes"].values()) == 2
+    assert usage["s2"]["compression_ratio"] > 1
+    assert sum(row["messages"] for row in usage.values()) == sum(row["messages"] for row in found.throughput.rows)
+    both = audit(
+        records.where("action = 'appended' AND stream LIKE '%session%'"),
+        records.where("action = 'delivered' AND stream LIKE '%session%'"),
+    )
+    assert {row.verdict for row in both.verdicts.collect()} == {"equal"}
+    text = page(gather_audit(both, found))
+    both.close()
+    (tmp_path / "report.html").write_text(text, encoding="utf-8")
+    assert text.count("<svg") == 3
+    assert "orders-followed" in text
+
+
+def test_a_page_of_nothing(spark: SparkSession) -> None:
+    empty = [tables.table(spark, columns, []) for columns in CAPTURE_TABLES.values()]
+    assert "Nothing was recorded." in page(gather(*empty))
