@@ -76,13 +76,12 @@ def gather(connections: DataFrame, messages: DataFrame, records: DataFrame) -> F
     every = 1 if reach.start is None else window_s((reach.end - reach.start) / 1e6)
     front = messages.where("side <> 'back'")
     timed = latency(front, records.where("side <> 'back'"), by=["route"], every_s=every)
-    busy = latency(front, records.where("side <> 'back'"), by=["route"]).orderBy(fn.desc("count"), "route")
     return Findings(
         reach.start,
         reach.end,
         every,
         throughput=_top(throughput(front, every_s=every), MOST_WINDOWS * 10),
-        latency=_timed(timed, busy),
+        latency=_timed(timed),
         latency_totals=_top(
             latency(messages, records, by=["route", "protocol"]).orderBy("kind", fn.desc("side"), "route", "protocol")
         ),
@@ -103,19 +102,21 @@ def gather_audit(audit: Audit, found: Findings | None = None) -> Findings:
     )
 
 
-def _timed(timed: DataFrame, busy: DataFrame) -> Top:
-    """The routes that answered most, over time."""
+def _timed(timed: DataFrame) -> Top:
+    """The routes that answered most, over time; `more`: routes that are left out."""
     from pyspark.sql import functions as fn
 
-    routes: dict[str | None, None] = {}
-    for row in busy.select("route").collect():
-        routes.setdefault(row.route)
-    shown = list(routes)[:MOST_ROUTES]
-    chosen = fn.col("route").isin([route for route in shown if route is not None])
-    if None in shown:
-        chosen = fn.coalesce(chosen, fn.lit(True))
-    top = _top(timed.where(chosen), MOST_WINDOWS * MOST_ROUTES * 4)
-    return Top(top.rows, len(routes) - len(shown))
+    kept = timed.persist()
+    try:
+        busy = kept.groupBy("route").agg(fn.sum("count").alias("all")).orderBy(fn.desc("all"), "route")
+        routes = [row.route for row in busy.collect()]
+        shown = routes[:MOST_ROUTES]
+        chosen = fn.col("route").isin([route for route in shown if route is not None])
+        if None in shown:
+            chosen = fn.coalesce(chosen, fn.lit(True))
+        return Top(_top(kept.where(chosen), MOST_WINDOWS * MOST_ROUTES * 4).rows, len(routes) - len(shown))
+    finally:
+        kept.unpersist()
 
 
 def _worst_first() -> Column:
