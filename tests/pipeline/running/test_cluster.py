@@ -34,6 +34,7 @@ LOOPBACK = {
     "spark.executor.memory": "512m",
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "WARN",
     # No task begins before both workers are there.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
@@ -131,18 +132,20 @@ def test_packages_travel_with_the_job(gateway: GatewayProcess, tmp_path: Path) -
     client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
     client.append_json("travelled", {"records": [{"body": f"row {at}"} for at in range(500)]}).json()
     archive(tmp_path / "site.tar")
+    site = tmp_path / "site"
+    with tarfile.open(tmp_path / "site.tar") as file:
+        file.extractall(site, filter="data")
     place = tmp_path / "cluster"
     place.mkdir()
-    where = subprocess.run(
-        [sys.executable, "-m", "penstock_spark.submit"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    asked = [bare, "-m", "penstock_spark.submit"]
+    where = subprocess.run(asked, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True).stdout
     with spark_cluster(place) as cluster:
         printed = submitted(
             cluster,
             tmp_path,
             *("--archives", f"{tmp_path}/site.tar#site", "--conf", "spark.executorEnv.PYTHONPATH=./site"),
-            *(where, "quality", f"{gateway.s2_url}/{BASIN}/travelled", "--json"),
-            PYSPARK_DRIVER_PYTHON=sys.executable,
+            *(where.strip(), "quality", f"{gateway.s2_url}/{BASIN}/travelled", "--json"),
+            PYTHONPATH=str(site),
             PYSPARK_PYTHON=bare,
         )
     [row] = map(json.loads, printed.splitlines())
