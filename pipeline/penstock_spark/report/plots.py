@@ -94,6 +94,7 @@ def latency_plot(panels: Sequence[tuple[str, Sequence[Points]]], every_s: int, i
         columns = 2 if len(panels) in (2, 4) else min(len(panels), 3)
         rows = -(-len(panels) // columns)
         figure = Figure(figsize=(_WIDTH, 0.6 + 2.1 * rows), layout="constrained")
+        whole = _times([points for _, lines in panels for points in lines], every_s)
         values = [value for _, lines in panels for points in lines for value in points.values()]
         subs = (1.0,) if max(values) > 200 * min(values) else (1.0, 2.0, 5.0)
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -112,6 +113,7 @@ def latency_plot(panels: Sequence[tuple[str, Sequence[Points]]], every_s: int, i
                     markersize=3.5,
                 )
             axes.set_title(title, loc="left", fontsize=9)
+            axes.set_xlim(_moment(whole[0]), _moment(whole[-1]))
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=subs))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
