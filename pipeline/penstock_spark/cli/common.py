@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,12 +22,26 @@ from penstock_spark.running.progress import watched
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CANNOT_RUN", "DIFFERENT", "FAILED", "WRONG_USE", "Job", "changed", "common_options", "running", "wrong"]
+__all__ = [
+    "CANNOT_RUN",
+    "DIFFERENT",
+    "FAILED",
+    "INTERRUPTED",
+    "WRONG_USE",
+    "Job",
+    "changed",
+    "common_options",
+    "running",
+    "signalled",
+    "wrong",
+]
 
 DIFFERENT: Final = 1
 WRONG_USE: Final = 2
 CANNOT_RUN: Final = 3
 FAILED: Final = 4
+INTERRUPTED: Final = 130
+"""By a signal, as shells count it."""
 
 
 class _WrongUse(click.ClickException):
@@ -95,32 +112,51 @@ def running(job: Job) -> Iterator[SparkSession]:
         )
     except CannotRun as error:
         raise wrong(str(error), CANNOT_RUN) from error
-    with _terminated_as_interrupted():
-        try:
-            with watched(session):
-                yield session
-        except (click.ClickException, click.exceptions.Exit):
+    try:
+        with _interruptible(), watched(session):
+            yield session
+    except (click.ClickException, click.exceptions.Exit):
+        raise
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except Exception as error:
+        if job.debug and not isinstance(error, JobFailed):
             raise
-        except Exception as error:
-            if job.debug and not isinstance(error, JobFailed):
-                raise
-            raise wrong(cause(error), FAILED) from error
-        finally:
+        raise wrong(cause(error), FAILED) from error
+    finally:
+        with contextlib.suppress(Exception):  # of a session that was interrupted amid a call, or whose JVM is gone
             session.stop()
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does, so that queries are stopped between two steps."""
+def signalled() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT (Ctrl-C) set, for what ends by itself once it is told to."""
+    told = threading.Event()
+    with _handled(lambda *_: told.set()):
+        yield told
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGINT end what runs at once. Py4J would log the stack of where it was."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
+        logging.disable(logging.CRITICAL)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    with _handled(interrupt):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, one in before.items():
+            signal.signal(number, one)
 
 
 def _settings(path: Path | None, master: str | None, conf: tuple[str, ...]) -> Settings:

@@ -1,7 +1,7 @@
 """The group of commands; each is imported when it is asked for, with all that it needs.
 
 Exit codes: 0 done; 1 `audit` found differences; 2 wrong use, or wrong settings; 3 nothing can be run here (no Java, no
-PySpark, no master); 4 the job failed.
+PySpark, no master); 4 the job failed; 130 a signal ended it.
 """
 
 from __future__ import annotations

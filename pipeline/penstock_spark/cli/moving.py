@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
-from penstock_spark.cli.common import Job, changed, common_options, running, wrong
+from penstock_spark.cli.common import Job, changed, common_options, running, signalled, wrong
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["backfill_command", "ingest_command", "ingest_options", "ingested", "told_what_to_read"]
+
+_LOOK_SECONDS: Final = 0.5
+_END_SECONDS: Final = 10.0
 
 
 def ingest_options(command: click.decorators.FC) -> click.decorators.FC:
@@ -76,12 +80,7 @@ def ingested(session: SparkSession, job: Job, *, follow: bool = False) -> None:
     if settings.source.streams:
         incoming.append(live_streams(session, settings.source))
     if follow:
-        queries = [ingest(one, settings.target, follow=True) for one in incoming]
-        try:
-            session.streams.awaitAnyTermination()
-        except KeyboardInterrupt:
-            click.echo("stopping", err=True)
-        _end(queries)
+        _follow([ingest(one, settings.target, follow=True) for one in incoming])
         return
     for one in incoming:  # one after the other: each has all cores, and recordings are decoded by one at a time
         query = ingest(one, settings.target)
@@ -91,9 +90,17 @@ def ingested(session: SparkSession, job: Job, *, follow: bool = False) -> None:
             query.stop()
 
 
-def _end(queries: list[StreamingQuery]) -> None:
-    for query in queries:
-        query.stop()
+def _follow(queries: list[StreamingQuery]) -> None:
+    """Until a signal, or until one of them fails; then they end between two micro-batches, or within a few seconds.
+    What one was amid is done again by the next run."""
+    with signalled() as told:
+        while not told.wait(_LOOK_SECONDS) and all(query.isActive for query in queries):
+            pass
+        patience = time.monotonic() + _END_SECONDS
+        for query in queries:
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < patience:
+                time.sleep(_LOOK_SECONDS / 10)
+            query.stop()
     for query in queries:
         if (error := query.exception()) is not None:
             raise error
