@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from penstock_spark.capture.options import CaptureOptions, capture_options
-from penstock_spark.options import WrongOptions
+from penstock_spark.columns import check_columns
 from penstock_spark.schemas import CAPTURE_TABLES, arrow_schema, spark_schema
 
 __all__ = ["CaptureDataSource"]
@@ -44,15 +44,7 @@ class CaptureDataSource(DataSource):
         return capture_options(dict(self.options))
 
     def _asked(self, schema: StructType) -> pa.Schema:
-        """The columns that somebody asked for, who may leave out some. Raises WrongOptions where they are others."""
+        """The columns that somebody asked for, who may leave out some. Raises WrongSchema where they are others."""
         table = self._checked.table
-        known = {one.name: one.dataType for one in spark_schema(CAPTURE_TABLES[table])}
-        faults = [
-            f"{one.name} {one.dataType.simpleString()}: "
-            + (f"it is {known[one.name].simpleString()}" if one.name in known else "there is no such column")
-            for one in schema
-            if known.get(one.name) != one.dataType
-        ]
-        if faults:
-            raise WrongOptions(f"penstock-capture, schema of {table}", faults)
+        check_columns(f"penstock-capture, table {table}", CAPTURE_TABLES[table], schema)
         return arrow_schema(schema)

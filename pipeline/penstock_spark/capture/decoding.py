@@ -62,16 +62,18 @@ class Part:
 
 
 def decode(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows. `schema`: columns of the table, any of them in any order. Raises Unreadable.
+    """The rows. `schema`: columns of the table, any of them in any order, names in any case. Raises Unreadable.
 
     With `keeps`, what the recording's conversations are in is remembered in this process, which may be given the next
     files too: then those before them need not be read again.
     """
-    done = remembered.take(_name(part, schema, part.since)) if part.since else None
-    decoding = done if isinstance(done, Decoding) else _TABLES[part.table](part, schema)
-    yield from decoding.go_on(part, part.since if decoding is done else 0)
+    ours = pa.schema([field.with_name(field.name.lower()) for field in schema])
+    done = remembered.take(_name(part, ours, part.since)) if part.since else None
+    decoding = done if isinstance(done, Decoding) else _TABLES[part.table](part, ours)
+    for batch in decoding.go_on(part, part.since if decoding is done else 0):
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     if part.keeps and not part.ends:
-        remembered.keep(_name(part, schema, len(part.recording.files)), decoding)
+        remembered.keep(_name(part, ours, len(part.recording.files)), decoding)
 
 
 def _name(part: Part, schema: pa.Schema, files: int) -> tuple[Any, ...]:

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.types import StructType
 
 from penstock_codecs.model import Columns, Headers
-from penstock_spark.schemas import RECORDS, arrow_schema, spark_schema
+from penstock_spark.schemas import arrow_schema
 
-__all__ = ["NotRepresentable", "WrongSchema", "check_schema", "to_batches"]
+__all__ = ["NotRepresentable", "to_batches"]
 
 BATCH_ROWS: Final = 20_000
 """From here on, a batch is given away."""
@@ -29,49 +29,8 @@ _MOST_MS: Final = _MOST // 1000
 """Spark's times are us in 63 bits."""
 
 
-class WrongSchema(ValueError):
-    """The schema that was asked for has columns that this source has not; the message names all of them."""
-
-    def __init__(self, faults: Sequence[str]) -> None:
-        super().__init__("\n  ".join((f"format penstock: {len(faults)} columns are wrong", *faults)))
-        self.faults = tuple(faults)
-
-    def __reduce__(self) -> tuple[type[WrongSchema], tuple[tuple[str, ...]]]:
-        return WrongSchema, (self.faults,)
-
-
 class NotRepresentable(ValueError):
     """A record has a number that the table's type cannot hold; the message names it."""
-
-
-def check_schema(schema: StructType) -> None:
-    """Raise WrongSchema for what is not a selection of our columns, by name (in any case) and type."""
-    ours = {field.name: field.dataType for field in spark_schema(RECORDS)}
-    faults, seen = [], set()
-    for field in schema:
-        name = field.name.lower()
-        if name not in ours:
-            faults.append(f"{field.name}: no such column; there are {', '.join(ours)}")
-        elif name in seen:
-            faults.append(f"{field.name}: twice")
-        elif not _same(field.dataType, ours[name]):
-            faults.append(f"{field.name}: is {ours[name].simpleString()}, not {field.dataType.simpleString()}")
-        seen.add(name)
-    if not seen:
-        faults.append(f"none is asked for; there are {', '.join(ours)}")
-    if faults:
-        raise WrongSchema(faults)
-
-
-def _same(asked: DataType, ours: DataType) -> bool:
-    """Whether two types are the same, leaving out whether they may be null."""
-    if isinstance(asked, ArrayType) and isinstance(ours, ArrayType):
-        return _same(asked.elementType, ours.elementType)
-    if isinstance(asked, StructType) and isinstance(ours, StructType):
-        return asked.names == ours.names and all(
-            _same(one.dataType, other.dataType) for one, other in zip(asked, ours, strict=True)
-        )
-    return type(asked) is type(ours)
 
 
 def to_batches(stream: str, pieces: Iterable[Columns], schema: StructType) -> Iterator[pa.RecordBatch]:

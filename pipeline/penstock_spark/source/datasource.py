@@ -29,9 +29,9 @@ from pyspark.sql.types import StructType
 
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.opening import open_client
+from penstock_spark.columns import check_columns
 from penstock_spark.schemas import RECORDS, spark_schema
 from penstock_spark.sink.writer import PenstockStreamWriter, PenstockWriter
-from penstock_spark.source.arrow import check_schema
 from penstock_spark.source.batch import BatchReader, FilteringBatchReader
 from penstock_spark.source.options import source_options
 from penstock_spark.source.reading import Connect
@@ -62,14 +62,14 @@ class PenstockDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads what is there. Raises WrongOptions, WrongSchema."""
         options = source_options(self.options, refused=_BATCH_REFUSES)
-        check_schema(schema)
+        check_columns("format penstock", RECORDS, schema)
         make = FilteringBatchReader if options.push_filters else BatchReader
         return make(options, schema, _connect(options.endpoint))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Reads what is there and what comes. Raises WrongOptions, WrongSchema."""
         options = source_options(self.options, refused=_STREAM_REFUSES)
-        check_schema(schema)
+        check_columns("format penstock", RECORDS, schema)
         return StreamReader(options, schema, _connect(options.endpoint))
 
     def writer(self, schema: StructType, overwrite: bool) -> PenstockWriter:

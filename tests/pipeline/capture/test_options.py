@@ -7,6 +7,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from penstock_spark.capture.datasource import CaptureDataSource
 from penstock_spark.capture.options import capture_options
+from penstock_spark.columns import WrongSchema
 from penstock_spark.options import WrongOptions
 from penstock_spark.schemas import CAPTURE_TABLES
 
@@ -38,7 +39,7 @@ def test_schemas(table: str) -> None:
     assert source.schema().names == [column.name for column in CAPTURE_TABLES[table]]
     source.reader(source.schema())
     wrong = StructType().add("conversation", StringType()).add("nothing", LongType())
-    with pytest.raises(WrongOptions, match="conversation string: it is bigint\n  nothing bigint: there is no such"):
+    with pytest.raises(WrongSchema, match=f"table {table}: 2 .*\n  conversation: is bigint, not string\n  nothing: no"):
         source.reader(wrong)
 
 

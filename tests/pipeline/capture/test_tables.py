@@ -10,12 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.capture_commands import lines
-from support.capture_tables import bag, part_of, read, rows
+from support.capture_tables import bag, part_of, read, rows, schema_of
 from support.captures import s3p_talk, written
 
 from penstock_codecs.envelope import wrap
+from penstock_spark.capture.decoding import decode
 from penstock_spark.schemas import CAPTURE_TABLES
 
 Row = dict[str, Any]
@@ -182,3 +184,13 @@ def test_conversations_that_filters_exclude_are_passed_over(recording: Path) -> 
         wanted = {name: frozenset([value]) for name, value in values.items()}
         found = rows(part_of(recording, only=wanted))
         assert len(found) < len(whole) and only(found, **values) == only(whole, **values) != []
+
+
+@pytest.mark.parametrize("table", sorted(CAPTURE_TABLES))
+def test_columns_are_called_as_they_were_asked_for(table: str, recording: Path) -> None:
+    ours = schema_of(table)
+    asked = pa.schema([field.with_name(field.name.upper()) for field in ours])
+    part = part_of(recording, table=table)
+    found = pa.Table.from_batches(decode(part, asked), asked)
+    assert found.rename_columns(ours.names).equals(pa.Table.from_batches(decode(part, ours), ours))
+    assert found.num_rows

@@ -9,22 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-)
+from pyspark.sql.types import BinaryType, StructType
 
 from penstock_codecs.model import Columns, Header
 from penstock_spark.schemas import RECORDS, arrow_schema, spark_schema
 from penstock_spark.source import arrow
-from penstock_spark.source.arrow import NotRepresentable, WrongSchema, check_schema, to_batches
+from penstock_spark.source.arrow import NotRepresentable, to_batches
 
 SCHEMA = spark_schema(RECORDS)
 
@@ -77,34 +67,10 @@ def test_a_batch_is_given_away_before_it_is_large(monkeypatch: pytest.MonkeyPatc
 
 def test_columns_in_any_order_and_case_and_not_all() -> None:
     schema = StructType().add("Body", BinaryType(), nullable=False).add("SEQ_NUM", "long")
-    check_schema(schema)
     pieces = [Columns([7], [5], [b"x"])]
     assert rows(pieces, schema) == [{"Body": b"x", "SEQ_NUM": 7}]
     (batch,) = to_batches("b/s", pieces, schema)
     assert batch.schema.equals(arrow_schema(schema))
-
-
-def pair(first: str, second: str, kind: DataType | None = None) -> StructType:
-    return StructType().add(first, BinaryType()).add(second, kind or BinaryType())
-
-
-@pytest.mark.parametrize(
-    ("columns", "faults"),
-    [
-        ({"seq_num": IntegerType()}, ["seq_num: is bigint, not int"]),
-        ({"seqnum": LongType(), "body": StringType()}, ["seqnum: no such column", "body: is binary, not string"]),
-        ({"headers": ArrayType(pair("name", "value", StringType()))}, ["headers: is array<"]),
-        ({"headers": ArrayType(pair("value", "name"))}, ["headers: is array<"]),
-        ({"timestamp": TimestampNTZType()}, ["timestamp: is timestamp, not timestamp_ntz"]),
-        ({"body": BinaryType(), "BODY": BinaryType()}, ["BODY: twice"]),
-        ({}, ["none is asked for"]),
-    ],
-)
-def test_columns_that_are_not_ours(columns: dict[str, DataType], faults: list[str]) -> None:
-    with pytest.raises(WrongSchema) as caught:
-        check_schema(StructType([StructField(name, kind) for name, kind in columns.items()]))
-    assert len(caught.value.faults) == len(faults)
-    assert all(found.startswith(wanted) for found, wanted in zip(caught.value.faults, faults, strict=True))
 
 
 def test_streams_without_times() -> None:

@@ -1,0 +1,55 @@
+"""Columns that a format is asked for: some of a table's, in any order, their names in any case, as Spark has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from penstock_spark.schemas import Column, spark_schema
+
+__all__ = ["WrongSchema", "check_columns"]
+
+
+class WrongSchema(ValueError):
+    """A schema has columns that the format has not; the message names all of them. `where`: the format."""
+
+    def __init__(self, where: str, faults: Sequence[str]) -> None:
+        super().__init__("\n  ".join((f"{where}: {len(faults)} columns are wrong", *faults)))
+        self.where = where
+        self.faults = tuple(faults)
+
+    def __reduce__(self) -> tuple[type[WrongSchema], tuple[str, tuple[str, ...]]]:
+        return WrongSchema, (self.where, self.faults)
+
+
+def check_columns(where: str, table: tuple[Column, ...], asked: StructType) -> None:
+    """Raise WrongSchema for what is not a selection of the table's columns, by name and type. Whether they may be null
+    does not matter."""
+    ours = {field.name: field.dataType for field in spark_schema(table)}
+    faults, seen = [], set()
+    for field in asked:
+        name = field.name.lower()
+        if name not in ours:
+            faults.append(f"{field.name}: no such column; there are {', '.join(ours)}")
+        elif name in seen:
+            faults.append(f"{field.name}: twice")
+        elif not _same(field.dataType, ours[name]):
+            faults.append(f"{field.name}: is {ours[name].simpleString()}, not {field.dataType.simpleString()}")
+        seen.add(name)
+    if not seen:
+        faults.append(f"none is asked for; there are {', '.join(ours)}")
+    if faults:
+        raise WrongSchema(where, faults)
+
+
+def _same(asked: DataType, ours: DataType) -> bool:
+    if isinstance(asked, ArrayType) and isinstance(ours, ArrayType):
+        return _same(asked.elementType, ours.elementType)
+    if isinstance(asked, MapType) and isinstance(ours, MapType):
+        return _same(asked.keyType, ours.keyType) and _same(asked.valueType, ours.valueType)
+    if isinstance(asked, StructType) and isinstance(ours, StructType):
+        return asked.names == ours.names and all(
+            _same(one.dataType, other.dataType) for one, other in zip(asked, ours, strict=True)
+        )
+    return type(asked) is type(ours)
