@@ -57,6 +57,7 @@ _PLAIN: Final = {"s2s": "http", "s3p": "s3p", "segment": "segment"}
 """The scheme of a bare `host:port`."""
 _FILES: Final = ("ca_file", "certificate_file", "key_file")
 _TOKENS: Final = ("token", "token_file", "token_variable")
+_SECRETS: Final = re.compile(r"^.*@|(?<=[?#]).*")
 _VISIBLE: Final = re.compile(r"[!-~]+")
 
 
@@ -147,7 +148,8 @@ def _address(text: str, protocol: str | None, faults: list[str]) -> dict[str, An
         parts = urlsplit(named)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        faults.append(f"endpoint: {text!r} is no address: {error}")
+        why = "" if "@" in text else f": {error}"  # which may quote what stands before it
+        faults.append(f"endpoint: {_shown(text)!r} is no address{why}")
         return {}
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None:
@@ -161,16 +163,21 @@ def _address_faults(text: str, parts: Any, scheme: _Scheme, protocol: str | None
     host = parts.hostname or ""
     bare = host.removeprefix(BASIN_LABEL)
     faults = {
-        f"{text!r} names no host": not bare,
+        f"{_shown(text)!r} names no host": not bare,
         f"{host!r} is no host": bool(bare) and (not _VISIBLE.fullmatch(bare) or "{" in bare),
         f"only S2S has hosts with {BASIN_LABEL!r}": bare != host and scheme.protocol != "s2s",
         "the port must be from 1 to 65535": parts.port == 0,
         "a token goes into option `token_file`, not into the address": "@" in parts.netloc,
-        f"{parts.path + parts.query + parts.fragment!r} behind the host": parts.path not in ("", "/")
-        or bool(parts.query or parts.fragment),
+        f"{_shown(parts.path)!r} behind the host": parts.path not in ("", "/"),
+        "a query or fragment behind the host": bool(parts.query or parts.fragment),
         f"{parts.scheme}:// is not {protocol}": protocol is not None and protocol != scheme.protocol,
     }
     return [fault for fault, is_so in faults.items() if is_so]
+
+
+def _shown(text: str) -> str:
+    """An address without what may be a secret in it."""
+    return _SECRETS.sub("...", text)
 
 
 def _readable(name: str, path: str, faults: list[str]) -> bool:

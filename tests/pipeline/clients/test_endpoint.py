@@ -74,6 +74,25 @@ def test_every_fault_is_named(text: str, options: dict[str, str], faults: list[s
         assert expected in fault
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://me:s3cret@h:x",
+        "http://me:s3cret@",
+        "h:1/?token=s3cret",
+        "h:1/#s3cret",
+        "http://me:s3cret@[h",
+        "me:s3cret@h:x",
+        "http://me:s3cret/x@h",
+        "http://me:12/s3cret@h",
+    ],
+)
+def test_what_may_be_a_secret_in_a_wrong_address_is_not_shown(text: str) -> None:
+    with pytest.raises(EndpointError) as raised:
+        parse_endpoint(text)
+    assert "s3cret" not in str(raised.value)
+
+
 def test_tokens_come_from_files_and_variables_and_are_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
