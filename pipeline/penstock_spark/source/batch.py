@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from penstock_codecs.failures import OperationFailed
 from penstock_spark.clients.base import Mark, StreamClient
+from penstock_spark.clients.crew import Crew
 from penstock_spark.source.bounds import Bound, numbered, order, resolve, up_to
 from penstock_spark.source.filters import Interval, Wanted, push
 from penstock_spark.source.loss import Losses, says_gone
@@ -34,12 +35,12 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Ranges of the streams. Raises DataLost, OperationFailed."""
-        client = self._connect()
+        crew = Crew(self._connect)
         try:
-            ranges = [] if self._wanted.empty else list(self._ranges(client))
-            divisible = client.indexed
+            ranges = [] if self._wanted.empty else self._ranges(crew)
+            divisible = crew.first.indexed
         finally:
-            client.close()
+            crew.close()
         options = self._options
         planned = plan(
             ranges,
@@ -61,18 +62,20 @@ class BatchReader(DataSourceReader):
             envelopes=options.envelopes,
         )
 
-    def _ranges(self, client: StreamClient) -> Iterator[Range]:
-        for stream in self._options.selection.find(client):
-            if not self._wanted.stream(stream):
-                continue
+    def _ranges(self, crew: Crew) -> list[Range]:
+        names = self._options.selection.names
+
+        def within(client: StreamClient, stream: str) -> Range | None:
             try:
                 start, end = self._within(client, stream)
             except OperationFailed as failed:
-                if says_gone(failed) and stream not in self._options.selection.names:
-                    continue  # deleted since the pattern found it
+                if says_gone(failed) and stream not in names:
+                    return None  # deleted since the pattern found it
                 raise
-            if order(start) < order(end):
-                yield Range(stream, start, end)
+            return Range(stream, start, end) if order(start) < order(end) else None
+
+        streams = [stream for stream in self._options.selection.find(crew.first) if self._wanted.stream(stream)]
+        return [found for found in crew.ask(within, streams).values() if found is not None]
 
     def _within(self, client: StreamClient, stream: str) -> tuple[Mark, Mark]:
         """Between the bounds of the options, and within what the filters leave of that."""

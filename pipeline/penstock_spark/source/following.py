@@ -6,12 +6,14 @@ Elsewhere (S3P, segments) only reading tells, so nothing is looked up that is no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_spark.clients.base import Mark, StreamClient
+from penstock_spark.clients.crew import Crew
 from penstock_spark.source.admission import admit
-from penstock_spark.source.bounds import Bound, order, resolve, up_to
+from penstock_spark.source.bounds import Bound, Bounds, order, resolve, up_to
 from penstock_spark.source.loss import DataLost, Losses, says_gone
 from penstock_spark.source.selection import Selection
 
@@ -24,24 +26,29 @@ Ends = Mapping[str, Mark | None]
 class Following:
     """See the module."""
 
-    def __init__(self, client: StreamClient, selection: Selection, losses: Losses) -> None:
-        self._client = client
+    def __init__(self, crew: Crew, selection: Selection, losses: Losses) -> None:
+        self._crew = crew
         self._selection = selection
         self._losses = losses
 
-    def begin(self, stream: str, bound: Bound) -> Mark | None:
-        """Where reading begins by an option; None where there is no such stream, and only a pattern asked for it.
-        Raises DataLost, OperationFailed."""
-        try:
-            start = resolve(self._client, stream, bound)
-            return self._checked(stream, start, bound) if bound.kind in ("seq_num", "offset") else start
-        except OperationFailed as failed:
-            if says_gone(failed) and stream not in self._selection.names:
-                return None
-            raise
+    def begin(self, start: Bounds) -> dict[str, Mark]:
+        """Where reading begins by option `start`, in the streams that there are. Raises DataLost, OperationFailed."""
 
-    def _checked(self, stream: str, start: Mark, bound: Bound) -> Mark:
-        first, tail = self._client.first(stream), self._client.tail(stream)
+        def place(client: StreamClient, stream: str) -> Mark | None:
+            try:
+                return self._begin(client, stream, start.of(stream))
+            except OperationFailed as failed:
+                if says_gone(failed) and stream not in self._selection.names:
+                    return None  # deleted since the pattern found it
+                raise
+
+        return _there(self._crew.ask(place, self._selection.find(self._crew.first)))
+
+    def _begin(self, client: StreamClient, stream: str, bound: Bound) -> Mark:
+        start = resolve(client, stream, bound)
+        if bound.kind not in ("seq_num", "offset"):
+            return start
+        first, tail = client.first(stream), client.tail(stream)
         if order(start) > order(tail):
             raise DataLost(
                 f"{stream} ends at {tail.place or tail.seq_num}, before option start says to begin ({bound})"
@@ -53,14 +60,10 @@ class Following:
 
     def ends(self, *, fixed: bool = False) -> Ends:
         """The streams that there are now, and where they end. `fixed`: also where only reading tells."""
-        found: dict[str, Mark | None] = {}
-        for stream in self._selection.find(self._client):
-            try:
-                found[stream] = self._client.tail(stream) if fixed or self._client.indexed else None
-            except OperationFailed as failed:
-                if not says_gone(failed):
-                    raise
-        return found
+        streams = self._selection.find(self._crew.first)
+        if not fixed and not self._crew.first.indexed:
+            return dict.fromkeys(streams)
+        return _there(self._crew.ask(lambda client, stream: _unless_gone(client.tail, stream), streams))
 
     def advance(self, known: Mapping[str, Mark], ends: Ends, limit: int | None) -> dict[str, Mark]:
         """Where the next micro-batch ends, which begins at `known`: `limit` records further at most, and not beyond
@@ -76,38 +79,42 @@ class Following:
             end = ends.get(stream)
             if stream in ends and (end is None or order(mark) < order(end)):
                 behind[stream] = mark
-            elif (place := mark if mark == end else self._suspected(stream, mark)) is not None:
+            elif (place := mark if mark == end else self._suspected(self._crew.first, stream, mark)) is not None:
                 reached[stream] = place
-        for stream in ends.keys() - known.keys():
-            if (first := self._first(stream, ends[stream])) is not None:
-                reached[stream] = first
+        reached |= self._new({stream: end for stream, end in ends.items() if stream not in known})
         return {**reached, **self._admitted(behind, ends, limit)}
+
+    def _new(self, ends: Ends) -> dict[str, Mark]:
+        """Where new streams begin, those in which there is something."""
+        never = Mark(0)  # ends there what has never had a record, where numbers are places
+        firsts = self._crew.ask(
+            lambda client, stream: _unless_gone(client.first, stream),
+            [stream for stream, end in ends.items() if end != never],
+        )
+        found = {}
+        for stream, first in _there(firsts).items():
+            end = ends[stream]
+            if end is None or order(first) < order(end):
+                found[stream] = first
+        return found
 
     def _admitted(self, behind: Mapping[str, Mark], ends: Ends, limit: int | None) -> dict[str, Mark]:
         lost: dict[str, Mark | None] = {}
 
-        def step(stream: str, mark: Mark, count: int | None) -> Mark:
+        def step(client: StreamClient, stream: str, mark: Mark, count: int | None) -> Mark:
             try:
-                return self._step(stream, mark, count, ends[stream])
+                return _step(client, stream, mark, count, ends[stream])
             except OperationFailed as failed:
-                lost[stream] = self._behind_loss(failed, stream, mark)
+                lost[stream] = self._behind_loss(failed, client, stream, mark)
                 return mark
 
         if limit is None:
-            places = {stream: step(stream, mark, None) for stream, mark in behind.items()}
+            places = self._crew.ask(lambda client, stream: step(client, stream, behind[stream], None), [*behind])
         else:
-            places = admit(behind, limit, step)
-        return {stream: mark for stream, mark in {**places, **lost}.items() if mark is not None}
+            places = admit(behind, limit, partial(step, self._crew.first))
+        return _there({**places, **lost})
 
-    def _step(self, stream: str, mark: Mark, count: int | None, end: Mark | None) -> Mark:
-        client = self._client
-        if client.indexed:
-            assert end is not None
-            return end if count is None else Mark(min(mark.seq_num + count, end.seq_num))
-        there = client.tail(stream, mark) if count is None else client.advance(stream, mark, count)
-        return there if end is None else up_to(client, stream, mark, there, end)
-
-    def _behind_loss(self, failed: OperationFailed, stream: str, mark: Mark) -> Mark | None:
+    def _behind_loss(self, failed: OperationFailed, client: StreamClient, stream: str, mark: Mark) -> Mark | None:
         """Where to go on; None: nowhere."""
         if says_gone(failed):
             self._losses.deleted(stream, mark)
@@ -118,31 +125,42 @@ class Following:
         if isinstance(first, Mark) and order(first) > order(mark):
             self._losses.trimmed(stream, mark, first)
             return first
-        again = self._suspected(stream, mark)
+        again = self._suspected(client, stream, mark)
         if again == mark:
             raise failed
         return again
 
-    def _suspected(self, stream: str, mark: Mark) -> Mark | None:
+    def _suspected(self, client: StreamClient, stream: str, mark: Mark) -> Mark | None:
         """Where to go on in a stream that is not there, or ends too early; None: nowhere."""
         try:
-            tail = self._client.tail(stream)
+            tail = client.tail(stream)
             if order(mark) <= order(tail):
                 return mark  # it came, or grew, since the ends were looked up
             self._losses.made_again(stream, mark, tail)
-            return self._client.first(stream)
+            return client.first(stream)
         except OperationFailed as failed:
             if not says_gone(failed):
                 raise
         self._losses.deleted(stream, mark)
         return None
 
-    def _first(self, stream: str, end: Mark | None) -> Mark | None:
-        """Where a new stream begins; None where nothing is in it yet."""
-        try:
-            first = self._client.first(stream)
-        except OperationFailed as failed:
-            if not says_gone(failed):
-                raise
-            return None
-        return first if end is None or order(first) < order(end) else None
+
+def _step(client: StreamClient, stream: str, mark: Mark, count: int | None, end: Mark | None) -> Mark:
+    if client.indexed:
+        assert end is not None
+        return end if count is None else Mark(min(mark.seq_num + count, end.seq_num))
+    there = client.tail(stream, mark) if count is None else client.advance(stream, mark, count)
+    return there if end is None else up_to(client, stream, mark, there, end)
+
+
+def _unless_gone(look: Callable[[str], Mark], stream: str) -> Mark | None:
+    try:
+        return look(stream)
+    except OperationFailed as failed:
+        if not says_gone(failed):
+            raise
+        return None
+
+
+def _there(places: Mapping[str, Mark | None]) -> dict[str, Mark]:
+    return {stream: mark for stream, mark in places.items() if mark is not None}

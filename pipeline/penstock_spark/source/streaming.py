@@ -14,7 +14,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock_spark.clients.base import Mark, StreamClient
+from penstock_spark.clients.base import Mark
+from penstock_spark.clients.crew import Crew
 from penstock_spark.source.bounds import order
 from penstock_spark.source.following import Ends, Following
 from penstock_spark.source.loss import Losses
@@ -65,32 +66,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._connect = connect
-        self._open: StreamClient | None = None
+        self._open: Crew | None = None
         self._target: Ends | None = None
         self._seen: Ends = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks get a reader without a connection."""
+        """Tasks get a reader without connections."""
         return {**self.__dict__, "_open": None}
 
     @property
-    def _client(self) -> StreamClient:
+    def _crew(self) -> Crew:
         if self._open is None:
-            self._open = self._connect()
+            self._open = Crew(self._connect)
         return self._open
 
     @property
+    def _indexed(self) -> bool:
+        return self._crew.first.indexed
+
+    @property
     def _following(self) -> Following:
-        return Following(self._client, self._options.selection, Losses(self._options.fail_on_data_loss))
+        return Following(self._crew, self._options.selection, Losses(self._options.fail_on_data_loss))
 
     # ---- what Spark asks where it plans ----
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, here and below
         """Where a query without a checkpoint begins, by option `start`."""
-        following, start = self._following, self._options.start
-        streams = self._options.selection.find(self._client)
-        places = {stream: following.begin(stream, start.of(stream)) for stream in streams}
-        return write_offset({stream: mark for stream, mark in places.items() if mark is not None})
+        return write_offset(self._following.begin(self._options.start))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Option `max_records_per_batch`."""
@@ -103,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends. Raises DataLost, WrongCheckpoint, OperationFailed."""
-        known = read_offset(start, indexed=self._client.indexed)
+        known = read_offset(start, indexed=self._indexed)
         self._seen = self._following.ends() if self._target is None else self._target
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return write_offset(self._following.advance(known, self._seen, most))
@@ -115,7 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The ranges of a micro-batch. They follow from the two offsets alone, so that a repeated one has the same."""
-        indexed = self._client.indexed
+        indexed = self._indexed
         begun, ended = read_offset(start, indexed=indexed), read_offset(end, indexed=indexed)
         ranges = [
             Range(stream, begun[stream], mark)
