@@ -7,8 +7,9 @@ that whatever happens in between, the checkpoint says where it began.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamReader", "WrongCheckpoint", "read_offset", "write_offset"]
 
+_PLACE: Final = re.compile(r"\d+(-\d+)?", re.ASCII)
+"""S3P's identifiers, and offsets in bytes."""
+
 
 class WrongCheckpoint(ValueError):
     """The checkpoint's offset is none of this source's, or of another protocol; the message says what is wrong."""
@@ -40,15 +44,17 @@ def write_offset(places: Mapping[str, Mark]) -> dict[str, Any]:
     }
 
 
-def read_offset(offset: Mapping[str, Any], *, indexed: bool) -> dict[str, Mark]:
+def read_offset(offset: Any, *, indexed: bool) -> dict[str, Mark]:
     """The places in a checkpoint. `indexed`: whether the protocol's sequence numbers are places. Raises
     WrongCheckpoint."""
+    if not isinstance(offset, dict):
+        raise WrongCheckpoint(f"the checkpoint says {offset!r:.80}, not places of streams: it is of another source")
     places = {}
     for stream, said in offset.items():
         match said:
-            case int() if indexed and said >= 0:
+            case int() if indexed and type(said) is int and said >= 0:
                 places[stream] = Mark(said)
-            case [int(number), str(place)] if not indexed and number >= 0 and place:
+            case [int(number), str(place)] if not indexed and number >= 0 and _PLACE.fullmatch(place):
                 places[stream] = Mark(number, place)
             case _:
                 wanted = "a sequence number" if indexed else "a number and a place"

@@ -258,11 +258,19 @@ def test_streams_that_are_not_asked_for_any_more() -> None:
     assert json.loads(query.offset) == {"b/s": 12}
 
 
-@pytest.mark.parametrize("offset", [{"b/s": [5, "40"]}, {"b/s": "5"}, {"b/s": -1}, {"b/s": None}])
-def test_a_checkpoint_that_is_not_ours(offset: dict[str, Any]) -> None:
-    query = Query(filled())
+@pytest.mark.parametrize(
+    ("offset", "indexed"),
+    [
+        *(({"b/s": said}, True) for said in ([5, "40"], "5", -1, None, 5.0, True)),
+        *(({"b/s": said}, False) for said in (5, [5, ""], [5, "x"], [5, "4-x"], [5, "-1"], [5, "4-5-6"], [5.0, "40"])),
+        ([["b/s", 5]], True),
+        (5, True),
+    ],
+)
+def test_a_checkpoint_that_is_not_ours(offset: Any, indexed: bool) -> None:
+    query = Query(filled(indexed=indexed))
     query.offset = json.dumps(offset)
-    with pytest.raises(WrongCheckpoint, match="b/s"):
+    with pytest.raises(WrongCheckpoint, match=r"b/s|says 5, not places"):
         query.step()
 
 
