@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,6 +16,10 @@ from penstock_spark.sink.failures import SinkFailed
 
 __all__ = ["AnyAppender", "StreamWriter"]
 
+_LOG: Final = logging.getLogger(__name__)
+_MANY: Final = 64
+"""From so many times on, each twice the one before, it is said that others are in the way: an append that must get its
+number gets none as long as somebody else appends without pause."""
 _CAREFUL: Final = 4
 """So many appends are sent one by one after somebody else came between, as what is sent ahead would be in vain."""
 
@@ -53,6 +58,7 @@ class StreamWriter(ABC):
         self._sent = 0
         self._settled = 0  # how many of the current appender's were acknowledged and taken off `_waiting`
         self._careful = 0
+        self._passes = 0  # times that somebody else was faster
         self._appender: AnyAppender | None = None
 
     def put(self, cut: Cut) -> None:
@@ -149,6 +155,7 @@ class StreamWriter(ABC):
         code = error.failure.code
         if code is self._passed:
             self._careful = _CAREFUL
+            self._note_pass()
         elif code is FailureCode.STREAM_NOT_FOUND:
             self._make(error)
         else:
@@ -159,6 +166,11 @@ class StreamWriter(ABC):
             message = f"{self.stream}: the server refuses an append ({error.failure}), though nothing came between"
             raise SinkFailed(message) from error
         self._waiting = deque(self._still_missing())
+
+    def _note_pass(self) -> None:
+        self._passes += 1
+        if self._passes >= _MANY and self._passes & (self._passes - 1) == 0:
+            _LOG.warning("%s: others came between %d times, which holds up this task", self.stream, self._passes)
 
     def _make(self, error: OperationFailed) -> None:
         if self._made:

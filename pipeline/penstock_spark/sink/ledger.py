@@ -18,17 +18,27 @@ __all__ = ["Ledger", "ledger_name", "tail_of"]
 
 
 class Ledger:
-    """The ledger as it was when it was last looked at.
+    """The ledger as it was when it was last looked at. `partition`: of which it is remembered where streams ended; each
+    partition of a batch may write to thousands.
 
     `patience`: makes what says how long an append is tried again; an entry that stands twice does no harm. All methods
     raise OperationFailed with what the server says, and SinkFailed where the ledger is somebody else's.
     """
 
-    def __init__(self, client: StreamClient, stream: str, query: str, patience: Callable[[], Patience]) -> None:
+    def __init__(
+        self,
+        client: StreamClient,
+        stream: str,
+        query: str,
+        patience: Callable[[], Patience],
+        *,
+        partition: int | None = None,
+    ) -> None:
         self._client = client
         self._stream = stream
         self._query = query
         self._patience = patience
+        self._partition = partition
         self._next: int | None = None
         self._counted: dict[int, dict[int, Tally]] = {}  # by batch and partition; those not committed yet
         self.opened = False
@@ -38,7 +48,8 @@ class Ledger:
         self.tallies: Mapping[int, Tally] = {}
         """Of the batch that was committed last, by partition; those that are missing had no rows."""
         self.touched: dict[tuple[int, int], dict[str, int]] = {}
-        """By batch and partition: where streams ended before its first append. Only batches not yet committed."""
+        """By batch and partition: where streams ended before its first append; empty for other partitions than ours.
+        Only batches not yet committed."""
 
     def open(self) -> None:
         """Make it, where it is not there, so that its records do not age away; and look at it."""
@@ -110,8 +121,9 @@ class Ledger:
         elif isinstance(entry, Touched):
             if self.committed is None or entry.batch > self.committed:
                 place = self.touched.setdefault((entry.batch, entry.partition), {})
-                for stream, end in entry.streams.items():
-                    place.setdefault(stream, end)
+                if entry.partition == self._partition:
+                    for stream, end in entry.streams.items():
+                        place.setdefault(stream, end)
         elif isinstance(entry, Stored):
             self._counted.setdefault(entry.batch, {}).update(entry.partitions)
         else:

@@ -62,7 +62,8 @@ class Places:
         if not self._tools.ledger or self._ledger is not None:
             return
         identity = self._identity
-        ledger = Ledger(self._tools.client, self._tools.ledger, identity.query, self._tools.patience)
+        tools = self._tools
+        ledger = Ledger(tools.client, tools.ledger, identity.query, tools.patience, partition=identity.partition)
         if identity.one_off:
             self._find(ledger)
         else:

@@ -12,10 +12,12 @@ from support.sink_server import FakeClient, NoPauses, World
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_spark.sink.columns import Layout
 from penstock_spark.sink.commit import Written, commit_batch, open_one_off
-from penstock_spark.sink.cutting import Limits
+from penstock_spark.sink.conditional import ConditionalWriter
+from penstock_spark.sink.cutting import Cut, Limits
 from penstock_spark.sink.entries import Tally
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity
+from penstock_spark.sink.ledger import Ledger
 from penstock_spark.sink.numbered import MOST_BATCHES, NumberedWriter
 from penstock_spark.sink.task import Task, Tools
 
@@ -113,6 +115,14 @@ def test_a_batch_that_was_committed_is_compared(world: World) -> None:
     with pytest.raises(RowsDiffer, match="was committed with 0 rows, of which there are 1 now"):
         write(world, rows(A, b"1"), Identity("s", 1, 1))
     assert bodies(world, A) == [b"1", b"2", b"3"]
+
+
+def test_a_task_remembers_places_of_its_own_only(world: World) -> None:
+    for partition in range(3):
+        write(world, [*rows(A, b"1"), *rows(B, b"2")], Identity("s", 1, partition))
+    ledger = Ledger(FakeClient(world), LEDGER, "", NoPauses, partition=1)
+    ledger.look()
+    assert ledger.touched == {(1, 0): {}, (1, 1): {A: 1, B: 1}, (1, 2): {}}
 
 
 def test_a_batch_is_committed_once(world: World) -> None:
@@ -227,3 +237,21 @@ def test_what_the_server_says_reaches_the_task(world: World, monkeypatch: pytest
     monkeypatch.setattr("penstock_spark.sink.conditional.ConditionalWriter._append", append)
     with pytest.raises(OperationFailed, match="not you"):
         write(world, rows(A, b"1"))
+
+
+def test_a_task_that_others_hold_up_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, before = ConditionalWriter._append, iter(range(130))
+
+    def append(self: ConditionalWriter, cut: Cut) -> None:
+        if next(before, None) is not None:
+            world.store(A, [b"foreign"], {})
+        real(self, cut)
+
+    monkeypatch.setattr(ConditionalWriter, "_append", append)
+    write(world, rows(A, b"1"))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{A}: others came between {times} times, which holds up this task" for times in (64, 128)
+    ]
+    assert bodies(world, A) == [b"foreign"] * 130 + [b"1"]
