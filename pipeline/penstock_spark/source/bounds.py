@@ -167,7 +167,7 @@ def numbered(client: StreamClient, stream: str, start: Mark, number: int) -> Mar
 def up_to(client: StreamClient, stream: str, start: Mark, tail: Mark, place: Mark) -> Mark:
     """The last place that is not behind `place`, between two that are known, and its number, which takes counting."""
     if client.indexed or order(place) >= order(tail):
-        return min(place, tail, key=order)
+        return min(tail, place, key=order)  # the tail where they are one: its number follows from that of `start`
     at = start
     for rows in client.read(stream, start, tail):
         if order(rows.next) > order(place):

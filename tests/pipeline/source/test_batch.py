@@ -88,6 +88,9 @@ def test_bounds_by_offset() -> None:
     assert numbers(server, end="offset:26") == [0, 1]
     assert numbers(server, start="offset:18", end="offset:110") == list(range(10))
     assert numbers(server, start="offset:18", end="seq_num:3") == [0, 1, 2]
+    tail = server.streams["b/s"].offset(30)
+    assert numbers(server, end=f"offset:{tail}") == list(range(30))
+    assert numbers(server, start="offset:18", end=f"offset:{tail}") == list(range(28))
 
 
 def test_what_was_trimmed_away() -> None:

@@ -176,6 +176,19 @@ def test_available_now_reads_what_was_there_when_it_began(indexed: bool, limit: 
     assert sorted(query.restart(available_now=True).drain()) == sorted(later)
 
 
+@both
+@pytest.mark.parametrize("limit", [None, "2"])
+def test_available_now_of_a_stream_that_was_trimmed_since_the_query_began(indexed: bool, limit: str | None) -> None:
+    server = filled(indexed=indexed)
+    query = Query(server, **({} if limit is None else {"max_records_per_batch": limit}))
+    query.drain()
+    server.trim("b/s", 5)
+    expected = append(server, "b/s", 3)
+    assert query.restart(available_now=True).drain() == expected
+    expected = append(server, "b/s", 2)
+    assert query.restart(available_now=True).drain() == expected
+
+
 def test_available_now_in_a_query_that_begins_behind_what_was_there() -> None:
     """The offset to begin at is looked up after the one to end at."""
     server = filled()
