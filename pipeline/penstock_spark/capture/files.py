@@ -91,6 +91,8 @@ def _captures(path: str) -> list[Place]:
             raise Unreadable(f"{path}: there is no such file")
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror or error}") from error
+    except UnicodeError as error:
+        raise Unreadable(f"{path}: a name that is not UTF-8 stands there: {error}") from error
     if not places:
         raise NothingThere(f"{path}: {what}")
     return places
@@ -135,7 +137,7 @@ def _matching(system: Any, pattern: str) -> list[Place]:
             continue
         if info.type == pyarrow.fs.FileType.Directory:
             places += _directory(system, info.path)
-        elif not info.base_name.startswith("."):
+        elif info.type == pyarrow.fs.FileType.File and not info.base_name.startswith("."):
             places.append(_place(system, info))
     return places
 
@@ -158,7 +160,10 @@ class Source(Protocol):
 def opened(place: Place) -> Iterator[Source]:
     """The plain bytes of a file, also where it was compressed since it was found. Raises Unreadable."""
     with closing(_stream(place)) as stream:
-        first = stream.read(len(_ZSTD_MAGIC))
+        try:
+            first = stream.read(len(_ZSTD_MAGIC))
+        except OSError as error:
+            raise Unreadable(f"{place}: {error.strerror or error}") from error
         source = _Ahead(stream, first)
         if first != _ZSTD_MAGIC:
             yield source

@@ -23,6 +23,7 @@ __all__ = ["audit_command"]
 @click.option("--also", multiple=True, help="What is compared besides body and headers: timestamp, seq_num.")
 @click.option("--action", type=click.Choice(["appended", "delivered"]), help="Of recordings: which records.")
 @click.option("--side", type=click.Choice(["front", "back", "foreign"]), help="Of recordings: seen from where.")
+@click.option("--all-headers", is_flag=True, help="Compare the sink's marker, too; else copies that it made are equal.")
 @click.option("--json", "as_json", is_flag=True, help="An object a line, all rows and columns.")
 @common_options
 def audit_command(
@@ -34,6 +35,7 @@ def audit_command(
     also: tuple[str, ...],
     action: str | None,
     side: str | None,
+    all_headers: bool,
     as_json: bool,
 ) -> None:
     """Compare LEFT with RIGHT, each a directory of tables that `ingest` wrote, recordings, or streams as
@@ -47,10 +49,12 @@ def audit_command(
     with running(job) as session:
         from penstock_spark.cli.showing import show
         from penstock_spark.jobs.audit import audit
+        from penstock_spark.sink.marker import MARKER
 
         views = [_records(session, job, view) for view in (left, right)]
         session.sparkContext.setJobDescription("audit")
-        found = audit(*views, names=renamed, also=also, by=by, action=action, side=side)
+        ignored = () if all_headers else (MARKER,)
+        found = audit(*views, names=renamed, also=also, by=by, action=action, side=side, ignored_headers=ignored)
         show("verdicts", found.verdicts, as_json=as_json)
         different = found.verdicts.where("verdict != 'equal'").count() > 0
         if different:

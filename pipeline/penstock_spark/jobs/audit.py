@@ -14,10 +14,11 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as fn
 
 from penstock_spark.jobs.differing import alone_by_content, alone_by_position, told
-from penstock_spark.jobs.numbering import Extent, digested, extents, ordered, stream_digests
+from penstock_spark.jobs.numbering import Extent, digested, extents, numbered
 from penstock_spark.jobs.pairing import paired
 from penstock_spark.jobs.schemas import DIFFERENCES, VERDICTS, shaped
 from penstock_spark.jobs.views import records_of
+from penstock_spark.sink.marker import MARKER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -53,6 +54,7 @@ def audit(
     by: str = "content",
     action: str | None = None,
     side: str | None = None,
+    ignored_headers: Sequence[bytes] = (MARKER,),
 ) -> Audit:
     """Compare two tables of records, of streams or of captures.
 
@@ -60,18 +62,23 @@ def audit(
     `penstock diff` does. `also`: what is compared besides body and headers, `timestamp` or `seq_num`. `by`: `content`
     aligns the records by what they hold, so that one lost record is one difference; `position` compares what has the
     same sequence number, which both sides need. `action`, `side`: which records of captures (`records_of`).
+    `ignored_headers`: names of headers that are not compared; by default the sink's marker, since a copy that the sink
+    made has one where its original has none, or another's.
 
     Runs as it is called: a row for each stream comes to the driver, and both sides' digests are kept on the executors'
     disks, about 150 bytes for each record. Raises ValueError for what it cannot do.
     """
     _check(also, by)
-    sides = [digested(records_of(table, action, side), also).persist(StorageLevel.DISK_ONLY) for table in (left, right)]
+    sides = [
+        digested(records_of(table, action, side), also, ignored_headers).persist(StorageLevel.DISK_ONLY)
+        for table in (left, right)
+    ]
     known = [extents(table) for table in sides]
     if by == "position" and any(extent.order != "seq_num" for one in known for extent in one.values()):
         raise ValueError("by position: not all records have a sequence number; compare them by content")
     pairs = paired(known[0], known[1], names or {})
-    first, second = (ordered(table, one) for table, one in zip(sides, known, strict=True))
-    digests = stream_digests(first), stream_digests(second)
+    (first, *_), (second, *_) = views = [numbered(table, one) for table, one in zip(sides, known, strict=True)]
+    known, digests = [view.extents for view in views], [view.digests for view in views]
     # By position, a stream that begins elsewhere is another one, whatever it holds.
     unequal = {
         one: other

@@ -14,7 +14,7 @@ from penstock_spark.jobs.views import identifier, position_text
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["SAMPLE_BYTES", "Extent", "digested", "extents", "ordered", "stream_digests"]
+__all__ = ["SAMPLE_BYTES", "Extent", "Numbered", "digested", "extents", "numbered"]
 
 SAMPLE_BYTES: Final = 64
 """So much of a body is kept, for people."""
@@ -24,15 +24,18 @@ _BLOCK: Final = 1024
 
 class Extent(NamedTuple):
     """What is known of one side's stream. `order`: what its records are ordered by; `base`: the first sequence number
-    where these have no holes, so that a record's place is known without sorting; else None."""
+    where each up to the last is there once, so that a record's place is known without sorting; else None."""
 
     records: int
     order: str
     base: int | None
 
 
-def digested(records: DataFrame, also: Sequence[str]) -> DataFrame:
-    """What of the records (`records_of`) is needed to compare them, without whole bodies."""
+def digested(records: DataFrame, also: Sequence[str], ignored_headers: Sequence[bytes] = ()) -> DataFrame:
+    """What of the records (`records_of`) is needed to compare them, without whole bodies. `ignored_headers`: names of
+    headers that are as if they were not there."""
+    for name in ignored_headers:
+        records = records.withColumn("headers", _without(name))
     return records.select(
         "stream",
         "seq_num",
@@ -49,8 +52,24 @@ def digested(records: DataFrame, also: Sequence[str]) -> DataFrame:
     )
 
 
+def _without(name: bytes) -> Column:
+    """The headers but those of this name; most records have none at all."""
+    kept = fn.filter("headers", lambda header: ~header["name"].eqNullSafe(fn.lit(name)))
+    return fn.when(fn.size("headers") > 0, kept).otherwise(fn.col("headers"))
+
+
+class Numbered(NamedTuple):
+    """One side: its records with `ordinal`, the place in the stream from 0; what is known of its streams; and of each
+    SHA-256 (hex) over the digests of its records in their order."""
+
+    records: DataFrame
+    extents: dict[str, Extent]
+    digests: dict[str, str]
+
+
 def extents(table: DataFrame) -> dict[str, Extent]:
-    """Of each stream. One pass; a row for each stream comes to the driver."""
+    """Of each stream. One pass; a row for each stream comes to the driver. Numbers are taken to be dense where there
+    are as many as from the first to the last: `numbered` finds out where some are missing and as many are doubled."""
     facts = table.groupBy("stream").agg(
         fn.count("*").alias("records"),
         *(fn.count(kind).alias(kind) for kind in ("seq_num", "id", "offset")),
@@ -59,14 +78,26 @@ def extents(table: DataFrame) -> dict[str, Extent]:
     )
     found = {}
     for row in facts.collect():
+        if row.stream is None:
+            raise ValueError(f"{row.records} records are of no stream: what has none cannot be compared")
         order = next((kind for kind in ("seq_num", "id", "offset") if row[kind] == row.records), "arrival")
         dense = order == "seq_num" and row.last - row.first + 1 == row.records
         found[row.stream] = Extent(row.records, order, row.first if dense else None)
     return found
 
 
-def ordered(table: DataFrame, extents: dict[str, Extent]) -> DataFrame:
-    """With `ordinal`, the place in the stream from 0. Only streams without dense numbers are sorted for it."""
+def numbered(table: DataFrame, known: dict[str, Extent]) -> Numbered:
+    """Only streams without dense numbers are sorted. `known`: their `extents`."""
+    records = _ordered(table, known)
+    digests, doubled = _stream_digests(records)
+    if not doubled:
+        return Numbered(records, known, digests)
+    known = {stream: one._replace(base=None) if stream in doubled else one for stream, one in known.items()}
+    records = _ordered(table, known)
+    return Numbered(records, known, _stream_digests(records)[0])
+
+
+def _ordered(table: DataFrame, extents: dict[str, Extent]) -> DataFrame:
     spark = table.sparkSession
     rows = [(stream, extent.order, extent.base) for stream, extent in extents.items()]
     known = spark.createDataFrame(rows, "stream string, order string, base bigint")
@@ -80,16 +111,24 @@ def ordered(table: DataFrame, extents: dict[str, Extent]) -> DataFrame:
     return dense.unionByName(sorted_ones).drop("order", "base")
 
 
-def stream_digests(table: DataFrame) -> dict[str, str]:
-    """SHA-256 (hex) over the digests of each stream's records in their order. A row for each stream comes to the
-    driver. First blocks, so that no task has more than these of a stream at once."""
+def _stream_digests(table: DataFrame) -> tuple[dict[str, str], set[str]]:
+    """The digests, and the streams of which two records have one ordinal. A row for each stream comes to the driver.
+    First blocks, so that no task has more than these of a stream at once."""
     blocks = table.groupBy("stream", fn.expr(f"ordinal div {_BLOCK}").alias("block")).agg(
         fn.collect_list(fn.struct("ordinal", "digest")).alias("parts")
     )
-    blocks = blocks.select("stream", "block", _together("parts", lambda part: fn.hex(part["digest"])).alias("digest"))
-    streams = blocks.groupBy("stream").agg(fn.collect_list(fn.struct("block", "digest")).alias("parts"))
-    found = streams.select("stream", _together("parts", lambda part: part["digest"]).alias("digest"))
-    return {row.stream: row.digest for row in found.collect()}
+    blocks = blocks.select(
+        "stream",
+        "block",
+        _together("parts", lambda part: fn.hex(part["digest"])).alias("digest"),
+        (fn.size(fn.array_distinct("parts.ordinal")) < fn.size("parts")).alias("doubled"),
+    )
+    streams = blocks.groupBy("stream").agg(
+        fn.collect_list(fn.struct("block", "digest")).alias("parts"), fn.max("doubled").alias("doubled")
+    )
+    found = streams.select("stream", _together("parts", lambda part: part["digest"]).alias("digest"), "doubled")
+    rows = found.collect()
+    return {row.stream: row.digest for row in rows}, {row.stream for row in rows if row.doubled}
 
 
 def _together(name: str, text: Callable[[Column], Column]) -> Column:

@@ -31,7 +31,7 @@ def usage(connections: DataFrame, messages: DataFrame, records: DataFrame, *, by
     if unknown := sorted(set(by) - set(BY)):
         raise ValueError(f"usage cannot be told apart by {unknown[0]!r}; what can: {', '.join(BY)}")
     groups = ["side", *by]
-    said, silent, held = (_grouped(table, groups) for table in (messages, connections.where("messages = 0"), records))
+    said, silent, held = (_grouped(table, groups) for table in (messages, connections.where(_is_silent()), records))
     table = _traffic(said, groups)
     for other in (_silent(silent, groups), _held(held, groups), _codes(said, groups)):
         table = table.join(other, groups, "full_outer")
@@ -107,6 +107,11 @@ def _codes(said: DataFrame, groups: Sequence[str]) -> DataFrame:
     together = counts.withColumn("code", named).groupBy(*groups, "code").agg(fn.sum("times").alias("times"))
     entries = fn.array_sort(fn.collect_list(fn.struct("code", "times")))
     return together.groupBy(*groups).agg(fn.map_from_entries(entries).alias("error_codes"))
+
+
+def _is_silent() -> Column:
+    """Nothing of the connection stands in the table of messages; files that were left out say nothing at all."""
+    return (fn.col("messages") == 0) & (fn.coalesce("problems", fn.lit(0)) == 0)
 
 
 def _is_error() -> Column:

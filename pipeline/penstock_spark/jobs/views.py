@@ -92,9 +92,10 @@ def _chosen(seen: DataFrame, action: str | None, side: str | None) -> DataFrame:
     known = known.withColumn("arrival", fn.coalesce("settled", "sent"))
     position = ("seq_num", "record_id", "offset")
     numbered = fn.coalesce("seq_num", "offset").isNotNull() | fn.col("record_id").isNotNull()
-    again = fn.row_number().over(Window.partitionBy("stream", *EXCHANGE, *position).orderBy("arrival"))
+    content = fn.xxhash64("body", "headers")
+    again = fn.row_number().over(Window.partitionBy("stream", *EXCHANGE, *position, content).orderBy("arrival"))
     repeated = (fn.col("action") == "delivered") & numbered
     delivered = known.where(repeated).withColumn("again", again)
-    first = Window.partitionBy("stream", *position, "again", fn.xxhash64("body", "headers")).orderBy("arrival")
+    first = Window.partitionBy("stream", *position, "again", content).orderBy("arrival", "timestamp")
     delivered = delivered.withColumn("copy", fn.row_number().over(first)).where("copy = 1").drop("again", "copy")
     return known.where(~repeated).unionByName(delivered)

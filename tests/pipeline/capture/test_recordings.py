@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from support.capture_tables import bag, read
 from support.captures import s3p_talk, written
 
 from penstock_codecs.capture import CaptureEvent, Conversation
-from penstock_spark.capture.files import NothingThere, Unreadable, find
+from penstock_spark.capture.files import NothingThere, Unreadable, find, opened
 from penstock_spark.capture.grouping import GROUP_BYTES, MOST, automatic, group_of
 from penstock_spark.capture.recordings import Recording, recordings_of
 
@@ -46,6 +47,30 @@ def test_runs_of_gateways_are_recordings(tmp_path: Path) -> None:
     )
     certain = [one.certain for one in recordings_of(find([str(tmp_path)])) if b1 in str(one.files[0])]
     assert certain == [2], "whose the last one is nobody knows"
+
+
+def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
+    """A pipe that is opened waits for a writer, for ever."""
+    place(tmp_path, "one.pcapng", of_run("a"))
+    os.mkfifo(tmp_path / "pipe.pcapng")
+    (tmp_path / "gone.pcapng").symlink_to("nowhere")
+    for path in (tmp_path, tmp_path / "*.pcapng", tmp_path / "*"):
+        assert [file.name for file in find([str(path)])] == ["one.pcapng"]
+    with pytest.raises(Unreadable, match="there is no such file"):
+        find([str(tmp_path / "pipe.pcapng")])
+
+
+def test_names_and_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    place(tmp_path, "one.pcapng", of_run("a"))
+    (found,) = find([str(tmp_path)])
+    with (
+        pytest.raises(Unreadable, match=r"/proc/self/mem: .*Input/output error"),
+        opened(found._replace(path="/proc/self/mem")),
+    ):
+        pass
+    (tmp_path / "one.pcapng").rename(tmp_path / os.fsdecode(b"\xff.pcapng"))
+    with pytest.raises(Unreadable, match="a name that is not UTF-8"):
+        find([str(tmp_path)])
 
 
 def test_together(tmp_path: Path) -> None:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import support.tables
+from pyspark.sql import functions as fn
 
 from penstock_spark.jobs.audit import KINDS, audit
 from penstock_spark.jobs.schemas import DIFFERENCES, VERDICTS
+from penstock_spark.jobs.views import records_of
 from penstock_spark.schemas import RECORDS, SEEN_RECORDS
+from penstock_spark.sink.marker import MARKER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -156,6 +159,39 @@ def test_a_capture_is_compared_with_the_stream_that_it_is_of(spark: SparkSession
     doubled.close()
 
 
+def test_what_readers_were_given_at_once_is_told_once(spark: SparkSession) -> None:
+    """A position with two records that differ, told in one message to each of two readers: what of the two is the first
+    nobody knows."""
+    usual = {"file": "f", "side": "front", "exchange": 1, "headers": [], "action": "delivered", "stream": "b/s"}
+    rows = [
+        usual | {"conversation": reader, "seq_num": 5, "body": body, "sent": 1_000}
+        for reader, both in enumerate([(b"a", b"b"), (b"b", b"a")] * 4)
+        for body in both
+    ]
+    assert sorted(bytes(row.body) for row in records_of(capture(spark, rows)).collect()) == [b"a", b"b"]
+
+
+def test_numbers_that_are_doubled_and_missing_alike_are_not_dense(spark: SparkSession) -> None:
+    """As many as from the first to the last: so a count alone does not tell."""
+    left = stream_of("b/s", [b"x"] * 6)
+    right = [row | {"seq_num": 2 if row["seq_num"] == 3 else row["seq_num"]} for row in left]
+    by_position = audit(table(spark, left), table(spark, right), by="position")
+    (verdict,) = by_position.verdicts.collect()
+    by_position.close()
+    assert (verdict.verdict, counts(verdict)) == ("different", {"reordered": 1})
+
+
+def test_the_sinks_marker_makes_no_difference_unless_one_asks(spark: SparkSession) -> None:
+    pair = (b"k", b"v")
+    left = [record("b/s", 0, b"a", [pair]), record("b/s", 1, b"b"), record("b/s", 2, b"c", [(MARKER, b"s 1 0 0 9 x")])]
+    right = [record("b/s", 0, b"a", [pair, (MARKER, b"t 0 0 0 1 y")]), *left[1:]]
+    for ignored, verdict, altered in (((MARKER,), "equal", 0), ((), "different", 1)):
+        result = audit(table(spark, left), table(spark, right), ignored_headers=ignored)
+        (row,) = result.verdicts.collect()
+        result.close()
+        assert (row.verdict, row.altered) == (verdict, altered)
+
+
 def capture(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
     return support.tables.table(spark, SEEN_RECORDS, rows)
 
@@ -170,6 +206,8 @@ def test_what_cannot_be_compared_is_refused(spark: SparkSession) -> None:
         audit(numbered, bare, by="position")
     with pytest.raises(ValueError, match="needs the columns body"):
         audit(numbered.drop("body"), numbered)
+    with pytest.raises(ValueError, match="1 records are of no stream"):
+        audit(numbered, numbered.withColumn("stream", fn.lit(None).cast("string")))
 
 
 @pytest.mark.slow

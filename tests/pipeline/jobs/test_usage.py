@@ -36,8 +36,10 @@ def test_each_client_stream_and_protocol_is_counted_by_itself(spark: SparkSessio
         said(3, 7, identity="alice", failure="ERR_FULL: the same again"),
         said(3, None, identity="alice", kind="problem", failed=None),
         said(4, 9, side="back"),
+        said(5, None, client_host="10.0.0.5", stream=None, kind="problem", failed=None),
     ]
     connections = [of(number, messages=1) for number in (1, 2)] + [of(9, messages=0), of(10, messages=0)]
+    connections.append(of(5, client_host="10.0.0.5", messages=0, problems=1))  # garbage is no message
     header = {"name": b"n", "value": b"vv"}
     records = [
         of(1, action="appended", acknowledged=True, stream="b/s", body=b"12345", headers=[header, header]),
@@ -58,11 +60,12 @@ def test_each_client_stream_and_protocol_is_counted_by_itself(spark: SparkSessio
         ("front", "alice", "b/s"): (1, 2, 14, 0, 0, 0, 2, {"ERR_FULL": 1, "PROTOCOL": 1}),
         ("front", "10.0.0.1", None): (2, 0, 0, 0, 0, 0, 0, None),
         ("back", "10.0.0.1", "b/s"): (1, 1, 9, 0, 0, 0, 0, None),
+        ("front", "10.0.0.5", None): (1, 0, 0, 0, 0, 0, 1, {"PROTOCOL": 1}),
     }
     assert rows["front", "10.0.0.1", "b/s"].compression_ratio == 1.2
     assert rows["front", "alice", "b/s"].compression_ratio is None
     (front,) = usage(*tables, by=["protocol"]).where("side = 'front'").collect()
-    assert (front.client, front.stream, front.protocol, front.connections) == (None, None, "s2", 5)
+    assert (front.client, front.stream, front.protocol, front.connections) == (None, None, "s2", 6)
 
 
 def test_codes_that_a_server_makes_up_are_bounded(spark: SparkSession) -> None:
