@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import msgspec
 
 from penstock.config.fields import key
-from penstock.config.hints import Tables, choices, tables_in
 from penstock.config.schema import default_config
+from penstock_codecs.toml.hints import Tables, choices, tables_in
 
 __all__ = ["configuration_page", "default_toml"]
 

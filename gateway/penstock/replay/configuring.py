@@ -20,10 +20,10 @@ from penstock.config import (
     Store,
 )
 from penstock.config.fields import DEFAULT_BASIN
-from penstock.config.hints import choices
 from penstock.replay.target import Target, TargetKind
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.s2.names import validate_basin_name
+from penstock_codecs.toml.hints import choices
 
 __all__ = ["LOSS_WORDS", "TargetOptions", "target_config"]
 

@@ -11,8 +11,8 @@ import msgspec
 
 from penstock.config import ConfigError, default_config, load_config, parse_config
 from penstock.config.document import configuration_page, default_toml
-from penstock.config.hints import tables_in
 from penstock.config.schema import Config
+from penstock_codecs.toml.hints import tables_in
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = ROOT / "config" / "gateway.toml"

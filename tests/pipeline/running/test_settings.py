@@ -56,7 +56,7 @@ def test_all_faults_are_named_at_once() -> None:
         "pipeline.toml: at target.format: expected one of 'parquet', 'delta', 'iceberg', got 'csv'",
         "pipeline.toml: at target.file_bytes: expected a whole number >= 1048576",
         "pipeline.toml: at target.interval_seconds: expected a number, got a string",
-        "pipeline.toml: at sink: unknown key; the keys are spark, source, captures, target",
+        "pipeline.toml: at sink: unknown key; the keys here are spark, source, captures, target",
         "pipeline.toml: at captures.path[1]: expected a string, got a whole number",
     ]
 
@@ -64,7 +64,7 @@ def test_all_faults_are_named_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("spark = 3", "at spark: expected a table ([spark])"),
+        ("spark = 3", "at spark: expected a table, got a whole number"),
         ("[spark]\nconf = {'sparc.x' = 1}", "at spark: conf: sparc.x is no setting of Spark: they begin with spark."),
         ("[source]\nstreams = ['a']", "at source: endpoint: streams are named, and no server that has them"),
         ("[source.options]\nstream = 'a'", "at source: options.stream: it has a key of its own in [source]"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 import msgspec
 
-__all__ = ["Tables", "choices", "tables_in"]
+__all__ = ["Tables", "choices", "named_values", "tables_in"]
 
 Struct = type[msgspec.Struct]
 
@@ -41,6 +41,12 @@ def choices(hint: Any) -> tuple[Any, ...]:
     """The values that a Literal hint allows; none for any other hint."""
     bare = _bare(hint)
     return get_args(bare) if get_origin(bare) is Literal else ()
+
+
+def named_values(hint: Any) -> Any:
+    """What the values of a table are whose keys are anybody's; None where the key holds no such table."""
+    bare = _bare(hint)
+    return get_args(bare)[1] if get_origin(bare) is dict else None
 
 
 def _is_struct(hint: Any) -> bool:
