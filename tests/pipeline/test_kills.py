@@ -73,9 +73,11 @@ class Load:
 class Query:
     """The program of `streaming_query`, in a process group of its own with its JVM."""
 
-    def __init__(self, gateway: GatewayProcess, directory: Path) -> None:
-        self._command = [sys.executable, streaming_query.__file__, gateway.s2_url, f"{BASIN}/kills/*", str(directory)]
+    def __init__(self, gateway: GatewayProcess, directory: Path, how: str) -> None:
+        what = (gateway.s2_url, f"{BASIN}/kills/*", str(directory), how)
+        self._command = [sys.executable, streaming_query.__file__, *what]
         self._directory = directory
+        self._checkpoint = streaming_query.checkpoint(how, directory)
         self._log = directory / "query.log"
 
     @contextlib.contextmanager
@@ -103,7 +105,7 @@ class Query:
     @property
     def commits(self) -> int:
         """How many batches it has finished, over all its lives."""
-        return len([path for path in (self._directory / "checkpoint" / "commits").glob("*") if path.name.isdigit()])
+        return len([path for path in (self._checkpoint / "commits").glob("*") if path.name.isdigit()])
 
     def log(self) -> str:
         """The end of what it said."""
@@ -144,9 +146,10 @@ def rows(table: pa.Table) -> dict[str, list[tuple[int, int, tuple[tuple[bytes, b
 
 
 @pytest.mark.timeout(1800)
-def test_each_record_once_whoever_is_killed(fresh_gateway: GatewayProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["spark", "ingest"])
+def test_each_record_once_whoever_is_killed(fresh_gateway: GatewayProcess, tmp_path: Path, how: str) -> None:
     dice = random.Random(6)
-    query = Query(fresh_gateway, tmp_path)
+    query = Query(fresh_gateway, tmp_path, how)
     with Load(fresh_gateway):
         for turn in range(QUERY_KILLS):
             before = query.commits
