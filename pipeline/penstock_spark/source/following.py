@@ -58,12 +58,18 @@ class Following:
             return first
         return start
 
-    def ends(self, *, fixed: bool = False) -> Ends:
-        """The streams that there are now, and where they end. `fixed`: also where only reading tells."""
+    def ends(self, since: Mapping[str, Mark] | None = None) -> Ends:
+        """The streams that there are now, and where they end. `since`: look also where only reading tells, from these
+        places on."""
         streams = self._selection.find(self._crew.first)
-        if not fixed and not self._crew.first.indexed:
+        if since is None and not self._crew.first.indexed:
             return dict.fromkeys(streams)
-        return _there(self._crew.ask(lambda client, stream: _unless_gone(client.tail, stream), streams))
+        known = since or {}
+        return _there(
+            self._crew.ask(
+                lambda client, stream: _unless_gone(partial(_tail, client, known.get(stream)), stream), streams
+            )
+        )
 
     def advance(self, known: Mapping[str, Mark], ends: Ends, limit: int | None) -> dict[str, Mark]:
         """Where the next micro-batch ends, which begins at `known`: `limit` records further at most, and not beyond
@@ -151,6 +157,15 @@ def _step(client: StreamClient, stream: str, mark: Mark, count: int | None, end:
         return end if count is None else Mark(min(mark.seq_num + count, end.seq_num))
     there = client.tail(stream, mark) if count is None else client.advance(stream, mark, count)
     return there if end is None else up_to(client, stream, mark, there, end)
+
+
+def _tail(client: StreamClient, after: Mark | None, stream: str) -> Mark:
+    try:
+        return client.tail(stream, after)
+    except OperationFailed as failed:
+        if after is None or failed.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
+            raise
+        return client.tail(stream)  # what it should begin at is gone; its place is right, its number does not matter
 
 
 def _unless_gone(look: Callable[[str], Mark], stream: str) -> Mark | None:

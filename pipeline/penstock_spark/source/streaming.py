@@ -73,6 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._connect = connect
         self._open: Crew | None = None
+        self._bounded = False
         self._target: Ends | None = None
         self._seen: Ends = {}
 
@@ -106,12 +107,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is all that will be read, also of streams that this query did not know."""
-        self._target = self._following.ends(fixed=True)
+        """What is there now is all that will be read, also of streams that this query did not know. Where only reading
+        tells what is there, that is seen when it is known from where on."""
+        self._bounded = True
+        if self._indexed:
+            self._target = self._following.ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends. Raises DataLost, WrongCheckpoint, OperationFailed."""
         known = read_offset(start, indexed=self._indexed)
+        if self._bounded and self._target is None:
+            self._target = self._following.ends(since=known)
         self._seen = self._following.ends() if self._target is None else self._target
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return write_offset(self._following.advance(known, self._seen, most))

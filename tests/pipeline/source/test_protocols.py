@@ -131,6 +131,7 @@ def test_micro_batches(gateway: GatewayProcess, client: StreamClient, name: str,
     first.stop()
     second = reader()
     second.prepareForTriggerAvailableNow()
+    assert second.latestOffset(middle, ReadMaxRows(0)) == middle
     fill(client, name, 200)
     end = second.latestOffset(middle, ReadAllAvailable())
     assert rows(second, second.partitions(middle, end)) == expected(300, 1000)

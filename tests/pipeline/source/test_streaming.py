@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from support.fake_streams import FakeServer
+from support.fake_streams import FakeClient, FakeServer
 
 from penstock_codecs.failures import OperationFailed
+from penstock_spark.clients import Mark
 from penstock_spark.schemas import RECORDS, spark_schema
 from penstock_spark.source.loss import DataLost
 from penstock_spark.source.options import source_options
@@ -167,6 +168,8 @@ def test_available_now_reads_what_was_there_when_it_began(indexed: bool, limit: 
     query.step()
     append(server, "b/new", 6)
     query.restart(available_now=True)
+    if not indexed:
+        query.step()
     later = append(server, "b/s", 9) + append(server, "b/new", 3) + append(server, "b/newer", 2)
     query.drain()
     read = [one for batch in query.batches for one in batch]
@@ -187,6 +190,24 @@ def test_available_now_of_a_stream_that_was_trimmed_since_the_query_began(indexe
     assert query.restart(available_now=True).drain() == expected
     expected = append(server, "b/s", 2)
     assert query.restart(available_now=True).drain() == expected
+
+
+def test_available_now_reads_twice_what_is_new_and_not_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What there is can only be counted."""
+    server = filled(1000, indexed=False)
+    query = Query(server)
+    query.drain()
+    after: list[Mark | None] = []
+    real = FakeClient.tail
+
+    def tail(self: FakeClient, stream: str, start: Mark | None = None) -> Mark:
+        after.append(start)
+        return real(self, stream, start)
+
+    monkeypatch.setattr(FakeClient, "tail", tail)
+    expected = append(server, "b/s", 3)
+    assert query.restart(available_now=True).drain() == expected
+    assert all(start is not None and start.seq_num >= 1000 for start in after)
 
 
 def test_available_now_in_a_query_that_begins_behind_what_was_there() -> None:
