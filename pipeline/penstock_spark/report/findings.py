@@ -21,6 +21,9 @@ MOST_ROUTES: Final = 6
 """Routes whose latency is drawn."""
 _SPANS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 43_200)
 _DAY: Final = 86_400
+_LATEST_US: Final = 19_880_899_200_000_000
+"""The year 2600. Damaged captures, and those that somebody made up, have times up to the year 294246, which no plot
+takes; and one of them would leave a single window for all that is real."""
 
 Row = Mapping[str, Any]
 
@@ -37,7 +40,8 @@ class Top:
 class Findings:
     """All that the page shows. What is None was not asked for; what is empty, nothing was found for.
 
-    `start_us`, `end_us`: of the first and last message; None where there is none. `every_s`: how long a time window is.
+    `start_us`, `end_us`: of the first and last message with a possible time; None where there is none. `every_s`: how
+    long a time window is.
     """
 
     start_us: int | None = None
@@ -70,12 +74,20 @@ def gather(connections: DataFrame, messages: DataFrame, records: DataFrame) -> F
     from penstock_spark.jobs.quality import quality
     from penstock_spark.jobs.usage import BY, throughput, usage
 
-    (reach,) = messages.agg(
+    latest = fn.timestamp_micros(fn.lit(_LATEST_US))
+    possible = messages.where(fn.col("end") < latest)
+    (reach,) = possible.agg(
         fn.unix_micros(fn.min("end")).alias("start"), fn.unix_micros(fn.max("end")).alias("end")
     ).collect()
     every = 1 if reach.start is None else window_s((reach.end - reach.start) / 1e6)
-    front = messages.where("side <> 'back'")
-    timed = latency(front, records.where("side <> 'back'"), by=["route"], every_s=every)
+    front = possible.where("side <> 'back'")
+    # Windows are of possible times alone: the last of all have no window that Spark can count.
+    timed = latency(
+        front,
+        records.where((fn.col("side") != "back") & (fn.col("sent") < latest)),
+        by=["route"],
+        every_s=every,
+    )
     return Findings(
         reach.start,
         reach.end,

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from penstock_spark.report.findings import Findings, Row, Top
 from penstock_spark.report.plots import SERIES, latency_plot, throughput_plot
 from penstock_spark.report.style import STYLE
-from penstock_spark.report.text import bits, clock, count, duration, name, size
+from penstock_spark.report.text import bits, clock, count, duration, name, plain, size
 
 __all__ = ["page"]
 
@@ -60,7 +60,7 @@ def page(found: Findings, title: str = "Penstock") -> str:
     )
     heading = name(title)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{heading}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{plain(title)}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>\n{STYLE}\n</style></head>\n<body><header><h1>{heading}</h1>{_span(found)}"

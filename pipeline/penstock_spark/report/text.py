@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 from datetime import UTC, datetime
 from typing import Any, Final
+from unicodedata import bidirectional
 
-__all__ = ["LONGEST", "bits", "clock", "count", "duration", "name", "size"]
+__all__ = ["LONGEST", "bits", "clock", "count", "duration", "name", "plain", "size"]
 
 LONGEST: Final = 80
 """Characters of a name that are shown."""
+_FROM_THE_RIGHT: Final = frozenset({"R", "AL", "AN"})
 _MS: Final = 1_000
 _SECOND: Final = 1_000_000
 _MINUTE: Final = 60 * _SECOND
@@ -20,6 +22,13 @@ def name(value: Any, absent: str = "none") -> str:
     """A name from outside, as HTML. What cannot be seen, or changes the direction of writing, stands as its number."""
     if value is None:
         return f'<span class="absent">{html.escape(absent)}</span>'
+    text = plain(value)
+    # Letters that are written from the right would take the numbers beside them to their other side.
+    return f"<bdi>{text}</bdi>" if any(bidirectional(each) in _FROM_THE_RIGHT for each in text) else text
+
+
+def plain(value: Any) -> str:
+    """The same without any element, for where only text can stand."""
     text = str(value)
     shown = "".join(each if each.isprintable() else f"\\u{{{ord(each):x}}}" for each in text[:LONGEST])
     return html.escape(shown) + ("…" if len(text) > LONGEST else "")

@@ -70,3 +70,16 @@ def test_a_page_of_a_real_recording(spark: SparkSession, recording: Path, tmp_pa
 def test_a_page_of_nothing(spark: SparkSession) -> None:
     empty = [tables.table(spark, columns, []) for columns in CAPTURE_TABLES.values()]
     assert "Nothing was recorded." in page(gather(*empty))
+
+
+def test_times_that_cannot_be_leave_the_others_readable(spark: SparkSession) -> None:
+    """Seconds of 64 bits in a capture's packets: neither a page that fails, nor one window of 200,000 years."""
+    usual = {"file": "f", "conversation": 1, "side": "front", "protocol": "s2", "length": 5, "answers_us": 9.0}
+    times = [tables.at(0), tables.at(90_000), (1 << 63) - 1]
+    rows: dict[str, list[dict[str, object]]] = {"messages": [usual | {"end": time} for time in times]}
+    found = gather(*(tables.table(spark, columns, rows.get(name, [])) for name, columns in CAPTURE_TABLES.items()))
+    assert (found.start_us, found.end_us, found.every_s) == (times[0], times[1], 1)
+    assert found.throughput and found.latency and found.latency_totals
+    assert [len(top.rows) for top in (found.throughput, found.latency)] == [2, 2]
+    assert [row["count"] for row in found.latency_totals.rows] == [3]
+    assert page(found).count("<svg") == 2

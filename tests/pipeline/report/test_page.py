@@ -117,10 +117,16 @@ def test_a_single_moment_is_drawn() -> None:
 
 @given(st.text())
 def test_any_name_is_safe_in_text_and_in_attributes(value: str) -> None:
-    shown = name(value)
+    shown = re.sub("^<bdi>(.*)</bdi>$", r"\g<1>", name(value))
     assert not re.search(r"[<>\"']", shown)
     assert all(each.isprintable() for each in shown)
     assert len(shown) <= 81 * 10
+
+
+def test_names_written_from_the_right_move_nothing_beside_them() -> None:
+    """Numbers stand behind names, and would be shown before them."""
+    assert name("b/\u05d0\u05d1") == "<bdi>b/\u05d0\u05d1</bdi>"
+    assert "<title>\u0627</title>" in page(Findings(), title="\u0627")
 
 
 @given(st.binary())
