@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock_spark.capture.options import CAPTURE_OPTIONS
 from penstock_spark.clients.endpoint import ENDPOINT_OPTIONS
-from penstock_spark.jobs.schemas import DIFFERENCES, LATENCY, QUALITY, THROUGHPUT, USAGE, VERDICTS
+from penstock_spark.jobs.schemas import DIFFERENCES, GROWTH, LATENCY, QUALITY, THROUGHPUT, USAGE, VERDICTS
 from penstock_spark.options import Option
 from penstock_spark.schemas import CAPTURE_TABLES, RECORDS, Column
 from penstock_spark.sink.options import OPTIONS as SINK_OPTIONS
@@ -36,6 +36,7 @@ _TABLES: Final = (
     ("Table of the job `latency`", LATENCY),
     ("Table of the job `usage`", USAGE),
     ("Table of throughput, in the report", THROUGHPUT),
+    ("Table of what came to streams, in the report", GROWTH),
     ("Table of verdicts of the job `audit`", VERDICTS),
     ("Table of differences of the job `audit`", DIFFERENCES),
 )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock_spark.cli.common import Job, common_options, running
+from penstock_spark.cli.common import FAILED, Job, common_options, running, wrong
+from penstock_spark.schemas import CAPTURE_TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +86,8 @@ def usage_command(job: Job, view: str | None, by: tuple[str, ...], as_json: bool
 def report_command(job: Job, view: str | None, output: Path) -> None:
     """One HTML page with plots of what `quality`, `latency` and `usage` find.
 
-    VIEW: a directory of tables that `ingest` wrote (by default the configuration's target), or recordings.
+    VIEW: a directory of tables that `ingest` wrote (by default the configuration's target), recordings, or streams as
+    http://HOST:PORT/BASIN/STREAM.
     """
     with running(job) as session:
         report_of(session, job, _of(job, view), output)
@@ -95,11 +97,17 @@ def quality_of(
     session: SparkSession, job: Job, view: str, interval_ms: int | None = None
 ) -> list[tuple[str, DataFrame]]:
     """A table for the streams, one for the recordings: what there is of them."""
-    from penstock_spark.cli.views import records_tables
+    from penstock_spark.cli.views import all_tables
     from penstock_spark.jobs.quality import quality
 
-    tables = records_tables(session, job, view)
-    return [(title, quality(table, interval_ms=interval_ms)) for title, table in tables.items()]
+    tables = all_tables(session, job, view)
+    # Heartbeats say when records are expected, unless the user knows better.
+    messages = {"records": tables.get("messages")} if interval_ms is None else {}
+    return [
+        (title, quality(tables[title], messages.get(title), interval_ms=interval_ms))
+        for title in ("streams", "records")
+        if title in tables
+    ]
 
 
 def latency_of(
@@ -123,13 +131,21 @@ def usage_of(session: SparkSession, job: Job, view: str, by: Sequence[str] = ())
 
 
 def report_of(session: SparkSession, job: Job, view: str, output: Path) -> None:
-    """Write the page, of recordings."""
-    from penstock_spark.cli.views import capture_table
-    from penstock_spark.report import gather, page
+    """Write the page, of the recordings and streams that the view has."""
+    from penstock_spark.cli.views import all_tables
+    from penstock_spark.report import gather, gather_streams, page
 
-    tables = (capture_table(session, job, view, name) for name in ("connections", "messages", "records"))
+    tables = all_tables(session, job, view)
     session.sparkContext.setJobDescription("report")
-    output.write_text(page(gather(*tables)), encoding="utf-8")
+    found = gather(*(tables[name] for name in CAPTURE_TABLES)) if tables.keys() >= CAPTURE_TABLES.keys() else None
+    if "streams" in tables:
+        found = gather_streams(tables["streams"], found)
+    if found is None:
+        raise wrong(f"{view}: a page needs the table streams, or all of {', '.join(CAPTURE_TABLES)}")
+    try:
+        output.write_text(page(found), encoding="utf-8")
+    except OSError as error:
+        raise wrong(f"{output}: cannot be written: {error.strerror}", FAILED) from error
 
 
 def _of(job: Job, view: str | None) -> str:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from penstock_spark.cli.common import Job, changed, common_options, running, signalled, wrong
+from penstock_spark.clients.endpoint import EndpointError, parse_endpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +58,8 @@ def told_what_to_read(
         raise wrong("--endpoint: give --stream, too")
     if streams and not (endpoint or job.settings.source.endpoint):
         raise wrong("--stream: give --endpoint, too")
+    if endpoint:
+        _check_address(endpoint)
     asked_for_streams = bool(streams or endpoint)
     if captures and not asked_for_streams:
         job = _without(job, "source", "streams")
@@ -124,6 +127,7 @@ def backfill_command(
     names = dict(one.split("=", 1) for one in renamed if "=" in one)
     if len(names) != len(renamed):
         raise wrong("--to: expected STREAM=STREAM, each stream once")
+    _check_address(endpoint)
     with running(job) as session:
         from penstock_spark.cli.views import records_tables
         from penstock_spark.jobs.backfill import Log, backfill
@@ -137,6 +141,14 @@ def backfill_command(
         [records] = tables.values()
         for batch, rows in backfill(records, Log(place), options, names=names):
             click.echo(f"batch {batch.number}: {sum(rows.values()):,} records of {len(rows)} streams")
+
+
+def _check_address(endpoint: str) -> None:
+    """Before a session is started for it; options, which it may need, are checked by the source and the sink."""
+    try:
+        parse_endpoint(endpoint)
+    except EndpointError as error:
+        raise wrong(str(error)) from None
 
 
 def _without(job: Job, table: str, key: str) -> Job:

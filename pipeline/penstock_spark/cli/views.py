@@ -22,11 +22,12 @@ from penstock_spark.jobs.places import Place
 from penstock_spark.jobs.tables import TABLES
 from penstock_spark.jobs.target import CHECKPOINT, read_table
 from penstock_spark.running.settings import Source
+from penstock_spark.schemas import CAPTURE_TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["capture_table", "records_tables"]
+__all__ = ["all_tables", "capture_table", "has_tables", "records_tables"]
 
 _URL: Final = re.compile(r"(?P<endpoint>(?:https?|s3ps?|segments?|pravegas?)://[^/]+)/(?P<stream>.+)")
 
@@ -40,6 +41,15 @@ def records_tables(session: SparkSession, job: Job, view: str) -> dict[str, Data
     return found or {"records": _captured(session, job, view, "records")}
 
 
+def all_tables(session: SparkSession, job: Job, view: str) -> dict[str, DataFrame]:
+    """All tables that the view has: `streams`, or those of captures, or both."""
+    url = _URL.fullmatch(view)
+    if url is not None:
+        return {"streams": _live(session, job, url["endpoint"], url["stream"])}
+    found = _ingested(session, job, view, tuple(TABLES))
+    return found or {name: _captured(session, job, view, name) for name in CAPTURE_TABLES}
+
+
 def capture_table(session: SparkSession, job: Job, view: str, name: str) -> DataFrame:
     """One of the tables that only captures have."""
     if _URL.fullmatch(view):
@@ -48,6 +58,11 @@ def capture_table(session: SparkSession, job: Job, view: str, name: str) -> Data
     if not found and _ingested(session, job, view, tuple(TABLES)):
         raise wrong(f"{view}: there is no table {name}; ingest recordings to have one")
     return found[name] if found else _captured(session, job, view, name)
+
+
+def has_tables(session: SparkSession, job: Job, place: str) -> bool:
+    """Whether `ingest` has written any table there."""
+    return bool(_ingested(session, job, place, tuple(TABLES)))
 
 
 def _ingested(session: SparkSession, job: Job, view: str, names: tuple[str, ...]) -> dict[str, DataFrame]:

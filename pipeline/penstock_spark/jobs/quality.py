@@ -66,8 +66,10 @@ def _verdict(expected: Column) -> Column:
     def some(*names: str) -> Column:
         return fn.greatest(fn.lit(0), *(fn.coalesce(name, fn.lit(0)) for name in names)) > 0
 
+    # The numbers between acknowledged appends went to who appended elsewhere: over another protocol or gateway.
+    lost = (fn.col("action") != "appended") & some("gaps")
     return (
-        fn.when(some("gaps", "duplicates", "times_back"), "bad")
+        fn.when(lost | some("duplicates", "times_back"), "bad")
         .when(some("disorder") | (expected & some("silences")), "doubtful")
         .otherwise("good")
     )

@@ -9,14 +9,17 @@ from penstock_spark.schemas import Column
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["DIFFERENCES", "LATENCY", "QUALITY", "THROUGHPUT", "USAGE", "VERDICTS", "shaped"]
+__all__ = ["DIFFERENCES", "GROWTH", "LATENCY", "QUALITY", "THROUGHPUT", "USAGE", "VERDICTS", "shaped"]
 
 QUALITY: Final = (
     Column("stream", "string", "spelled as in the records"),
     Column("action", "string", "captures: `appended` or `delivered`; null for the records of a stream"),
     Column("side", "string", "captures: `front`, `back` or `foreign`; else null"),
     Column(
-        "verdict", "string", "`good`; `doubtful`: disorder, silence; `bad`: gaps, doubled records, times going back"
+        "verdict",
+        "string",
+        "`good`; `doubtful`: disorder, silence; `bad`: doubled records, times going back, and gaps, if they are not of "
+        "appends: what is missing between those was appended elsewhere",
     ),
     Column("records", "bigint", "all of them"),
     Column("readers", "bigint", "captures, `delivered`: exchanges that delivered; each is judged by itself; else 1"),
@@ -83,6 +86,14 @@ THROUGHPUT: Final = (
     Column("records", "bigint", "that these messages made known"),
 )
 """What went by in each time window, for the report."""
+
+GROWTH: Final = (
+    Column("start", "timestamp", "of the time window, by the records' timestamps"),
+    Column("protocol", "string", "over which the records were read; null: not known"),
+    Column("records", "bigint", "all of them"),
+    Column("bytes", "bigint", "bodies and headers of these"),
+)
+"""What came to streams in each time window, for the report."""
 
 VERDICTS: Final = (
     Column("stream", "string", "its name on the left; on the right where only that has it"),

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
-from penstock_spark.jobs.schemas import THROUGHPUT, USAGE, shaped
+from penstock_spark.jobs.schemas import GROWTH, THROUGHPUT, USAGE, shaped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["BY", "MOST_CODES", "throughput", "usage"]
+__all__ = ["BY", "MOST_CODES", "growth", "throughput", "usage"]
 
 BY: Final = ("client", "stream", "protocol")
 """What usage can be told apart by."""
@@ -54,6 +54,15 @@ def throughput(messages: DataFrame, *, every_s: int) -> DataFrame:
     return shaped(counts.orderBy("start", "side", "protocol"), THROUGHPUT)
 
 
+def growth(streams: DataFrame, *, every_s: int) -> DataFrame:
+    """Records and their bytes in each window of `every_s` seconds of the records' own timestamps (`GROWTH`)."""
+    protocol = fn.col("protocol") if "protocol" in streams.columns else fn.lit(None)
+    counts = streams.groupBy(
+        fn.window("timestamp", f"{every_s} seconds")["start"].alias("start"), protocol.alias("protocol")
+    ).agg(fn.count("*").alias("records"), fn.sum(_held_bytes()).alias("bytes"))
+    return shaped(counts.orderBy("start", "protocol"), GROWTH)
+
+
 def _grouped(table: DataFrame, groups: Sequence[str]) -> DataFrame:
     """What tells the rows apart, never null, so that tables can be joined by it."""
     own = {"client": fn.coalesce("identity", "client_host")}
@@ -83,17 +92,21 @@ def _silent(connections: DataFrame, groups: Sequence[str]) -> DataFrame:
 def _held(records: DataFrame, groups: Sequence[str]) -> DataFrame:
     appended = (fn.col("action") == "appended") & fn.col("acknowledged")
     delivered = fn.col("action") == "delivered"
+    return records.groupBy(*groups).agg(
+        fn.count(fn.when(appended, 1)).alias("appended"),
+        fn.count(fn.when(delivered, 1)).alias("delivered"),
+        fn.sum(fn.when(appended | delivered, _held_bytes())).alias("record_bytes"),
+    )
+
+
+def _held_bytes() -> Column:
+    """Of a record: its body and its headers."""
     headers = fn.aggregate(
         "headers",
         fn.lit(0),
         lambda total, header: total + fn.octet_length(header["name"]) + fn.octet_length(header["value"]),
     )
-    size = fn.octet_length("body") + fn.coalesce(headers, fn.lit(0))
-    return records.groupBy(*groups).agg(
-        fn.count(fn.when(appended, 1)).alias("appended"),
-        fn.count(fn.when(delivered, 1)).alias("delivered"),
-        fn.sum(fn.when(appended | delivered, size)).alias("record_bytes"),
-    )
+    return fn.octet_length("body") + fn.coalesce(headers, fn.lit(0))
 
 
 def _codes(said: DataFrame, groups: Sequence[str]) -> DataFrame:

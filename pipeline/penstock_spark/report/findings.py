@@ -11,7 +11,17 @@ if TYPE_CHECKING:
 
     from penstock_spark.jobs.audit import Audit
 
-__all__ = ["MOST_ROUTES", "MOST_ROWS", "MOST_WINDOWS", "Findings", "Top", "gather", "gather_audit", "window_s"]
+__all__ = [
+    "MOST_ROUTES",
+    "MOST_ROWS",
+    "MOST_WINDOWS",
+    "Findings",
+    "Top",
+    "gather",
+    "gather_audit",
+    "gather_streams",
+    "window_s",
+]
 
 MOST_ROWS: Final = 25
 """Rows of each table."""
@@ -55,6 +65,11 @@ class Findings:
     usage: Mapping[str, Top] = field(default_factory=dict)
     """By `client`, `stream` and `protocol`."""
     quality: Top | None = None
+    growth: Top | None = None
+    """What came to streams, by the records' timestamps, in windows of `growth_every_s`."""
+    growth_every_s: int = 1
+    streams: Top | None = None
+    """Quality of streams; `quality` is that of recordings."""
     verdicts: Top | None = None
     differences: Top | None = None
 
@@ -102,6 +117,27 @@ def gather(connections: DataFrame, messages: DataFrame, records: DataFrame) -> F
     )
 
 
+def gather_streams(streams: DataFrame, found: Findings | None = None) -> Findings:
+    """With what streams hold (table `streams`, or the source): how much came when, and its quality."""
+    from pyspark.sql import functions as fn
+
+    from penstock_spark.jobs.quality import quality
+    from penstock_spark.jobs.usage import growth
+
+    dated = streams.where(fn.col("timestamp") < fn.timestamp_micros(fn.lit(_LATEST_US)))
+    (reach,) = dated.agg(
+        fn.unix_micros(fn.min("timestamp")).alias("start"), fn.unix_micros(fn.max("timestamp")).alias("end")
+    ).collect()
+    every = 1 if reach.start is None else window_s((reach.end - reach.start) / 1e6)
+    before = found or Findings(reach.start, reach.end)
+    return replace(
+        before,
+        growth=_top(growth(dated, every_s=every), MOST_WINDOWS * 10),
+        growth_every_s=every,
+        streams=_top(quality(streams).orderBy(_worst_first(), "stream")),
+    )
+
+
 def gather_audit(audit: Audit, found: Findings | None = None) -> Findings:
     """With what an audit found: streams that differ first, and the first of their differences."""
     from pyspark.sql import functions as fn
@@ -125,7 +161,7 @@ def _timed(timed: DataFrame) -> Top:
         shown = routes[:MOST_ROUTES]
         chosen = fn.col("route").isin([route for route in shown if route is not None])
         if None in shown:
-            chosen = fn.coalesce(chosen, fn.lit(True))
+            chosen = chosen | fn.col("route").isNull()
         return Top(_top(kept.where(chosen), MOST_WINDOWS * MOST_ROUTES * 4).rows, len(routes) - len(shown))
     finally:
         kept.unpersist()

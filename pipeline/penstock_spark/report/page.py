@@ -46,6 +46,7 @@ def _verdict(row: Row) -> str:
 def page(found: Findings, title: str = "Penstock") -> str:
     """The HTML. What is None in the findings has no section."""
     sections = [
+        ("streams", "Streams", found.streams is not None, _streams),
         ("throughput", "Throughput", found.throughput is not None, _throughput),
         ("latency", "Latency", found.latency is not None, _latency),
         ("usage", "Usage", bool(found.usage), _usage),
@@ -101,9 +102,21 @@ def _key(names: Sequence[str]) -> str:
 
 
 def _throughput(found: Findings) -> str:
-    rows = found.throughput.rows if found.throughput else ()
+    said = f"What clients and the gateway said to each other, in windows of {_every(found)}."
+    return _over_time(found.throughput or Top(), found.every_s, said, "throughput")
+
+
+def _streams(found: Findings) -> str:
+    windows = duration(found.growth_every_s * 1_000_000)
+    said = f"What streams hold, by the records' timestamps, in windows of {windows}."
+    return _over_time(found.growth or Top(), found.growth_every_s, said, "growth") + _judged(found.streams)
+
+
+def _over_time(top: Top, every_s: int, said: str, identity: str) -> str:
+    """Bytes and records of each window, by protocol; `said`: what they are. `identity`: of the plot."""
+    rows = top.rows
     if not rows:
-        return '<p class="soft">Nothing went by.</p>'
+        return '<p class="soft">Nothing with a time.</p>'
     totals: dict[str | None, int] = {}
     for row in rows:
         totals[row["protocol"]] = totals.get(row["protocol"], 0) + (row["bytes"] or 0)
@@ -118,8 +131,7 @@ def _throughput(found: Findings) -> str:
     names = [f"{name(each, 'not known')}, {size(totals[each])}" for each in shown]
     if others:
         names.append(f"{len(others)} others, {size(sum(totals[each] for each in others))}")
-    plot = throughput_plot(layers, records, found.every_s, "throughput")
-    return f"<p>What clients and the gateway said to each other, in windows of {_every(found)}.</p>{_key(names)}{plot}"
+    return f"<p>{said}</p>{_key(names)}{throughput_plot(layers, records, every_s, identity)}"
 
 
 def _every(found: Findings) -> str:
@@ -148,6 +160,9 @@ def _latency(found: Findings) -> str:
         _table("Over all the time; back: what the gateway waited for servers", cells, found.latency_totals or Top())
     )
     return "".join(parts)
+
+
+_LATE: Final = _number("late", "disorder")
 
 
 def _timed(head: str, column: str) -> _Cell:
@@ -207,21 +222,24 @@ def _codes(row: Row) -> str:
 
 
 def _quality(found: Findings) -> str:
+    return _judged(found.quality, _Cell("seen", _seen, "text"), _number("readers", "readers"), _LATE)
+
+
+def _judged(top: Top | None, *captured: _Cell) -> str:
+    """Quality of streams; `captured`: what only recordings tell."""
     cells = [
         _named("stream", "stream"),
         _Cell("verdict", _verdict, "text"),
-        _Cell("seen", _seen, "text"),
+        *captured,
         _number("records", "records"),
-        _number("readers", "readers"),
         _Cell("numbers", _numbers, "text"),
         _Cell("gaps", _gaps, "text name"),
         _Cell("doubled", lambda row: _with(row, "duplicates", "altered_duplicates", "altered")),
-        _number("late", "disorder"),
         _number("times back", "times_back"),
         _Cell("silences", lambda row: _with(row, "silences", "heartbeats_missed", "missed")),
         _Cell("longest silence", lambda row: duration(_ms(row["longest_silence_ms"]))),
     ]
-    return _table("Worst first", cells, found.quality or Top())
+    return _table("Worst first", cells, top or Top())
 
 
 def _ms(value: int | None) -> int | None:

@@ -64,11 +64,16 @@ def test_a_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
         (["run"], "nothing to read: give captures, or --endpoint and --stream, or --config FILE that names them"),
         (["ingest", "--endpoint", "http://127.0.0.1:1"], "--endpoint: give --stream, too"),
         (["ingest", "--stream", "penstock/a"], "--stream: give --endpoint, too"),
+        (["ingest", "--endpoint", "htp://h:1", "--stream", "a"], "Error: endpoint: htp:// is none of http://"),
+        (["backfill", "a", "--endpoint", "x://b", "--name", "c"], "Error: endpoint: x:// is none of http://"),
         (["quality", "--conf", "spark.x"], "--conf spark.x: expected spark.KEY=VALUE"),
         (["quality", "--conf", "x=1"], "--conf x=1: expected spark.KEY=VALUE"),
         (["quality", "--config", "absent.toml"], "absent.toml: cannot be read: No such file or directory"),
         (["audit", "a", "b", "--name", "c"], "--name: expected LEFT=RIGHT, each stream once"),
-        (["backfill", "a", "--endpoint", "b", "--name", "c", "--to", "d"], "--to: expected STREAM=STREAM, each"),
+        (
+            ["backfill", "a", "--endpoint", "http://h:1", "--name", "c", "--to", "d"],
+            "--to: expected STREAM=STREAM, each",
+        ),
     ],
 )
 def test_wrong_use(arguments: list[str], words: str) -> None:

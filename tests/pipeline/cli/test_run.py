@@ -66,6 +66,28 @@ def test_from_a_recording_to_a_page(run: Run, gateway: GatewayProcess, tmp_path:
     assert [json.loads(line)["verdict"] for line in audited.stdout.splitlines()[:1]] == ["different"]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_streams_alone_have_a_page_too(run: Run, gateway: GatewayProcess, tmp_path: Path) -> None:
+    tables, page = tmp_path / "tables", tmp_path / "report.html"
+    live = ("--endpoint", gateway.s2_url, "--stream", f"{BASIN}/alone")
+    done = run("run", *live, "--target", tables, "--report", page)
+    assert done.exit_code == 4
+    assert done.stderr == (
+        f"Error: {gateway.s2_url}, {BASIN}/alone: no records are there, and no tables in {tables} from before\n"
+    )
+    client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
+    client.append_json("alone", {"records": [{"body": "first"}, {"body": "second"}]}).json()
+    done = run("run", *live, "--target", tables, "--report", page)
+    assert done.exit_code == 0, done.output
+    assert "quality of streams" in done.stdout and "latency" not in done.stdout
+    assert page.read_text().count("<section") == 1 and page.read_text().count("<svg") == 1
+    refused = run("report", tables, "--output", tmp_path / "absent" / "report.html")
+    assert (refused.exit_code, refused.stderr) == (
+        4, f"Error: {tmp_path}/absent/report.html: cannot be written: No such file or directory\n",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -122,6 +122,11 @@ def test_what_can_be_no_stream_is_refused_by_name(client: StreamClient, name: st
     assert raised.value.failure.code is FailureCode.INVALID
 
 
+def test_what_can_begin_no_stream_is_refused_by_name(client: StreamClient) -> None:
+    with pytest.raises(OperationFailed, match="no stream's name begins with 'nobasin/'"):
+        list(client.streams("nobasin/"))
+
+
 def test_what_the_server_says_is_raised(client: StreamClient) -> None:
     with pytest.raises(OperationFailed) as raised:
         client.tail("no-such-basin/x")

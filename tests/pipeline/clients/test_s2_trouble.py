@@ -280,6 +280,7 @@ def test_what_no_retry_mends_is_not_tried_again(connect: Connect) -> None:
             with pytest.raises(OperationFailed) as raised:
                 work()
             assert raised.value.failure.code is FailureCode.PERMISSION_DENIED
+            assert raised.value.failure.message == f"http://127.0.0.1:{server.port}: no"
             assert len(server.heads) == number + 1
         assert server.accepted == 1, "an error does not cost the connection"
 

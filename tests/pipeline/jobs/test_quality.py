@@ -82,6 +82,7 @@ def test_each_reader_of_a_capture_is_judged_by_itself(spark: SparkSession) -> No
         *(seen("b/read", number, number, action="appended", settled=at(number)) for number in (0, 1, 2)),
         *(seen("b/read", number, number, action="appended", side="back", conversation=9) for number in (0, 1)),
         seen("b/read", None, 9, action="appended", acknowledged=False),
+        *(seen("b/shared", number, number, action="appended") for number in (0, 1, 4)),
         *(seen("s3p", None, number, record_id=name) for number, name in enumerate(("9-0", "10-0", "10-0", "9-1"))),
     ]
     result = rows(quality(table(spark, SEEN_RECORDS, records)))
@@ -92,6 +93,8 @@ def test_each_reader_of_a_capture_is_judged_by_itself(spark: SparkSession) -> No
     assert said(result["b/late", "delivered", "front"], "verdict", "disorder", "gaps") == ("doubtful", 1, 0)
     assert said(result["b/read", "appended", "front"], "verdict", "records", "disorder") == ("good", 3, 0)
     assert said(result["b/read", "appended", "back"], "records", "readers") == (2, 1)
+    # Others appended between these, and were not recorded, or under the name that their protocol has for the stream.
+    assert said(result["b/shared", "appended", "front"], "verdict", "gaps", "missing") == ("good", 1, 2)
     row = result["s3p", "delivered", "front"]
     assert said(row, "gaps", "missing", "first_seq_num", "duplicates", "disorder") == (None, None, None, 1, 1)
 

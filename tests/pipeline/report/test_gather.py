@@ -11,8 +11,8 @@ from support.capture_tables import read
 from support.small_recording import Clients, small_recording
 
 from penstock_spark.jobs.audit import audit
-from penstock_spark.report import gather, gather_audit, page
-from penstock_spark.schemas import CAPTURE_TABLES
+from penstock_spark.report import gather, gather_audit, gather_streams, page
+from penstock_spark.schemas import CAPTURE_TABLES, RECORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,3 +83,27 @@ def test_times_that_cannot_be_leave_the_others_readable(spark: SparkSession) -> 
     assert [len(top.rows) for top in (found.throughput, found.latency)] == [2, 2]
     assert [row["count"] for row in found.latency_totals.rows] == [3]
     assert page(found).count("<svg") == 2
+
+
+def test_without_routes_latency_over_time_is_drawn_all_the_same(spark: SparkSession) -> None:
+    """A gateway without routes in its configuration, as most are."""
+    usual = {"file": "f", "conversation": 1, "side": "front", "protocol": "s2", "answers_us": 9.0}
+    messages = [usual | {"end": tables.at(0)}, usual | {"end": tables.at(5_000)}]
+    rows: dict[str, list[dict[str, object]]] = {"messages": messages}
+    found = gather(*(tables.table(spark, columns, rows.get(name, [])) for name, columns in CAPTURE_TABLES.items()))
+    assert found.latency and [row["count"] for row in found.latency.rows] == [1, 1]
+
+
+def test_a_page_of_streams_alone(spark: SparkSession) -> None:
+    records = [
+        {"stream": "b/s", "seq_num": number, "timestamp": tables.at(number * 1000), "headers": [], "body": b"x" * 9}
+        for number in (0, 1, 1, 3)
+    ]
+    records.append(records[0] | {"stream": "b/undated", "timestamp": None})
+    found = gather_streams(tables.table(spark, RECORDS, records))
+    assert found.quality is None and found.throughput is None and found.start_us == tables.at(0)
+    assert found.growth and [(row["records"], row["bytes"]) for row in found.growth.rows] == [(1, 9), (2, 18), (1, 9)]
+    assert found.streams
+    assert [(row["stream"], row["verdict"]) for row in found.streams.rows] == [("b/s", "bad"), ("b/undated", "good")]
+    text = page(found)
+    assert text.count("<svg") == 1 and text.count("<section") == 1 and "b/undated" in text

@@ -65,6 +65,19 @@ penstock_codecs.failures.OperationFailed: unavailable: 127.0.0.1:1: connection r
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
 Driver stacktrace:"""
+STREAMING = """\
+[STREAM_FAILED] Query [id = 70e4] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed: \
+Traceback (most recent call last):
+  File "/lib/pyspark/sql/streaming/worker.py", line 13, in latest_offset_func
+    offset = reader.latestOffset(start, limit)
+penstock_codecs.failures.OperationFailed: unavailable: http://127.0.0.1:1: cannot connect: connection refused
+ SQLSTATE: 38000 SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: streams [id = 70e4, runId = 1ab2]
+Current Available Offsets: {}
+
+Current State: INITIALIZING
+Thread State: RUNNABLE"""
 PLAN = """\
 [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `nope` is unknown. Did you mean `id`? SQLSTATE: 42703; line 1 pos 0;
 'Project ['nope]
@@ -78,6 +91,7 @@ PLAN = """\
         (Captured(PLANNING), "format penstock: 2 wrong\n  end: 5 is before 7\n  start: nothing"),
         (Captured("job", JavaError(CHAINED)), "unavailable: 127.0.0.1:1: connection refused"),
         (FromJava(JavaError(CHAINED)), "unavailable: 127.0.0.1:1: connection refused"),
+        (Captured(STREAMING), "unavailable: http://127.0.0.1:1: cannot connect: connection refused"),
         (Captured(PLAN), "A column `nope` is unknown. Did you mean `id`? SQLSTATE: 42703; line 1 pos 0"),
         (FromJava(JavaError("[X.Y] Said well. SQLSTATE: 1", JavaError("nope.DefaultSource"))), "Said well."),
         (FromJava(JavaError("Job aborted", JavaError("Mkdirs failed to create /x"))), "Mkdirs failed to create /x"),

@@ -182,10 +182,9 @@ class Calls:
             body += piece
         failure = failure_from_http(head.status, bytes(body))
         said = dict(head.headers).get("retry-after-ms", "")
-        if said.isdigit():
-            later = {"retry_after": min(int(said[:9]), 60_000) / 1000}
-            failure = Failure(failure.code, failure.message, {**failure.details, **later})
-        raise OperationFailed(failure)
+        later = {"retry_after": min(int(said[:9]), 60_000) / 1000} if said.isdigit() else {}
+        message = f"{self.endpoint}: {failure.message}"
+        raise OperationFailed(Failure(failure.code, message, {**failure.details, **later}))
 
     # ---- inside --------------------------------------------------------------------------------------------------
 

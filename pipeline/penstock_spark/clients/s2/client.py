@@ -47,7 +47,11 @@ class S2Client:
         """See `StreamClient.streams`. The basins are gone through where `prefix` does not name one up to its slash."""
         basin, slash, name = prefix.partition("/")
         if slash:
-            validate_basin_name(basin, FailureCode.INVALID)
+            try:
+                validate_basin_name(basin, FailureCode.INVALID)
+            except OperationFailed as error:
+                message = f"no stream's name begins with {prefix!r}: {error.failure.message}"
+                raise fail(FailureCode.INVALID, message) from None
         for one in [basin] if slash else list(self._basins(basin)):
             for stream in self._pages(_STREAMS, one, name, decode_remote_stream_page):
                 if stream.deleted_at is None:
