@@ -17,6 +17,8 @@ __all__ = ["MOST_ROWS", "show", "table_lines"]
 MOST_ROWS: Final = 1000
 """Rows that people are shown of a table."""
 _WIDEST: Final = 60
+_DETAILS: Final = frozenset({"missing", "altered_duplicates", "heartbeats_missed"})
+"""Columns that say more of the one before; of nothing there is no more to say."""
 
 
 def show(title: str, frame: DataFrame, *, as_json: bool = False) -> None:
@@ -34,15 +36,19 @@ def show(title: str, frame: DataFrame, *, as_json: bool = False) -> None:
 
 
 def table_lines(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    """A table in lines, numbers to the right. Columns that are empty in every row are left out."""
+    """A table in lines, numbers to the right. Columns that are empty in every row are left out, details that are 0, too."""
     if not rows:
         return ["(no rows)"]
-    kept = [at for at in range(len(columns)) if any(row[at] not in (None, [], {}) for row in rows)]
+    kept = [at for at, name in enumerate(columns) if any(_says(name, row[at]) for row in rows)]
     cells = [[_text(row[at]) for at in kept] for row in rows]
     names = [columns[at] for at in kept]
     widths = [max(len(name), *(len(row[at]) for row in cells)) for at, name in enumerate(names)]
     right = [all(isinstance(row[at], int | float | None) and row[at] is not True for row in rows) for at in kept]
     return [_line(names, widths, right), *(_line(row, widths, right) for row in cells)]
+
+
+def _says(name: str, value: Any) -> bool:
+    return value not in (None, [], {}) and not (value == 0 and name in _DETAILS)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

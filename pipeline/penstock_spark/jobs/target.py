@@ -38,7 +38,7 @@ _DATABASE: Final = "penstock"
 _STAGING: Final = ".spark-staging-"
 
 _CLASSES: Final = {
-    "delta": ("org.apache.spark.sql.delta.sources.DeltaDataSource", "io.delta:delta-spark_2.13:VERSION"),
+    "delta": ("org.apache.spark.sql.delta.sources.DeltaDataSource", "io.delta:delta-spark_SPARK_2.13:VERSION"),
     "iceberg": (
         "org.apache.iceberg.spark.source.IcebergSource",
         "org.apache.iceberg:iceberg-spark-runtime-SPARK_2.13:VERSION",

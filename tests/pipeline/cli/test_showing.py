@@ -14,6 +14,11 @@ def test_numbers_stand_to_the_right_and_empty_columns_are_left_out() -> None:
     ]
 
 
+def test_details_of_nothing_are_left_out() -> None:
+    assert table_lines(["gaps", "missing"], [(0, 0), (0, None)]) == ["gaps", "   0", "   0"]
+    assert table_lines(["gaps", "missing"], [(0, 0), (1, 3)])[1:] == ["   0        0", "   1        3"]
+
+
 def test_what_peers_say_cannot_move_the_cursor() -> None:
     assert table_lines(["stream"], [("a\x1b[2Jb\n",), ("x" * 100,)]) == ["stream", "a?[2Jb?", "x" * 57 + "..."]
 
