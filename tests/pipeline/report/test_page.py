@@ -131,7 +131,7 @@ def test_names_written_from_the_right_move_nothing_beside_them() -> None:
 
 @given(st.binary())
 def test_any_body_can_be_shown(data: bytes) -> None:
-    assert not re.search(r"[<>]", bits(data))
+    assert not re.search(r"[<>]", re.sub("^<bdi>(.*)</bdi>$", r"\g<1>", bits(data)))
 
 
 @given(st.floats(0, 1e9))
