@@ -1,6 +1,6 @@
 """The reference page of the pipeline, `docs/pipeline-reference.md`, out of the tables that the code works with.
 
-    python -m penstock_spark.document
+python -m penstock_spark.document
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def show(title: str, frame: DataFrame, *, as_json: bool = False) -> None:
 
 
 def table_lines(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    """A table in lines, numbers to the right. Columns that are empty in every row are left out, details that are 0, too."""
+    """A table in lines, numbers to the right. Left out: columns that are empty in every row, details that are 0."""
     if not rows:
         return ["(no rows)"]
     kept = [at for at, name in enumerate(columns) if any(_says(name, row[at]) for row in rows)]
