@@ -16,7 +16,7 @@ TOGETHER: Final = ("segment", "")
 connection. "": nobody knows what they speak."""
 
 GROUP_BYTES: Final = 128 * MIB
-"""A group for so many bytes of a recording: decoding them takes seconds, up to a minute where the messages are small."""
+"""A group for so many bytes of a recording: decoding them takes seconds, a minute where the messages are small."""
 COMPRESSED: Final = 4
 """A compressed file holds so many times its bytes; mostly more."""
 MOST: Final = 8
