@@ -30,6 +30,10 @@ def _view(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("view", required=False)(command)
 
 
+def _by(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option("--by", multiple=True, type=click.Choice(names), help="May be repeated; all by default.")
+
+
 def _json(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="An object a line, all rows and columns.")(command)
 
@@ -52,7 +56,7 @@ def quality_command(job: Job, view: str | None, interval_ms: int | None, as_json
 
 @click.command("latency")
 @_view
-@click.option("--by", multiple=True, help="route, protocol, stream; may be repeated. All by default.")
+@_by("route", "protocol", "stream")
 @click.option("--every", "every_s", type=click.IntRange(1), metavar="SECONDS", help="For each so long a time.")
 @_json
 @common_options
@@ -67,7 +71,7 @@ def latency_command(job: Job, view: str | None, by: tuple[str, ...], every_s: in
 
 @click.command("usage")
 @_view
-@click.option("--by", multiple=True, help="client, stream, protocol; may be repeated. All by default.")
+@_by("client", "stream", "protocol")
 @_json
 @common_options
 def usage_command(job: Job, view: str | None, by: tuple[str, ...], as_json: bool) -> None:

@@ -22,7 +22,7 @@ from penstock_spark.jobs.places import Place
 from penstock_spark.jobs.tables import TABLES
 from penstock_spark.jobs.target import CHECKPOINT, read_table
 from penstock_spark.running.settings import Source
-from penstock_spark.schemas import CAPTURE_TABLES
+from penstock_spark.schemas import CAPTURE_TABLES, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +47,8 @@ def all_tables(session: SparkSession, job: Job, view: str) -> dict[str, DataFram
     if url is not None:
         return {"streams": _live(session, job, url["endpoint"], url["stream"])}
     found = _ingested(session, job, view, tuple(TABLES))
+    if not _names_one(session, view):
+        found = _completed(session, found)
     return found or {name: _captured(session, job, view, name) for name in CAPTURE_TABLES}
 
 
@@ -54,10 +56,10 @@ def capture_table(session: SparkSession, job: Job, view: str, name: str) -> Data
     """One of the tables that only captures have."""
     if _URL.fullmatch(view):
         raise wrong(f"{view}: that is a stream; this job needs recordings, or tables of them")
-    found = _ingested(session, job, view, (name,))
-    if not found and _ingested(session, job, view, tuple(TABLES)):
+    found = all_tables(session, job, view)
+    if name not in found:
         raise wrong(f"{view}: there is no table {name}; ingest recordings to have one")
-    return found[name] if found else _captured(session, job, view, name)
+    return found[name]
 
 
 def has_tables(session: SparkSession, job: Job, place: str) -> bool:
@@ -68,11 +70,24 @@ def has_tables(session: SparkSession, job: Job, place: str) -> bool:
 def _ingested(session: SparkSession, job: Job, view: str, names: tuple[str, ...]) -> dict[str, DataFrame]:
     """Tables of these names in the directory; or the directory is one of them itself."""
     above, _, last = view.rstrip("/").rpartition("/")
-    if last in TABLES and Place(session, view).below(CHECKPOINT).exists:
+    if _names_one(session, view):
         view, names = above or ".", tuple(name for name in names if name == last)
     target = msgspec.structs.replace(job.settings.target, path=view)
     tables = ((name, read_table(session, name, target)) for name in names)
     return {name: table for name, table in tables if table is not None}
+
+
+def _names_one(session: SparkSession, view: str) -> bool:
+    """Whether it is the directory of one table, and not of them all."""
+    return view.rstrip("/").rpartition("/")[2] in TABLES and Place(session, view).below(CHECKPOINT).exists
+
+
+def _completed(session: SparkSession, found: dict[str, DataFrame]) -> dict[str, DataFrame]:
+    """With tables that have no files, since nothing was recorded for them: that is so where there are others."""
+    if not found.keys() & CAPTURE_TABLES.keys():
+        return found
+    missing = CAPTURE_TABLES.keys() - found.keys()
+    return found | {name: session.createDataFrame([], spark_schema(TABLES[name].stored)) for name in missing}
 
 
 def _live(session: SparkSession, job: Job, endpoint: str, stream: str) -> DataFrame:

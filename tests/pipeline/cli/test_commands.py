@@ -66,6 +66,7 @@ def test_a_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
         (["ingest", "--stream", "penstock/a"], "--stream: give --endpoint, too"),
         (["ingest", "--endpoint", "htp://h:1", "--stream", "a"], "Error: endpoint: htp:// is none of http://"),
         (["backfill", "a", "--endpoint", "x://b", "--name", "c"], "Error: endpoint: x:// is none of http://"),
+        (["latency", "--by", "rooute"], "'rooute' is not one of 'route', 'protocol', 'stream'"),
         (["quality", "--conf", "spark.x"], "--conf spark.x: expected spark.KEY=VALUE"),
         (["quality", "--conf", "x=1"], "--conf x=1: expected spark.KEY=VALUE"),
         (["quality", "--config", "absent.toml"], "absent.toml: cannot be read: No such file or directory"),
