@@ -92,6 +92,12 @@ PLAN = """\
         (Captured("job", JavaError(CHAINED)), "unavailable: 127.0.0.1:1: connection refused"),
         (FromJava(JavaError(CHAINED)), "unavailable: 127.0.0.1:1: connection refused"),
         (Captured(STREAMING), "unavailable: http://127.0.0.1:1: cannot connect: connection refused"),
+        (
+            FromJava(
+                JavaError("It is stopped.\nThis stopped SparkContext was created at:\n\norg.apache.X.y(X.java:1)")
+            ),
+            "It is stopped.",
+        ),
         (Captured(PLAN), "A column `nope` is unknown. Did you mean `id`? SQLSTATE: 42703; line 1 pos 0"),
         (FromJava(JavaError("[X.Y] Said well. SQLSTATE: 1", JavaError("nope.DefaultSource"))), "Said well."),
         (FromJava(JavaError("Job aborted", JavaError("Mkdirs failed to create /x"))), "Mkdirs failed to create /x"),
