@@ -93,9 +93,7 @@ PLAN = """\
         (FromJava(JavaError(CHAINED)), "unavailable: 127.0.0.1:1: connection refused"),
         (Captured(STREAMING), "unavailable: http://127.0.0.1:1: cannot connect: connection refused"),
         (
-            FromJava(
-                JavaError("It is stopped.\nThis stopped SparkContext was created at:\n\norg.apache.X.y(X.java:1)")
-            ),
+            FromJava(JavaError("It is stopped.\nThis stopped SparkContext was created at:\n\norg.X.y(X.java:1)")),
             "It is stopped.",
         ),
         (Captured(PLAN), "A column `nope` is unknown. Did you mean `id`? SQLSTATE: 42703; line 1 pos 0"),
