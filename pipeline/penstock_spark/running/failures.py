@@ -12,7 +12,8 @@ _LIMIT: Final = 2000
 """Characters of a cause; beyond it nobody reads on."""
 _PYTHON_ERROR: Final = re.compile(r"^(?P<type>[A-Za-z_][\w.]*): ?(?P<words>.*)", re.MULTILINE)
 _JAVA_STACK: Final = re.compile(
-    r"\n\s*(?:at [\w.$/<>]+\(|JVM stacktrace:|Driver stacktrace:|=== Streaming Query ===|This stopped SparkContext |Caused by: "
+    r"\n\s*(?:at [\w.$/<>]+\(|JVM stacktrace:|Driver stacktrace:|=== Streaming Query ===|"
+    r"This stopped SparkContext |Caused by: "
     r"|\.\.\. \d+ more)|;\n'\w"
 )
 """Where a stack begins, how far a streaming query was, or the plan of a query that was not understood."""
