@@ -27,7 +27,7 @@ serve: $(VENV)/.run  ## set up, then run the gateway on its embedded store (ARGS
 	$(BIN)/penstock serve $(or $(ARGS),--config config/gateway.toml)
 
 # As many processes as the machine has cores, at most four: each may start servers and clients of its own.
-PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadgroup
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadscope
 
 pipeline: $(VENV)/.spark  ## set up Spark, then recordings and streams to tables and a report (ARGS="run recordings")
 	$(BIN)/penstock pipeline $(or $(ARGS),run --config config/pipeline.toml)

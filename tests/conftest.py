@@ -9,6 +9,8 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from support.process import GatewayProcess, running_gateway
+from support.sharing import ByFile, needs_spark
+from xdist.remote import Producer
 
 for profile, examples in (("default", 200), ("ci", 300), ("long", 2000)):
     settings.register_profile(
@@ -17,13 +19,14 @@ for profile, examples in (("default", 200), ("ci", 300), ("long", 2000)):
 settings.load_profile(os.environ.get("PENSTOCK_TEST_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
+    """What runs where, when several processes share the work."""
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs where, when several processes share the work: a file's tests stay together, and so do all that need
-    Spark, whose session takes long to start. Those go first, so that no process waits for them at the end."""
-    for item in items:
-        group = "spark" if "spark" in getattr(item, "fixturenames", ()) else item.location[0]
-        item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
+    """What needs Spark goes first, so that no process waits for it at the end."""
+    items.sort(key=lambda item: not needs_spark(item.location[0]))
 
 
 @pytest.fixture(scope="session", autouse=True)
