@@ -39,11 +39,6 @@ class Running:
         """Stop accepting and let clients finish; `serve` returns when they have, or at the hard deadline."""
         self._drain.set()
 
-    @property
-    def draining(self) -> bool:
-        """Whether `drain` was called."""
-        return self._drain.is_set()
-
 
 async def serve(config: Config, *, task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED) -> None:
     """Run a gateway until it is drained or cancelled.

@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import click
@@ -95,31 +96,41 @@ def _usable(config: Config, **flags: str | None) -> Config:
 
 async def _serve_until_signalled(config: Config) -> None:
     refusal: CannotStart | None = None
-    async with trio.open_nursery() as nursery:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            signalled = trio.Event()
+            nursery.start_soon(_hear, signals, signalled)
 
-        async def serve_then_stop(*, task_status: trio.TaskStatus[Running]) -> None:
-            await serve(config, task_status=task_status)
-            nursery.cancel_scope.cancel()
+            async def serve_then_stop(*, task_status: trio.TaskStatus[Running]) -> None:
+                await serve(config, task_status=task_status)
+                nursery.cancel_scope.cancel()
 
-        try:
-            running: Running = await nursery.start(serve_then_stop)
-        except CannotStart as error:
-            refusal = error
-        else:
-            nursery.start_soon(_drain_on_signal, running)
-            with contextlib.suppress(OSError):  # nobody may be there to read it; the gateway runs all the same
-                click.echo(banner(config, running.addresses))
+            try:
+                running: Running = await nursery.start(serve_then_stop)
+            except CannotStart as error:
+                refusal = error
+                nursery.cancel_scope.cancel()
+            else:
+                nursery.start_soon(_drain_when, signalled, running)
+                with contextlib.suppress(OSError):  # nobody may be there to read it; the gateway runs all the same
+                    click.echo(banner(config, running.addresses))
     if refusal is not None:  # raised here, outside the nursery, which would wrap it in a group
         raise refusal
 
 
-async def _drain_on_signal(running: Running) -> None:
-    """The first signal drains, the second ends the process: the store survives that, as it survives a crash."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for number in signals:
-            if running.draining:
-                log.warning("stopped_at_once", signal=signal.Signals(number).name)
-                sys.stderr.flush()
-                os._exit(128 + number)
-            log.info("signalled", signal=signal.Signals(number).name)
-            running.drain()
+async def _hear(signals: AsyncIterator[int], signalled: trio.Event) -> None:
+    """The first signal drains, as soon as there is something to drain; the second ends the process: the store survives
+    that, as it survives a crash."""
+    async for number in signals:
+        name = signal.Signals(number).name
+        if signalled.is_set():
+            log.warning("stopped_at_once", signal=name)
+            sys.stderr.flush()
+            os._exit(128 + number)
+        log.info("signalled", signal=name)
+        signalled.set()
+
+
+async def _drain_when(signalled: trio.Event, running: Running) -> None:
+    await signalled.wait()
+    running.drain()
