@@ -120,9 +120,6 @@ def test_nothing_is_lost_or_doubled_across_kill_9(fresh_gateway: GatewayProcess)
     finish(across(fresh_gateway, kill_and_start), 90)
 
 
-# On a busy machine about one run in thirty hangs, with both connections open: whether that is the client's doing or the
-# gateway's is not known yet.
-@pytest.mark.slow
 @pytest.mark.parametrize("round_", range(2))
 def test_a_drain_costs_a_client_nothing_at_all(fresh_gateway: GatewayProcess, round_: int) -> None:
     """SIGTERM while sessions are busy: they are advised to leave, finish what is in flight, and come back."""
