@@ -18,7 +18,8 @@ from penstock.accepting import Listener, accept_connections, open_sockets
 from penstock.config import Address, Config
 from penstock.management.traffic import Traffic
 from penstock.recorder.connections import Connections
-from penstock.wiring import open_listeners, open_recordings, open_router, open_store
+from penstock.surroundings import ALONE, Surroundings
+from penstock.wiring import open_listeners, open_recordings, open_router
 
 __all__ = ["Running", "serve"]
 
@@ -40,7 +41,12 @@ class Running:
         self._drain.set()
 
 
-async def serve(config: Config, *, task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED) -> None:
+async def serve(
+    config: Config,
+    surroundings: Surroundings = ALONE,
+    *,
+    task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
+) -> None:
     """Run a gateway until it is drained or cancelled.
 
     `task_status` gives a `Running` once every listener accepts. Raises CannotStart. When drained it takes no more
@@ -50,11 +56,11 @@ async def serve(config: Config, *, task_status: trio.TaskStatus[Running] = trio.
     async with contextlib.AsyncExitStack() as stack:
         taps = Connections()
         recordings = await stack.enter_async_context(open_recordings(config, taps))
-        embedded = await stack.enter_async_context(open_store(config))
+        embedded = await stack.enter_async_context(surroundings.open_embedded(config))
         router = await stack.enter_async_context(open_router(config, embedded, taps.dialled))
         labels = [label for label, _ in config.listeners.labelled()]
         listeners = open_listeners(config, router, Traffic(taps, recordings, labels, config.backs))
-        sockets = [(listener, await _listen(listener, stack)) for listener in listeners]
+        sockets = [(listener, await _listen(listener, surroundings, stack)) for listener in listeners]
         running = Running({listener.name: [_bound(one) for one in some] for listener, some in sockets})
         for listener in listeners:
             listener.bound(running.addresses[listener.name])
@@ -93,8 +99,13 @@ async def _run_duties(name: str, duties: Callable[[], Awaitable[None]]) -> None:
         log.exception("duties_failed", listener=name)
 
 
-async def _listen(listener: Listener, stack: contextlib.AsyncExitStack) -> list[trio.SocketListener]:
-    sockets = await open_sockets(listener)
+async def _listen(
+    listener: Listener, surroundings: Surroundings, stack: contextlib.AsyncExitStack
+) -> list[trio.SocketListener]:
+    given = [
+        trio.SocketListener(trio.socket.from_stdlib_socket(one)) for one in surroundings.sockets.get(listener.name, ())
+    ]
+    sockets = given or await open_sockets(listener)
     for one in sockets:
         await stack.enter_async_context(one)
     return sockets

@@ -1,0 +1,1 @@
+"""What the gateway counts and measures, in the words of Prometheus."""
