@@ -43,7 +43,7 @@ class Running:
 
 async def serve(
     config: Config,
-    surroundings: Surroundings = ALONE,
+    surroundings: Surroundings | None = None,
     *,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -52,6 +52,7 @@ async def serve(
     `task_status` gives a `Running` once every listener accepts. Raises CannotStart. When drained it takes no more
     connections, tells each front, and gives connections `drain.deadline_seconds` to end.
     """
+    surroundings = surroundings or ALONE
     _raise_descriptor_limit()
     async with contextlib.AsyncExitStack() as stack:
         taps = Connections()

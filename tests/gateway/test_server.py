@@ -20,6 +20,7 @@ from penstock.errors import CannotStart
 from penstock.recorder.connections import Connections
 from penstock.recorder.tapped import TappedStream
 from penstock.server import Running, serve
+from penstock.surroundings import Surroundings
 
 Serve = Callable[[trio.abc.Stream], Awaitable[None]]
 
@@ -52,7 +53,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Front], list[str]]:
             finally:
                 story.append("closed")
 
-        monkeypatch.setattr(server, "open_store", open_store)
+        monkeypatch.setattr(server, "ALONE", Surroundings(open_embedded=open_store))
         monkeypatch.setattr(server, "open_listeners", lambda _config, _back, _traffic: [front.listener])
         return story
 
