@@ -114,6 +114,9 @@ name = "{basin}"
 create_stream_on_append = true
 create_stream_on_read = true
 
+[management]
+enabled = false
+
 [log]
 level = "info"
 format = "json"
@@ -183,6 +186,9 @@ address = "127.0.0.1:{back}"
 [[routes]]
 name = "all"
 back = "source"
+
+[management]
+enabled = false
 
 [log]
 format = "json"

@@ -152,7 +152,7 @@ def test_make_serve_on_a_fresh_clone(tmp_path: Path) -> None:
             pytest.skip(f"{program} is not installed")
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x", "-C", tmp_path], input=archive, check=True)
-    flags = " ".join(f"--{listener} 127.0.0.1:0" for listener in ("s2", "s3p", "segment", "controller"))
+    flags = " ".join(f"--{listener} 127.0.0.1:0" for listener in ("s2", "s3p", "segment", "controller", "management"))
     arguments = f"ARGS=--config config/gateway.toml {flags} --data {tmp_path / 'data'}"
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(

@@ -78,17 +78,21 @@ async def open_sockets(listener: Listener) -> list[trio.SocketListener]:
     try:
         return await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     except OSError as error:
-        raise CannotStart(f"{listener.name}: cannot listen on {listener.address}: {_reason(error)}") from error
+        raise CannotStart(
+            f"{listener.name}: cannot listen on {listener.address}: {_reason(listener, error)}"
+        ) from error
 
 
-def _reason(error: OSError) -> str:
+def _reason(listener: Listener, error: OSError) -> str:
     """Why an address cannot be bound, and what to do about it."""
     causes = [error, error.__cause__, error.__context__]
     numbers = {cause.errno for cause in causes if isinstance(cause, OSError)}
     if isinstance(error, socket.gaierror):
         return f"the host name cannot be resolved ({error.strerror})"
     if errno.EADDRINUSE in numbers:
-        return "the port is in use; stop what listens there, or choose another port (port 0 takes any free one)"
+        off = ", or none (--management off)" if listener.name == "management" else ""
+        key = f"{listener.name}.bind; port 0 takes any free one"
+        return f"the port is in use; stop what listens there, or choose another port ({key}){off}"
     if errno.EACCES in numbers:
         return "permission denied; ports below 1024 need privileges, so choose a higher one"
     if errno.EADDRNOTAVAIL in numbers:

@@ -101,7 +101,7 @@ def running(name: str, **places: object) -> Iterator[GatewayProcess]:
     text = (CONFIGURATIONS / name).read_text().replace("{", "{{").replace("}", "}}")
     for kind in LISTENERS:
         text = text.replace(f'"{LOOPBACK}:{USUAL_PORTS[kind]}"', f'"{LOOPBACK}:{{{kind}_port}}"')
-    text = text.replace(f'"{LOOPBACK}:8081"', f'"{LOOPBACK}:0"').replace(f'"{LOOPBACK}:9100"', f'"{LOOPBACK}:0"')
+    text = text.replace(f'"{LOOPBACK}:8081"', f'"{LOOPBACK}:0"').replace(f'"{LOOPBACK}:9600"', f'"{LOOPBACK}:0"')
     for old, new in places.items():
         wanted = _PLACES[old]
         assert wanted in text

@@ -280,7 +280,7 @@ EXPECTED = {
     '{"body":"first"}': ['"end":{"seq_num":3'],
     "positions?stream": ['"record_id"', '"last_event_id": "0,0,0"', '"offset": 13', '"query": "seq_num=1"'],
     "penstock positions": ["seq_num    2", "last_event_id=1,0,0"],
-    "9100/routes\n": ['"secondary": "second"', '"records_compared": 3'],
+    "9600/routes\n": ['"secondary": "second"', '"records_compared": 3'],
     "/streams?limit": ['"stream": "penstock/orders"', '"hashed": 3'],
     "penstock cut-over": ["cut over; second answers clients, embedded is given the copy"],
     "curl -X POST": ['"swapped": true', '"primary": "embedded"'],
@@ -304,8 +304,8 @@ def test_the_pages_commands_work(tmp_path: Path) -> None:
             expected = dict(EXPECTED)
             for block in blocks(PAGE):
                 key = next(key for key in expected if key in block.text)
-                if "9100/routes" in block.text:
+                if "9600/routes" in block.text:
                     until_compared(gateway, 3)
-                run = block.text.replace(":8080", f":{gateway.s2_port}").replace(":9100", f":{port}")
+                run = block.text.replace(":8080", f":{gateway.s2_port}").replace(":9600", f":{port}")
                 output(command(block._replace(text=run)), expected.pop(key))
             assert not expected, "these blocks are not there any more"

@@ -172,6 +172,15 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     assert f"cannot listen on {address}: the port is in use" in said
 
 
+def test_the_management_port_in_use_says_which_key(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        flags = [flag for kind in ("s2", "s3p", "segment", "controller") for flag in (f"--{kind}", "127.0.0.1:0")]
+        said = refusal(*flags, "--data", tmp_path / "data", "--management", address)
+    assert f"management: cannot listen on {address}: the port is in use" in said
+    assert "management.bind" in said and "--management off" in said
+
+
 def test_a_store_in_use_is_named(fresh_gateway: GatewayProcess) -> None:
     said = refusal("--s2", "127.0.0.1:0", "--s3p", "off", "--data", fresh_gateway.data)
     assert str(fresh_gateway.data) in said and "in use" in said
@@ -199,6 +208,7 @@ def test_what_is_insecure_is_logged() -> None:
 
 def test_it_runs_without_anybody_to_read_the_banner(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "penstock", "serve", "--s2", "127.0.0.1:0", "--s3p", "off", "--data", tmp_path]
+    command += ["--management", "off"]
     reading, writing = os.pipe()
     os.close(reading)
     with (tmp_path / "log").open("wb") as log:

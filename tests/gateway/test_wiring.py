@@ -254,7 +254,7 @@ async def segment_over_tls(tmp_path: Path, files: dict[str, str]) -> AsyncIterat
     listeners = Listeners(segment=(SegmentListener(**files),))
     config = Config(listeners=listeners, store=Store(directory=str(tmp_path / "data")))
     async with open_store(config) as back:
-        (listener,) = open_listeners(config, Router((), back))
+        listener, _management = open_listeners(config, Router((), back))
         yield listener
 
 

@@ -20,6 +20,12 @@ __all__ = ["BASIN", "CONFIG", "GatewayFailed", "GatewayProcess", "running_gatewa
 BASIN = "penstock"
 """The basin that is there from the start; it creates streams on append and on read, and S3P streams live in it."""
 
+MANAGEMENT = """
+[management]
+bind = "127.0.0.1:{management_port}"
+"""
+"""What a configuration has that says nothing of it: not the usual port, which another gateway may have."""
+
 LISTENERS = ("s2", "s3p", "segment", "controller")
 """Each has an attribute here, and a place in the configuration's template, called `<kind>_port`."""
 
@@ -63,13 +69,14 @@ class GatewayFailed(AssertionError):
 class GatewayProcess:
     """`penstock serve` as a child process; use it as a context manager, from sync or async tests.
 
-    `config`: TOML text to run instead of the default, in which the ports of LISTENERS (`{s2_port}` and so on), `{data}`
-    and `{basin}` are filled in and every other brace is doubled. `directory`: where configuration, data and logs go; a
-    temporary directory, removed at the end, where it is None. `arguments`: further flags for `penstock serve`.
+    `config`: TOML text to run instead of the default, in which the ports of LISTENERS (`{s2_port}` and so on),
+    `{management_port}`, `{data}` and `{basin}` are filled in and every other brace is doubled. `directory`: where
+    configuration, data and logs go; a temporary directory, removed at the end, where it is None. `arguments`: further
+    flags for `penstock serve`.
     """
 
     def __init__(self, config: str = CONFIG, *, directory: Path | None = None, arguments: tuple[str, ...] = ()) -> None:
-        self._template = config
+        self._template = config if "[management]" in config else config + MANAGEMENT
         self._arguments = arguments
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="penstock-test-")
         self.directory = Path(directory or self._temporary.name)  # type: ignore[union-attr]
@@ -80,6 +87,7 @@ class GatewayProcess:
         self.s3p_port = 0
         self.segment_port = 0
         self.controller_port = 0
+        self.management_port = 0
         self._log_from = 0
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -89,7 +97,7 @@ class GatewayProcess:
         """Start it and wait until it listens; raises GatewayFailed with the log where it does not."""
         assert self.process is None or self.process.poll() is not None, "it is running"
         config_path = self.directory / "gateway.toml"
-        ports = {f"{kind}_port": getattr(self, f"{kind}_port") for kind in LISTENERS}
+        ports = {f"{kind}_port": getattr(self, f"{kind}_port") for kind in (*LISTENERS, "management")}
         config_path.write_text(self._template.format(**ports, data=self.data, basin=BASIN))
         self._log_from = self.log_path.stat().st_size if self.log_path.exists() else 0
         command = [sys.executable, "-m", "penstock", "serve", "--config", str(config_path), *self._arguments]
@@ -185,6 +193,8 @@ class GatewayProcess:
     def _wait_until_listening(self) -> None:
         assert self.process is not None
         wanted = {f"listeners.{kind}" for kind in LISTENERS if f"[listeners.{kind}]" in self._template}
+        if "[management]\nenabled = false" not in self._template:
+            wanted.add("management")
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             bound: dict[str, int] = {}
@@ -193,6 +203,7 @@ class GatewayProcess:
             if wanted <= bound.keys():
                 for kind in LISTENERS:
                     setattr(self, f"{kind}_port", bound.get(f"listeners.{kind}", 0))
+                self.management_port = bound.get("management", 0)
                 return
             if self.process.poll() is not None:
                 raise GatewayFailed(f"exited with {self.process.returncode} at start\n{self.log_tail()}")

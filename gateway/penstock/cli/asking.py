@@ -23,7 +23,7 @@ def management_options(command: F) -> F:
     address = click.option(
         "--management",
         metavar="HOST:PORT",
-        default="127.0.0.1:9100",
+        default="127.0.0.1:9600",
         show_default=True,
         help="The gateway's management listener.",
     )

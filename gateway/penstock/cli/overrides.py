@@ -7,7 +7,15 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from penstock.config import Config, ControllerListener, RecorderTable, S2Listener, S3PListener, SegmentListener
+from penstock.config import (
+    Config,
+    ControllerListener,
+    Management,
+    RecorderTable,
+    S2Listener,
+    S3PListener,
+    SegmentListener,
+)
 
 __all__ = ["overridden"]
 
@@ -21,6 +29,7 @@ def overridden(
     s3p: str | None = None,
     segment: str | None = None,
     controller: str | None = None,
+    management: str | None = None,
     data: str | None = None,
     log_level: str | None = None,
     record: str | None = None,
@@ -33,10 +42,11 @@ def overridden(
         segment=_listeners("--segment", segment, config.listeners.segment, SegmentListener()),
         controller=_listeners("--controller", controller, config.listeners.controller, ControllerListener()),
     )
+    operators = config.management if management is None else _management(config.management, management)
     store = config.store if data is None else replace(config.store, directory=data)
     log = config.log if log_level is None else replace(config.log, level=log_level)
     recorder = config.recorder if record is None else _recorder(config.recorder, record)
-    return replace(config, listeners=listeners, store=store, log=log, recorder=recorder)
+    return replace(config, listeners=listeners, management=operators, store=store, log=log, recorder=recorder)
 
 
 def _recorder(configured: RecorderTable | None, directory: str) -> RecorderTable:
@@ -47,6 +57,15 @@ def _recorder(configured: RecorderTable | None, directory: str) -> RecorderTable
         return replace(configured, directory=directory, start=True)
     except ValueError as error:
         raise ValueError(f"--record: {error}") from error
+
+
+def _management(configured: Management, text: str) -> Management:
+    if text == "off":
+        return replace(configured, enabled=False)
+    try:
+        return replace(configured, enabled=True, bind=text)
+    except ValueError as error:
+        raise ValueError(f"--management: {error}") from error
 
 
 def _listeners(flag: str, text: str | None, configured: tuple[L, ...], default: L) -> tuple[L, ...]:

@@ -61,7 +61,9 @@ def _listeners(config: Config) -> Iterator[str]:
     yield from _each(listeners.s3p, _s3p) if listeners.s3p else ["S3P: off"]
     yield from _each(listeners.segment, _segment) if listeners.segment else ["Segments: off"]
     yield from _each(listeners.controller, _controller) if listeners.controller else ["Pravega's controller: off"]
-    if config.management is not None:
+    if not config.management.enabled:
+        yield "Management: off"
+    else:
         tokens = len(config.management.auth_tokens)
         who = f"those with one of {tokens} bearer tokens" if tokens else "anybody, without a token"
         what = "health, routes, positions, cut-overs, recordings; HTTP"

@@ -47,6 +47,7 @@ class _BadConfig(click.ClickException):
 @click.option("--s3p", metavar="HOST:PORT|off", help="Where S3P clients connect.")
 @click.option("--segment", metavar="HOST:PORT|off", help="Where clients of the segment protocol connect.")
 @click.option("--controller", metavar="HOST:PORT|off", help="Where clients of Pravega ask for their segments.")
+@click.option("--management", metavar="HOST:PORT|off", help="Where operators ask, and their browsers.")
 @click.option("--data", metavar="DIR", help="The store's directory.")
 @click.option("--record", metavar="DIR", help="Record the traffic from the start, into pcapng files in this directory.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="The least that is logged.")

@@ -28,7 +28,7 @@ def advice(config: Config) -> list[Advice]:
             found += _about_s3p(about, listener)
         else:
             found += _about_pravega(about, listener)
-    if config.management is not None:
+    if config.management.enabled:
         found += _about_management(config.management)
     if config.recorder is not None:
         found += _about_recorder(config.recorder)

@@ -40,8 +40,8 @@ Several listeners of a kind are an array of tables, each with a `name` of its ow
 are free: below each kind of back is shown as `[backs.KIND]`. [Routes](routes.md) says what can be done with both.
 
 Sizes are in bytes and times in seconds unless a key's name says else. The flags of `penstock serve` win over the file:
-`--s2 HOST:PORT`, `--s3p HOST:PORT`, `--segment HOST:PORT`, `--controller HOST:PORT` (each may be `off`), `--data DIR`,
-`--log-level LEVEL`, `--record DIR`.
+`--s2 HOST:PORT`, `--s3p HOST:PORT`, `--segment HOST:PORT`, `--controller HOST:PORT`, `--management HOST:PORT` (each may
+be `off`), `--data DIR`, `--log-level LEVEL`, `--record DIR`.
 """
 
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from penstock.config.address import Address
-from penstock.config.fields import DEFAULT_BASIN, ONE_OR_MORE, Table, Token, check_address, check_basin, check_tls, key
+from penstock.config.fields import DEFAULT_BASIN, ONE_OR_MORE, Table, Token, check_address, check_basin, key
+from penstock.config.tls import TlsListener
 from penstock_codecs.limits import KIB, MIB, SEGMENT_MAX_LENGTH
 
 __all__ = [
@@ -32,10 +33,6 @@ _Name = Annotated[
 ]
 _MAX_CONNECTIONS = key("Connections at once; more wait in the system's queue until one ends.", least=1)
 _MANY = 10_000
-_Certificate = Annotated[
-    str | None, key("PEM file with the certificate chain; absent: no TLS.", example="certificate.pem")
-]
-_PrivateKey = Annotated[str | None, key("PEM file with the private key; goes with tls_certificate.", example="key.pem")]
 
 
 class S2Limits(Table, frozen=True, kw_only=True):
@@ -46,7 +43,7 @@ class S2Limits(Table, frozen=True, kw_only=True):
         float, key("A connection without a request under way is closed after this.", least=1)
     ] = 120.0
     head_timeout_seconds: Annotated[
-        float, key("A request head, or the TLS handshake, must be complete within this.", least=0.1)
+        float, key("A request head must be complete within this.", least=0.1)
     ] = 30.0
     slow_reader_seconds: Annotated[
         float, key("A client that takes nothing for this long, while there is something for it, is cut off.", least=1)
@@ -70,13 +67,11 @@ class S2Limits(Table, frozen=True, kw_only=True):
 _HostSuffix = Annotated[str, Meta(pattern="^[.].")]
 
 
-class S2Listener(Table, frozen=True, kw_only=True):
+class S2Listener(TlsListener, frozen=True, kw_only=True):
     """S2 over HTTP/1.1 and HTTP/2: S2S sessions, SSE, JSON and protobuf. Leave the table out to switch it off."""
 
     name: _Name = None
     bind: Annotated[str, key("HOST:PORT; [::1]:8080 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:8080"
-    tls_certificate: _Certificate = None
-    tls_key: _PrivateKey = None
     default_basin: Annotated[str | None, key("Basin of requests that name none.", example="penstock")] = None
     basin_host_suffixes: Annotated[
         tuple[_HostSuffix, ...],
@@ -96,7 +91,7 @@ class S2Listener(Table, frozen=True, kw_only=True):
         check_address("bind", self.bind)
         if self.default_basin is not None:
             check_basin("default_basin", self.default_basin)
-        check_tls(self.tls_certificate, self.tls_key)
+        self.check_tls()
 
 
 class S3PLimits(Table, frozen=True, kw_only=True):
@@ -139,8 +134,8 @@ class S3PLoss(Table, frozen=True, kw_only=True):
     command_records: Annotated[_Loss, key("Records that command the stream: fence, trim.")] = "drop"
 
 
-class S3PListener(Table, frozen=True, kw_only=True):
-    """S3P 0.2.0 over TCP. Leave the table out to switch it off."""
+class S3PListener(TlsListener, frozen=True, kw_only=True):
+    """S3P 0.2.0 over TCP or TLS. Leave the table out to switch it off."""
 
     name: _Name = None
     bind: Annotated[str, key("HOST:PORT; [::1]:7500 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:7500"
@@ -155,6 +150,7 @@ class S3PListener(Table, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_address("bind", self.bind)
         check_basin("basin", self.basin)
+        self.check_tls()
 
 
 class SegmentLimits(Table, frozen=True, kw_only=True):
@@ -208,14 +204,12 @@ class SegmentLoss(Table, frozen=True, kw_only=True):
     command_records: Annotated[_Loss, key("Records that command the stream: fence, trim.")] = "drop"
 
 
-class SegmentListener(Table, frozen=True, kw_only=True):
-    """Pravega's segment store protocol over TCP: wire versions 5 to 16, and the draft. Clients of Pravega find it
+class SegmentListener(TlsListener, frozen=True, kw_only=True):
+    """Pravega's segment store protocol over TCP or TLS: wire versions 5 to 16, and the draft. Clients of Pravega find it
     through the controller. Leave the table out to switch it off."""
 
     name: _Name = None
     bind: Annotated[str, key("HOST:PORT; [::1]:12345 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:12345"
-    tls_certificate: _Certificate = None
-    tls_key: _PrivateKey = None
     basin: Annotated[str, key("Basin that holds the streams of scopes whose names are no basins' (docs/names.md).")] = (
         DEFAULT_BASIN
     )
@@ -225,7 +219,7 @@ class SegmentListener(Table, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_address("bind", self.bind)
         check_basin("basin", self.basin)
-        check_tls(self.tls_certificate, self.tls_key)
+        self.check_tls()
 
 
 class ControllerLimits(Table, frozen=True, kw_only=True):
@@ -236,7 +230,7 @@ class ControllerLimits(Table, frozen=True, kw_only=True):
         float, key("A connection without a call under way is closed after this.", least=1)
     ] = 3600.0
     head_timeout_seconds: Annotated[
-        float, key("The head of a call, or the TLS handshake, must be complete within this.", least=0.1)
+        float, key("The head of a call must be complete within this.", least=0.1)
     ] = 30.0
     slow_reader_seconds: Annotated[
         float, key("A client that takes nothing for this long, while there is something for it, is cut off.", least=1)
@@ -244,7 +238,7 @@ class ControllerLimits(Table, frozen=True, kw_only=True):
     max_streams: Annotated[int, key("Calls at once on one connection.", least=1)] = 1000
 
 
-class ControllerListener(Table, frozen=True, kw_only=True):
+class ControllerListener(TlsListener, frozen=True, kw_only=True):
     """Pravega's controller, gRPC over HTTP/2: scopes, streams, and where their segments are, which is always the
     segment listener. Leave the table out to switch it off."""
 
@@ -254,8 +248,6 @@ class ControllerListener(Table, frozen=True, kw_only=True):
         key("Name of the segment listener that it sends its clients to; absent: the first one.", example="public"),
     ] = None
     bind: Annotated[str, key("HOST:PORT; [::1]:9090 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:9090"
-    tls_certificate: _Certificate = None
-    tls_key: _PrivateKey = None
     advertise: Annotated[
         str | None,
         key(
@@ -276,7 +268,7 @@ class ControllerListener(Table, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_address("bind", self.bind)
-        check_tls(self.tls_certificate, self.tls_key)
+        self.check_tls()
         if self.advertise is not None:
             check_address("advertise", self.advertise)
             if Address.parse(self.advertise).port == 0:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from penstock.config.fields import Table, Token, check_address, key
+from penstock.config.fields import Token, check_address, key
+from penstock.config.tls import TlsListener
 
 __all__ = ["Management"]
 
 
-class Management(Table, frozen=True, kw_only=True):
-    """Where operators and their tools ask by HTTP. Leave the table out to switch it off; docs/management.md."""
+class Management(TlsListener, frozen=True, kw_only=True):
+    """Where operators, their tools and their browsers ask by HTTP; docs/management.md. It is there without the table
+    too."""
 
-    bind: Annotated[str, key("HOST:PORT; port 0 lets the system choose.")] = "127.0.0.1:9100"
+    enabled: Annotated[bool, key("false: there is no such listener.")] = True
+    bind: Annotated[
+        str, key("HOST:PORT; port 0 lets the system choose. Of several gateways on one machine each needs its own.")
+    ] = "127.0.0.1:9600"
     auth_tokens: Annotated[
         tuple[Token, ...],
         key("Bearer tokens, each good for everything but GET /health, which needs none; none: no authentication."),
@@ -21,3 +26,4 @@ class Management(Table, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_address("bind", self.bind)
+        self.check_tls()

@@ -95,7 +95,7 @@ class Config(Table, frozen=True, kw_only=True):
     backs: dict[str, BackTable] = msgspec.field(default_factory=dict)
     routes: tuple[RouteTable, ...] = ()
     identities: tuple[IdentityTable, ...] = ()
-    management: Management | None = None
+    management: Management = Management()
     recorder: RecorderTable | None = None
     store: Store = Store()
     drain: Drain = Drain()

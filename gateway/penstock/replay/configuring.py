@@ -12,6 +12,7 @@ from penstock.config import (
     Config,
     Drain,
     Listeners,
+    Management,
     RouteTable,
     S3PBack,
     S3PListener,
@@ -63,6 +64,7 @@ def target_config(target: Target, options: TargetOptions, directory: str) -> Con
         listeners=_listeners(options),
         backs={_NAME: _back(target, options)},
         routes=tuple(_route(target, f"{_NAME}-{number}", *names) for number, names in renamed),
+        management=Management(enabled=False),
         store=Store(directory=directory),
         drain=Drain(grace_seconds=0.0, deadline_seconds=0.0),
     )

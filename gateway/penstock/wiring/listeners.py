@@ -71,7 +71,7 @@ class _Opening:
         }
         for label, listener in self._config.listeners.labelled():
             yield make[type(listener)](label, listener)
-        if self._config.management is not None:
+        if self._config.management.enabled:
             yield management_listener(self._config, self._config.management, self._router, self._traffic)
 
     def _s2(self, label: str, listener: S2Listener) -> Listener:

@@ -95,6 +95,7 @@ def test_a_bad_configuration_is_one_line_on_stderr(tmp_path: Path, command: str,
         (("--segment", "off"), "[listeners.controller] needs [listeners.segment]"),
         (("--segment", "12345"), "--segment: bind: expected HOST:PORT"),
         (("--controller", "12345"), "--controller: bind: expected HOST:PORT"),
+        (("--management", "9600"), "--management: bind: expected HOST:PORT"),
         (("--config", "absent.toml"), "absent.toml: cannot be read"),
     ],
 )
@@ -115,6 +116,8 @@ def test_flags_win_over_the_file() -> None:
     assert config.store.directory == "/elsewhere"
     assert config.log.level == "debug"
     assert overridden(default_config()) == default_config()
+    assert not overridden(default_config(), management="off").management.enabled
+    assert overridden(default_config(), management="[::1]:0").management.bind == "[::1]:0"
 
 
 def test_a_flag_switches_a_listener_on() -> None:

@@ -32,7 +32,7 @@ def test_what_check_says() -> None:
 def test_it_records_a_route_without_its_secrets() -> None:
     with SecondPenstock("s2") as server:
         text = EXAMPLE.read_text().replace("{", "{{").replace("}", "}}")
-        text = text.replace("127.0.0.1:8090", f"127.0.0.1:{server.address[1]}").replace("127.0.0.1:9100", "127.0.0.1:0")
+        text = text.replace("127.0.0.1:8090", f"127.0.0.1:{server.address[1]}").replace("127.0.0.1:9600", "127.0.0.1:0")
         text = text.replace("127.0.0.1:8080", "127.0.0.1:{s2_port}").replace("127.0.0.1:7500", "127.0.0.1:{s3p_port}")
         text = re.sub(r'"\./data/recorder', '"{data}', text)
         with GatewayProcess(text + '[log]\nformat = "json"\n') as gateway:
