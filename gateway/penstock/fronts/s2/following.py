@@ -19,6 +19,9 @@ class Follower:
     A heartbeat is due at once when the read begins to follow, and after every random time in `heartbeat_seconds`
     without records (S2 fact sheet 2.4): at random, so that a thousand followers do not beat together.
 
+    A heartbeat says that all before its tail has been delivered: clients that come back begin there. So none is given
+    while the read is behind, or has not said yet where it stands.
+
     `room` is the exchange's: nothing is read for a client that takes nothing. A reader at the tail keeps no room while
     it waits: the batch that it will be given is that of all who wait there.
     """
@@ -34,20 +37,23 @@ class Follower:
         self._room = room
         self._heartbeat_seconds = heartbeat_seconds
         self._draining = draining
+        self._begun = False
 
     async def next(self) -> RecordBatch | StreamPosition | None:
         """The next batch, a tail where a heartbeat is due, None at the end.
 
         Raises OperationFailed where the stream fails, and with SERVER_DRAINING when a drain's grace time is over.
         """
-        if self._draining.over:
-            raise OperationFailed(SHUTTING_DOWN)
-        behind = self._session.behind()
-        await self._room(behind)
-        if not behind and self._session.behind():  # records came while it waited
-            await self._room(True)
-        with self._draining.interrupts(random.uniform(*self._heartbeat_seconds)) as scope:
-            event = await self._session.next()
-        if scope.cancelled_caught:
-            return self._session.tail()
-        return event.tail if isinstance(event, Following) else event
+        while not self._draining.over:
+            behind = self._session.behind()
+            await self._room(behind)
+            if not behind and self._session.behind():  # records came while it waited
+                await self._room(True)
+            with self._draining.interrupts(random.uniform(*self._heartbeat_seconds)) as scope:
+                event = await self._session.next()
+            if not scope.cancelled_caught:
+                self._begun = True
+                return event.tail if isinstance(event, Following) else event
+            if self._begun and not self._session.behind():
+                return self._session.tail()
+        raise OperationFailed(SHUTTING_DOWN)

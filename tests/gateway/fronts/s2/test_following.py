@@ -63,7 +63,8 @@ async def test_a_piece_s_room_is_asked_for_when_records_came_during_the_wait(aut
 
 
 async def test_heartbeats_come_every_5_to_15_seconds(autojump_clock: MockClock) -> None:
-    read = follower()
+    read = follower(Following(TAIL))
+    assert await read.next() == TAIL
     times = [0.0]
     for _ in range(50):
         assert await read.next() == TAIL
@@ -73,16 +74,48 @@ async def test_heartbeats_come_every_5_to_15_seconds(autojump_clock: MockClock) 
     assert max(gaps) - min(gaps) > 1, "they are spread, so that many followers do not beat together"
 
 
+async def begin_after_a_second(draining: Draining) -> None:
+    await trio.sleep(1)
+    draining.begin()
+
+
+class SlowRead(ScriptedRead):
+    """What it is about to give takes long, and is known to be there from the beginning, as the tail says."""
+
+    async def next(self) -> RecordBatch | Following | None:
+        if self.script and self.script[0] is BATCH:
+            await trio.sleep_until(20)
+        return await super().next()
+
+
+@pytest.mark.parametrize("script", [[BATCH], [Following(StreamPosition(0, 0)), BATCH]], ids=["first", "later"])
+async def test_a_tail_that_was_not_reached_is_no_heartbeat(
+    autojump_clock: MockClock, script: list[RecordBatch | Following | None]
+) -> None:
+    """Clients go on there after a drain, and would miss what is before it."""
+    draining = Draining(60.0)
+    read = Follower(SlowRead(*script), enough_room, (5.0, 15.0), draining)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(begin_after_a_second, draining)
+        given = [await read.next() for _ in script]
+        assert given[-1] is BATCH and trio.current_time() == 20
+    assert await read.next() == TAIL, "then there is one"
+
+
+async def test_a_read_that_never_begins_ends_with_the_drain(autojump_clock: MockClock) -> None:
+    draining = Draining(3.0)
+    draining.begin()
+    with pytest.raises(OperationFailed) as error:
+        await follower(draining=draining).next()
+    assert error.value.failure.code is FailureCode.SERVER_DRAINING and trio.current_time() == 3
+
+
 async def test_a_drain_interrupts_an_idle_follower_then_ends_it(autojump_clock: MockClock) -> None:
     draining = Draining(3.0)
-    read = follower(draining=draining)
+    read = follower(Following(TAIL), draining=draining)
+    assert await read.next() == TAIL
     async with trio.open_nursery() as nursery:
-
-        async def begin() -> None:
-            await trio.sleep(1)
-            draining.begin()
-
-        nursery.start_soon(begin)
+        nursery.start_soon(begin_after_a_second, draining)
         assert await read.next() == TAIL
     assert trio.current_time() == 1
     assert draining.begun
