@@ -88,6 +88,16 @@ class MirroredRoute:
         self._mirror = self._new_mirror()
         self._holder.swap(replace(self._sides[0], back=self._mirror.tap))
 
+    @property
+    def cutting(self) -> bool:
+        """Whether a cut-over is under way."""
+        return self._cutting.locked()
+
+    def leave(self, target: Target) -> None:
+        """The route is not mirrored like this any more: whoever is led by way of it still is led to `target`, and
+        sessions end with a failure that clients try again after."""
+        self._holder.swap(target)
+
     async def run(self) -> None:
         """Copy and compare, for ever; where that fails altogether it begins again after a pause."""
         while True:

@@ -11,10 +11,11 @@ from penstock.wiring.fronts import (
 )
 from penstock.wiring.listeners import open_listeners
 from penstock.wiring.recorder import open_recordings
-from penstock.wiring.router import open_router
+from penstock.wiring.router import Routing, open_router, open_routing
 from penstock.wiring.store import open_store, store_settings
 
 __all__ = [
+    "Routing",
     "check_files",
     "controller_http_settings",
     "controller_settings",
@@ -22,6 +23,7 @@ __all__ = [
     "open_listeners",
     "open_recordings",
     "open_router",
+    "open_routing",
     "open_store",
     "s2_settings",
     "s3p_settings",

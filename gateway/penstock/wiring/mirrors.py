@@ -18,7 +18,7 @@ from penstock.routing.target import Target
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 
-__all__ = ["mirror_settings", "mirrored_route", "mirroring"]
+__all__ = ["Mirrors", "mirror_settings", "mirrored_route", "open_mirrors", "opened"]
 
 log = structlog.get_logger()
 
@@ -58,26 +58,45 @@ def _is_of(route: Route, wider: Sequence[Route], there: StreamRef) -> bool:
     return all(one.rewriting.pattern.match(StreamRef(basin, name)) is None for one in wider)
 
 
-@asynccontextmanager
-async def mirroring(routes: Mapping[str, MirroredRoute]) -> AsyncIterator[None]:
-    """Until the block ends, all of these copy and compare; clients are led to the backs that were cut over to before.
+class Mirrors:
+    """The mirrored routes that run."""
 
-    Raises CannotStart where the store fails.
-    """
-    async with trio.open_nursery() as nursery:
-        for route in routes.values():
-            try:
-                await route.open()
-            except OperationFailed as error:
-                raise CannotStart(f"route {route.route}: {error.failure.message}") from error
-            nursery.start_soon(_run, route)
-        yield
-        nursery.cancel_scope.cancel()
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._scopes: dict[MirroredRoute, trio.CancelScope] = {}
+
+    def begin(self, route: MirroredRoute) -> None:
+        """Copy and compare from now on."""
+        self._scopes[route] = trio.CancelScope()
+        self._nursery.start_soon(self._run, route, self._scopes[route])
+
+    def end(self, route: MirroredRoute, target: Target) -> None:
+        """No more. What was opened on it ends with a failure that clients try again after."""
+        self._scopes.pop(route).cancel()
+        route.leave(target)
+
+    async def _run(self, route: MirroredRoute, scope: trio.CancelScope) -> None:
+        """A mirror that fails keeps no client from being served."""
+        try:
+            with scope:
+                await route.run()
+        except Exception:
+            log.exception("mirror_failed", route=route.route)
 
 
-async def _run(route: MirroredRoute) -> None:
-    """A mirror that fails keeps no client from being served."""
+async def opened(route: MirroredRoute) -> MirroredRoute:
+    """The route, leading to the back that it was cut over to before, if it was. Raises CannotStart where the store
+    fails."""
     try:
-        await route.run()
-    except Exception:
-        log.exception("mirror_failed", route=route.route)
+        await route.open()
+    except OperationFailed as error:
+        raise CannotStart(f"route {route.route}: {error.failure.message}") from error
+    return route
+
+
+@asynccontextmanager
+async def open_mirrors() -> AsyncIterator[Mirrors]:
+    """Until the block ends, those that are begun in it run."""
+    async with trio.open_nursery() as nursery:
+        yield Mirrors(nursery)
+        nursery.cancel_scope.cancel()

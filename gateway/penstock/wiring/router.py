@@ -1,45 +1,153 @@
-"""The router that a configuration asks for: backs are opened, routes lead to them, mirrors copy beside them."""
+"""The router that a configuration asks for, and how another takes its place: backs are opened, routes lead to them,
+mirrors copy beside them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+import structlog
 
 from penstock.backs.base import Back
 from penstock.backs.upstream import Watch, unwatched
 from penstock.config import EMBEDDED, Config, RouteTable
 from penstock.errors import CannotStart
+from penstock.mirror.route import MirroredRoute
 from penstock.routing.route import Route
 from penstock.routing.router import Router
 from penstock.routing.target import Target, TargetHolder
-from penstock.wiring.backs import open_target
-from penstock.wiring.mirrors import mirrored_route, mirroring
+from penstock.wiring.mirrors import Mirrors, mirrored_route, open_mirrors, opened
+from penstock.wiring.open_backs import OpenBack, OpenBacks, open_backs, said_by
 
-__all__ = ["open_router"]
+__all__ = ["Plan", "Routing", "open_router", "open_routing"]
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """A router that is complete but not in force. `backs` and `mirrors`: all of it, by name; each mirror with what it
+    depends on."""
+
+    router: Router
+    backs: dict[str, OpenBack]
+    mirrors: dict[str, _Mirror] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class _Mirror:
+    """`before`: the tables of its route and of those that come before; `targets`: of both sides."""
+
+    mirrored: MirroredRoute
+    route: Route
+    before: tuple[RouteTable, ...]
+    targets: tuple[Target, Target]
+
+    def is_for(self, before: tuple[RouteTable, ...], targets: tuple[Target, Target]) -> bool:
+        return self.before == before and all(a is b for a, b in zip(self.targets, targets, strict=True))
+
+
+class Routing:
+    """The router in force, and its successors. `prepare` one, then `commit` it or `abandon` it."""
+
+    def __init__(self, embedded: Back, backs: OpenBacks, mirrors: Mirrors) -> None:
+        self._embedded = Target(EMBEDDED, EMBEDDED, embedded)
+        self._backs = backs
+        self._mirrors = mirrors
+        self._now = Plan(Router((), embedded), {})
+
+    @property
+    def router(self) -> Router:
+        """The one in force."""
+        return self._now.router
+
+    async def prepare(self, config: Config) -> Plan:
+        """What the configuration asks for; backs and mirrors that are as before are those in force. A server that is
+        not there is no reason against it. Raises CannotStart for files of a back that cannot be used, and where the
+        store fails."""
+        backs: dict[str, OpenBack] = {}
+        try:
+            losses = tuple(segment.loss for segment in config.listeners.segment)
+            for name, table in config.backs.items():
+                known = self._now.backs.get(name)
+                if known is not None and known.said == said_by(table, losses):
+                    backs[name] = known
+                else:
+                    with _alone():
+                        backs[name] = await self._backs.open(name, table, losses)
+            return await self._plan(config, backs)
+        except BaseException:
+            self._discard(backs, self._now)
+            raise
+
+    async def _plan(self, config: Config, backs: dict[str, OpenBack]) -> Plan:
+        targets = {EMBEDDED: self._embedded, **{name: back.target for name, back in backs.items()}}
+        routes: list[Route] = []
+        mirrors: dict[str, _Mirror] = {}
+        for index, table in enumerate(config.routes):
+            if table.mirror is None:
+                routes.append(_route(table, targets))
+                continue
+            mirror = await self._mirror(config.routes[: index + 1], routes, targets)
+            mirrors[table.name] = mirror
+            routes.append(mirror.route)
+        mirrored = {name: mirror.mirrored for name, mirror in mirrors.items()}
+        return Plan(Router(routes, self._embedded.back, targets, mirrored), backs, mirrors)
+
+    async def _mirror(
+        self, tables: tuple[RouteTable, ...], before: Sequence[Route], targets: Mapping[str, Target]
+    ) -> _Mirror:
+        """The mirrored route that is the last of `tables`."""
+        table = tables[-1]
+        sides = targets[table.back], targets[table.mirror or ""]
+        known = self._now.mirrors.get(table.name)
+        if known is not None and known.is_for(tables, sides):
+            return known
+        if known is not None and known.mirrored.cutting:
+            raise CannotStart(f"route {table.name}: a cut-over is under way: try again when it is over")
+        route = _route(table, targets)
+        return _Mirror(await opened(mirrored_route(table, route, before, targets)), route, tables, sides)
+
+    def commit(self, plan: Plan) -> None:
+        """Put it in force, at once. Backs that are not in it are closed when nothing is under way on them."""
+        before, self._now = self._now, plan
+        for name, mirror in before.mirrors.items():
+            if plan.mirrors.get(name) is not mirror:
+                self._mirrors.end(mirror.mirrored, mirror.targets[0])
+        for name, mirror in plan.mirrors.items():
+            if before.mirrors.get(name) is not mirror:
+                self._mirrors.begin(mirror.mirrored)
+        for name, back in before.backs.items():
+            if plan.backs.get(name) is not back:
+                back.retire()
+
+    def abandon(self, plan: Plan) -> None:
+        """It will not be in force."""
+        self._discard(plan.backs, self._now)
+
+    def _discard(self, backs: Mapping[str, OpenBack], instead: Plan) -> None:
+        for name, back in backs.items():
+            if instead.backs.get(name) is not back:
+                back.close()
+
+
+@asynccontextmanager
+async def open_routing(config: Config, embedded: Back, watch: Watch = unwatched) -> AsyncIterator[Routing]:
+    """Everything that is configured, until the block ends. `watch` is given each connection to a server. Raises
+    CannotStart; see `Routing.prepare`."""
+    with _alone():
+        async with open_backs(embedded, watch) as backs, open_mirrors() as mirrors:
+            routing = Routing(embedded, backs, mirrors)
+            routing.commit(await routing.prepare(config))
+            yield routing
 
 
 @asynccontextmanager
 async def open_router(config: Config, embedded: Back, watch: Watch = unwatched) -> AsyncIterator[Router]:
-    """Everything that is configured, until the block ends. A server that is not there is no reason not to start.
-    `watch` is given each connection to a server.
-
-    Raises CannotStart for files of a back that cannot be used, and where the store fails.
-    """
-    with _alone():
-        async with AsyncExitStack() as stack:
-            targets = {EMBEDDED: Target(EMBEDDED, EMBEDDED, embedded)}
-            losses = tuple(segment.loss for segment in config.listeners.segment)
-            for name, table in config.backs.items():
-                targets[name] = await stack.enter_async_context(open_target(name, table, embedded, losses, watch))
-            routes = [_route(table, targets) for table in config.routes]
-            mirrored = {
-                table.name: mirrored_route(table, route, routes[:index], targets)
-                for index, (table, route) in enumerate(zip(config.routes, routes, strict=True))
-                if table.mirror is not None
-            }
-            if mirrored:
-                await stack.enter_async_context(mirroring(mirrored))
-            yield Router(routes, embedded, targets, mirrored)
+    """The same for those who never change it."""
+    async with open_routing(config, embedded, watch) as routing:
+        yield routing.router
 
 
 @contextmanager
