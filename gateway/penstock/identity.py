@@ -1,5 +1,7 @@
 """Who asks: set by a front for the task that serves a client, read by routes and by backs that pass credentials on.
 
+A client is who its bearer token says, else who its certificate says, else who its address says, else nobody.
+
 A context variable, because what lies between a front and a back need not know of it; trio gives every child task the
 context of its parent.
 """
@@ -11,7 +13,12 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from penstock.access.grants import Grant
+
+from penstock.routing.certificates import CertificateName, CertificatePattern
 
 __all__ = ["ANYBODY", "CLIENT", "NOBODY", "Client", "Identities"]
 
@@ -23,13 +30,15 @@ class Client:
     """One client. `identity`: the configured name that it proved or that its address has, "" for nobody's.
 
     `token`: the bearer token that it sent, for backs whose credentials are passed through. `listener`: the name of the
-    listener that it came by, as `listeners.s2`.
+    listener that it came by, as `listeners.s2`. `grant`: what its access token allows; None where it showed none, and
+    only routes say what it may do.
     """
 
     identity: str = ""
     token: str | None = None
     address: str = ""
     listener: str = ""
+    grant: Grant | None = None
 
 
 ANYBODY: Final = Client()
@@ -38,27 +47,40 @@ CLIENT: ContextVar[Client] = ContextVar("penstock.client", default=ANYBODY)
 
 
 class Identities:
-    """The configured identities: who shows which token, and who connects from where."""
+    """The configured identities: who shows which token or certificate, and who connects from where."""
 
-    def __init__(self, tokens: Mapping[str, str], networks: Sequence[tuple[Network, str]]) -> None:
-        """`tokens`: for each the identity; `networks`: each with its identity, the first that has an address counts."""
+    def __init__(
+        self,
+        tokens: Mapping[str, str],
+        networks: Sequence[tuple[Network, str]],
+        certificates: Sequence[tuple[CertificatePattern, str]] = (),
+    ) -> None:
+        """`tokens`: for each the identity; `networks` and `certificates`: each with its identity, the first that has
+        an address, or a name of a certificate, counts."""
         self._digests = {_digest(token): name for token, name in tokens.items()}
         self._networks = tuple(networks)
+        self._certificates = tuple(certificates)
 
     @classmethod
-    def of(cls, tables: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> Identities:
-        """From identities with their tokens and their networks (as `10.1.0.0/16`). Raises ValueError for what is no
-        network."""
+    def of(cls, tables: Iterable[tuple[str, Iterable[str], Iterable[str], Iterable[str]]]) -> Identities:
+        """From identities with their tokens, the names in their certificates (as `dns:*.example`), and their networks
+        (as `10.1.0.0/16`). Raises ValueError for what is no such name or network."""
         tokens: dict[str, str] = {}
+        patterns: list[tuple[CertificatePattern, str]] = []
         networks: list[tuple[Network, str]] = []
-        for name, shown, addresses in tables:
+        for name, shown, certificates, addresses in tables:
             tokens = {**dict.fromkeys(shown, name), **tokens}
+            patterns += [(CertificatePattern.parse(text), name) for text in certificates]
             networks += [(ipaddress.ip_network(address), name) for address in addresses]
-        return cls(tokens, networks)
+        return cls(tokens, networks, patterns)
 
     def of_token(self, token: str) -> str | None:
         """Whose token it is; None: nobody's. How long it takes says nothing about the tokens: digests are compared."""
         return self._digests.get(_digest(token))
+
+    def of_certificate(self, names: Sequence[CertificateName]) -> str | None:
+        """Whose certificate has these names; None: nobody's."""
+        return next((name for pattern, name in self._certificates if any(map(pattern.match, names))), None)
 
     def of_address(self, address: str) -> str:
         """Whose address it is, a number without a port; "" for nobody's."""

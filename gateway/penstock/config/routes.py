@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from penstock.config.backs import EMBEDDED
 from penstock.config.fields import Table, Token, key
+from penstock.routing.certificates import CertificatePattern
 from penstock.routing.matching import Match, StreamPattern
 from penstock.routing.rewriting import Rewriting
 
@@ -94,11 +95,19 @@ class RouteTable(Table, frozen=True, kw_only=True):
 
 
 class IdentityTable(Table, frozen=True, kw_only=True):
-    """Who a client is, by what it shows: a bearer token (S2), or the address that it connects from. Tokens come before
-    addresses, and what stands first in the file before what comes after."""
+    """Who a client is, by what it shows: a bearer token (S2), a certificate (docs/tls.md), or the address that it
+    connects from. Tokens come before certificates and these before addresses, and what stands first in the file before
+    what comes after."""
 
     name: Annotated[str, key("By which routes and backs call it.", example="analytics")]
     tokens: Annotated[tuple[Token, ...], key("Bearer tokens; a listener with auth_tokens takes them too.")] = ()
+    certificates: Annotated[
+        tuple[str, ...],
+        key(
+            "Names in its clients' certificates, as globs behind their kind: `dns:*.apps.example`, `email:*@example.org`, "
+            "`cn:collector`, `uri:urn:app:*`; `spiffe://example.org/ns/*/sa/web` needs no kind."
+        ),
+    ] = ()
     addresses: Annotated[
         tuple[str, ...], key("Networks that its clients connect from, as 10.1.0.0/16 or 127.0.0.1.")
     ] = ()
@@ -106,6 +115,8 @@ class IdentityTable(Table, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.name:
             raise ValueError("name: an identity needs a name")
+        for pattern in self.certificates:
+            CertificatePattern.parse(pattern)
         for network in self.addresses:
             try:
                 ipaddress.ip_network(network)

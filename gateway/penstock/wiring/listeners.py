@@ -133,4 +133,4 @@ class _Opening:
 
 
 def _identities(tables: Sequence[IdentityTable]) -> Identities:
-    return Identities.of((table.name, table.tokens, table.addresses) for table in tables)
+    return Identities.of((table.name, table.tokens, table.certificates, table.addresses) for table in tables)
