@@ -13,6 +13,8 @@ from typing import Any, Literal
 import orjson
 import structlog
 
+from penstock.observe.levels import Leveled, set_level
+
 __all__ = ["configure_logging"]
 
 
@@ -22,7 +24,6 @@ def configure_logging(level: str = "info", format: Literal["auto", "json", "cons
     `level` is the least that is written: debug, info, warning or error. "auto" means console on a terminal and
     JSON lines elsewhere.
     """
-    least = logging.getLevelNamesMapping()[level.upper()]
     people = format == "console" or (format == "auto" and sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -33,18 +34,18 @@ def configure_logging(level: str = "info", format: Literal["auto", "json", "cons
         structlog.configure(
             processors=[*shared, _console()],
             logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-            wrapper_class=structlog.make_filtering_bound_logger(least),
+            wrapper_class=Leveled,
             cache_logger_on_first_use=True,
         )
     else:
         structlog.configure(
             processors=[*shared, structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_to_json)],
             logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
-            wrapper_class=structlog.make_filtering_bound_logger(least),
+            wrapper_class=Leveled,
             cache_logger_on_first_use=True,
         )
-    # Libraries' debug lines are never wanted: h2 alone would render every frame that it sees.
-    logging.basicConfig(level=max(least, logging.WARNING), handlers=[_ToStructlog()], force=True)
+    logging.basicConfig(handlers=[_ToStructlog()], force=True)
+    set_level(level)
 
 
 def _console() -> structlog.dev.ConsoleRenderer:

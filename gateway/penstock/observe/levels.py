@@ -1,0 +1,42 @@
+"""The least that is logged, which may change while the process runs."""
+
+from __future__ import annotations
+
+import logging
+from types import FunctionType
+from typing import Final, Literal
+
+import structlog
+
+__all__ = ["LEVELS", "Level", "Leveled", "level", "set_level"]
+
+Level = Literal["debug", "info", "warning", "error"]
+LEVELS: Final[tuple[Level, ...]] = ("debug", "info", "warning", "error")
+
+
+class Leveled(structlog.make_filtering_bound_logger(logging.INFO)):  # type: ignore[misc]
+    """The class of all loggers. Its methods are those of structlog's class for one level: what is not logged costs a
+    call that does nothing. Loggers that are in use are of this class too, so that they follow `set_level`."""
+
+
+_now: Level = "info"
+
+
+def level() -> Level:
+    """The least that is logged now."""
+    return _now
+
+
+def set_level(wanted: str) -> None:
+    """Log this and what is worse from now on. Raises ValueError for what is none of LEVELS."""
+    global _now
+    found = next((one for one in LEVELS if one == wanted), None)
+    if found is None:
+        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {wanted!r:.80}")
+    least = logging.getLevelNamesMapping()[wanted.upper()]
+    for name, method in vars(structlog.make_filtering_bound_logger(least)).items():
+        if isinstance(method, FunctionType):
+            setattr(Leveled, name, method)
+    # Libraries' debug lines are never wanted: h2 alone would render every frame that it sees.
+    logging.getLogger().setLevel(max(least, logging.WARNING))
+    _now = found
