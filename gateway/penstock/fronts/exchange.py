@@ -74,6 +74,9 @@ class Exchange(Protocol):
     async def send(self, pieces: Sequence[Buffer]) -> None:
         """More of a streamed body. Returns when it may be forgotten: waits for a slow client (bounded memory)."""
 
+    async def written(self) -> None:
+        """Wait until the kernel has all that was sent, over this exchange and others of its connection."""
+
     async def finish(self, trailers: HeaderList = ()) -> None:
         """The end of a streamed answer. What is left of the request body is discarded.
 

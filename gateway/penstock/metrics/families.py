@@ -36,6 +36,8 @@ LABELS: Final[Mapping[str, str]] = {
     "feature": "What of a record the protocol cannot carry: `headers`, `empty_body`, `command`.",
     "level": "`debug`, `info`, `warning`, `error` or `critical`.",
     "outcome": "`applied`: all that was asked for is in force. `refused`: everything stayed as it was.",
+    "rule": "The name of a rule in [[faults]].",
+    "action": "What a rule of [[faults]] did, as `delay`.",
     "version": "Penstock's version.",
     "python": "Python's version.",
 }
@@ -105,6 +107,11 @@ LIMITED: Final = _counter(
     ("listener", "limit"),
 )
 """By every limit: `limit` is its key as it stands in the configuration, as `max_connections_per_client`."""
+FAULTS: Final = _counter(
+    "penstock_faults_total",
+    "Faults that were injected by a rule of the configuration's [[faults]].",
+    ("rule", "action"),
+)
 HTTP_RESPONSES: Final = _counter(
     "penstock_http_responses_total",
     "Answers that were begun to requests by HTTP; a session is one.",

@@ -236,6 +236,12 @@ class HttpServerConnection:
         """
         await self._wait_sent(stream_id, 0 if finish else self._settings.max_unsent)
 
+    async def wait_written(self, stream_id: int) -> None:
+        """Wait until the kernel has all that was sent of the stream, and all that went before it."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while self._codec.unsent(stream_id) or self._wire.pending:
+            await self._progress.park()
+
     async def _wait_sent(self, stream_id: int, most: int) -> None:
         while self._clogged(stream_id, most):
             unsent = self._codec.unsent(stream_id)

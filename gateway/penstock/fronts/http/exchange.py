@@ -116,6 +116,10 @@ class HttpExchange:
             await trio.lowlevel.checkpoint()
         await self._connection.wait_sent(self.stream_id)
 
+    async def written(self) -> None:
+        """Wait until the kernel has all that was sent."""
+        await self._connection.wait_written(self.stream_id)
+
     async def finish(self, trailers: HeaderList = ()) -> None:
         """The end of a streamed answer."""
         self._connection.say(End(self.stream_id, tuple(trailers)))

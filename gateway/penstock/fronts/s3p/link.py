@@ -8,6 +8,7 @@ from typing import Final
 import trio
 
 from penstock.backs.base import Following, ReadSession
+from penstock.faults.messages import due_message, send_faulty
 from penstock.fronts.draining import Draining
 from penstock.fronts.s3p.settings import S3PSettings
 from penstock_codecs.codec import PAUSED, Pull
@@ -106,6 +107,10 @@ class Link:
     async def say(self, reply: Reply) -> None:
         """A reply to the oldest unanswered command; it is sent when it is worth it, at the latest by `flush`."""
         pieces = self._codec.send(reply)
+        if (said := due_message()) is not None:
+            await self.flush()
+            await send_faulty(said, pieces, self._send, trio.lowlevel.checkpoint)
+            return
         self._out += pieces
         self._out_size += sum(map(len, pieces))
         if self._out_size >= FLUSH_FROM:
@@ -117,9 +122,12 @@ class Link:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
             self._out_size = 0
-            for piece in _pieces(data):
-                with trio.fail_after(self._settings.send_timeout_seconds):
-                    await self._stream.send_all(piece)
+            await self._send(data)
+
+    async def _send(self, data: bytes) -> None:
+        for piece in _pieces(data):
+            with trio.fail_after(self._settings.send_timeout_seconds):
+                await self._stream.send_all(piece)
 
     async def close(self) -> None:
         """End the connection so that everything said arrives."""

@@ -9,6 +9,8 @@ from typing import Final
 import structlog
 import trio
 
+from penstock.faults.cutting import cut_off
+from penstock.faults.messages import ON_SEGMENT_MESSAGES, Said, due_message
 from penstock.fronts.draining import Draining
 from penstock.fronts.segment.replies import REPLIES, Asked, Replies
 from penstock.fronts.segment.settings import SegmentSettings
@@ -49,6 +51,7 @@ class Link:
         self._sent = trio.lowlevel.ParkingLot()  # and others here until it has written some
         self._writing = False
         self._turn_ends = 0.0
+        self._cut = False  # by a fault: nothing more is said
         self.finished = False
         """The client will send nothing more."""
         self.ended = False
@@ -107,13 +110,29 @@ class Link:
         Raises LocalProtocolError for what cannot be said, and trio.BrokenResourceError.
         """
         for message in messages:
-            self._wire.put(self._codec.send(message))
+            pieces = self._codec.send(message)
+            if (said := due_message(ON_SEGMENT_MESSAGES)) is not None:
+                self._put_faulty(said, pieces)
+            elif not self._cut:
+                self._wire.put(pieces)
         if self._writing:
             return
         if not self._wire.write_now():
             self._unsent.unpark()
         elif self._sent:  # what others wait for was written here, not by the writer
             self._sent.unpark_all()
+
+    def _put_faulty(self, said: Said, pieces: list[bytes]) -> None:
+        """A message with a fault: not, twice, or by halves, and then nothing any more."""
+        if self._cut:
+            return
+        for _ in range(said.copies if said.cut_after is None else 0):
+            self._wire.put(pieces)
+        if said.cut_after is not None:
+            self._cut = True
+            self._wire.put([b"".join(pieces)[: said.cut_after]])
+            self._wire.write_now()
+            cut_off()
 
     def refuse(self, failure: Failure, asked: Asked) -> None:
         """Say that a request failed; where the dialect has no word for it, take no more requests."""

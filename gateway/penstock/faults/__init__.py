@@ -1,0 +1,1 @@
+"""Faults that are injected on purpose, so that clients can be tested; nothing happens where none is configured."""
