@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import socket
-import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,11 +13,11 @@ import trio
 
 from penstock.config import Address
 from penstock.errors import CannotStart
-from penstock.fronts.http_server import tls_stream
 from penstock.identity import CLIENT, NOBODY, Client, Identities
 from penstock.observe import bind_connection, next_connection_number
 from penstock.recorder.connections import Connections
 from penstock.recorder.tap import CONNECTION, note_identity
+from penstock.tls import ServerTls, tls_stream
 
 __all__ = ["Listener", "accept_connections", "open_sockets"]
 
@@ -62,11 +61,11 @@ class Listener:
     bound: Callable[[Sequence[Address]], None] = lambda _addresses: None
     duties: Callable[[], Awaitable[None]] | None = None
     identities: Identities = NOBODY
-    tls: ssl.SSLContext | None = None
+    tls: ServerTls | None = None
 
     def carried(self, stream: trio.abc.Stream) -> trio.abc.Stream:
         """What `serve` is given for an accepted stream, but for the tap."""
-        return stream if self.tls is None else tls_stream(stream, self.tls)
+        return stream if self.tls is None else tls_stream(stream, self.tls.context)
 
 
 async def open_sockets(listener: Listener) -> list[trio.SocketListener]:

@@ -13,7 +13,8 @@ from support.certificates import needs_openssl, self_signed
 from support.http_client import HttpClient
 
 from penstock.fronts.exchange import Exchange
-from penstock.fronts.http_server import HttpSettings, serve_http, tls_context, tls_stream
+from penstock.fronts.http_server import HttpSettings, serve_http
+from penstock.tls import tls_context, tls_stream
 
 CURL = shutil.which("curl")
 needs_curl = pytest.mark.skipif(CURL is None, reason="curl is not installed")

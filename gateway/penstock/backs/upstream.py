@@ -16,7 +16,7 @@ import trio
 from penstock.backs.breaker import Breaker, BreakerState
 from penstock.backs.credentials import Credentials, CredentialsMode
 from penstock.backs.upstream_settings import UpstreamSettings, lost, too_late, unreachable
-from penstock.backs.upstream_tls import client_tls, handshake, tls_reason
+from penstock.backs.upstream_tls import handshake, tls_reason
 
 __all__ = [
     "Breaker",
@@ -27,7 +27,6 @@ __all__ = [
     "Upstream",
     "UpstreamSettings",
     "Watch",
-    "client_tls",
     "lost",
     "reason_of",
     "too_late",
@@ -106,7 +105,7 @@ class Upstream:
         if settings.tls is None:
             return stream
         try:
-            return await handshake(stream, settings.tls, settings.server_name or settings.host, alpn)
+            return await handshake(stream, settings.tls.context, settings.server_name or settings.host, alpn)
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise

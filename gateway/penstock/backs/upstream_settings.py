@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass
 
+from penstock.tls.client import ClientTls
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 
 __all__ = ["UpstreamSettings", "lost", "too_late", "unreachable"]
@@ -19,8 +19,8 @@ class UpstreamSettings:
     port: int
     protocol: str = ""
     """What is spoken there: `s2`, `s3p`, `segment` or `controller`."""
-    tls: ssl.SSLContext | None = None
-    """See `penstock.backs.upstream.client_tls`; None: plaintext."""
+    tls: ClientTls | None = None
+    """None: plaintext."""
     server_name: str | None = None
     """Name that the certificate must have; None: `host`."""
     connect_seconds: float = 3.0

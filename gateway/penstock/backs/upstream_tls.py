@@ -1,4 +1,4 @@
-"""TLS to a server: contexts from files, and handshakes whose failures say what is wrong."""
+"""TLS to a server: handshakes whose failures say what is wrong."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Sequence
 
 import trio
 
-from penstock.errors import CannotStart
-
-__all__ = ["client_tls", "handshake", "tls_reason"]
+__all__ = ["handshake", "tls_reason"]
 
 _NAME_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
@@ -26,35 +24,6 @@ _REASONS = (
     ("PROTOCOL_VERSION", "no common version of TLS"),
     ("UNSUPPORTED_PROTOCOL", "no common version of TLS"),
 )
-
-
-def client_tls(ca_file: str | None = None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """A client's context: who it trusts (None: the system's authorities) and the certificate that it shows, if any.
-
-    `key` may be in the certificate's file. Raises CannotStart naming the file that cannot be used.
-    """
-    if key is not None and certificate is None:
-        raise CannotStart("tls: a key without a certificate")
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise CannotStart(f"tls: cannot use the authorities in {ca_file}: {_text(error)}") from error
-    if certificate is not None:
-        try:
-            context.load_cert_chain(certificate, key, password=_no_password)
-        except (OSError, ssl.SSLError) as error:
-            files = certificate if key is None else f"{certificate} with key {key}"
-            raise CannotStart(f"tls: cannot use the certificate {files}: {_text(error)}") from error
-    return context
-
-
-def _no_password() -> str:
-    """Instead of OpenSSL's question on the terminal, at which a service would hang."""
-    return ""
-
-
-def _text(error: OSError) -> str:
-    return (error.strerror or str(error)) if not isinstance(error, ssl.SSLError) else error.reason or str(error)
 
 
 async def handshake(

@@ -205,8 +205,8 @@ class SegmentLoss(Table, frozen=True, kw_only=True):
 
 
 class SegmentListener(TlsListener, frozen=True, kw_only=True):
-    """Pravega's segment store protocol over TCP or TLS: wire versions 5 to 16, and the draft. Clients of Pravega find it
-    through the controller. Leave the table out to switch it off."""
+    """Pravega's segment store protocol over TCP or TLS: wire versions 5 to 16, and the draft. Clients of Pravega find
+    it through the controller. Leave the table out to switch it off."""
 
     name: _Name = None
     bind: Annotated[str, key("HOST:PORT; [::1]:12345 for IPv6; port 0 lets the system choose.")] = "127.0.0.1:12345"

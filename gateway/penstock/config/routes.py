@@ -104,8 +104,8 @@ class IdentityTable(Table, frozen=True, kw_only=True):
     certificates: Annotated[
         tuple[str, ...],
         key(
-            "Names in its clients' certificates, as globs behind their kind: `dns:*.apps.example`, `email:*@example.org`, "
-            "`cn:collector`, `uri:urn:app:*`; `spiffe://example.org/ns/*/sa/web` needs no kind."
+            "Names in its clients' certificates, as globs behind their kind: `dns:*.apps.example`, "
+            "`email:*@example.org`, `cn:collector`, `uri:urn:app:*`; `spiffe://example.org/ns/*/sa/web` needs none."
         ),
     ] = ()
     addresses: Annotated[

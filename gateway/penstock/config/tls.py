@@ -45,8 +45,8 @@ class TlsListener(Table, frozen=True, kw_only=True):
     tls_client_crl: Annotated[
         str | None,
         key(
-            "PEM file with the revocation lists of those authorities; who stands in one is refused, and so is everybody "
-            "of an authority whose list is missing or out of date.",
+            "PEM file with the revocation lists of those authorities; who stands in one is refused, and so is "
+            "everybody of an authority whose list is missing or out of date.",
             example="revoked.pem",
         ),
     ] = None

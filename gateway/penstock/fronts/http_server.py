@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Sequence
-
 import trio
 
 from penstock.fronts.exchange import Handler
@@ -15,7 +12,7 @@ from penstock.wire import Wire
 from penstock_codecs.codec import Role
 from penstock_codecs.http import connection, sniff
 
-__all__ = ["Drain", "HttpSettings", "serve_http", "tls_context", "tls_stream"]
+__all__ = ["Drain", "HttpSettings", "serve_http"]
 
 
 async def serve_http(
@@ -23,8 +20,8 @@ async def serve_http(
 ) -> None:
     """Serve one connection until it ends, and close it. Never raises for what a client or a handler does.
 
-    Over TLS (`tls_stream`) ALPN says which version is spoken; without it, and in plaintext, the first bytes do:
-    HTTP/2 by prior knowledge, else HTTP/1.1.
+    Over TLS (`penstock.tls`) ALPN says which version is spoken; without it, and in plaintext, the first bytes do: HTTP/2
+    by prior knowledge, else HTTP/1.1.
     """
     settings = settings or HttpSettings()
     drain = drain or Drain()
@@ -51,18 +48,3 @@ async def serve_http(
         return  # gone, or silent for too long or until a drain, before it said what it speaks
     finally:
         await wire.close()
-
-
-def tls_context(
-    certificate: str, key: str | None = None, protocols: Sequence[str] = ("h2", "http/1.1")
-) -> ssl.SSLContext:
-    """A server's TLS context that offers these protocols. Raises OSError or ssl.SSLError for unusable files."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-    context.set_alpn_protocols(protocols)
-    return context
-
-
-def tls_stream(stream: trio.abc.Stream, context: ssl.SSLContext) -> trio.SSLStream[trio.abc.Stream]:
-    """The server side of a TLS connection over `stream`, for `serve_http`, which makes the handshake."""
-    return trio.SSLStream(stream, context, server_side=True, https_compatible=True)

@@ -35,6 +35,9 @@ LABELS: Final[Mapping[str, str]] = {
     "status": "The HTTP status.",
     "feature": "What of a record the protocol cannot carry: `headers`, `empty_body`, `command`.",
     "level": "`debug`, `info`, `warning`, `error` or `critical`.",
+    "owner": "Whose certificates they are: a listener, as `listeners.s2`, or a back, as `backs.NAME`.",
+    "file": "A file, as it stands in the configuration.",
+    "subject": "Of a certificate, or the issuer of a revocation list.",
     "outcome": "`applied`: all that was asked for is in force. `refused`: everything stayed as it was.",
     "rule": "The name of a rule in [[faults]].",
     "action": "What a rule of [[faults]] did, as `delay`.",
@@ -260,6 +263,15 @@ MIRROR_STREAMS_STOPPED: Final = _gauge(
 )
 MIRROR_STREAMS_DIFFERING: Final = _gauge(
     "penstock_mirror_streams_differing", "Those of them in which the two sides differ.", ("route",), Merge.MAX
+)
+
+# ---- certificates --------------------------------------------------------------------------------------------------
+
+CERTIFICATE_EXPIRY: Final = _gauge(
+    "penstock_certificate_expiry_timestamp_seconds",
+    "When a certificate or revocation list that is in use ends, in seconds since the Unix epoch.",
+    ("owner", "file", "subject"),
+    Merge.MIN,
 )
 
 # ---- the process ---------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ import trio
 
 from penstock.config import Address
 from penstock.errors import CannotStart
-from penstock.fronts.http_server import tls_context, tls_stream
 from penstock.mock.report import MockReport
 from penstock.mock.script import Script
 from penstock.mock.serving import MockConnection
+from penstock.tls import tls_context, tls_stream
 
 __all__ = ["MockSettings", "mock_tls", "serve_mock"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -14,6 +13,7 @@ from penstock.recorder.tapped import tapped
 from penstock.replay.items import Say
 from penstock.replay.tally import Tally
 from penstock.replay.target import Target
+from penstock.tls import ClientTls
 from penstock_codecs.capture import Conversation, Endpoint, Side
 from penstock_codecs.limits import KIB
 
@@ -68,7 +68,7 @@ def live_conversation(recorded: Conversation, protocol: str, target: Target) -> 
 
 
 def upstream_of(
-    target: Target, tls: ssl.SSLContext | None, tally: Tally, conversation: Conversation, dial: Dial | None
+    target: Target, tls: ClientTls | None, tally: Tally, conversation: Conversation, dial: Dial | None
 ) -> Upstream:
     """How a target is reached, each connection with a tap that tells `tally`. `dial`: instead of TCP."""
     settings = UpstreamSettings(

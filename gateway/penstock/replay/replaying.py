@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 import trio
 
-from penstock.backs.upstream import Dial, client_tls
+from penstock.backs.upstream import Dial
 from penstock.replay.configuring import TargetOptions
 from penstock.replay.exchanges import LiveExchanges, Rewritten
 from penstock.replay.gateway import LazyGateway
@@ -26,6 +25,7 @@ from penstock.replay.report import Report, Summary
 from penstock.replay.selection import PlayedParts, moment
 from penstock.replay.tally import Tally
 from penstock.replay.target import Target, TargetKind
+from penstock.tls import ClientTls
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender
 from penstock_codecs.dialogue import Dialogue
 from penstock_codecs.dialogue.choosing import dialogue_for
@@ -103,7 +103,7 @@ class Replay:
 
     async def run(self) -> Summary:
         """Play all of it. Raises CannotStart for files that cannot be used, ValueError for times that are none."""
-        tls = client_tls(self._settings.options.tls_ca) if self._target.tls else None
+        tls = ClientTls(self._settings.options.tls_ca) if self._target.tls else None
         for loop in range(1, self._settings.loops + 1):
             settings = _of_loop(self._settings, loop)
             async with LazyGateway(self._target, settings.options) as gateway:
@@ -127,7 +127,7 @@ class _Run:
         settings: ReplaySettings,
         summary: Summary,
         gateway: LazyGateway,
-        tls: ssl.SSLContext | None,
+        tls: ClientTls | None,
         dial: Dial | None,
     ) -> None:
         self._target = target

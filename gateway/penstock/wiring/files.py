@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
-import ssl
 from pathlib import Path
 
-from penstock.config import Config, ControllerListener, S2Listener, SegmentListener
+from penstock.config import Config, S3PListener, SegmentListener
+from penstock.config.tls import TlsListener
 from penstock.errors import CannotStart
-from penstock.fronts.http_server import tls_context
+from penstock.identity import Identities
+from penstock.tls import Pair, ServerFiles, ServerTls
+from penstock.tls.handshakes import HandshakeSettings
+from penstock.tls.server import HTTP
 from penstock.wiring.upstreams import check_back
 
-__all__ = ["Secured", "check_files", "tls_of"]
-
-Secured = S2Listener | SegmentListener | ControllerListener
+__all__ = ["check_files", "handshake_settings", "tls_of"]
 
 
 def check_files(config: Config) -> None:
     """Find out, without listening or opening the store, whether the named files can be used. Raises CannotStart."""
     for label, listener in config.listeners.labelled():
-        if isinstance(listener, Secured):
-            tls_of(label, listener)
+        tls_of(f"listeners.{label}", listener)
+    if config.management.enabled:
+        tls_of("management", config.management)
     for name, back in config.backs.items():
         check_back(name, back)
     _check_directory("store.directory", Path(config.store.directory))
@@ -36,16 +38,21 @@ def _check_directory(key: str, directory: Path) -> None:
         raise CannotStart(f"{key}: cannot write to {nearest}: permission denied")
 
 
-def tls_of(name: str, listener: Secured) -> ssl.SSLContext | None:
-    """TLS as the files of `listeners.NAME` say; None without files. Raises CannotStart."""
+def tls_of(name: str, listener: TlsListener) -> ServerTls | None:
+    """TLS as the files of a listener say, `name` as in `listeners.s2`; None without files. Raises CannotStart."""
     if listener.tls_certificate is None:
         return None
-    protocols = () if isinstance(listener, SegmentListener) else ("h2", "http/1.1")
-    try:
-        return tls_context(listener.tls_certificate, listener.tls_key, protocols)
-    except OSError as error:  # ssl.SSLError is one
-        files = f"{listener.tls_certificate} and {listener.tls_key}"
-        reason = (
-            "they are not a PEM certificate chain and its key" if isinstance(error, ssl.SSLError) else error.strerror
-        )
-        raise CannotStart(f"listeners.{name}: cannot use {files} for TLS: {reason}") from error
+    files = ServerFiles(
+        pair=Pair(listener.tls_certificate, listener.tls_key),
+        others=tuple(Pair(one.certificate, one.key, one.names) for one in listener.tls_certificates),
+        client_ca=listener.tls_client_ca,
+        client_crl=listener.tls_client_crl,
+        required=listener.tls_client_auth == "required",
+        alpn=() if isinstance(listener, SegmentListener | S3PListener) else HTTP,
+    )
+    return ServerTls(name, files)
+
+
+def handshake_settings(table: TlsListener, identities: Identities) -> HandshakeSettings:
+    """What a listener's handshakes are told."""
+    return HandshakeSettings(seconds=table.tls_handshake_seconds, identities=identities)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Final
 
 import trio
 
@@ -24,10 +23,10 @@ from penstock.fronts.s3p import S3PFront
 from penstock.fronts.segment import SegmentFront
 from penstock.identity import Identities
 from penstock.management.traffic import Traffic
-from penstock.recorder.tapped import encrypted
 from penstock.routing.router import Router
 from penstock.routing.segments import SegmentNames
-from penstock.wiring.files import tls_of
+from penstock.tls.handshakes import Handshakes
+from penstock.wiring.files import handshake_settings, tls_of
 from penstock.wiring.fronts import (
     controller_http_settings,
     controller_settings,
@@ -42,9 +41,6 @@ from penstock.wiring.management import management_listener
 __all__ = ["open_listeners"]
 
 Serve = Callable[[trio.abc.Stream], Awaitable[None]]
-
-HANDSHAKE_SECONDS: Final = 30.0
-"""A TLS handshake of the segment protocol must be complete within this."""
 
 
 def open_listeners(config: Config, router: Router, traffic: Traffic | None = None) -> list[Listener]:
@@ -72,7 +68,9 @@ class _Opening:
         for label, listener in self._config.listeners.labelled():
             yield make[type(listener)](label, listener)
         if self._config.management.enabled:
-            yield management_listener(self._config, self._config.management, self._router, self._traffic)
+            yield management_listener(
+                self._config, self._config.management, self._router, self._traffic, self._identities
+            )
 
     def _s2(self, label: str, listener: S2Listener) -> Listener:
         settings = s2_settings(listener, self._config.drain, self._identities)
@@ -89,16 +87,10 @@ class _Opening:
         front = SegmentFront(self._router.for_listener(label, names), segment_settings(listener))
         ports = self._ports.setdefault(listener.name, [])
 
-        async def serve(stream: trio.abc.Stream) -> None:
-            if (tls := encrypted(stream)) is not None:
-                with trio.fail_after(HANDSHAKE_SECONDS):
-                    await tls.do_handshake()
-            await front.serve(stream)
-
         def bound(addresses: Sequence[Address]) -> None:
             ports.extend(address.port for address in addresses)
 
-        return self._listener(label, listener, serve, front.drain, bound=bound)
+        return self._listener(label, listener, front.serve, front.drain, bound=bound)
 
     def _controller(self, label: str, listener: ControllerListener) -> Listener:
         segment = self._config.listeners.segment_of(listener)
@@ -118,17 +110,19 @@ class _Opening:
         bound: Callable[[Sequence[Address]], None] = lambda _addresses: None,
         duties: Callable[[], Awaitable[None]] | None = None,
     ) -> Listener:
+        name = f"listeners.{label}"
+        handshakes = Handshakes(name, handshake_settings(listener, self._identities), serve, drain)
         return Listener(
-            f"listeners.{label}",
+            name,
             label.partition(".")[0],
             Address.parse(listener.bind),
             listener.limits.max_connections,
-            serve,
-            drain,
+            handshakes.serve,
+            handshakes.begin_drain,
             bound,
             duties,
             self._identities,
-            None if isinstance(listener, S3PListener) else tls_of(label, listener),
+            tls_of(name, listener),
         )
 
 

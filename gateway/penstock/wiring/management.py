@@ -20,6 +20,7 @@ from penstock.config import (
     SegmentListener,
 )
 from penstock.fronts.http_server import HttpSettings
+from penstock.identity import NOBODY, Identities
 from penstock.management.front import ManagementFront
 from penstock.management.hosts import is_loopback
 from penstock.management.overview import BackView, Circuit, ListenerView, Overview, RouteView
@@ -28,17 +29,34 @@ from penstock.management.traffic import Traffic
 from penstock.routing.names import s3p_names
 from penstock.routing.router import Router
 from penstock.routing.segments import SegmentNames
+from penstock.tls.handshakes import Handshakes
+from penstock.wiring.files import handshake_settings, tls_of
 from penstock.wiring.http import HttpServer
 
 __all__ = ["management_listener", "management_settings", "overview"]
 
 
-def management_listener(config: Config, table: Management, router: Router, traffic: Traffic | None = None) -> Listener:
+def management_listener(
+    config: Config,
+    table: Management,
+    router: Router,
+    traffic: Traffic | None = None,
+    identities: Identities = NOBODY,
+) -> Listener:
     """The listener, not yet bound."""
     front = ManagementFront(overview(config, router), management_settings(table), traffic)
     server = HttpServer(HttpSettings(), front)
     address = Address.parse(table.bind)
-    return Listener("management", "management", address, table.max_connections, server.serve, server.begin_drain)
+    handshakes = Handshakes("management", handshake_settings(table, identities), server.serve, server.begin_drain)
+    return Listener(
+        "management",
+        "management",
+        address,
+        table.max_connections,
+        handshakes.serve,
+        handshakes.begin_drain,
+        tls=tls_of("management", table),
+    )
 
 
 def management_settings(table: Management) -> ManagementSettings:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path
 
-from penstock.backs.upstream import Credentials, CredentialsMode, UpstreamSettings, client_tls
+from penstock.backs.upstream import Credentials, CredentialsMode, UpstreamSettings
 from penstock.config import Address, BackTable, S2Back, S2SseBack, SegmentBack
 from penstock.errors import CannotStart
+from penstock.tls import ClientTls
 
 __all__ = ["check_back", "credentials", "secret_in", "upstream_settings"]
 
@@ -32,9 +32,9 @@ def upstream_settings(name: str, table: BackTable, address: str, protocol: str) 
     )
 
 
-def _tls(name: str, table: BackTable) -> ssl.SSLContext | None:
+def _tls(name: str, table: BackTable) -> ClientTls | None:
     try:
-        return client_tls(table.tls_ca, table.tls_certificate, table.tls_key) if table.tls else None
+        return ClientTls(table.tls_ca, table.tls_certificate, table.tls_key, f"backs.{name}") if table.tls else None
     except CannotStart as error:
         raise CannotStart(f"backs.{name}: {error}") from error
 

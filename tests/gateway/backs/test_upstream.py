@@ -18,15 +18,14 @@ from penstock.backs.upstream import (
     CredentialsMode,
     Upstream,
     UpstreamSettings,
-    client_tls,
     lost,
     reason_of,
     too_late,
     unreachable,
 )
 from penstock.errors import CannotStart
-from penstock.fronts.http_server import tls_context, tls_stream
 from penstock.identity import CLIENT, Client
+from penstock.tls import ClientTls, tls_context, tls_stream
 from penstock_codecs.failures import FailureCode, OperationFailed
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
@@ -126,7 +125,7 @@ async def test_tls_agrees_on_a_protocol(
 ) -> None:
     context = tls_context(*certificate, protocols=spoken)
     async with far_server(serving_tls(context)) as far:
-        upstream = secured(far, client_tls(certificate[0]))
+        upstream = secured(far, ClientTls(certificate[0]))
         for _ in range(2):
             async with await upstream.connect(offered) as stream:
                 assert isinstance(stream, trio.SSLStream)
@@ -139,18 +138,18 @@ async def test_tls_agrees_on_a_protocol(
 @needs_openssl
 async def test_a_certificate_that_is_not_trusted_is_told(certificate: tuple[str, str]) -> None:
     async with far_server(serving_tls(tls_context(*certificate))) as far:
-        message = await refusal(secured(far, client_tls()))
+        message = await refusal(secured(far, ClientTls()))
     assert message == f"{WHERE}: cannot connect: TLS: the server's certificate is not trusted: self-signed certificate"
 
 
 @needs_openssl
 async def test_a_certificate_for_another_name_is_told(certificate: tuple[str, str]) -> None:
     async with far_server(serving_tls(tls_context(*certificate))) as far:
-        message = await refusal(secured(far, client_tls(certificate[0]), server_name="elsewhere"))
+        message = await refusal(secured(far, ClientTls(certificate[0]), server_name="elsewhere"))
         assert "TLS: the server's certificate is for another name: Hostname mismatch" in message
-        message = await refusal(secured(far, client_tls(certificate[0]), host="127.0.0.1"))
+        message = await refusal(secured(far, ClientTls(certificate[0]), host="127.0.0.1"))
         assert "TLS: the server's certificate is for another name: IP address mismatch" in message
-        async with await secured(far, client_tls(certificate[0]), host="127.0.0.1", server_name="example").connect():
+        async with await secured(far, ClientTls(certificate[0]), host="127.0.0.1", server_name="example").connect():
             pass
 
 
@@ -160,7 +159,7 @@ async def test_a_server_without_tls_is_told(autojump_clock: trio.testing.MockClo
         await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     async with far_server(plain) as far:
-        message = await refusal(secured(far, client_tls()))
+        message = await refusal(secured(far, ClientTls()))
     assert message == f"{WHERE}: cannot connect: TLS: the server does not speak TLS"
 
 
@@ -169,13 +168,13 @@ async def test_a_server_that_hangs_up_during_the_handshake_is_told() -> None:
         await stream.receive_some()
 
     async with far_server(deaf) as far:
-        message = await refusal(secured(far, client_tls()))
+        message = await refusal(secured(far, ClientTls()))
     assert message == f"{WHERE}: cannot connect: TLS: the server closed the connection during the handshake"
 
 
 async def test_a_handshake_has_the_same_deadline(autojump_clock: trio.testing.MockClock) -> None:
     async with far_server(quiet) as far:
-        message = await refusal(secured(far, client_tls(), connect_seconds=1.5))
+        message = await refusal(secured(far, ClientTls(), connect_seconds=1.5))
         assert message == f"{WHERE}: cannot connect: no connection in 1.5 s"
         await trio.testing.wait_all_tasks_blocked()
         assert far.open == 0
@@ -188,9 +187,9 @@ async def test_a_client_certificate_is_shown(certificate: tuple[str, str]) -> No
     context.verify_mode = ssl.CERT_REQUIRED
     context.maximum_version = ssl.TLSVersion.TLSv1_2  # in TLS 1.3 the client's handshake is over by then
     async with far_server(serving_tls(context)) as far:
-        async with await secured(far, client_tls(certificate[0], *certificate)).connect():
+        async with await secured(far, ClientTls(certificate[0], *certificate)).connect():
             pass
-        assert "during the handshake" in await refusal(secured(far, client_tls(certificate[0])))
+        assert "during the handshake" in await refusal(secured(far, ClientTls(certificate[0])))
 
 
 @pytest.mark.parametrize("reason, text", [
@@ -221,7 +220,7 @@ def test_files_that_cannot_be_used_are_named(certificate: tuple[str, str], tmp_p
         ((None, None, none), "a key without a certificate"),
     ):
         with pytest.raises(CannotStart, match=re.escape(text)):
-            client_tls(*arguments)
+            ClientTls(*arguments)
 
 
 # ---- the circuit -------------------------------------------------------------------------------------------------

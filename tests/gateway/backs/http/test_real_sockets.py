@@ -16,9 +16,10 @@ from support.http_handlers import echo
 from support.real_backs import S2Lite
 
 from penstock.backs.http import HttpClient, HttpClientSettings, HttpVersion
-from penstock.backs.upstream import Upstream, UpstreamSettings, client_tls
+from penstock.backs.upstream import Upstream, UpstreamSettings
 from penstock.fronts.exchange import Exchange
-from penstock.fronts.http_server import serve_http, tls_context, tls_stream
+from penstock.fronts.http_server import serve_http
+from penstock.tls import ClientTls, tls_context, tls_stream
 from penstock_codecs.failures import OperationFailed
 
 VERSIONS = pytest.mark.parametrize("version", list(HttpVersion), ids=lambda version: version.value)
@@ -75,7 +76,7 @@ async def test_plaintext(version: HttpVersion, spoken: bytes) -> None:
 ])  # fmt: skip
 async def test_tls(version: HttpVersion, protocols: Sequence[str], spoken: bytes, certificate: tuple[str, str]) -> None:
     body = bytes(range(256)) * 20_000
-    trusted = client_tls(certificate[0])
+    trusted = ClientTls(certificate[0])
     async with server(tls_context(*certificate, protocols)) as port, client(port, version, trusted) as http:
         assert (await http.request("GET", "/")).body == spoken
         assert (await http.request("POST", "/", body=body, max_body=len(body))).body == body
@@ -86,7 +87,7 @@ async def test_tls(version: HttpVersion, protocols: Sequence[str], spoken: bytes
 
 @needs_openssl
 async def test_a_certificate_that_is_not_trusted(certificate: tuple[str, str]) -> None:
-    async with server(tls_context(*certificate)) as port, client(port, HttpVersion.AUTO, client_tls()) as http:
+    async with server(tls_context(*certificate)) as port, client(port, HttpVersion.AUTO, ClientTls()) as http:
         with pytest.raises(OperationFailed, match="certificate is not trusted"):
             await http.request("GET", "/")
 
@@ -119,7 +120,7 @@ def lite_tls() -> Iterator[S2Lite]:
 
 
 def unverified() -> ssl.SSLContext:
-    context = client_tls()
+    context = ClientTls()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
@@ -158,6 +159,6 @@ async def test_s2_lite_over_tls(version: HttpVersion, lite_tls: S2Lite) -> None:
 
 @pytest.mark.peer
 async def test_s2_lite_with_a_certificate_that_nobody_vouches_for(lite_tls: S2Lite) -> None:
-    async with client(lite_tls.address[1], HttpVersion.AUTO, client_tls()) as http:
+    async with client(lite_tls.address[1], HttpVersion.AUTO, ClientTls()) as http:
         with pytest.raises(OperationFailed, match="certificate is not trusted: self-signed certificate"):
             await http.request("GET", "/v1/basins")

@@ -1,0 +1,169 @@
+"""Everything of this process that is made of certificates' files, and is made anew when these change.
+
+Files are looked at every `POLL_SECONDS` by name instead of being watched: Kubernetes, ACME clients and people replace
+them by renames and by symbolic links of directories, where a watch on the file would see nothing. What is made anew
+holds for new handshakes; connections that are there go on with what they began with.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+import trio
+
+from penstock.errors import CannotStart
+from penstock.metrics.families import CERTIFICATE_EXPIRY
+from penstock.metrics.series import Sample, watching
+from penstock.tls.files import Described, Stamp, stamp_of
+
+__all__ = ["CERTIFICATES", "EXPIRES_SOON_SECONDS", "POLL_SECONDS", "Certificates", "Expiry", "Outcome", "Reloaded"]
+
+log = structlog.get_logger()
+
+POLL_SECONDS: Final = 1.0
+"""How often files are looked at: a stat of each, about 2 us. A change counts when two looks in a row have found the
+same, so that a certificate and its key that are written one after the other are taken together."""
+EXPIRES_SOON_SECONDS: Final = 14 * 86_400.0
+"""A certificate that ends within this is told of in the log, at the start, when it is read, and once a day."""
+_REMIND_SECONDS: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Until when a certificate or revocation list in use is good, in Unix seconds. `owner`: whose it is, as
+    `listeners.s2` or `backs.lite`; `subject`: of the certificate, or the list's issuer."""
+
+    owner: str
+    file: str
+    subject: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an owner's changed files. `reason`: why they cannot be used, None where they are."""
+
+    owner: str
+    files: tuple[str, ...]
+    reason: str | None = None
+
+
+class Reloaded(ABC):
+    """Something that is made of files. It is made at once, and raises CannotStart where it cannot be."""
+
+    def __init__(self, owner: str, files: Sequence[str]) -> None:
+        self.owner = owner
+        self.files = tuple(dict.fromkeys(files))
+        self._seen = self._tried = self._stamps()
+        self.make()
+        CERTIFICATES.add(self)
+
+    @abstractmethod
+    def make(self) -> None:
+        """Read the files and put them in force, all or none. Raises CannotStart, naming the file; then all stays as it
+        was."""
+
+    @abstractmethod
+    def described(self) -> Iterator[tuple[str, Described]]:
+        """The certificates and revocation lists in force, each with its file."""
+
+    def look(self) -> Outcome | None:
+        """Make it anew where the files have changed and rest; what came of it, None where there was nothing to do."""
+        found = self._stamps()
+        settled, self._seen = found == self._seen, found
+        return self._remake(found) if settled and found != self._tried else None
+
+    def reload(self) -> Outcome:
+        """Make it anew, changed or not; its files are those that have changed."""
+        return self._remake(self._stamps())
+
+    def _remake(self, found: tuple[Stamp, ...]) -> Outcome:
+        pairs = zip(self.files, self._tried, found, strict=True)
+        changed = tuple(file for file, before, now in pairs if before != now)
+        self._tried = found
+        try:
+            self.make()
+        except CannotStart as error:
+            return Outcome(self.owner, changed, str(error))
+        return Outcome(self.owner, changed)
+
+    def _stamps(self) -> tuple[Stamp, ...]:
+        return tuple(map(stamp_of, self.files))
+
+
+class Certificates:
+    """Those that are in use; each for as long as something else refers to it."""
+
+    def __init__(self) -> None:
+        self._all: weakref.WeakSet[Reloaded] = weakref.WeakSet()
+
+    def add(self, one: Reloaded) -> None:
+        """From now on its files are looked at."""
+        self._all.add(one)
+
+    async def watch(self) -> None:
+        """Look at the files for ever, log what is done, and tell metrics when each certificate ends."""
+        with watching(self._samples):
+            await self._watch()
+
+    async def _watch(self) -> None:
+        reminded = -math.inf
+        while True:
+            if trio.current_time() >= reminded + _REMIND_SECONDS:
+                reminded = trio.current_time()
+                self._remind(self.expiries())
+            await trio.sleep(POLL_SECONDS)
+            if some := list(self._all):
+                self._tell(await trio.to_thread.run_sync(lambda: [found for one in some if (found := one.look())]))
+                del some
+
+    async def reload(self) -> list[Outcome]:
+        """Make all anew now, as SIGHUP asks for: what came of each, which is logged too. What cannot be used changes
+        nothing for its owner."""
+        some = list(self._all)
+        outcomes = await trio.to_thread.run_sync(lambda: [one.reload() for one in some])
+        self._tell([outcome for outcome in outcomes if outcome.files or outcome.reason])
+        return outcomes
+
+    def expiries(self) -> list[Expiry]:
+        """Of all certificates and lists in use, the first to end first."""
+        found = {
+            Expiry(one.owner, file, about.subject, about.until.timestamp())
+            for one in list(self._all)
+            for file, about in one.described()
+            if about.until is not None
+        }
+        return sorted(found, key=lambda expiry: (expiry.until, expiry.owner, expiry.file))
+
+    def _samples(self) -> Iterator[Sample]:
+        for one in self.expiries():
+            yield Sample(CERTIFICATE_EXPIRY, (one.owner, one.file, one.subject), one.until)
+
+    def _tell(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.reason is None:
+                log.info("tls_reloaded", owner=outcome.owner, files=list(outcome.files))
+                self._remind([expiry for expiry in self.expiries() if expiry.owner == outcome.owner])
+            else:
+                log.error("tls_not_reloaded", owner=outcome.owner, files=list(outcome.files), reason=outcome.reason)
+
+    @staticmethod
+    def _remind(expiries: Sequence[Expiry]) -> None:
+        now = time.time()
+        for one in expiries:
+            left = one.until - now
+            if left < EXPIRES_SOON_SECONDS:
+                days = round(left / 86_400, 1)
+                event = "certificate_expires" if left > 0 else "certificate_expired"
+                log.warning(event, owner=one.owner, file=one.file, subject=one.subject, days_left=days)
+
+
+CERTIFICATES: Final = Certificates()
+"""Those of this process."""

@@ -1,0 +1,56 @@
+"""The client's side: who is trusted, and what certificate is shown."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+
+from penstock.errors import CannotStart
+from penstock.tls.certificates import Reloaded
+from penstock.tls.files import Described, certificates_in, no_password, text_of
+
+__all__ = ["ClientTls"]
+
+
+class ClientTls(Reloaded):
+    """How servers are trusted, and what certificate they are shown. `context` is for one handshake: the next one may
+    find another, when files have changed."""
+
+    def __init__(
+        self, ca_file: str | None = None, certificate: str | None = None, key: str | None = None, owner: str = "tls"
+    ) -> None:
+        """`ca_file`: the authorities that are trusted (None: the system's); `key` may be in the certificate's file;
+        `owner` stands in the log. Raises CannotStart naming the file that cannot be used."""
+        if key is not None and certificate is None:
+            raise CannotStart("tls: a key without a certificate")
+        self._ca_file, self._certificate, self._key = ca_file, certificate, key
+        super().__init__(owner, [path for path in (ca_file, certificate, key) if path is not None])
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What the files last said."""
+        return self._context
+
+    def make(self) -> None:
+        """See `Reloaded`."""
+        context = self._trusting()
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        shown: list[Described] = []
+        if self._certificate is not None:
+            try:
+                context.load_cert_chain(self._certificate, self._key, password=no_password)
+            except OSError as error:  # ssl.SSLError is one
+                files = self._certificate if self._key is None else f"{self._certificate} with key {self._key}"
+                raise CannotStart(f"tls: cannot use the certificate {files}: {text_of(error)}") from error
+            shown = certificates_in(self._certificate)
+        self._context, self._shown = context, shown
+
+    def _trusting(self) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=self._ca_file)
+        except OSError as error:
+            raise CannotStart(f"tls: cannot use the authorities in {self._ca_file}: {text_of(error)}") from error
+
+    def described(self) -> Iterator[tuple[str, Described]]:
+        """See `Reloaded`: of the certificate that is shown."""
+        yield from ((self._certificate or "", one) for one in self._shown)

@@ -1,0 +1,94 @@
+"""What PEM files hold, and why they cannot be used."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+__all__ = ["Described", "certificates_in", "no_password", "revocation_lists_in", "stamp_of", "text_of"]
+
+_REASONS: Final = (
+    ("KEY_VALUES_MISMATCH", "the key is not the certificate's"),
+    ("BAD_DECRYPT", "the key is encrypted"),
+    ("BAD_PASSWORD_READ", "the key is encrypted"),
+    ("EE_KEY_TOO_SMALL", "the key is too small to be safe"),
+    ("CA_MD_TOO_WEAK", "the signature is too weak to be safe"),
+    ("NO_CERTIFICATE_OR_CRL_FOUND", "there is none in it"),
+)
+
+Stamp = tuple[int, int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A certificate or a revocation list: whose it is, until when it is good (None: for ever), and the host names that
+    stand in it."""
+
+    subject: str
+    until: datetime | None
+    names: tuple[str, ...] = ()
+
+
+def stamp_of(path: str) -> Stamp:
+    """What differs when a file, or where a symbolic link leads, has changed: when, size, inode and device; None where
+    it is not there."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
+
+
+def certificates_in(path: str) -> list[Described]:
+    """The certificates of a file, in its order. What OpenSSL reads and this cannot is left out: nothing is said of its
+    names and its end."""
+    try:
+        return [_described(one) for one in x509.load_pem_x509_certificates(Path(path).read_bytes())]
+    except (OSError, ValueError):
+        return []
+
+
+def revocation_lists_in(path: str) -> list[Described]:
+    """The revocation lists of a file. Raises ValueError where there is none, or one that cannot be read; OSError."""
+    end = b"-----END X509 CRL-----"
+    parts = Path(path).read_bytes().split(end)[:-1]
+    lists = [x509.load_pem_x509_crl(part[part.index(b"-----BEGIN X509 CRL-----") :] + end + b"\n") for part in parts]
+    if not lists:
+        raise ValueError("there is no revocation list in it")
+    return [Described(one.issuer.rfc4514_string(), one.next_update_utc) for one in lists]
+
+
+def _described(certificate: x509.Certificate) -> Described:
+    names = tuple(_host_names(certificate))
+    subject = certificate.subject.rfc4514_string() or ", ".join(names)
+    return Described(subject, certificate.not_valid_after_utc, names)
+
+
+def _host_names(certificate: x509.Certificate) -> Iterator[str]:
+    """The DNS names, else the common name."""
+    try:
+        found: Sequence[str] = certificate.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value.get_values_for_type(x509.DNSName)
+    except x509.ExtensionNotFound:
+        found = [str(one.value) for one in certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+    yield from (name.lower() for name in found)
+
+
+def no_password() -> str:
+    """Instead of OpenSSL's question on the terminal, at which a service would hang."""
+    return ""
+
+
+def text_of(error: OSError, otherwise: str | None = None) -> str:
+    """Why a file cannot be used. `otherwise`: for what TLS says and nobody would understand."""
+    if not isinstance(error, ssl.SSLError):
+        return error.strerror or str(error)
+    told = f"{error.reason or ''} {error}"
+    return next((text for key, text in _REASONS if key in told), otherwise or error.reason or str(error))

@@ -1,0 +1,141 @@
+"""The handshakes of a listener: within their time, each failure in one line of the log, and who the client is."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+import trio
+
+from penstock.fronts.draining import Draining
+from penstock.identity import CLIENT, NOBODY, Identities
+from penstock.metrics.families import CONNECTIONS_REFUSED, LIMITED
+from penstock.recorder.tap import note_identity
+from penstock.recorder.tapped import encrypted
+from penstock.routing.certificates import names_in
+
+__all__ = ["HandshakeSettings", "Handshakes"]
+
+log = structlog.get_logger()
+
+_LINGER_SECONDS: Final = 1.0
+"""So long a refused client has to take the alert: closing at once may reset the connection before it is read."""
+_LINGER_BYTES: Final = 64 * 1024
+
+_REASONS: Final = (
+    ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "the client shows no certificate"),
+    ("HTTP_REQUEST", "the client does not speak TLS"),
+    ("WRONG_VERSION_NUMBER", "the client does not speak TLS"),
+    ("PACKET_LENGTH_TOO_LONG", "the client does not speak TLS"),
+    ("RECORD_LAYER_FAILURE", "the client does not speak TLS"),
+    ("UNSUPPORTED_PROTOCOL", "no common version of TLS"),
+    ("NO_SHARED_CIPHER", "no common cipher"),
+    ("ALERT_UNKNOWN_CA", "the client does not trust our certificate"),
+    ("ALERT_BAD_CERTIFICATE", "the client does not trust our certificate"),
+    ("ALERT_CERTIFICATE_UNKNOWN", "the client does not trust our certificate"),
+    ("ALERT_CERTIFICATE_EXPIRED", "the client says that our certificate has expired"),
+)
+
+Serve = Callable[[trio.abc.Stream], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class HandshakeSettings:
+    """`seconds`: a handshake must be complete within this. `identities`: who clients are by their certificates. Both
+    may change; they hold from the next handshake on."""
+
+    seconds: float = 10.0
+    identities: Identities = NOBODY
+
+
+class Handshakes:
+    """Makes the handshake before a front serves a connection, and tells `CLIENT` whom the certificate belongs to.
+
+    Who is refused reaches no front. A stream without TLS goes to the front as it is.
+    """
+
+    def __init__(
+        self, listener: str, settings: HandshakeSettings, serve: Serve, begin_drain: Callable[[], None]
+    ) -> None:
+        """`serve` and `begin_drain`: the front's own (`penstock.accepting.Listener`)."""
+        self._listener = listener
+        self.settings = settings
+        self._serve = serve
+        self._begin_drain = begin_drain
+        self._draining = Draining()
+
+    def begin_drain(self) -> None:
+        """The gateway is about to stop: who has not finished its handshake is cut off."""
+        self._draining.begin()
+        self._begin_drain()
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection until it ends, and close it."""
+        tls = encrypted(stream)
+        if tls is None or await self._admitted(tls):
+            await self._serve(stream)
+        else:
+            await trio.aclose_forcefully(stream)
+
+    async def _admitted(self, tls: trio.SSLStream[trio.abc.Stream]) -> bool:
+        with self._draining.interrupts(self.settings.seconds) as patience:
+            try:
+                await tls.do_handshake()
+            except trio.BrokenResourceError as error:
+                await self._refuse(tls, error.__cause__)
+                return False
+        if patience.cancelled_caught:
+            if not self._draining.begun:
+                LIMITED.labels(self._listener, "tls_handshake_seconds").inc()
+                self._count()
+                log.info("tls_refused", reason=f"no handshake in {self.settings.seconds:g} s")
+            return False
+        self._recognise(tls)
+        return True
+
+    def _recognise(self, tls: trio.SSLStream[trio.abc.Stream]) -> None:
+        """Note whose certificate the client has shown."""
+        identity = self.settings.identities.of_certificate(names_in(tls.getpeercert()))
+        if identity is not None:
+            CLIENT.set(replace(CLIENT.get(), identity=identity))
+            note_identity(identity)
+        log.debug("tls", version=tls.version(), alpn=tls.selected_alpn_protocol(), identity=identity)
+
+    async def _refuse(self, tls: trio.SSLStream[trio.abc.Stream], cause: BaseException | None) -> None:
+        if not isinstance(cause, ssl.SSLError) or isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            log.debug("tls_refused", reason="the client went away during the handshake")
+            return
+        self._count()
+        log.warning("tls_refused", reason=_reason(cause))
+        await _say_why(tls)
+
+    def _count(self) -> None:
+        protocol = self._listener.removeprefix("listeners.").partition(".")[0]
+        CONNECTIONS_REFUSED.child(self._listener, protocol, "handshake").inc()
+
+
+async def _say_why(tls: trio.SSLStream[trio.abc.Stream]) -> None:
+    """Send the alert that OpenSSL has written. trio keeps it for itself: a client would see nothing but the end."""
+    alert = tls._outgoing.read()
+    below = tls.transport_stream
+    with trio.move_on_after(_LINGER_SECONDS):
+        try:
+            if alert:
+                await below.send_all(alert)
+            if isinstance(below, trio.abc.HalfCloseableStream):
+                await below.send_eof()
+            got = 0
+            while got < _LINGER_BYTES and (data := await below.receive_some(_LINGER_BYTES)):
+                got += len(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+
+
+def _reason(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client's certificate is not taken: {error.verify_message.rstrip('.')}"
+    reason = error.reason or str(error)
+    return next((text for key, text in _REASONS if key in reason), reason.lower().replace("_", " "))
