@@ -9,6 +9,13 @@ from typing import Final, Protocol
 import trio
 
 from penstock.backs.upstream_settings import UpstreamSettings
+from penstock.metrics.families import (
+    BACK_CONNECTIONS,
+    BACK_CONNECTIONS_MADE,
+    CONNECTIONS,
+    CONNECTIONS_ACCEPTED,
+)
+from penstock.metrics.series import Count
 from penstock.observe import next_connection_number
 from penstock.recorder.sink import Sink
 from penstock.recorder.tap import Tap, Use, Watcher
@@ -55,6 +62,9 @@ class Connections:
 
     def _tapped(self, stream: trio.abc.Stream, conversation: Conversation) -> TappedStream:
         tap = self._open[conversation.number] = Tap(conversation, self)
+        now, ever = _counts(conversation)
+        now.value += 1
+        ever.value += 1
         if self.watcher is not None:
             self.watcher.opened(tap)
         return tapped(stream, tap)
@@ -77,9 +87,19 @@ class Connections:
 
     def ended(self, tap: Tap) -> None:
         """See `Watcher`."""
-        self._open.pop(tap.conversation.number, None)
+        if self._open.pop(tap.conversation.number, None) is not None:
+            _counts(tap.conversation)[0].value -= 1
         if self.watcher is not None:
             self.watcher.ended(tap)
+
+
+def _counts(conversation: Conversation) -> tuple[Count, Count]:
+    """How many like this are open, and how many there have been."""
+    if conversation.side is Side.FRONT:
+        labels = conversation.name, conversation.protocol
+        return CONNECTIONS.child(*labels), CONNECTIONS_ACCEPTED.child(*labels)
+    labels = conversation.name.removeprefix("backs."), conversation.protocol
+    return BACK_CONNECTIONS.child(*labels), BACK_CONNECTIONS_MADE.child(*labels)
 
 
 def _ends(stream: trio.abc.Stream) -> tuple[Endpoint, Endpoint]:

@@ -3,7 +3,7 @@
 A tap stands above TLS and changes nothing: it never waits and never raises. Bytes are told when they have been read,
 and when the kernel has taken them. Over TLS they are told just before they are given to TLS, since nobody knows when
 they go out; where the connection is then broken off, the last ones may never have done so. Where nobody listens a tap
-costs an attribute test and an addition for each read or write.
+costs an attribute test and two additions for each read or write.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
+from penstock.metrics.families import BACK_NETWORK_BYTES, NETWORK_BYTES
+from penstock.metrics.series import Count
 from penstock.recorder.sink import Sink
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Noted, Opened, Sender, Side
 from penstock_codecs.http import Buffer
@@ -61,6 +63,8 @@ class Tap:
         "_notes",
         "_own",
         "_peer",
+        "_received",
+        "_sent",
         "_watcher",
         "conversation",
         "opened_ns",
@@ -90,6 +94,7 @@ class Tap:
         self._generations: dict[Sink, int] = {}  # of each sink, when it took something last
         self._notes: dict[tuple[str, str], None] = {}
         self._watcher = watcher
+        self._received, self._sent = _bytes_of(conversation)
 
     # ---- what goes by --------------------------------------------------------------------------------------------
 
@@ -100,10 +105,13 @@ class Tap:
             return
         if self.sinks:
             self._tell(Chunk(self.conversation, time.time_ns(), self._peer, self.received_bytes, bytes(data)))
-        self.received_bytes += len(data)
+        size = len(data)
+        self.received_bytes += size
+        self._received.value += size
 
     def sent(self, parts: Iterable[Buffer], size: int) -> None:
         """Our bytes: the first `size` of these parts, of which those that are not `bytes` may change afterwards."""
+        self._sent.value += size
         if not self.sinks or not size:
             self.sent_bytes += size
             return
@@ -219,6 +227,15 @@ class Tap:
             self._tell_one(sink, event)
         else:
             self._watcher.dropped(self, sink, generation)
+
+
+def _bytes_of(conversation: Conversation) -> tuple[Count, Count]:
+    """What is counted of this connection and others like it: what peers have sent, and what we have."""
+    if conversation.side is Side.FRONT:
+        where, family = conversation.name, NETWORK_BYTES
+    else:
+        where, family = conversation.name.removeprefix("backs."), BACK_NETWORK_BYTES
+    return family.child(where, conversation.protocol, "in"), family.child(where, conversation.protocol, "out")
 
 
 def _pairs(use: Use) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
+from penstock.metrics.metered import metered_operation
+from penstock.metrics.meters import meter
 from penstock.routing import basins
 from penstock.routing.route import Decision
 from penstock.routing.sessions import in_clients_words
@@ -53,9 +55,11 @@ _READING: Final[frozenset[type]] = frozenset(
 
 async def carry_out(view: View, operation: Operation[R]) -> R:
     """See `Back.perform`."""
-    special = _SPECIAL.get(type(operation))
-    if special is not None:
-        return cast(R, await special(view, operation))
+    if isinstance(operation, Merge):
+        return cast(R, await _merge(view, operation))
+    about_many = _ABOUT_MANY.get(type(operation))
+    if about_many is not None:
+        return cast(R, await metered_operation(meter("", ""), operation, about_many(view, operation)))
     stream = getattr(operation, "stream", None)
     if stream is not None:
         return cast(R, await _about_stream(view.decide(stream), operation))
@@ -63,7 +67,8 @@ async def carry_out(view: View, operation: Operation[R]) -> R:
     if table is None:
         raise fail(FailureCode.NOT_IMPLEMENTED, f"no route is for {type(operation).__name__}")
     holder, name = view.table(table, type(operation) not in _READING)
-    return await _on(holder, operation if name == table else replace(cast(Any, operation), table=name))
+    renamed = operation if name == table else replace(cast(Any, operation), table=name)
+    return await metered_operation(meter("", holder.target.name), operation, _on(holder, renamed))
 
 
 async def _about_stream(decision: Decision, operation: Any) -> Any:
@@ -79,7 +84,8 @@ async def _about_stream(decision: Decision, operation: Any) -> Any:
         if isinstance(operation, Append | CheckTail):
             changes["create_if_missing"] = False
     with in_clients_words(decision):
-        result = await _on(decision.holder, replace(operation, **changes) if changes else operation)
+        there = replace(operation, **changes) if changes else operation
+        result = await metered_operation(decision.meter, operation, _on(decision.holder, there))
     if isinstance(result, Provisioned) and isinstance(result.info, StreamInfo):
         return replace(result, info=msgspec.structs.replace(result.info, name=decision.asked.stream))
     return result
@@ -107,11 +113,10 @@ async def _merge(view: View, operation: Merge) -> Any:
             )
     there = replace(operation, target=decision.there, sources=tuple(source.there for source in sources))
     with in_clients_words(decision):
-        return await _on(decision.holder, there)
+        return await metered_operation(decision.meter, operation, _on(decision.holder, there))
 
 
-_SPECIAL: Final[Mapping[type, Callable[[Any, Any], Awaitable[Any]]]] = {
-    Merge: _merge,
+_ABOUT_MANY: Final[Mapping[type, Callable[[Any, Any], Awaitable[Any]]]] = {
     ListStreams: basins.list_streams,
     ListBasins: basins.list_basins,
     CreateBasin: basins.about_basin,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.identity import Client
+from penstock.metrics.meters import Meter, meter
 from penstock.routing.rewriting import Rewriting
 from penstock.routing.target import TargetHolder
 from penstock_codecs.failures import FailureCode, fail
@@ -50,6 +51,11 @@ class Decision:
     def creates(self) -> bool:
         """Whether clients may create the stream."""
         return self.route is None or (self.route.create_streams and not self.route.read_only)
+
+    @property
+    def meter(self) -> Meter:
+        """What is measured of the current client's use of it."""
+        return meter("" if self.route is None else self.route.name, self.holder.target.name)
 
     def check_change(self) -> None:
         """Raises PERMISSION_DENIED where clients may change nothing."""

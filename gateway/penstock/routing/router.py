@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from penstock.backs.base import AppendSession, Back, ReadSession
 from penstock.backs.passing import S2SPassage, s2s_passage
 from penstock.identity import CLIENT, Client
+from penstock.metrics.metered import metered_appends, metered_reads
 from penstock.mirror.route import MirroredRoute
 from penstock.recorder.tap import note_use
 from penstock.routing.carrying import carry_out
@@ -53,7 +54,7 @@ class Router:
     def for_listener(self, label: str, names: SegmentNames | None = None) -> Back:
         """What the front of this listener (`s2`, `s2.public`) is given. `names`: how its clients name segments."""
         if not self.routes:
-            return Noting(self.embedded.target.back, names or SegmentNames())
+            return Noting(self.embedded.target.back, names or SegmentNames(), EMBEDDED)
         return View(self, label, names or SegmentNames())
 
     def route(self, name: str) -> Route | None:
@@ -91,13 +92,16 @@ class View:
     async def _append_session(
         self, stream: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
     ) -> AsyncIterator[AppendSession]:
-        async with append_session(self.decide(stream), create_config, create_if_missing) as session:
+        decision = self.decide(stream)
+        entering = append_session(decision, create_config, create_if_missing)
+        async with metered_appends(decision.meter, entering) as session:
             yield session
 
     @asynccontextmanager
     async def read_session(self, read: Read) -> AsyncIterator[ReadSession]:
         """See `Back.read_session`."""
-        async with read_session(self.decide(read.stream), read) as session:
+        decision = self.decide(read.stream)
+        async with metered_reads(decision.meter, read_session(decision, read)) as session:
             yield session
 
     def s2s_passage(self, stream: StreamRef) -> S2SPassage | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from penstock.backs.base import AppendSession, Following, ReadSession
 from penstock.backs.passing import RawSession, S2SPassage
+from penstock.metrics.metered import metered_passage
 from penstock.routing.route import Decision
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import OperationFailed
@@ -155,16 +156,19 @@ class _Passage:
     def open(
         self, method: str, query: str, headers: Sequence[tuple[str, str]]
     ) -> AbstractAsyncContextManager[RawSession]:
-        return self._open(method, query, headers)
+        changes = method == "POST"
+        return metered_passage(self._decision.meter, self._open(method, query, headers, changes), appends=changes)
 
     @asynccontextmanager
-    async def _open(self, method: str, query: str, headers: Sequence[tuple[str, str]]) -> AsyncIterator[RawSession]:
+    async def _open(
+        self, method: str, query: str, headers: Sequence[tuple[str, str]], changes: bool
+    ) -> AsyncIterator[RawSession]:
         """A cut-over ends it as if the server had been lost: only the client knows what is not acknowledged."""
         holder = self._decision.holder
         await holder.admitted()
         generation = holder.generation
         async with self._inner.open(method, query, headers) as raw:
-            yield _Raw(raw, self._decision, generation, changes=method == "POST")
+            yield _Raw(raw, self._decision, generation, changes=changes)
 
 
 class _Raw:

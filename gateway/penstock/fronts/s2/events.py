@@ -11,6 +11,7 @@ from penstock.fronts.exchange import Exchange
 from penstock.fronts.s2.call import Call
 from penstock.fronts.s2.following import Follower
 from penstock.fronts.s2.parameters import read_of
+from penstock.metrics.meters import PROTOCOL
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamPosition
 from penstock_codecs.operations import FromSeqNum, Read
@@ -30,6 +31,7 @@ class EventStreams:
 
     async def read(self, call: Call) -> None:
         """Batches as events, pings between them, `[DONE]` when the bounds are met."""
+        PROTOCOL.set("sse")
         dialect = DIALECTS[call.settings.sse_dialect]
         read = read_of(call.stream(), call.query(), call.create_config())
         resumed = EventId(0, 0, 0)

@@ -12,6 +12,7 @@ from penstock.fronts.s2.call import Call
 from penstock.fronts.s2.following import Follower
 from penstock.fronts.s2.parameters import read_of
 from penstock.fronts.s2.passing import pass_append, pass_read
+from penstock.metrics.meters import PROTOCOL
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
 from penstock_codecs.s2s.sessions import AppendServer, ReadServer
@@ -30,6 +31,7 @@ class S2SSessions:
 
     async def read(self, call: Call) -> None:
         """A read session: frames until its bounds are met, or for ever."""
+        PROTOCOL.set("s2s")
         stream = call.stream()
         passage = s2s_passage(self._back, stream) if call.request.method == "GET" else None
         if passage is not None:
@@ -59,6 +61,7 @@ class S2SSessions:
 
     async def append(self, call: Call) -> None:
         """An append session: inputs are applied as they come, acknowledgements go back in order."""
+        PROTOCOL.set("s2s")
         stream = call.stream()
         passage = s2s_passage(self._back, stream)
         if passage is not None:

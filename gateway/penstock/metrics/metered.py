@@ -1,0 +1,245 @@
+"""Sessions and operations that are measured on their way to a back: the narrowest place, where route and back are
+known, and all that clients do goes by."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from contextlib import AbstractAsyncContextManager
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from penstock.backs.base import AppendSession, Following, ReadSession
+from penstock.backs.passing import RawSession
+from penstock.metrics.meters import Flow, Meter
+from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.http import Buffer, ResponseHead
+from penstock_codecs.model import RecordBatch, StreamPosition
+from penstock_codecs.operations import Append, Appended, Operation
+
+__all__ = ["metered_appends", "metered_operation", "metered_passage", "metered_reads"]
+
+R = TypeVar("R")
+S = TypeVar("S")
+
+_WAITED: Final = 0.001
+"""A send that took less, in seconds, did not wait for anybody."""
+
+
+def _size(append: Append | AppendBytes) -> int:
+    return len(append.data) if isinstance(append, AppendBytes) else append.metered
+
+
+# ---- operations ----------------------------------------------------------------------------------------------------
+
+
+async def metered_operation(meter: Meter, operation: Operation[R], carried_out: Awaitable[R]) -> R:
+    """What `carried_out` gives, which carries the operation out."""
+    began = perf_counter()
+    try:
+        result = await carried_out
+    except OperationFailed as error:
+        meter.failed(error.failure.code)
+        raise
+    seconds = perf_counter() - began
+    if isinstance(operation, Append | AppendBytes):
+        meter.append_seconds.observe(seconds)
+        if isinstance(result, Appended):
+            _count(meter.appends, result, _size(operation))
+    elif isinstance(operation, ReadBytes):
+        _count_bytes(meter, operation, result, seconds)
+    else:
+        meter.seconds_of(type(operation)).observe(seconds)
+    return result
+
+
+def _count(flow: Flow, appended: Appended, size: int) -> None:
+    flow.records.value += appended.end.seq_num - appended.start.seq_num
+    flow.bytes.value += size
+    flow.batches.value += 1
+
+
+def _count_bytes(meter: Meter, read: ReadBytes, result: object, seconds: float) -> None:
+    if not read.wait:  # else it was parked, and says only how long nobody appended
+        meter.first_read.observe(seconds)
+    if isinstance(result, BytesRead) and result.data:
+        meter.reads.bytes.value += len(result.data)
+        meter.reads.batches.value += 1
+
+
+# ---- sessions ------------------------------------------------------------------------------------------------------
+
+
+class _Entered(AbstractAsyncContextManager[S]):
+    """A session while its block runs: counted as open, and its failure to begin as an error."""
+
+    def __init__(self, entering: AbstractAsyncContextManager[Any], meter: Meter, flow: Flow) -> None:
+        self._entering = entering
+        self._meter = meter
+        self._flow = flow
+        self._began = 0.0
+
+    async def __aenter__(self) -> S:
+        self._began = perf_counter()
+        try:
+            inner = await self._entering.__aenter__()
+        except OperationFailed as error:
+            self._meter.failed(error.failure.code)
+            raise
+        self._flow.sessions.value += 1
+        return self._session(inner)
+
+    @abstractmethod
+    def _session(self, inner: Any) -> S:
+        """The session with its measures."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        self._flow.sessions.value -= 1
+        return await self._entering.__aexit__(kind, error, traceback)
+
+
+class _Appends:
+    """See `AppendSession`."""
+
+    def __init__(self, inner: AppendSession, meter: Meter) -> None:
+        self._inner = inner
+        self._meter = meter
+        self._sent: deque[tuple[float, int]] = deque()  # when, and how much, of what is not acknowledged
+
+    async def send(self, append: Append | AppendBytes) -> None:
+        began = perf_counter()
+        sent = (began, _size(append))
+        self._sent.append(sent)  # first: it may be acknowledged before `send` is back
+        try:
+            await self._inner.send(append)
+        except BaseException:
+            if sent in self._sent:
+                self._sent.remove(sent)
+            raise
+        waited = perf_counter() - began
+        if waited > _WAITED:
+            self._meter.append_wait.value += waited
+
+    def close(self) -> None:
+        self._inner.close()
+
+    async def receive(self) -> list[Appended]:
+        try:
+            acknowledged = await self._inner.receive()
+        except OperationFailed as error:
+            self._meter.failed(error.failure.code)
+            raise
+        now, sent, meter = perf_counter(), self._sent, self._meter
+        for appended in acknowledged:
+            began, size = sent.popleft() if sent else (now, 0)  # none: its `send` was cancelled all the same
+            meter.append_seconds.observe(now - began)
+            _count(meter.appends, appended, size)
+        return acknowledged
+
+
+class _EnteredAppends(_Entered[AppendSession]):
+    def _session(self, inner: AppendSession) -> AppendSession:
+        return _Appends(inner, self._meter)
+
+
+class _Reads:
+    """See `ReadSession`."""
+
+    def __init__(self, inner: ReadSession, meter: Meter, began: float) -> None:
+        self._inner = inner
+        self._meter = meter
+        self._flow = meter.reads
+        self._began: float | None = began  # None: it has given something
+
+    async def next(self) -> RecordBatch | Following | None:
+        try:
+            event = await self._inner.next()
+        except OperationFailed as error:
+            self._meter.failed(error.failure.code)
+            raise
+        if self._began is not None:
+            self._meter.first_read.observe(perf_counter() - self._began)
+            self._began = None
+        if isinstance(event, RecordBatch):
+            self._flow.batch(event)
+        return event
+
+    def behind(self) -> bool:
+        return self._inner.behind()
+
+    def tail(self) -> StreamPosition:
+        return self._inner.tail()
+
+
+class _EnteredReads(_Entered[ReadSession]):
+    def _session(self, inner: ReadSession) -> ReadSession:
+        return _Reads(inner, self._meter, self._began)
+
+
+class _Raw:
+    """See `RawSession`."""
+
+    def __init__(self, inner: RawSession, meter: Meter, flow: Flow) -> None:
+        self._inner = inner
+        self._meter = meter
+        self._bytes = flow.bytes
+        self._reads = flow is meter.reads  # else what comes back are acknowledgements
+
+    async def send(self, pieces: Sequence[Buffer]) -> None:
+        try:
+            await self._inner.send(pieces)
+        except OperationFailed as error:
+            self._meter.failed(error.failure.code)
+            raise
+        self._bytes.value += sum(map(len, pieces))
+
+    async def finish(self) -> None:
+        await self._inner.finish()
+
+    async def receive_head(self) -> ResponseHead:
+        try:
+            return await self._inner.receive_head()
+        except OperationFailed as error:
+            self._meter.failed(error.failure.code)
+            raise
+
+    async def receive_pieces(self, least: int) -> Sequence[Buffer]:
+        try:
+            pieces = await self._inner.receive_pieces(least)
+        except OperationFailed as error:
+            self._meter.failed(error.failure.code)
+            raise
+        if self._reads:
+            self._bytes.value += sum(map(len, pieces))
+        return pieces
+
+
+class _EnteredPassage(_Entered[RawSession]):
+    def _session(self, inner: RawSession) -> RawSession:
+        return _Raw(inner, self._meter, self._flow)
+
+
+def metered_appends(
+    meter: Meter, entering: AbstractAsyncContextManager[AppendSession]
+) -> AbstractAsyncContextManager[AppendSession]:
+    """The same session, measured."""
+    return _EnteredAppends(entering, meter, meter.appends)
+
+
+def metered_reads(
+    meter: Meter, entering: AbstractAsyncContextManager[ReadSession]
+) -> AbstractAsyncContextManager[ReadSession]:
+    """The same read, measured."""
+    return _EnteredReads(entering, meter, meter.reads)
+
+
+def metered_passage(
+    meter: Meter, entering: AbstractAsyncContextManager[RawSession], *, appends: bool
+) -> AbstractAsyncContextManager[RawSession]:
+    """The same session that is passed through. `appends`: else it reads."""
+    return _EnteredPassage(entering, meter, meter.appends if appends else meter.reads)

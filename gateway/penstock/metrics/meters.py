@@ -1,0 +1,109 @@
+"""What is measured of the clients of one listener on their way to one back, by protocol and route.
+
+A session looks its meter up once and keeps it; an operation by itself looks it up as it begins.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Final
+
+from penstock.metrics.families import (
+    APPEND_SECONDS,
+    APPEND_WAIT_SECONDS,
+    BATCHES,
+    CLIENT_ERRORS,
+    ERRORS,
+    OPERATION_SECONDS,
+    READ_FIRST_SECONDS,
+    RECORD_BYTES,
+    RECORDS,
+    SESSIONS,
+)
+from penstock.metrics.series import Count, Spread
+from penstock.recorder.tap import CONNECTION
+from penstock_codecs.failures import FailureCode
+from penstock_codecs.model import RecordBatch
+
+__all__ = ["PROTOCOL", "Flow", "Meter", "count_told", "meter"]
+
+PROTOCOL: ContextVar[str] = ContextVar("penstock.protocol", default="")
+"""What the current request speaks, where that says more than its listener's kind: `s2s` or `sse`. "": it does not."""
+
+
+class Flow:
+    """What goes one way."""
+
+    __slots__ = ("batches", "bytes", "records", "sessions")
+
+    def __init__(self, *labels: str) -> None:
+        self.records = RECORDS.child(*labels)
+        self.bytes = RECORD_BYTES.child(*labels)
+        self.batches = BATCHES.child(*labels)
+        self.sessions = SESSIONS.child(*labels)
+
+    def batch(self, batch: RecordBatch) -> None:
+        """One more."""
+        self.records.value += batch.count
+        self.bytes.value += batch.metered
+        self.batches.value += 1
+
+
+class Meter:
+    """One listener, route, back and protocol. `appends` goes in, `reads` goes out."""
+
+    __slots__ = ("_errors", "_labels", "_operations", "append_seconds", "append_wait", "appends", "first_read", "reads")
+
+    def __init__(self, *labels: str) -> None:
+        self._labels = labels
+        self._errors: dict[FailureCode, Count] = {}
+        self._operations: dict[type, Spread] = {}
+        self.appends = Flow(*labels, "in")
+        self.reads = Flow(*labels, "out")
+        self.append_seconds = APPEND_SECONDS.child(*labels)
+        self.append_wait = APPEND_WAIT_SECONDS.child(*labels)
+        self.first_read = READ_FIRST_SECONDS.child(*labels)
+
+    def failed(self, code: FailureCode) -> None:
+        """An operation or session failed so."""
+        found = self._errors.get(code)
+        if found is None:
+            found = self._errors[code] = ERRORS.child(*self._labels, code.value)
+        found.value += 1
+
+    def seconds_of(self, operation: type) -> Spread:
+        """How long operations of this type take."""
+        found = self._operations.get(operation)
+        if found is None:
+            found = self._operations[operation] = OPERATION_SECONDS.child(*self._labels, _spelled(operation.__name__))
+        return found
+
+
+def _spelled(name: str) -> str:
+    """`CreateStream` as `create_stream`."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+_meters: Final[dict[tuple[str, str, str, str], Meter]] = {}
+
+
+def meter(route: str, back: str) -> Meter:
+    """That of the current task's client on its way by this route to this back."""
+    listener, protocol = _client()
+    key = (listener, route, back, protocol)
+    found = _meters.get(key)
+    if found is None:
+        found = _meters[key] = Meter(*key)
+    return found
+
+
+def _client() -> tuple[str, str]:
+    tap = CONNECTION.get()
+    if tap is None:
+        return "", PROTOCOL.get()
+    return tap.conversation.name, PROTOCOL.get() or tap.conversation.protocol
+
+
+def count_told(code: FailureCode) -> None:
+    """The current task's client is told of a failure."""
+    CLIENT_ERRORS.child(*_client(), code.value).value += 1
