@@ -6,20 +6,24 @@ import errno
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 import trio
 
 from penstock.config import Address
 from penstock.errors import CannotStart
+from penstock.faults.cutting import CUT
 from penstock.identity import CLIENT, NOBODY, Client, Identities
+from penstock.limits import SEAT, Limiter, Seat
+from penstock.limits.refusals import Refusals, Refuse, close_at_once
 from penstock.observe import bind_connection, next_connection_number
 from penstock.recorder.connections import Connections
 from penstock.recorder.tap import CONNECTION, note_identity
+from penstock.routing.facing import Facing
 from penstock.tls import ServerTls, tls_stream
 
-__all__ = ["Listener", "accept_connections", "open_sockets"]
+__all__ = ["Accepting", "Listener", "accept_connections", "open_sockets"]
 
 log = structlog.get_logger()
 
@@ -46,10 +50,13 @@ sessions may be silent for as long as they like, so nothing else would ever end 
 class Listener:
     """One place where clients connect.
 
-    `serve(stream)` runs one connection to its end; with `tls` the handshake is its to make, on the stream's SSLStream
-    (`penstock.recorder.tapped.encrypted`). `begin_drain()` tells the front that the gateway is about to stop.
+    `serve(stream)` runs one connection to its end; with `tls` the handshake is its to make
+    (`penstock.tls.handshakes`). `begin_drain()` tells the front that the gateway is about to stop.
     `bound(addresses)` is told where it listens, before any listener accepts. `duties`, if any, runs beside the
-    connections, from the first to the last. `identities` says who a client is by its address.
+    connections, from the first to the last. `identities` says who a client is by its address. `refuse(stream, limit)`
+    tells a client that there is no room for it.
+
+    `settings` and `back` are what its front looks at for each request: a reload puts another listener's in their place.
     """
 
     name: str
@@ -62,6 +69,9 @@ class Listener:
     duties: Callable[[], Awaitable[None]] | None = None
     identities: Identities = NOBODY
     tls: ServerTls | None = None
+    refuse: Refuse = close_at_once
+    settings: tuple[object, ...] = ()
+    back: Facing | None = None
 
     def carried(self, stream: trio.abc.Stream) -> trio.abc.Stream:
         """What `serve` is given for an accepted stream, but for the tap."""
@@ -99,43 +109,53 @@ def _reason(listener: Listener, error: OSError) -> str:
     return error.strerror or str(error)
 
 
-async def accept_connections(
-    listener: Listener,
-    sockets: trio.SocketListener,
-    limit: trio.Semaphore,
-    connections: trio.Nursery,
-    taps: Connections,
-) -> None:
-    """Accept for ever, starting each connection in `connections`, with a tap.
+class Accepting(Protocol):
+    """For whom it is accepted: `penstock.places.Place`."""
 
-    `limit` is shared by the sockets of one listener. Where it is used up nothing is accepted until a connection
-    ends, so a flood waits in the system's queue instead of in our memory.
+    listener: Listener
+    """What new connections are given; it may become another."""
+    limiter: Limiter
+    scopes: dict[int, trio.CancelScope]
+    """The open connections by their numbers."""
+
+
+async def accept_connections(
+    place: Accepting, sockets: trio.SocketListener, connections: trio.Nursery, taps: Connections
+) -> None:
+    """Accept for ever, starting each connection in `connections`, with a tap and a seat of the place's limiter.
+
+    Where there is none, the client is told so in the words of its protocol.
     """
+    refusals = Refusals(connections)
     while True:
-        await limit.acquire()
         try:
             stream = await sockets.accept()
         except OSError as error:
-            limit.release()
             if error.errno in _GONE:
                 await trio.lowlevel.checkpoint()
                 continue
             if error.errno not in _NO_ROOM:
                 raise
-            log.error("cannot_accept", listener=listener.name, reason=error.strerror, retry_seconds=RETRY_SECONDS)
+            closed = place.limiter.shed(place.listener.name)
+            log.error("cannot_accept", listener=place.listener.name, reason=error.strerror, closed_another=closed)
             await trio.sleep(RETRY_SECONDS)
             continue
-        except BaseException:
-            limit.release()
-            raise
-        connections.start_soon(_run_connection, listener, stream, limit, taps)
+        listener, peer = place.listener, _peer(stream)
+        host = "" if peer is None else peer.host
+        seat = place.limiter.seat(listener.name, listener.max_connections, host, listener.identities.of_address(host))
+        if isinstance(seat, Seat):
+            connections.start_soon(_run_connection, place, stream, peer, seat, taps)
+        else:
+            await refusals.tell(listener.refuse, listener.carried(stream), seat)
 
 
 async def _run_connection(
-    listener: Listener, stream: trio.SocketStream, limit: trio.Semaphore, taps: Connections
+    place: Accepting, stream: trio.SocketStream, peer: Address | None, seat: Seat, taps: Connections
 ) -> None:
     """One connection from its first byte to its last; whatever goes wrong ends here, in one log line."""
-    peer = _peer(stream)
+    listener = place.listener
+    SEAT.set(seat)
+    CUT.set(seat.scope.cancel)
     number = next_connection_number()
     bind_connection(number, listener.name, str(peer or "gone"))
     host = "" if peer is None else peer.host
@@ -145,15 +165,20 @@ async def _run_connection(
     CONNECTION.set(tapped.tap)
     note_identity(identity)
     log.debug("connection_opened")
+    place.scopes[number] = seat.scope
     try:
         _keep_alive(stream)
-        await listener.serve(tapped)
+        with seat.scope:
+            await listener.serve(tapped)
+        if seat.scope.cancelled_caught:
+            log.debug("connection_shed")
     except* (trio.BrokenResourceError, trio.ClosedResourceError, ConnectionError, trio.TooSlowError) as lost:
         log.debug("connection_lost", reason=_first_line(lost))
     except* Exception as group:
         log.error("connection_failed", exc_info=group)
     finally:
-        limit.release()
+        del place.scopes[number]
+        place.limiter.leave(seat)
         await trio.aclose_forcefully(tapped)
     log.debug("connection_closed")
 

@@ -1,25 +1,28 @@
-"""The process: opens the store, listens, and stops without losing what it has acknowledged.
+"""The process: opens the store, listens, changes what it does when it is told to, and stops without losing what it has
+acknowledged.
 
-recordings > store > connections nursery (its deadline is set on drain) > accept nursery (cancelled first)
+recordings > store > backs > mirrors > a nursery for each listener's connections (its deadline is set on drain)
 """
 
 from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 import trio
 
-from penstock.accepting import Listener, accept_connections, open_sockets
-from penstock.config import Address, Config
+from penstock.config import Config
+from penstock.faults.rules import Faults
+from penstock.limits import Limiter
 from penstock.management.traffic import Traffic
+from penstock.places import Places
 from penstock.recorder.connections import Connections
+from penstock.reload import Parts, Reloader
+from penstock.running import Running
 from penstock.surroundings import ALONE, Surroundings
-from penstock.wiring import open_listeners, open_recordings, open_router
+from penstock.wiring import fault_settings, open_listeners, open_recordings, open_routing
 
 __all__ = ["Running", "serve"]
 
@@ -27,18 +30,6 @@ log = structlog.get_logger()
 
 MAX_DESCRIPTORS: Final = 65_536
 """The limit on open files is raised to this where the system lets us; each connection needs one."""
-
-
-@dataclass(slots=True)
-class Running:
-    """A gateway that has begun to listen. `addresses` has, for each listener, where it is really bound."""
-
-    addresses: dict[str, list[Address]]
-    _drain: trio.Event = field(default_factory=trio.Event)
-
-    def drain(self) -> None:
-        """Stop accepting and let clients finish; `serve` returns when they have, or at the hard deadline."""
-        self._drain.set()
 
 
 async def serve(
@@ -49,8 +40,9 @@ async def serve(
 ) -> None:
     """Run a gateway until it is drained or cancelled.
 
-    `task_status` gives a `Running` once every listener accepts. Raises CannotStart. When drained it takes no more
-    connections, tells each front, and gives connections `drain.deadline_seconds` to end.
+    `task_status` gives a `Running` once every listener accepts. Raises CannotStart. When drained it says that it is not
+    ready, accepts for `drain.accept_seconds`, then takes no more connections, tells each front, and gives connections
+    `drain.deadline_seconds` to end.
     """
     surroundings = surroundings or ALONE
     _raise_descriptor_limit()
@@ -58,75 +50,30 @@ async def serve(
         taps = Connections()
         recordings = await stack.enter_async_context(open_recordings(config, taps))
         embedded = await stack.enter_async_context(surroundings.open_embedded(config))
-        router = await stack.enter_async_context(open_router(config, embedded, taps.dialled))
+        routing = await stack.enter_async_context(open_routing(config, embedded, taps.dialled))
+        limiter = Limiter(config.limits)
+        faults = Faults(fault_settings(config.faults))
+        places = stack.enter_context(contextlib.closing(Places(surroundings.sockets, limiter, taps)))
         labels = [label for label, _ in config.listeners.labelled()]
-        listeners = open_listeners(config, router, Traffic(taps, recordings, labels, config.backs))
-        sockets = [(listener, await _listen(listener, surroundings, stack)) for listener in listeners]
-        running = Running({listener.name: [_bound(one) for one in some] for listener, some in sockets})
-        for listener in listeners:
-            listener.bound(running.addresses[listener.name])
-        async with _duties(listeners), trio.open_nursery() as connections:
-            async with trio.open_nursery() as acceptors:
-                for listener, some in sockets:
-                    limit = trio.Semaphore(listener.max_connections)
-                    for one in some:
-                        acceptors.start_soon(accept_connections, listener, one, limit, connections, taps)
-                        host, port = _bound(one)
-                        log.info("listening", listener=listener.name, protocol=listener.protocol, host=host, port=port)
-                task_status.started(running)
-                await running._drain.wait()
-                acceptors.cancel_scope.cancel()
-            await _drain(config, listeners, [one for _, some in sockets for one in some], connections)
-        if connections.cancel_scope.cancelled_caught:
-            log.warning("drain_deadline", deadline_seconds=config.drain.deadline_seconds)
+        traffic = Traffic(taps, recordings, labels, config.backs)
+        parts = Parts(
+            embedded=embedded,
+            routing=routing,
+            places=places,
+            limiter=limiter,
+            recordings=recordings,
+            traffic=traffic,
+            faults=faults,
+            build=lambda config, router: open_listeners(config, router, traffic, running.controls, faults),
+        )
+        running = Running(Reloader(config, parts), parts, surroundings)
+        opened = [await places.open(listener) for listener in parts.build(config, routing.router)]
+        async with trio.open_nursery() as nursery:
+            await places.begin(nursery, opened)
+            surroundings.notifier.ready("serving")
+            task_status.started(running)
+            await running.drained()
     log.info("stopped")
-
-
-@contextlib.asynccontextmanager
-async def _duties(listeners: list[Listener]) -> AsyncIterator[None]:
-    """Until the block ends, whatever the fronts do beside serving connections. It may fail: connections go on."""
-    async with trio.open_nursery() as nursery:
-        for listener in listeners:
-            if listener.duties is not None:
-                nursery.start_soon(_run_duties, listener.name, listener.duties)
-        yield
-        nursery.cancel_scope.cancel()
-
-
-async def _run_duties(name: str, duties: Callable[[], Awaitable[None]]) -> None:
-    try:
-        await duties()
-    except Exception:
-        log.exception("duties_failed", listener=name)
-
-
-async def _listen(
-    listener: Listener, surroundings: Surroundings, stack: contextlib.AsyncExitStack
-) -> list[trio.SocketListener]:
-    given = [
-        trio.SocketListener(trio.socket.from_stdlib_socket(one)) for one in surroundings.sockets.get(listener.name, ())
-    ]
-    sockets = given or await open_sockets(listener)
-    for one in sockets:
-        await stack.enter_async_context(one)
-    return sockets
-
-
-def _bound(one: trio.SocketListener) -> Address:
-    return Address(*one.socket.getsockname()[:2])
-
-
-async def _drain(
-    config: Config, listeners: list[Listener], sockets: list[trio.SocketListener], connections: trio.Nursery
-) -> None:
-    """Refuse new connections at once, tell the fronts, and set the hard deadline for the rest."""
-    for one in sockets:
-        await one.aclose()
-    for listener in listeners:
-        listener.begin_drain()
-    seconds = config.drain.deadline_seconds
-    log.info("draining", connections=len(connections.child_tasks), deadline_seconds=seconds)
-    connections.cancel_scope.deadline = trio.current_time() + seconds
 
 
 def _raise_descriptor_limit() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from penstock.backs.base import Back
 from penstock.config import Config
+from penstock.systemd import Notifier
 from penstock.wiring import open_store
 
 __all__ = ["ALONE", "OpenEmbedded", "Surroundings"]
@@ -21,11 +22,15 @@ OpenEmbedded = Callable[[Config], AbstractAsyncContextManager[Back]]
 class Surroundings:
     """`sockets`: for some listeners (`listeners.s2`, `management`) the sockets that listen for them already: the
     system's (socket activation) or the supervisor's (workers). They are used instead of binding, and belong to the
-    gateway from then on. `open_embedded`: the store in this process, or the way to the process that has it.
+    gateway from then on. `open_embedded`: the store in this process, or the way to the process that has it. `reread`:
+    the configuration as it is now, read in a thread, for a reload: raises CannotReload; None: it was never read.
+    `notifier`: who is told how the gateway fares.
     """
 
     sockets: Mapping[str, Sequence[socket.socket]] = field(default_factory=dict)
     open_embedded: OpenEmbedded = open_store
+    reread: Callable[[], Config] | None = None
+    notifier: Notifier = field(default_factory=Notifier)
 
 
 ALONE = Surroundings()

@@ -54,7 +54,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Front], list[str]]:
                 story.append("closed")
 
         monkeypatch.setattr(server, "ALONE", Surroundings(open_embedded=open_store))
-        monkeypatch.setattr(server, "open_listeners", lambda _config, _back, _traffic: [front.listener])
+        monkeypatch.setattr(server, "open_listeners", lambda *_: [front.listener])
         return story
 
     return put

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import os
-import signal
-import sys
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import structlog
 import trio
 
-from penstock.cli.banner import banner
+from penstock.cli.life import serve_until_signalled
 from penstock.cli.overrides import overridden
 from penstock.cli.report import report
 from penstock.config import Config, ConfigError, default_config, load_config
 from penstock.config.advice import advice
-from penstock.errors import CannotStart
+from penstock.errors import CannotReload, CannotStart
 from penstock.observe import configure_logging
-from penstock.server import Running, serve
+from penstock.surroundings import Surroundings
+from penstock.systemd import Notifier, activated
 from penstock.wiring import check_files
 
 __all__ = ["check_command", "serve_command"]
@@ -51,10 +49,11 @@ class _BadConfig(click.ClickException):
 @click.option("--data", metavar="DIR", help="The store's directory.")
 @click.option("--record", metavar="DIR", help="Record the traffic from the start, into pcapng files in this directory.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="The least that is logged.")
-def serve_command(path: Path | None, **flags: str | None) -> None:
+@click.option("--anonymous", is_flag=True, help="Serve clients from other machines too, whoever they are.")
+def serve_command(path: Path | None, **flags: Any) -> None:
     """Run the gateway until SIGTERM or SIGINT; a second signal stops it at once.
 
-    Flags win over the configuration file.
+    SIGHUP reads the configuration file again. Flags win over the file.
     """
     config = _usable(_load(path), **flags)
     configure_logging(config.log.level, config.log.format)
@@ -63,9 +62,27 @@ def serve_command(path: Path | None, **flags: str | None) -> None:
         if remark.insecure:
             log.warning("insecure", reason=remark.text)
     try:
-        trio.run(_serve_until_signalled, config)
+        surroundings = Surroundings(
+            sockets=activated(config), reread=_reread(path, flags), notifier=Notifier.of_environment()
+        )
+        trio.run(serve_until_signalled, config, surroundings, path)
     except CannotStart as error:
         raise click.ClickException(str(error)) from error
+
+
+def _reread(path: Path | None, flags: dict[str, Any]) -> Callable[[], Config] | None:
+    """The file as it is then, with the same flags."""
+    if path is None:
+        return None
+    file = path.absolute()
+
+    def reread() -> Config:
+        try:
+            return _usable(_load(file), **flags)
+        except _BadConfig as error:
+            raise CannotReload(" ".join(error.message.split())) from error
+
+    return reread
 
 
 @click.command("check")
@@ -85,7 +102,7 @@ def _load(path: Path | None) -> Config:
         raise _BadConfig(str(error)) from error
 
 
-def _usable(config: Config, **flags: str | None) -> Config:
+def _usable(config: Config, **flags: Any) -> Config:
     """The configuration with flags applied, and its files looked at."""
     try:
         config = overridden(config, **flags)
@@ -93,45 +110,3 @@ def _usable(config: Config, **flags: str | None) -> Config:
     except (ValueError, CannotStart) as error:
         raise _BadConfig(str(error)) from error
     return config
-
-
-async def _serve_until_signalled(config: Config) -> None:
-    refusal: CannotStart | None = None
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with trio.open_nursery() as nursery:
-            signalled = trio.Event()
-            nursery.start_soon(_hear, signals, signalled)
-
-            async def serve_then_stop(*, task_status: trio.TaskStatus[Running]) -> None:
-                await serve(config, task_status=task_status)
-                nursery.cancel_scope.cancel()
-
-            try:
-                running: Running = await nursery.start(serve_then_stop)
-            except CannotStart as error:
-                refusal = error
-                nursery.cancel_scope.cancel()
-            else:
-                nursery.start_soon(_drain_when, signalled, running)
-                with contextlib.suppress(OSError):  # nobody may be there to read it; the gateway runs all the same
-                    click.echo(banner(config, running.addresses))
-    if refusal is not None:  # raised here, outside the nursery, which would wrap it in a group
-        raise refusal
-
-
-async def _hear(signals: AsyncIterator[int], signalled: trio.Event) -> None:
-    """The first signal drains, as soon as there is something to drain; the second ends the process: the store survives
-    that, as it survives a crash."""
-    async for number in signals:
-        name = signal.Signals(number).name
-        if signalled.is_set():
-            log.warning("stopped_at_once", signal=name)
-            sys.stderr.flush()
-            os._exit(128 + number)
-        log.info("signalled", signal=name)
-        signalled.set()
-
-
-async def _drain_when(signalled: trio.Event, running: Running) -> None:
-    await signalled.wait()
-    running.drain()

@@ -10,16 +10,20 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from penstock.config.access import Access
 from penstock.config.backs import BackTable
+from penstock.config.faults import FaultTable
 from penstock.config.fields import DEFAULT_BASIN, Table, check_basin, key
+from penstock.config.lifecycle import Drain, Reload
+from penstock.config.limits import Limits
 from penstock.config.listeners import ControllerListener, Listeners, S2Listener, S3PListener, SegmentListener
 from penstock.config.management import Management
 from penstock.config.recorder import RecorderTable
-from penstock.config.references import check_recorder, check_references
+from penstock.config.references import check_faults, check_recorder, check_references
 from penstock.config.routes import IdentityTable, RouteTable
 from penstock_codecs.limits import MIB
 
-__all__ = ["Basin", "Config", "Drain", "Log", "Store", "default_config"]
+__all__ = ["Basin", "Config", "Drain", "Log", "Reload", "Store", "default_config"]
 
 
 class Basin(Table, frozen=True, kw_only=True):
@@ -67,17 +71,6 @@ class Store(Table, frozen=True, kw_only=True):
                 raise ValueError(f"basin {name} stands twice in [[store.basins]]")
 
 
-class Drain(Table, frozen=True, kw_only=True):
-    """What happens on SIGTERM and SIGINT."""
-
-    grace_seconds: Annotated[
-        float, key("How long S2 sessions, advised to reconnect, go on before they are ended in order.", least=0)
-    ] = 3.0
-    deadline_seconds: Annotated[
-        float, key("How long clients have to finish in all; then their connections are cut.", least=0)
-    ] = 10.0
-
-
 class Log(Table, frozen=True, kw_only=True):
     """The log, on standard error."""
 
@@ -92,13 +85,17 @@ class Config(Table, frozen=True, kw_only=True):
     """The whole configuration of one gateway."""
 
     listeners: Listeners = Listeners()
+    limits: Limits = Limits()
     backs: dict[str, BackTable] = msgspec.field(default_factory=dict)
     routes: tuple[RouteTable, ...] = ()
     identities: tuple[IdentityTable, ...] = ()
+    faults: tuple[FaultTable, ...] = ()
+    access: Access | None = None
     management: Management = Management()
     recorder: RecorderTable | None = None
     store: Store = Store()
     drain: Drain = Drain()
+    reload: Reload = Reload()
     log: Log = Log()
 
     def __post_init__(self) -> None:
@@ -106,6 +103,7 @@ class Config(Table, frozen=True, kw_only=True):
         if not (listeners.s2 or listeners.s3p or listeners.segment):
             raise ValueError("there is nothing to run: give [listeners.s2], [listeners.s3p] or [listeners.segment]")
         check_references(self.listeners, self.backs, self.routes, self.identities)
+        check_faults(self.faults, self.listeners, self.routes, self.identities)
         if self.recorder is not None:
             check_recorder(self.recorder, self.listeners, self.backs, self.routes)
 

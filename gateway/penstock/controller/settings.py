@@ -30,7 +30,7 @@ class Advertised(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ControllerSettings:
     """Settings of one controller."""
 

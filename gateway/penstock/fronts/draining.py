@@ -25,7 +25,7 @@ class Draining:
     """
 
     def __init__(self, grace_seconds: float = 0.0) -> None:
-        self._grace_seconds = grace_seconds
+        self.grace_seconds = grace_seconds
         self._ends_at = math.inf
         self._begun = trio.Event()
         self._waiting: set[trio.CancelScope] = set()
@@ -43,7 +43,7 @@ class Draining:
     def begin(self) -> None:
         """Begin to drain; must be called from within trio. Later calls change nothing."""
         if not self.begun:
-            self._ends_at = trio.current_time() + self._grace_seconds
+            self._ends_at = trio.current_time() + self.grace_seconds
             self._begun.set()
             for scope in self._waiting:
                 scope.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -28,12 +28,14 @@ CLOSED: Final = Circuit("closed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackView:
-    """One back. `address`: HOST:PORT, "" for the embedded store. `circuit` is asked for each answer."""
+    """One back. `address`: HOST:PORT, "" for the embedded store. `circuit` is asked for each answer. `probe`: where the
+    circuit is open and its pause over, one connection is tried, which decides; None: nobody can."""
 
     name: str
     kind: str
     address: str = ""
     circuit: Callable[[], Circuit] = lambda: CLOSED
+    probe: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,11 @@ class RouteView:
     match: str
     back: str
     mirrored: MirroredRoute | None = None
+
+    @property
+    def leads_to(self) -> str:
+        """The back that answers its clients now."""
+        return self.back if self.mirrored is None else self.mirrored.primary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +69,7 @@ class ListenerView:
     sse_dialect: str = "s2"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Overview:
     """Everything. The first listener of each kind is the one whose names are used where a request names none."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 __all__ = ["ManagementSettings"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ManagementSettings:
     """`bearer_tokens`: if any, every request but `GET /health` must carry one. `loopback`: this machine alone is heard,
     and must then ask for an address or for `localhost` where there are no tokens (`penstock.management.hosts`).

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 import trio
 
+from penstock.management.decoded import DecodedWriter
 from penstock.recorder.connections import Connections
 from penstock.recorder.live import LiveRecording
 from penstock.recorder.recordings import Recordings, Running
@@ -78,11 +79,22 @@ class Traffic:
         """`listeners`, `backs`: the names that there are, as in `Selection`."""
         self.recordings = recordings
         self._connections = connections
+        self._known: dict[str, set[str]] = {}
+        self.know(listeners, backs)
+
+    def know(self, listeners: Collection[str], backs: Collection[str]) -> None:
+        """These are the names that there are from now on."""
         self._known = {
             "listeners": {*listeners, *(label.partition(".")[0] for label in listeners)},
             "backs": set(backs),
             "protocols": {"s2", "s3p", "segment", "controller"},
         }
+
+    async def newest(self, most: int) -> tuple[int, list[dict[str, Any]]]:
+        """How many there are, those with this listener aside, and the newest of them."""
+        taps = [tap for tap in self._connections if not tap.over and tap.conversation.protocol != "management"]
+        files = {one.recording.sink: one.recording.id for one in self.recordings.running if one.kind == "file"}
+        return len(taps), [_shown(tap, [files[sink] for sink in tap.sinks if sink in files]) for tap in taps[-most:]]
 
     async def connections(self) -> list[dict[str, Any]]:
         """Those that are open, each with what is known of it."""
@@ -116,6 +128,16 @@ class Traffic:
         """Pieces of a pcapng file that never ends. Raises OperationFailed as `start`."""
         async with self.recordings.listening(self._selection(words)) as live:
             yield live
+
+    @asynccontextmanager
+    async def decoded(self) -> AsyncIterator[LiveRecording]:
+        """All that is said from now on, as JSON lines (`penstock.management.decoded`); a piece is whole lines."""
+        async with self.recordings.listening(Selection(), DecodedWriter(), "page") as live:
+            yield live
+
+    def drain(self) -> None:
+        """The gateway is about to stop: whoever follows the traffic is told that it ends."""
+        self.recordings.drain()
 
     def _selection(self, words: SelectionWords) -> Selection:
         _bounded(words)

@@ -51,7 +51,7 @@ class Recorder:
     ) -> None:
         """`backs_of_routes`: for each route the backs that it leads to, mirrors included."""
         self._connections = connections
-        self._backs_of_routes = backs_of_routes
+        self.backs_of_routes = backs_of_routes
         self._holding = holding or Holding()
         self._recordings: dict[Sink, Recording] = {}
         self._late: list[Recording] = []
@@ -108,7 +108,7 @@ class Recorder:
                 tap.attach(held)
 
     def _judge(self, recording: Recording, tap: Tap) -> Verdict:
-        return recording.selection.judge(tap.conversation, self._backs_of_routes)
+        return recording.selection.judge(tap.conversation, self.backs_of_routes)
 
     def _begin(self, recording: Recording, tap: Tap, use: Use) -> None:
         """A connection that may have been held back is wanted."""

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final
 
 import structlog
 import trio
 
+from penstock.metrics.families import (
+    RECORDED_BYTES,
+    RECORDED_CONVERSATIONS,
+    RECORDER_QUEUE_BYTES,
+    RECORDINGS,
+    RECORDINGS_DROPPED,
+    RECORDINGS_SUSPENDED,
+)
+from penstock.metrics.series import Sample
 from penstock.recorder.files import FileRecording
-from penstock.recorder.live import LiveRecording
+from penstock.recorder.live import LiveRecording, LiveWriter
 from penstock.recorder.recorder import Recorder, Recording
 from penstock.recorder.selection import Selection
 from penstock.recorder.settings import FileSettings
-from penstock.recorder.status import RecordingStatus
+from penstock.recorder.status import RecordingState, RecordingStatus
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.redaction import RedactionRules
 
@@ -32,7 +42,7 @@ _CLOSE_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A recording as others see it. `kind`: `file` or `live`."""
+    """A recording as others see it. `kind`: `file`, `live`, or `page` for the management listener's own page."""
 
     recording: Recording
     kind: str
@@ -55,12 +65,26 @@ class Recordings:
         self._prefixes = itertools.count(1)
         self._draining = False
 
+    def change(self, rules: RedactionRules | None, backs_of_routes: Mapping[str, Collection[str]]) -> None:
+        """What is blanked in recordings that begin from now on, and where routes lead (see `Recorder`)."""
+        self._rules = rules
+        self._recorder.backs_of_routes = backs_of_routes
+
     @property
     def running(self) -> Sequence[Running]:
         """The oldest first."""
         found = [Running(one, "file", sink.status()) for one, sink in self._written.items()]
-        found += [Running(one, "live", sink.status()) for one, sink in self._live.items()]
+        found += [Running(one, sink.kind, sink.status()) for one, sink in self._live.items()]
         return sorted(found, key=lambda running: running.recording.id)
+
+    def samples(self) -> Iterator[Sample]:
+        """How all of them are doing. See `penstock.metrics.series.Source`."""
+        statuses = [running.status for running in self.running]
+        yield Sample(RECORDINGS, (), len(statuses))
+        yield Sample(RECORDINGS_SUSPENDED, (), sum(one.state is RecordingState.SUSPENDED for one in statuses))
+        yield Sample(RECORDER_QUEUE_BYTES, (), sum(one.queue_bytes for one in statuses))
+        for family, count in _COUNTS:
+            yield Sample(family, (), sum(map(count, statuses)))
 
     # ---- into files ----------------------------------------------------------------------------------------------
 
@@ -98,7 +122,7 @@ class Recordings:
         if recording in self._live:
             sink = self._live[recording]
             sink.end()
-            return Running(recording, "live", sink.status())
+            return Running(recording, sink.kind, sink.status())
         return await self._close(recording)
 
     async def _close(self, recording: Recording) -> Running:
@@ -107,18 +131,23 @@ class Recordings:
             if not await trio.to_thread.run_sync(sink.close, _CLOSE_SECONDS):
                 log.warning("recording_not_finished", recording=recording.id, seconds=_CLOSE_SECONDS)
         log.info("recording_stopped", recording=recording.id)
-        return Running(recording, "file", sink.status())
+        status = sink.status()
+        _remember(status)
+        return Running(recording, "file", status)
 
     # ---- for a listener ------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def listening(self, selection: Selection) -> AsyncIterator[LiveRecording]:
-        """A live recording until the block ends; it ends earlier where it is stopped, or the gateway drains.
+    async def listening(
+        self, selection: Selection, writer: LiveWriter | None = None, kind: str = "live"
+    ) -> AsyncIterator[LiveRecording]:
+        """A live recording until the block ends; it ends earlier where it is stopped, or the gateway drains. `writer`
+        and `kind`: see `LiveRecording`.
 
         Raises OperationFailed(LIMIT_EXCEEDED) where too many listen.
         """
         _admit(len(self._live))
-        async with LiveRecording(self._rules) as sink:
+        async with LiveRecording(self._rules, writer=writer, kind=kind) as sink:
             recording = self._recorder.start(selection, sink)
             self._live[recording] = sink
             log.info("listening_started", recording=recording.id)
@@ -130,6 +159,7 @@ class Recordings:
             finally:
                 self._recorder.stop(recording)
                 del self._live[recording]
+                _remember(sink.status())
                 log.info("listening_stopped", recording=recording.id)
 
     async def _attach_open(self, recording: Recording) -> None:
@@ -176,6 +206,19 @@ async def _started(sink: FileRecording, starters: trio.CapacityLimiter) -> None:
         if late:
             sink.close(0)
         raise
+
+
+_COUNTS: Final = (
+    (RECORDED_BYTES, attrgetter("bytes")),
+    (RECORDED_CONVERSATIONS, attrgetter("conversations")),
+    (RECORDINGS_DROPPED, attrgetter("dropped")),
+)
+
+
+def _remember(status: RecordingStatus) -> None:
+    """What a recording that is over has done stays in the sums."""
+    for family, count in _COUNTS:
+        family.child().inc(count(status))
 
 
 def _admit(running: int) -> None:

@@ -1,5 +1,6 @@
 """From a configuration to the parts that it names: the one package that knows both."""
 
+from penstock.wiring.faults import fault_settings
 from penstock.wiring.files import check_files, tls_of
 from penstock.wiring.fronts import (
     controller_http_settings,
@@ -10,21 +11,26 @@ from penstock.wiring.fronts import (
     segment_settings,
 )
 from penstock.wiring.listeners import open_listeners
-from penstock.wiring.recorder import open_recordings
-from penstock.wiring.router import Routing, open_router, open_routing
-from penstock.wiring.store import open_store, store_settings
+from penstock.wiring.recorder import backs_of_routes, open_recordings, recording_rules
+from penstock.wiring.router import Plan, Routing, open_router, open_routing
+from penstock.wiring.store import apply_basins, open_store, store_settings
 
 __all__ = [
+    "Plan",
     "Routing",
+    "apply_basins",
+    "backs_of_routes",
     "check_files",
     "controller_http_settings",
     "controller_settings",
+    "fault_settings",
     "http_settings",
     "open_listeners",
     "open_recordings",
     "open_router",
     "open_routing",
     "open_store",
+    "recording_rules",
     "s2_settings",
     "s3p_settings",
     "segment_settings",

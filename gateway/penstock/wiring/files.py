@@ -12,6 +12,7 @@ from penstock.identity import Identities
 from penstock.tls import Pair, ServerFiles, ServerTls
 from penstock.tls.handshakes import HandshakeSettings
 from penstock.tls.server import HTTP
+from penstock.wiring.access import check_closed
 from penstock.wiring.upstreams import check_back
 
 __all__ = ["check_files", "handshake_settings", "tls_of"]
@@ -19,6 +20,7 @@ __all__ = ["check_files", "handshake_settings", "tls_of"]
 
 def check_files(config: Config) -> None:
     """Find out, without listening or opening the store, whether the named files can be used. Raises CannotStart."""
+    check_closed(config)
     for label, listener in config.listeners.labelled():
         tls_of(f"listeners.{label}", listener)
     if config.management.enabled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.access.authority import Authority
 from penstock.config import (
     Address,
     ControllerLimits,
@@ -38,7 +39,9 @@ __all__ = [
 ]
 
 
-def s2_settings(listener: S2Listener, drain: Drain, identities: Identities = NOBODY) -> S2Settings:
+def s2_settings(
+    listener: S2Listener, drain: Drain, identities: Identities = NOBODY, access: Authority | None = None
+) -> S2Settings:
     """What the S2 front is told."""
     return S2Settings(
         default_basin=listener.default_basin,
@@ -48,6 +51,8 @@ def s2_settings(listener: S2Listener, drain: Drain, identities: Identities = NOB
         sse_dialect=listener.sse_dialect,
         compress=listener.compress,
         identities=identities,
+        access=access,
+        anonymous=listener.anonymous,
         drain_grace_seconds=drain.grace_seconds,
     )
 
@@ -56,6 +61,7 @@ def http_settings(limits: S2Limits) -> HttpSettings:
     """What the HTTP server is told."""
     return HttpSettings(
         limits=HttpLimits(max_head=limits.max_head_bytes, max_streams=limits.max_streams),
+        streams_before_auth=limits.max_streams_before_auth,
         keep_alive=limits.keep_alive_seconds,
         head_timeout=limits.head_timeout_seconds,
         slow_reader=limits.slow_reader_seconds,
@@ -121,6 +127,7 @@ def controller_http_settings(limits: ControllerLimits) -> HttpSettings:
     """What the controller's HTTP server is told."""
     return HttpSettings(
         limits=HttpLimits(max_streams=limits.max_streams),
+        streams_before_auth=limits.max_streams_before_auth,
         keep_alive=limits.keep_alive_seconds,
         head_timeout=limits.head_timeout_seconds,
         slow_reader=limits.slow_reader_seconds,

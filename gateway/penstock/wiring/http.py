@@ -8,8 +8,10 @@ import trio
 
 from penstock.fronts.exchange import Exchange
 from penstock.fronts.http_server import Drain, HttpSettings, serve_http
+from penstock_codecs.failures import Failure, FailureCode
+from penstock_codecs.s2.errors import failure_to_http
 
-__all__ = ["HttpFront", "HttpServer"]
+__all__ = ["HttpFront", "HttpServer", "refuse_http"]
 
 
 class HttpFront(Protocol):
@@ -38,3 +40,15 @@ class HttpServer:
         """The gateway is about to stop."""
         self._front.drain()
         self._drain.begin()
+
+
+async def refuse_http(stream: trio.abc.Stream, limit: str) -> None:
+    """Tell a client that there is no room for it, whatever it asks for."""
+    drain = Drain()
+
+    async def handler(exchange: Exchange) -> None:
+        _, body = failure_to_http(Failure(FailureCode.RATE_LIMITED, f"{limit} is reached, try again later"))
+        await exchange.respond(503, [("content-type", "application/json"), ("retry-after", "1")], body)
+        drain.begin()
+
+    await serve_http(stream, handler, HttpSettings(), drain)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final
 
 import trio
 
 from penstock.accepting import Listener
+from penstock.access.guard import Guarded
+from penstock.backs.base import Back
 from penstock.config import (
     Address,
     AnyListener,
@@ -17,15 +20,22 @@ from penstock.config import (
     S3PListener,
     SegmentListener,
 )
+from penstock.faults.exchange import FaultyFront
+from penstock.faults.rules import Faults
 from penstock.fronts.controller import ControllerFront
 from penstock.fronts.s2 import S2Front
-from penstock.fronts.s3p import S3PFront
+from penstock.fronts.s3p import S3PFront, refuse_s3p
 from penstock.fronts.segment import SegmentFront
 from penstock.identity import Identities
+from penstock.limits.refusals import Refuse, close_at_once
+from penstock.management.controls import Controls
 from penstock.management.traffic import Traffic
+from penstock.routing.facing import Facing
 from penstock.routing.router import Router
 from penstock.routing.segments import SegmentNames
 from penstock.tls.handshakes import Handshakes
+from penstock.wiring.access import check_closed, open_authority
+from penstock.wiring.faults import fault_settings, faulty
 from penstock.wiring.files import handshake_settings, tls_of
 from penstock.wiring.fronts import (
     controller_http_settings,
@@ -35,7 +45,7 @@ from penstock.wiring.fronts import (
     s3p_settings,
     segment_settings,
 )
-from penstock.wiring.http import HttpServer
+from penstock.wiring.http import HttpServer, refuse_http
 from penstock.wiring.management import management_listener
 
 __all__ = ["open_listeners"]
@@ -43,19 +53,37 @@ __all__ = ["open_listeners"]
 Serve = Callable[[trio.abc.Stream], Awaitable[None]]
 
 
-def open_listeners(config: Config, router: Router, traffic: Traffic | None = None) -> list[Listener]:
+def open_listeners(
+    config: Config,
+    router: Router,
+    traffic: Traffic | None = None,
+    controls: Controls | None = None,
+    faults: Faults | None = None,
+) -> list[Listener]:
     """Every listener that is configured, not yet bound. `traffic`: what the management listener knows of connections
-    and recordings. Raises CannotStart."""
-    opening = _Opening(config, router, traffic)
+    and recordings; `controls`: what it may ask of the process. `faults`: those that are injected, None: as the
+    configuration has them. Raises CannotStart."""
+    check_closed(config)
+    opening = _Opening(config, router, traffic, controls, faults or Faults(fault_settings(config.faults)))
     return list(opening.listeners())
 
 
 class _Opening:
-    def __init__(self, config: Config, router: Router, traffic: Traffic | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        router: Router,
+        traffic: Traffic | None,
+        controls: Controls | None,
+        faults: Faults,
+    ) -> None:
         self._config = config
         self._router = router
         self._traffic = traffic
+        self._controls = controls
+        self._faults = faults
         self._identities = _identities(config.identities)
+        self._access = open_authority(config)
         self._ports: dict[str | None, list[int]] = {}  # of the segment listeners by name, once they are bound
 
     def listeners(self) -> Iterator[Listener]:
@@ -69,36 +97,47 @@ class _Opening:
             yield make[type(listener)](label, listener)
         if self._config.management.enabled:
             yield management_listener(
-                self._config, self._config.management, self._router, self._traffic, self._identities
+                self._config, self._config.management, self._router, self._traffic, self._identities, self._controls
             )
 
     def _s2(self, label: str, listener: S2Listener) -> Listener:
-        settings = s2_settings(listener, self._config.drain, self._identities)
-        front = S2Front(self._router.for_listener(label), settings)
-        server = HttpServer(http_settings(listener.limits), front)
-        return self._listener(label, listener, server.serve, server.begin_drain)
+        settings = s2_settings(listener, self._config.drain, self._identities, self._access)
+        http, back = http_settings(listener.limits), Facing(self._for_tokens(self._router.for_listener(label)))
+        server = HttpServer(http, FaultyFront(S2Front(self._faulty(back, label), settings), self._faults))
+        return self._listener(label, listener, server.serve, server.begin_drain, (settings, http), back)
+
+    def _for_tokens(self, back: Back) -> Back:
+        return back if self._access is None else Guarded(back, self._access.vigil)
+
+    def _faulty(self, back: Back, label: str) -> Back:
+        return faulty(back, self._faults, label)
 
     def _s3p(self, label: str, listener: S3PListener) -> Listener:
-        front = S3PFront(self._router.for_listener(label), s3p_settings(listener))
-        return self._listener(label, listener, front.serve, front.drain)
+        settings, back = s3p_settings(listener), Facing(self._router.for_listener(label))
+        front = S3PFront(self._faulty(back, label), settings)
+        return self._listener(label, listener, front.serve, front.drain, (settings,), back)
 
     def _segment(self, label: str, listener: SegmentListener) -> Listener:
         names = SegmentNames(listener.basin)
-        front = SegmentFront(self._router.for_listener(label, names), segment_settings(listener))
+        settings, back = segment_settings(listener), Facing(self._router.for_listener(label, names))
+        front = SegmentFront(self._faulty(back, label), settings)
         ports = self._ports.setdefault(listener.name, [])
 
         def bound(addresses: Sequence[Address]) -> None:
             ports.extend(address.port for address in addresses)
 
-        return self._listener(label, listener, front.serve, front.drain, bound=bound)
+        return self._listener(label, listener, front.serve, front.drain, (settings,), back, bound=bound)
 
     def _controller(self, label: str, listener: ControllerListener) -> Listener:
         segment = self._config.listeners.segment_of(listener)
         ports = self._ports.setdefault(segment.name, [])
-        back = self._router.for_listener(label, SegmentNames(segment.basin))
-        front = ControllerFront(back, controller_settings(listener, segment, lambda: ports[0]))
-        server = HttpServer(controller_http_settings(listener.limits), front)
-        return self._listener(label, listener, server.serve, server.begin_drain, duties=front.run)
+        back = Facing(self._router.for_listener(label, SegmentNames(segment.basin)))
+        settings = controller_settings(listener, segment, lambda: ports[0])
+        front, http = ControllerFront(self._faulty(back, label), settings), controller_http_settings(listener.limits)
+        server = HttpServer(http, FaultyFront(front, self._faults))
+        return self._listener(
+            label, listener, server.serve, server.begin_drain, (settings, http), back, duties=front.run
+        )
 
     def _listener(
         self,
@@ -106,6 +145,8 @@ class _Opening:
         listener: AnyListener,
         serve: Serve,
         drain: Callable[[], None],
+        settings: tuple[object, ...],
+        back: Facing,
         *,
         bound: Callable[[Sequence[Address]], None] = lambda _addresses: None,
         duties: Callable[[], Awaitable[None]] | None = None,
@@ -123,7 +164,20 @@ class _Opening:
             duties,
             self._identities,
             tls_of(name, listener),
+            settings=(*settings, handshakes.settings),
+            back=back,
+            refuse=_REFUSE[type(listener)] if listener.tls_certificate is None else close_at_once,
         )
+
+
+_REFUSE: Final[dict[type[AnyListener], Refuse]] = {
+    S2Listener: refuse_http,
+    ControllerListener: refuse_http,
+    S3PListener: refuse_s3p,
+    SegmentListener: close_at_once,
+}
+"""How a client is told that there is no room for it. The segment protocol has no word for that, and over TLS the
+handshake would cost more than the connection that is refused."""
 
 
 def _identities(tables: Sequence[IdentityTable]) -> Identities:

@@ -21,6 +21,7 @@ from penstock.config import (
 )
 from penstock.fronts.http_server import HttpSettings
 from penstock.identity import NOBODY, Identities
+from penstock.management.controls import Controls
 from penstock.management.front import ManagementFront
 from penstock.management.hosts import is_loopback
 from penstock.management.overview import BackView, Circuit, ListenerView, Overview, RouteView
@@ -42,10 +43,11 @@ def management_listener(
     router: Router,
     traffic: Traffic | None = None,
     identities: Identities = NOBODY,
+    controls: Controls | None = None,
 ) -> Listener:
     """The listener, not yet bound."""
-    front = ManagementFront(overview(config, router), management_settings(table), traffic)
-    server = HttpServer(HttpSettings(), front)
+    shown, settings = overview(config, router), management_settings(table)
+    server = HttpServer(HttpSettings(), ManagementFront(shown, settings, traffic, controls))
     address = Address.parse(table.bind)
     handshakes = Handshakes("management", handshake_settings(table, identities), server.serve, server.begin_drain)
     return Listener(
@@ -56,6 +58,7 @@ def management_listener(
         handshakes.serve,
         handshakes.begin_drain,
         tls=tls_of("management", table),
+        settings=(shown, settings, handshakes.settings),
     )
 
 

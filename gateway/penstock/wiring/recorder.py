@@ -9,6 +9,7 @@ from pathlib import Path
 import trio
 
 from penstock.config import EMBEDDED, Config, RecorderTable, RedactTable
+from penstock.metrics.series import watching
 from penstock.recorder.connections import Connections
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.recordings import Recordings
@@ -16,7 +17,7 @@ from penstock.recorder.selection import Selection
 from penstock.recorder.settings import Compression, FileSettings, Priority, Sync
 from penstock_codecs.redaction import RedactionRules
 
-__all__ = ["backs_of_routes", "file_settings", "open_recordings", "redaction_rules", "selection_of"]
+__all__ = ["backs_of_routes", "file_settings", "open_recordings", "recording_rules", "redaction_rules", "selection_of"]
 
 
 @asynccontextmanager
@@ -26,7 +27,7 @@ async def open_recordings(config: Config, connections: Connections) -> AsyncIter
     table = config.recorder
     recorder = Recorder(connections, backs_of_routes(config))
     files = None if table is None else file_settings(table)
-    recordings = Recordings(recorder, files, redaction_rules(RedactTable() if table is None else table.redact))
+    recordings = Recordings(recorder, files, recording_rules(config))
     try:
         if table is not None and table.start:
             await recordings.start(selection_of(table), configured=True)
@@ -34,7 +35,8 @@ async def open_recordings(config: Config, connections: Connections) -> AsyncIter
         nursery = await manager.__aenter__()
         nursery.start_soon(recorder.run)
         try:
-            yield recordings
+            with watching(recordings.samples):
+                yield recordings
         finally:  # what the block raised goes on as it is, not in a group
             nursery.cancel_scope.cancel()
             await manager.__aexit__(None, None, None)
@@ -73,6 +75,11 @@ def file_settings(table: RecorderTable) -> FileSettings:
         queue_bytes=table.queue_bytes,
         priority=Priority(table.priority),
     )
+
+
+def recording_rules(config: Config) -> RedactionRules | None:
+    """What is blanked in every recording."""
+    return redaction_rules(RedactTable() if config.recorder is None else config.recorder.redact)
 
 
 def redaction_rules(table: RedactTable) -> RedactionRules | None:

@@ -13,9 +13,12 @@ from penstock.backs.base import Back
 from penstock.backs.upstream import Watch, unwatched
 from penstock.config import EMBEDDED, Config, RouteTable
 from penstock.errors import CannotStart
+from penstock.metrics.series import watching
 from penstock.mirror.route import MirroredRoute
+from penstock.routing.permissions import Permission
 from penstock.routing.route import Route
 from penstock.routing.router import Router
+from penstock.routing.samples import router_samples
 from penstock.routing.target import Target, TargetHolder
 from penstock.wiring.mirrors import Mirrors, mirrored_route, open_mirrors, opened
 from penstock.wiring.open_backs import OpenBack, OpenBacks, open_backs, said_by
@@ -140,7 +143,8 @@ async def open_routing(config: Config, embedded: Back, watch: Watch = unwatched)
         async with open_backs(embedded, watch) as backs, open_mirrors() as mirrors:
             routing = Routing(embedded, backs, mirrors)
             routing.commit(await routing.prepare(config))
-            yield routing
+            with watching(lambda: router_samples(routing.router)):
+                yield routing
 
 
 @asynccontextmanager
@@ -175,5 +179,5 @@ def _route(table: RouteTable, targets: Mapping[str, Target]) -> Route:
         frozenset(table.identity),
         table.create_streams,
         table.mirror,
-        table.read_only,
+        frozenset(map(Permission, table.permissions)),
     )

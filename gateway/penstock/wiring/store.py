@@ -19,7 +19,7 @@ from penstock_codecs.features import Feature
 from penstock_codecs.operations import EnsureBasin
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig, TimestampingMode
 
-__all__ = ["ENVELOPES", "open_store", "store_settings"]
+__all__ = ["ENVELOPES", "apply_basins", "open_store", "store_settings"]
 
 
 @asynccontextmanager
@@ -27,11 +27,19 @@ async def open_store(config: Config) -> AsyncIterator[Back]:
     """The embedded store, with the configured basins in it. Raises CannotStart."""
     losses = [segment.loss for segment in config.listeners.segment]
     async with open_embedded(store_settings(config.store, *losses)) as back:
-        if losses:
-            await back.perform(EnsureBasin(INTERNAL_BASIN, _FOR_EVER))
-        for basin in config.store.basins:
-            await back.perform(EnsureBasin(basin.name, _basin_config(basin)))
+        await apply_basins(back, config)
         yield back
+
+
+async def apply_basins(back: Back, config: Config, before: Config | None = None) -> None:
+    """Create the configured basins, and configure them as they are to be: all, or those that were otherwise before.
+    Raises OperationFailed where the store fails."""
+    known: tuple[Basin, ...] = () if before is None else before.store.basins
+    if config.listeners.segment and not (before and before.listeners.segment):
+        await back.perform(EnsureBasin(INTERNAL_BASIN, _FOR_EVER))
+    for basin in config.store.basins:
+        if basin not in known:
+            await back.perform(EnsureBasin(basin.name, _basin_config(basin)))
 
 
 _FOR_EVER: Final = BasinConfig(default_stream_config=StreamConfig(retention=Retention(None)))

@@ -9,8 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from penstock.cli import serving
+from penstock.cli import life
 from penstock.config import default_config
+from penstock.surroundings import ALONE
 
 
 class Running:
@@ -27,14 +28,14 @@ class Running:
 async def test_one_that_comes_while_it_starts_drains(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says that it listens before it is known to have started."""
 
-    async def serve(config: object, *, task_status: trio.TaskStatus[Running]) -> None:
+    async def serve(_config: object, _surroundings: object, *, task_status: trio.TaskStatus[Running]) -> None:
         running = Running()
         os.kill(os.getpid(), signal.SIGTERM)
         await trio.testing.wait_all_tasks_blocked()
         task_status.started(running)
         await running.drained.wait()
 
-    monkeypatch.setattr(serving, "serve", serve)
-    monkeypatch.setattr(serving, "banner", lambda *_: "")
+    monkeypatch.setattr(life, "serve", serve)
+    monkeypatch.setattr(life, "banner", lambda *_: "")
     with trio.fail_after(5):
-        await serving._serve_until_signalled(default_config())
+        await life.serve_until_signalled(default_config(), ALONE)

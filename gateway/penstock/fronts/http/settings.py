@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,11 +13,13 @@ from penstock_codecs.limits import KIB, MIB
 __all__ = ["Drain", "HttpSettings"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HttpSettings:
     """Settings of a server. Times in seconds, sizes in bytes, all of one connection."""
 
     limits: HttpLimits = field(default_factory=HttpLimits)
+    streams_before_auth: float = math.inf
+    """HTTP/2: most requests at once before one was not refused for want of authentication."""
     keep_alive: float = 120.0
     """A connection without a request under way is closed after this."""
     head_timeout: float = 30.0

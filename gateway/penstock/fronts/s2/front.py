@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
 
 from penstock.backs.base import Back
 from penstock.fronts.draining import SHUTTING_DOWN, Draining
 from penstock.fronts.exchange import Exchange
+from penstock.fronts.s2.admission import Admission
 from penstock.fronts.s2.call import Call, UnsupportedCoding
 from penstock.fronts.s2.control import Control
 from penstock.fronts.s2.events import EventStreams
@@ -16,9 +15,8 @@ from penstock.fronts.s2.parameters import accepted, media_of
 from penstock.fronts.s2.records import Records
 from penstock.fronts.s2.sessions import S2SSessions
 from penstock.fronts.s2.settings import S2Settings
-from penstock.identity import CLIENT
-from penstock.recorder.tap import note_identity
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock.fronts.s2.tokens import Tokens
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.s2.media import Media
 from penstock_codecs.s2.routes import Endpoint, find
 
@@ -34,7 +32,8 @@ class S2Front:
         self._records = Records(back, self._draining)
         self._sessions = S2SSessions(back, self._draining)
         self._events = EventStreams(back, self._draining)
-        control = Control(back)
+        self._admission = Admission(settings)
+        control, tokens = Control(back), Tokens(settings)
         self._endpoints: dict[Endpoint, Callable[[Call], Awaitable[None]]] = {
             Endpoint.HEALTH: _health,
             Endpoint.NOT_IMPLEMENTED: _not_implemented,
@@ -50,6 +49,9 @@ class S2Front:
             Endpoint.GET_STREAM: control.get_stream,
             Endpoint.RECONFIGURE_STREAM: control.reconfigure_stream,
             Endpoint.DELETE_STREAM: control.delete_stream,
+            Endpoint.LIST_ACCESS_TOKENS: tokens.list,
+            Endpoint.ISSUE_ACCESS_TOKEN: tokens.issue,
+            Endpoint.REVOKE_ACCESS_TOKEN: tokens.revoke,
             Endpoint.CHECK_TAIL: self._records.check_tail,
             Endpoint.APPEND: self._append,
             Endpoint.READ: self._read,
@@ -57,6 +59,7 @@ class S2Front:
 
     def drain(self) -> None:
         """Begin to shut down: refuse new requests, advise clients to reconnect, end sessions after the grace time."""
+        self._draining.grace_seconds = self._settings.drain_grace_seconds
         self._draining.begin()
 
     async def handle(self, exchange: Exchange) -> None:
@@ -73,31 +76,14 @@ class S2Front:
             await call.respond_empty(405, ("allow", _allow(endpoints)))
         else:
             try:
-                self._admit(call, endpoint)
+                if self._draining.begun:
+                    raise OperationFailed(SHUTTING_DOWN)
+                self._admission.admit(call, endpoint)
                 await self._endpoints[endpoint](call)
             except OperationFailed as error:
                 await call.respond_failure(error.failure)
             except UnsupportedCoding:
                 await call.respond_empty(415, ("accept-encoding", "gzip, zstd"))
-
-    def _admit(self, call: Call, endpoint: Endpoint) -> None:
-        """Refuse what must not be answered now, or not to this client, and note who it is."""
-        if self._draining.begun:
-            raise OperationFailed(SHUTTING_DOWN)
-        scheme, _, token = (call.request.header("authorization") or "").partition(" ")
-        token = token.strip() if scheme.lower() == "bearer" else ""
-        name = self._settings.identities.of_token(token) if token else None
-        if endpoint is not Endpoint.HEALTH and name is None and not self._knows(token):
-            raise fail(FailureCode.AUTHN, "a valid bearer token is required")
-        client = CLIENT.get()
-        identity = client.identity if name is None else name
-        CLIENT.set(replace(client, identity=identity, token=token or None))
-        note_identity(identity)
-
-    def _knows(self, token: str) -> bool:
-        """Whether the token is one of the listener's own, or it has none: then anybody is served."""
-        tokens = self._settings.bearer_tokens
-        return not tokens or sum(hmac.compare_digest(token.encode(), each.encode()) for each in tokens) > 0
 
     async def _append(self, call: Call) -> None:
         if media_of(call.request) is Media.S2S:

@@ -12,7 +12,7 @@ from penstock_codecs.streams import StreamConfig
 __all__ = ["S3PSettings"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class S3PSettings:
     """Settings of one S3P front; sizes in bytes, times in seconds."""
 

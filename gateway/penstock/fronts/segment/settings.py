@@ -11,7 +11,7 @@ from penstock_codecs.limits import MIB, SegmentLimits
 __all__ = ["SegmentSettings"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SegmentSettings:
     """Settings of one segment front; sizes in bytes, times in seconds."""
 

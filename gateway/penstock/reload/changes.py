@@ -1,0 +1,75 @@
+"""What differs between two configurations, and which of that needs a restart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from penstock.config import Config
+from penstock.errors import CannotReload
+from penstock.wiring import store_settings
+
+__all__ = ["changes", "check_changes"]
+
+RELOADABLE: Final = (
+    *("access", "backs", "drain", "faults", "identities", "limits", "listeners", "log.level", "management", "reload"),
+    *("routes", "recorder.redact", "store.basins"),
+)
+"""What may change; everything else is fixed from the start."""
+FIXED: Final = re.compile(
+    r"listeners\.(segment(\.[a-z0-9-]+)?\.basin|controller(\.[a-z0-9-]+)?\.segments?(_listener)?)"
+)
+"""Keys of a listener by which streams get their names: under clients they would be other streams."""
+
+
+def changes(now: Config, new: Config) -> list[str]:
+    """The keys that differ, as `drain.deadline_seconds`; of what has a name, `routes.orders`, those within it too."""
+    return sorted(_differing("", msgspec.to_builtins(now), msgspec.to_builtins(new)))
+
+
+def check_changes(now: Config, new: Config) -> None:
+    """Raises CannotReload, which names each, for changes that need a restart."""
+    fixed = [key for key in changes(now, new) if FIXED.fullmatch(key) or not _begins_with(key, RELOADABLE)]
+    if not fixed and _enveloped(now) != _enveloped(new):
+        fixed = ["listeners.segment.loss (what is enveloped)"]
+    if fixed:
+        raise CannotReload(f"{', '.join(fixed)}: cannot change while the gateway runs: restart it for that")
+
+
+def _begins_with(key: str, prefixes: tuple[str, ...]) -> bool:
+    return any(key == prefix or key.startswith(prefix + ".") for prefix in prefixes)
+
+
+def _enveloped(config: Config) -> object:
+    return store_settings(config.store, *(segment.loss for segment in config.listeners.segment)).envelopes
+
+
+def _differing(path: str, now: Any, new: Any) -> Iterator[str]:
+    now, new = _by_name(now), _by_name(new)
+    if now == new:
+        return
+    if not (isinstance(now, dict) and isinstance(new, dict)):
+        yield path
+        return
+    for key in {**now, **new}:
+        inner = ".".join(part for part in (path, key) if part)
+        if key in now and key in new:
+            yield from _differing(inner, now[key], new[key])
+        else:
+            yield inner
+    if list(now) != list(new) and set(now) == set(new):
+        yield f"{path} (their order)"
+
+
+def _by_name(value: Any) -> Any:
+    """An array of tables by their names; one that has none stands for itself."""
+    if not (
+        isinstance(value, list | tuple) and value and all(isinstance(one, dict) and "name" in one for one in value)
+    ):
+        return value
+    nameless = [one for one in value if one["name"] is None]
+    named = {one["name"]: one for one in value if one["name"] is not None}
+    return {**(nameless[0] if nameless else {}), **named}

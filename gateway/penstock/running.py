@@ -1,0 +1,97 @@
+"""A gateway that runs: what may be asked of it."""
+
+from __future__ import annotations
+
+import structlog
+import trio
+
+from penstock.config import Address, Config
+from penstock.errors import CannotReload
+from penstock.management.controls import Controls
+from penstock.observe.levels import set_level
+from penstock.reload import Parts, Reloader
+from penstock.surroundings import Surroundings
+
+__all__ = ["Running"]
+
+log = structlog.get_logger()
+
+
+class Running:
+    """A gateway that has begun to listen."""
+
+    def __init__(self, reloader: Reloader, parts: Parts, surroundings: Surroundings) -> None:
+        self._reloader = reloader
+        self._parts = parts
+        self._reread = surroundings.reread
+        self._notifier = surroundings.notifier
+        self._drain = trio.Event()
+
+    @property
+    def addresses(self) -> dict[str, list[Address]]:
+        """For each listener, where it is really bound."""
+        return self._parts.places.addresses
+
+    @property
+    def config(self) -> Config:
+        """What is in force."""
+        return self._reloader.config
+
+    @property
+    def controls(self) -> Controls:
+        """The same for the management listener."""
+        return Controls(
+            config=lambda: self.config,
+            draining=self._drain.is_set,
+            not_ready=self.not_ready,
+            drain=self.drain,
+            reload=self.reread,
+            set_log_level=set_level,
+            close_connection=self._parts.places.close_connection,
+        )
+
+    def not_ready(self) -> list[str]:
+        """Why new clients should go elsewhere, whatever the backs say."""
+        return ["the gateway is draining"] if self._drain.is_set() else []
+
+    # ---- another configuration -----------------------------------------------------------------------------------
+
+    async def reread(self) -> str:
+        """Read the configuration again and put it in force: what changed, in a line. Raises CannotReload, and has said
+        so in the log; then all is as it was."""
+        outcome = ""
+        self._notifier.reloading()
+        try:
+            if self._reread is None:
+                raise CannotReload("the gateway was started without a configuration file: there is nothing to read")
+            outcome = await self.reload(await trio.to_thread.run_sync(self._reread))
+            return outcome
+        except CannotReload as error:
+            outcome = f"not reloaded: {error}"
+            log.error("reload_refused", reason=str(error))
+            raise
+        finally:
+            self._notifier.ready(outcome)
+
+    async def reload(self, config: Config) -> str:
+        """The same for a configuration that was read already, without a line in the log."""
+        if self._drain.is_set():
+            raise CannotReload("the gateway is draining")
+        return await self._reloader.reload(config)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Stop accepting, after `drain.accept_seconds`, and let clients finish; `serve` returns when they have, or at
+        the hard deadline. Later calls change nothing."""
+        self._drain.set()
+
+    async def drained(self) -> None:
+        """Wait until it is drained, and do so. To be called once, by the server."""
+        await self._drain.wait()
+        self._notifier.stopping("draining")
+        drain = self.config.drain
+        if drain.accept_seconds:
+            log.info("not_ready", accept_seconds=drain.accept_seconds)
+            await trio.sleep(drain.accept_seconds)
+        await self._parts.places.drain(drain.deadline_seconds)

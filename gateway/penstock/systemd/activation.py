@@ -1,0 +1,81 @@
+"""Sockets that a service manager has opened for us: LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES (sd_listen_fds(3))."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Final
+
+from penstock.config import Address, Config
+from penstock.errors import CannotStart
+
+__all__ = ["FIRST", "activated"]
+
+FIRST: Final = 3
+"""The descriptor of the first one; the others follow."""
+_VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+
+
+def activated(config: Config, environment: MutableMapping[str, str] = os.environ) -> dict[str, list[socket.socket]]:
+    """The sockets by the names of their listeners (`listeners.s2.public`, `management`); none: it was started
+    otherwise. The variables are removed, so that no child takes the sockets for its own.
+
+    A socket's name says which listener it is for (`s2`, `s2.public`, `management`); one with another name is for the
+    listener that is configured for its address. Raises CannotStart for one that is for none, or does not listen.
+    """
+    pid, count, names = (environment.pop(name, "") for name in _VARIABLES)
+    if pid != str(os.getpid()) or not count.isascii() or not count.isdigit():
+        return {}
+    called = names.split(":") if names else []
+    addresses = _addresses(config)
+    found: dict[str, list[socket.socket]] = {}
+    for index in range(int(count)):
+        name = called[index] if index < len(called) else ""
+        given = _socket(FIRST + index, name)
+        found.setdefault(_listener_of(given, name, addresses), []).append(given)
+    return found
+
+
+def _addresses(config: Config) -> dict[str, Address]:
+    """Of each listener, by its label."""
+    bound = {label: Address.parse(listener.bind) for label, listener in config.listeners.labelled()}
+    if config.management.enabled:
+        bound["management"] = Address.parse(config.management.bind)
+    return bound
+
+
+def _socket(descriptor: int, name: str) -> socket.socket:
+    try:
+        os.set_inheritable(descriptor, False)
+        given = socket.socket(fileno=descriptor)
+        listens = given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise CannotStart(f"socket activation: descriptor {descriptor} is no socket: {error.strerror}") from error
+    if not listens or given.family not in (socket.AF_INET, socket.AF_INET6):
+        raise CannotStart(f"socket activation: socket {descriptor} ({name or 'without a name'}) does not listen on TCP")
+    return given
+
+
+def _listener_of(given: socket.socket, name: str, addresses: Mapping[str, Address]) -> str:
+    label = name if name in addresses else _by_address(given.getsockname(), addresses)
+    if label is None:
+        there = ", ".join(addresses)
+        raise CannotStart(
+            f"socket activation: socket {name or 'without a name'} on {Address(*given.getsockname()[:2])} is for no "
+            f"listener: name it after one, or give one its address; there are {there}"
+        )
+    return label if label == "management" else f"listeners.{label}"
+
+
+def _by_address(bound: Sequence[object], addresses: Mapping[str, Address]) -> str | None:
+    host, port = bound[0], bound[1]
+    return next((label for label, one in addresses.items() if one.port == port and host in _numbers(one)), None)
+
+
+def _numbers(address: Address) -> set[object]:
+    try:
+        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    except OSError:
+        return set()
+    return {sockaddr[0] for *_, sockaddr in found}
