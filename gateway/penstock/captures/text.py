@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["column", "columns", "counted", "dump", "duration", "printable", "shortened", "size", "spelled"]
+__all__ = ["column", "columns", "counted", "dump", "duration", "printable", "shortened", "size", "spelled", "told"]
 
 _ROW: Final = 16
 _WIDE: Final = ("W", "F")
@@ -83,6 +84,17 @@ def spelled(value: Any, most: int = 60) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return shortened(printable(str(value)), most)
+
+
+def told(fields: Mapping[str, Any]) -> str:
+    """A message's fields on one line, without those that say nothing."""
+    shown = []
+    for name, value in fields.items():
+        if name == "headers" and isinstance(value, list):
+            shown.append(f"{len(value)} headers")
+        elif value is not None and value != "" and value != {} and value != []:
+            shown.append(f"{name}={spelled(value)}")
+    return " ".join(shown)
 
 
 def dump(data: bytes, offset: int, wrong: int | None = None) -> list[str]:

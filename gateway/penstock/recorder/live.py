@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -21,12 +21,22 @@ from penstock_codecs.capture.writing import CaptureWriter
 from penstock_codecs.limits import MIB
 from penstock_codecs.redaction import RedactionRules
 
-__all__ = ["LIVE_QUEUE_BYTES", "LiveRecording"]
+__all__ = ["LIVE_QUEUE_BYTES", "LiveRecording", "LiveWriter"]
 
 LIVE_QUEUE_BYTES: Final = 16 * MIB
 """How far a listener may be behind, in bytes that wait to be encoded; what is encoded takes up to 5 MiB more."""
 _AHEAD: Final = 4
 """So many pieces may be ready for a listener who does not take them; then the queue fills."""
+
+
+class LiveWriter(Protocol):
+    """How events are spelled for a listener; called by the recording's thread alone."""
+
+    def begin(self) -> Sequence[Piece]:
+        """What stands before all."""
+
+    def encode(self, event: CaptureEvent) -> Sequence[Piece]:
+        """What an event becomes, maybe nothing."""
 
 
 class LiveRecording(Recording):
@@ -47,8 +57,12 @@ class LiveRecording(Recording):
         *,
         queue_bytes: int = LIVE_QUEUE_BYTES,
         flush_seconds: float = 0.05,
+        writer: LiveWriter | None = None,
+        kind: str = "live",
     ) -> None:
-        self._pipe = _Pipe()
+        """`writer`: for a listener who wants something else than pcapng; `kind`: how the recording is listed."""
+        self.kind = kind
+        self._pipe = _Pipe(writer or CaptureWriter(APPLICATION))
         super().__init__(self._pipe, EventQueue(queue_bytes), rules, flush_seconds=flush_seconds, retry_seconds=60.0)
 
     async def __aenter__(self) -> LiveRecording:
@@ -77,8 +91,8 @@ class LiveRecording(Recording):
 class _Pipe:
     """The outlet: pieces on their way back to the trio thread."""
 
-    def __init__(self) -> None:
-        self._writer = CaptureWriter(APPLICATION)
+    def __init__(self, writer: LiveWriter) -> None:
+        self._writer = writer
         self._sender, self._receiver = trio.open_memory_channel[bytes](_AHEAD)
         self._room = threading.Semaphore(_AHEAD)
         self._token: trio.lowlevel.TrioToken | None = None
@@ -147,7 +161,7 @@ class _Pipe:
 
     def _hand(self, piece: bytes) -> None:
         """Waits for the listener, if need be: the queue takes what comes meanwhile."""
-        if not self._left:
+        if piece and not self._left:
             self._room.acquire()
             self.bytes += len(piece)
             self._call(partial(self._arrive, piece))

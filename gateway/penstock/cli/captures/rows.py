@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from penstock.captures.lines import utc
-from penstock.captures.text import column, duration, printable, shortened, size, spelled
+from penstock.captures.text import column, duration, printable, shortened, size, told
 from penstock_codecs.capture import Sender
 from penstock_codecs.dialogue import Message, Problem, SeenRecord
 from penstock_codecs.dialogue.summaries import Summary
@@ -137,10 +137,4 @@ def _text(data: bytes) -> str:
 
 
 def _fields(fields: Mapping[str, Any]) -> str:
-    shown = []
-    for name, value in fields.items():
-        if name == "headers" and isinstance(value, list):
-            shown.append(f"{len(value)} headers")
-        elif value is not None and value != "" and value != {} and value != []:
-            shown.append(f"{name}={spelled(value)}")
-    return shortened(" ".join(shown), _FIELDS_WIDTH)
+    return shortened(told(fields), _FIELDS_WIDTH)
