@@ -15,10 +15,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from penstock.routing.certificates import CertificateName, CertificatePattern
+
 if TYPE_CHECKING:
     from penstock.access.grants import Grant
-
-from penstock.routing.certificates import CertificateName, CertificatePattern
 
 __all__ = ["ANYBODY", "CLIENT", "NOBODY", "Client", "Identities"]
 

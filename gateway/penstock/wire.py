@@ -49,6 +49,8 @@ class Wire:
         self._reads = 0
         self.pending = 0
         """Bytes put and not yet written."""
+        self.written = 0
+        """Bytes written so far."""
 
     @property
     def direct(self) -> bool:
@@ -159,6 +161,7 @@ class Wire:
     def _taken(self, size: int) -> None:
         parts = self._parts
         self.pending -= size
+        self.written += size
         while size:
             first = parts.popleft()
             if size < len(first):

@@ -203,6 +203,8 @@ class HttpCodec(Protocol):
     """
 
     version: str
+    noise: int
+    """How many frames have come that say nothing."""
 
     def receive(self, data: Buffer) -> None:
         """Take bytes from the peer, copying them; b"" says that the peer has finished sending."""

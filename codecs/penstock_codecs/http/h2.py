@@ -66,6 +66,8 @@ class Http2Connection:
         self._aborted = False
         self._abandoned = 0
         self._peer_ended = False
+        self.noise = 0
+        """Frames that have come and said nothing."""
         self._frames = OneFrame(role, self._limits.max_head)
         self._h2 = start(role, self._limits, self._frames)
 
@@ -119,6 +121,8 @@ class Http2Connection:
         if goaway is not None:
             self._events.append(GoAway(goaway.error_code, goaway.last_stream_id))
             self._going_away = True
+        if not self._events:
+            self.noise += 1
         return self._frames.taken
 
     def _refuse(self, error: h2.exceptions.ProtocolError) -> None:

@@ -29,6 +29,9 @@ class Endpoint(Enum):
     GET_STREAM = auto()
     RECONFIGURE_STREAM = auto()
     DELETE_STREAM = auto()
+    LIST_ACCESS_TOKENS = auto()
+    ISSUE_ACCESS_TOKEN = auto()
+    REVOKE_ACCESS_TOKEN = auto()
     CHECK_TAIL = auto()
     APPEND = auto()
     READ = auto()
@@ -67,8 +70,8 @@ _ROUTES: dict[str, Mapping[str, Endpoint]] = {
     },
     "v1/streams/{stream}/records": _RECORDS,
     "v1/streams/{stream}/records/tail": {"GET": Endpoint.CHECK_TAIL},
-    "v1/access-tokens": _absent("GET", "POST"),
-    "v1/access-tokens/{id}": _absent("DELETE"),
+    "v1/access-tokens": {"GET": Endpoint.LIST_ACCESS_TOKENS, "POST": Endpoint.ISSUE_ACCESS_TOKEN},
+    "v1/access-tokens/{id}": {"DELETE": Endpoint.REVOKE_ACCESS_TOKEN},
     "v1/locations": _absent("GET"),
     "v1/locations/default": _absent("GET", "PUT"),
     "v1/metrics": _absent("GET"),

@@ -32,6 +32,7 @@ def advice(config: Config) -> list[Advice]:
         found += _about_management(config.management)
     if config.recorder is not None:
         found += _about_recorder(config.recorder)
+    found += _about_faults(config)
     found += _about_tls(config)
     found += _about_basins(config)
     found += about_routes(config)
@@ -100,6 +101,14 @@ def _about_recorder(recorder: RecorderTable) -> Iterator[Advice]:
             yield Advice(True, f"recorder: secrets are written to {directory}, since redaction is switched off, {why}.")
             return
     yield Advice(False, f"recorder: secrets are written to {directory}, since redaction is switched off in part.")
+
+
+def _about_faults(config: Config) -> Iterator[Advice]:
+    if config.faults:
+        names = ", ".join(fault.name for fault in config.faults)
+        yield Advice(
+            False, f"faults: clients are served badly on purpose, by {names}. Leave [[faults]] out in earnest."
+        )
 
 
 def _about_tls(config: Config) -> Iterator[Advice]:

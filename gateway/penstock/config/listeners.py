@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from penstock.config.access import Anonymous
 from penstock.config.address import Address
 from penstock.config.fields import DEFAULT_BASIN, ONE_OR_MORE, Table, Token, check_address, check_basin, key
 from penstock.config.tls import TlsListener
@@ -31,8 +32,12 @@ _Name = Annotated[
     Annotated[str, Meta(pattern="^[a-z0-9-]+$")] | None,
     key("What tells it from others of its kind, which [[listeners.KIND]] makes room for.", example="public"),
 ]
-_MAX_CONNECTIONS = key("Connections at once; more wait in the system's queue until one ends.", least=1)
+_MAX_CONNECTIONS = key(
+    "Connections at once. One more closes the one that has been at rest longest; where none is at rest it is refused.",
+    least=1,
+)
 _MANY = 10_000
+_BEFORE_AUTH = key("HTTP/2: the same until the first that is not refused for want of authentication.", least=1)
 
 
 class S2Limits(Table, frozen=True, kw_only=True):
@@ -42,14 +47,13 @@ class S2Limits(Table, frozen=True, kw_only=True):
     keep_alive_seconds: Annotated[
         float, key("A connection without a request under way is closed after this.", least=1)
     ] = 120.0
-    head_timeout_seconds: Annotated[
-        float, key("A request head must be complete within this.", least=0.1)
-    ] = 30.0
+    head_timeout_seconds: Annotated[float, key("A request head must be complete within this.", least=0.1)] = 30.0
     slow_reader_seconds: Annotated[
         float, key("A client that takes nothing for this long, while there is something for it, is cut off.", least=1)
     ] = 60.0
     max_head_bytes: Annotated[int, key("Largest request line with all its headers.", least=4 * KIB)] = 64 * KIB
     max_streams: Annotated[int, key("HTTP/2: requests at once on one connection.", least=1)] = 1000
+    max_streams_before_auth: Annotated[int, _BEFORE_AUTH] = 100
     receive_buffer_bytes: Annotated[
         int, key("HTTP/1.1: with this much unread request body the socket is not read any further.", least=16 * KIB)
     ] = 256 * KIB
@@ -79,8 +83,9 @@ class S2Listener(TlsListener, frozen=True, kw_only=True):
     ] = (".localhost",)
     cors: Annotated[bool, key("Answer browsers of any origin.")] = True
     auth_tokens: Annotated[
-        tuple[Token, ...], key("Bearer tokens, each good for everything; none: no authentication.")
+        tuple[Token, ...], key("Bearer tokens, each good for everything; none, and no [access]: no authentication.")
     ] = ()
+    anonymous: Anonymous = False
     sse_dialect: Annotated[
         Literal["s2", "seed"], key('"s2" is what S2 clients speak; "seed": colon ids, empty ping, `done` event.')
     ] = "s2"
@@ -144,6 +149,7 @@ class S3PListener(TlsListener, frozen=True, kw_only=True):
         key('"fixed": the whole name is a stream of `basin`; "path": names are basin/stream (docs/names.md).'),
     ] = "fixed"
     basin: Annotated[str, key('Basin that holds the streams where names is "fixed".')] = DEFAULT_BASIN
+    anonymous: Anonymous = False
     loss: S3PLoss = S3PLoss()
     limits: S3PLimits = S3PLimits()
 
@@ -213,6 +219,7 @@ class SegmentListener(TlsListener, frozen=True, kw_only=True):
     basin: Annotated[str, key("Basin that holds the streams of scopes whose names are no basins' (docs/names.md).")] = (
         DEFAULT_BASIN
     )
+    anonymous: Anonymous = False
     loss: SegmentLoss = SegmentLoss()
     limits: SegmentLimits = SegmentLimits()
 
@@ -229,13 +236,12 @@ class ControllerLimits(Table, frozen=True, kw_only=True):
     keep_alive_seconds: Annotated[
         float, key("A connection without a call under way is closed after this.", least=1)
     ] = 3600.0
-    head_timeout_seconds: Annotated[
-        float, key("The head of a call must be complete within this.", least=0.1)
-    ] = 30.0
+    head_timeout_seconds: Annotated[float, key("The head of a call must be complete within this.", least=0.1)] = 30.0
     slow_reader_seconds: Annotated[
         float, key("A client that takes nothing for this long, while there is something for it, is cut off.", least=1)
     ] = 60.0
     max_streams: Annotated[int, key("Calls at once on one connection.", least=1)] = 1000
+    max_streams_before_auth: Annotated[int, _BEFORE_AUTH] = 100
 
 
 class ControllerListener(TlsListener, frozen=True, kw_only=True):
@@ -264,6 +270,7 @@ class ControllerListener(TlsListener, frozen=True, kw_only=True):
             "is not created."
         ),
     ] = "separate"
+    anonymous: Anonymous = False
     limits: ControllerLimits = ControllerLimits()
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from penstock.config.access import Anonymous
 from penstock.config.fields import Token, check_address, key
 from penstock.config.tls import TlsListener
 
@@ -22,6 +23,7 @@ class Management(TlsListener, frozen=True, kw_only=True):
         tuple[Token, ...],
         key("Bearer tokens, each good for everything but GET /health, which needs none; none: no authentication."),
     ] = ()
+    anonymous: Anonymous = False
     max_connections: Annotated[int, key("Connections at once; more wait in the system's queue.", least=1)] = 100
 
     def __post_init__(self) -> None:

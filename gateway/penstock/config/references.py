@@ -7,12 +7,13 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from penstock.config.backs import EMBEDDED, BackTable, S2SseBack
+from penstock.config.faults import FaultTable
 from penstock.config.listeners import Listeners
 from penstock.config.recorder import RecorderTable
 from penstock.config.routes import IdentityTable, RouteTable
 from penstock.routing.matching import Match, NamePattern
 
-__all__ = ["check_recorder", "check_references"]
+__all__ = ["check_faults", "check_recorder", "check_references"]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -50,6 +51,22 @@ def check_references(
             )
     for name, back in backs.items():
         _check_known(f"back {name}: tokens", getattr(back, "tokens", ()), known)
+
+
+def check_faults(
+    faults: Sequence[FaultTable],
+    listeners: Listeners,
+    routes: Sequence[RouteTable],
+    identities: Sequence[IdentityTable],
+) -> None:
+    """Raises ValueError where a rule concerns what there is not."""
+    _check_unique("fault", [fault.name for fault in faults])
+    labels = [label for label, _ in listeners.labelled()]
+    for fault in faults:
+        where = f"fault {fault.name}: "
+        _check_known(where + "listeners", fault.listeners, {*labels, *(label.partition(".")[0] for label in labels)})
+        _check_known(where + "routes", fault.routes, [route.name for route in routes])
+        _check_known(where + "identity", fault.identity, [identity.name for identity in identities])
 
 
 def check_recorder(

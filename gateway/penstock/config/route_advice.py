@@ -46,7 +46,7 @@ def _about_others(before: tuple[RouteTable, ...], route: RouteTable) -> Iterator
         same_place = (one.back, one.to_basin, one.to_stream) == (route.back, route.to_basin, route.to_stream)
         met = not (one.listeners and route.listeners) or _all_of(one.listeners, route.listeners, prefixes=True)
         if same_place and met and (route.takes_all_names or _same_names(route, one)):
-            who, what = ", ".join(one.identity), "read" if route.read_only else "read and change"
+            who, what = ", ".join(one.identity), _may(route)
             yield Advice(
                 False, f"route {route.name}: others than {who} can {what} the streams of route {one.name} by it."
             )
@@ -103,3 +103,9 @@ def _same_names(earlier: RouteTable, later: RouteTable) -> bool:
     if earlier.match == "prefix" and later.match in ("exact", "prefix") and later.stream is not None:
         return later.stream.startswith(earlier.stream)
     return (earlier.match, earlier.stream) == (later.match, later.stream)
+
+
+def _may(route: RouteTable) -> str:
+    if route.permissions == ("read",):
+        return "read"
+    return "read and change" if "read" in route.permissions else "change"

@@ -63,12 +63,21 @@ class RouteTable(Table, frozen=True, kw_only=True):
             '"skip": it goes on behind it, with smaller sequence numbers.'
         ),
     ] = "stop"
-    read_only: Annotated[bool, key("Whether clients may only read; whatever changes something is refused.")] = False
+    allow: Annotated[
+        tuple[Literal["read", "append", "manage"], ...],
+        key(
+            'What clients may do. "manage": create, configure, trim, seal and delete; an append may create its stream '
+            "without it (create_streams). The rest is refused."
+        ),
+    ] = ("read", "append", "manage")
+    read_only: Annotated[bool, key('Whether clients may only read; the same as allow = ["read"].')] = False
     create_streams: Annotated[bool, key("Whether clients may create streams on the back.")] = True
 
     def __post_init__(self) -> None:
         if not self.name:
             raise ValueError("name: a route needs a name")
+        if not self.allow:
+            raise ValueError("allow: a route allows something: read, append, manage")
         self.rewriting()
         if self.mirror == self.back:
             raise ValueError(f"mirror: {self.mirror} is the route's own back")
@@ -77,6 +86,11 @@ class RouteTable(Table, frozen=True, kw_only=True):
         """The patterns and templates, compiled. Raises ValueError."""
         pattern = StreamPattern.compile(Match(self.match), self.basin, self.stream)
         return Rewriting.compile(pattern, self.to_basin, self.to_stream)
+
+    @property
+    def permissions(self) -> tuple[str, ...]:
+        """What clients may do."""
+        return ("read",) if self.read_only else self.allow
 
     @property
     def takes_all_names(self) -> bool:

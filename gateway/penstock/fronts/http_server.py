@@ -7,6 +7,7 @@ import trio
 from penstock.fronts.exchange import Handler
 from penstock.fronts.http.connection import HttpServerConnection
 from penstock.fronts.http.settings import Drain, HttpSettings
+from penstock.limits import SEAT
 from penstock.recorder.tapped import encrypted
 from penstock.wire import Wire
 from penstock_codecs.codec import Role
@@ -20,12 +21,13 @@ async def serve_http(
 ) -> None:
     """Serve one connection until it ends, and close it. Never raises for what a client or a handler does.
 
-    Over TLS (`penstock.tls`) ALPN says which version is spoken; without it, and in plaintext, the first bytes do: HTTP/2
-    by prior knowledge, else HTTP/1.1.
+    Over TLS (`penstock.tls.tls_stream`) ALPN says which version is spoken; without it, and in plaintext, the first
+    bytes do: HTTP/2 by prior knowledge, else HTTP/1.1.
     """
     settings = settings or HttpSettings()
     drain = drain or Drain()
     wire = Wire(stream, settings.read_size)
+    seat, waits_by = SEAT.get(), "head_timeout_seconds"
     try:
         alpn = None
         scheme = "http"
@@ -35,7 +37,9 @@ async def serve_http(
                 await tls.do_handshake()
             alpn = tls.selected_alpn_protocol()
         start = b""
-        with trio.fail_after(settings.keep_alive) as patience, drain.watched_by(patience.cancel):
+        waits_by = "first_byte_seconds"
+        seconds = min(settings.keep_alive, seat.limits.first_byte_seconds)
+        with trio.fail_after(seconds) as patience, drain.watched_by(patience.cancel):
             while alpn is None:
                 data = await wire.receive()
                 if not data:
@@ -44,7 +48,10 @@ async def serve_http(
                 alpn = sniff(start)
         codec = connection(alpn, Role.SERVER, settings.limits, scheme)
         await HttpServerConnection(wire, codec, handler, settings).run(start, drain)
-    except (trio.BrokenResourceError, trio.TooSlowError):
-        return  # gone, or silent for too long or until a drain, before it said what it speaks
+    except trio.TooSlowError:
+        if not drain.draining:
+            seat.limited(waits_by)
+    except trio.BrokenResourceError:
+        return  # gone before it said what it speaks
     finally:
         await wire.close()

@@ -102,7 +102,7 @@ class _Place:
             after = route not in admitted or (
                 self.route is not None and admitted.index(route) > admitted.index(self.route)
             )
-            if (route.read_only or route not in admitted) and not (own and after):
+            if (not route.manages or route not in admitted) and not (own and after):
                 return route
         return None
 
@@ -116,10 +116,12 @@ def _basin(view: View, basin: str, changes: bool = False) -> _Place:
     if not taking:
         raise fail(FailureCode.BASIN_NOT_FOUND, f"no route of listener {view.label} takes streams of basin {basin}")
     if changes:
-        taking = [route for route in taking if not route.read_only]
-        if not taking:
-            why = f"all routes to streams of basin {basin} are only for reading"
+        managing = [route for route in taking if route.manages]
+        if not managing:
+            allowed = "only for reading" if all(route.read_only for route in taking) else "not for managing it"
+            why = f"all routes to streams of basin {basin} are {allowed}"
             raise fail(FailureCode.PERMISSION_DENIED, why)
+        taking = managing
     whole = [route for route in taking if route.rewriting.pattern.stream.everything]
     for route in (*whole, *taking):
         there = route.rewriting.basin_forward(basin)

@@ -12,6 +12,7 @@ import msgspec
 from penstock.metrics.metered import metered_operation
 from penstock.metrics.meters import meter
 from penstock.routing import basins
+from penstock.routing.permissions import needs_of
 from penstock.routing.route import Decision
 from penstock.routing.sessions import in_clients_words
 from penstock.routing.target import TargetHolder
@@ -72,8 +73,9 @@ async def carry_out(view: View, operation: Operation[R]) -> R:
 
 
 async def _about_stream(decision: Decision, operation: Any) -> Any:
-    if type(operation) not in _READING:
-        decision.check_change()
+    decision.check(needs_of(operation))
+    if isinstance(operation, Append):
+        decision.check_append(operation)
     changes: dict[str, Any] = {}
     if operation.stream != decision.there:
         changes["stream"] = decision.there
@@ -102,7 +104,7 @@ async def _on(holder: TargetHolder, operation: Operation[R]) -> R:
 async def _merge(view: View, operation: Merge) -> Any:
     """Sources may be in the embedded store, which has the transactions of streams that are elsewhere."""
     decision = view.decide(operation.target)
-    decision.check_change()
+    decision.check(needs_of(operation))
     sources = [view.decide(source) for source in operation.sources]
     for source in sources:
         if source.holder not in (decision.holder, view.embedded):

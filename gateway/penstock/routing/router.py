@@ -15,6 +15,7 @@ from penstock.recorder.tap import note_use
 from penstock.routing.carrying import carry_out
 from penstock.routing.internal import owner_of, renamed
 from penstock.routing.noting import Noting
+from penstock.routing.permissions import Permission
 from penstock.routing.route import Decision, Route
 from penstock.routing.segments import INTERNAL_BASIN, INTERNAL_TABLES, SegmentNames
 from penstock.routing.sessions import append_session, passage, read_session
@@ -29,6 +30,7 @@ __all__ = ["EMBEDDED", "Router", "View"]
 R = TypeVar("R")
 
 EMBEDDED: Final = "embedded"
+_CHANGING: Final = frozenset({Permission.APPEND, Permission.MANAGE})
 CACHED: Final = 10_000
 """Decisions that are remembered for each listener, so that patterns are not tried for every operation."""
 
@@ -105,13 +107,14 @@ class View:
             yield session
 
     def s2s_passage(self, stream: StreamRef) -> S2SPassage | None:
-        """See `penstock.backs.passing.PassesS2S`. Sessions that are to be mirrored, or that may not create streams, are
+        """See `penstock.backs.passing.PassesS2S`. Sessions that are to be mirrored, or that may not do everything, are
         not passed through."""
         try:
             decision = self.decide(stream)
         except OperationFailed:
             return None  # the operation itself will say why
-        if not decision.creates or (decision.route is not None and decision.route.mirror is not None):
+        mirrored = decision.route is not None and decision.route.mirror is not None
+        if mirrored or decision.restricted or not decision.creates:
             return None
         inner = s2s_passage(decision.holder.target.back, decision.there)
         return None if inner is None else passage(decision, inner)
@@ -174,7 +177,7 @@ class View:
             return self.embedded, name
         decision, called = there
         if changes:
-            decision.check_change()
+            decision.check(_CHANGING)
         return decision.holder, called
 
     def _with_owner(self, name: str) -> tuple[Decision, str] | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
+from typing import Final
 
 from penstock.backs.base import AppendSession, Following, ReadSession
 from penstock.backs.passing import RawSession, S2SPassage
 from penstock.metrics.metered import metered_passage
+from penstock.routing.permissions import Permission
 from penstock.routing.route import Decision
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import OperationFailed
@@ -18,6 +20,10 @@ from penstock_codecs.operations import Append, Appended, Read
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["append_session", "in_clients_words", "passage", "read_session"]
+
+
+_READ: Final = frozenset({Permission.READ})
+_APPEND: Final = frozenset({Permission.APPEND})
 
 
 @contextmanager
@@ -49,8 +55,11 @@ class _Appends:
         self._generation = generation
         self._unacknowledged = 0
         self._moved = False
+        self._refused: OperationFailed | None = None
 
     async def send(self, append: Append | AppendBytes) -> None:
+        if self._refused is not None or not self._allowed(append):
+            return
         if self._holder.held:
             await self._holder.admitted()
         if self._moved or self._generation != self._holder.generation:
@@ -66,6 +75,16 @@ class _Appends:
             self.settle(1)
             raise
 
+    def _allowed(self, append: Append | AppendBytes) -> bool:
+        """A batch that is not allowed ends the session as a failed one does."""
+        try:
+            self._decision.check_append(append)
+        except OperationFailed as error:
+            self._refused = error
+            self._inner.close()
+            return False
+        return True
+
     def _renamed(self, append: Append | AppendBytes) -> Append | AppendBytes:
         there = self._decision.there
         return append if append.stream == there else replace(append, stream=there)
@@ -77,6 +96,8 @@ class _Appends:
         with in_clients_words(self._decision):
             acknowledged = await self._inner.receive()
         self.settle(len(acknowledged))
+        if not acknowledged and self._refused is not None:
+            raise self._refused
         if not acknowledged and self._moved:
             raise self._holder.moved()
         return acknowledged
@@ -93,7 +114,7 @@ async def append_session(
     decision: Decision, create_config: StreamConfig | None, create_if_missing: bool
 ) -> AsyncIterator[AppendSession]:
     """See `Back.append_session`."""
-    decision.check_change()
+    decision.check(_APPEND)
     await decision.holder.admitted()
     back, generation = decision.holder.target.back, decision.holder.generation
     create = create_if_missing and decision.creates
@@ -131,6 +152,7 @@ class _Reads:
 @asynccontextmanager
 async def read_session(decision: Decision, read: Read) -> AsyncIterator[ReadSession]:
     """See `Back.read_session`."""
+    decision.check(_READ)
     create = read.create_if_missing and decision.creates
     if read.stream != decision.there or create != read.create_if_missing:
         read = replace(read, stream=decision.there, create_if_missing=create)

@@ -11,6 +11,8 @@ import trio
 from penstock.fronts.draining import SHUTTING_DOWN
 from penstock.fronts.exchange import Exchange, HeaderList, Request
 from penstock.fronts.grpc.call import GrpcContext, Method, perform
+from penstock.limits import SEAT, too_many
+from penstock_codecs.failures import OperationFailed
 from penstock_codecs.grpc import (
     ENCODINGS,
     MAX_MESSAGE,
@@ -83,10 +85,17 @@ class GrpcService:
         timeout = request.header("grpc-timeout")
         seconds = math.inf if timeout is None else timeout_seconds(timeout)
         context = GrpcContext(request.authority, request.headers, trio.current_time() + seconds)
+        seat = SEAT.get()
+        if wait := seat.request():
+            raise error_of(too_many(wait).failure)
         reader = MessageReader(request.header("grpc-encoding"), self._max_message)
         try:
             with trio.move_on_at(context.deadline):
-                return await perform(request.path, method, await self._message(exchange, reader), context)
+                message = await self._message(exchange, reader)
+                await _room(exchange)
+                answer = await perform(request.path, method, message, context)
+                seat.admit()
+                return answer
         finally:
             self._held -= reader.held
         raise GrpcError(Code.DEADLINE_EXCEEDED, f"not done in the {seconds:g} seconds that the client gave")
@@ -101,6 +110,14 @@ class GrpcService:
                     raise GrpcError(Code.RESOURCE_EXHAUSTED, "too many large requests are under way")
             return reader.finish()
         raise GrpcError(Code.DEADLINE_EXCEEDED, f"the request took more than {self._body_seconds:g} seconds to come")
+
+
+async def _room(exchange: Exchange) -> None:
+    """Wait until the connection may hold one more answer. Raises GrpcError."""
+    try:
+        await exchange.room()
+    except OperationFailed as error:
+        raise error_of(error.failure) from None
 
 
 def _refusal(request: Request) -> tuple[int, HeaderList, bytes] | None:

@@ -18,13 +18,17 @@ from penstock.fronts.exchange import Handler
 from penstock.fronts.http.exchange import HttpExchange
 from penstock.fronts.http.room import SendRoom
 from penstock.fronts.http.settings import Drain, HttpSettings
+from penstock.fronts.http.usage import TooNoisy, Usage
+from penstock.limits import Crowded
 from penstock.outflow import WIRE_ROOM, Outflow
 from penstock.wire import TooSlow, Wire
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import LocalProtocolError, RemoteProtocolError
 from penstock_codecs.http import (
     CANCEL,
+    ENHANCE_YOUR_CALM,
     INTERNAL_ERROR,
+    REFUSED_STREAM,
     Credit,
     Data,
     End,
@@ -36,12 +40,15 @@ from penstock_codecs.http import (
     Reset,
     ResponseHead,
 )
+from penstock_codecs.limits import KIB
 
 __all__ = ["HttpServerConnection"]
 
 _TURN_SECONDS: Final = 0.002
 """How long one connection may read before others have their turn: 256 KiB of the smallest frames or chunks take
 half a second. A pass through the scheduler costs 10 us."""
+_TIGHT_SEND: Final = 64 * KIB
+"""What may be on its way to a client for whom there is no more room."""
 
 _log = structlog.get_logger()
 
@@ -55,6 +62,8 @@ class HttpServerConnection:
         self._handler = handler
         self._settings = settings
         self._exchanges: dict[int, HttpExchange] = {}
+        self._usage = Usage(wire, codec, settings.streams_before_auth)
+        self._seat = self._usage.seat
         self._send_room = SendRoom(
             codec, self._exchanges, settings.max_unsent, settings.slow_reader, self._reset_stream
         )
@@ -89,6 +98,7 @@ class HttpServerConnection:
             # These may hold much, and tasks leave cycles behind, which wait for a full garbage collection.
             del self._codec, self._send_room, self._outflow
             self._wire.forget()
+            self._usage.end()
 
     async def _run(self, start: bytes, drain: Drain) -> None:
         async with trio.open_nursery() as nursery:
@@ -107,15 +117,32 @@ class HttpServerConnection:
             with self._reading:
                 while not self._peer_ended:
                     await self._wait_for_room()
+                    await self._usage.room_to_read()
                     data = await self._wire.receive()
+                    size = len(data)
                     self._idle = False
-                    if data:
+                    if size:
                         self._codec.receive(data)
                         self._pump()
+                        await self._usage.read(size, self._unread)
                     else:
                         self._peer_gone()
         except trio.BrokenResourceError:
             self._lose("connection lost")
+        except (Crowded, TooNoisy) as error:
+            self._calm(str(error))
+        if self._head_begun and trio.current_time() >= self._reading.deadline:
+            self._seat.limited("head_timeout_seconds")
+
+    def _calm(self, reason: str) -> None:
+        """End the connection because its client asks too much."""
+        _log.info("connection_refused", reason=reason)
+        self._codec.send(GoAway(ENHANCE_YOUR_CALM))
+        for exchange in self._exchanges.values():
+            exchange.scope.cancel()
+        self._broken = True
+        self._reading.cancel()
+        self.flush()
 
     async def _wait_for_room(self) -> None:
         limit = self._settings.receive_buffer
@@ -157,6 +184,9 @@ class HttpServerConnection:
 
     def _deliver(self, event: Received) -> None:
         if isinstance(event, RequestHead):
+            if not self._usage.begin(len(self._exchanges)):
+                self._codec.send(Reset(event.stream_id, REFUSED_STREAM))
+                return
             exchange = self._exchanges[event.stream_id] = HttpExchange(self, event)
             if self._peer_ended:
                 self._limit_half_closed(exchange)
@@ -199,7 +229,9 @@ class HttpServerConnection:
                 self._reading.deadline = math.inf
             self._idle = False
             self._head_begun = False
-        elif not self._codec.buffered:
+            return
+        self._usage.rest()
+        if not self._codec.buffered:
             self._reading.deadline = trio.current_time() + self._settings.keep_alive
             self._idle = not self._codec.closed
             self._head_begun = False
@@ -221,13 +253,18 @@ class HttpServerConnection:
             self._outflow.flush(self._nursery, len(self._exchanges) <= 1)
 
     def _after_writing(self) -> None:
+        self._usage.written()
         self._wake_reader()
         self._progress.unpark_all()
         if not self._wire.pending and not self._exchanges and self._codec.closed:
             self._reading.cancel()
 
     def _stop_writing(self, error: Exception) -> None:
-        self._lose("client reads too slowly" if isinstance(error, TooSlow) else "connection lost")
+        if isinstance(error, TooSlow):
+            self._seat.limited("slow_reader_seconds")
+            self._lose("client reads too slowly")
+        else:
+            self._lose("connection lost")
 
     async def wait_sent(self, stream_id: int, finish: bool = False) -> None:
         """Wait until no more than `send_buffer` bytes of the stream are on their way; with `finish`, all written.
@@ -254,7 +291,7 @@ class HttpServerConnection:
 
     def _clogged(self, stream_id: int, most: int) -> bool:
         unsent = self._codec.unsent(stream_id)
-        if unsent + self._wire.pending > self._settings.send_buffer:
+        if unsent + self._wire.pending > (_TIGHT_SEND if self._seat.crowded else self._settings.send_buffer):
             return True
         return unsent > 0 and self._codec.held > most
 
@@ -262,6 +299,7 @@ class HttpServerConnection:
         """See `Exchange.room`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if keep:
+            await self._seat.answer_room()
             await self._send_room.wait(stream_id)
         else:
             self._send_room.leave(stream_id)
@@ -273,6 +311,7 @@ class HttpServerConnection:
 
     def _reset_stream(self, stream_id: int, reason: str) -> None:
         _log.info("stream_reset", reason=reason, stream=stream_id)
+        self._seat.limited("slow_reader_seconds")
         self._codec.send(Reset(stream_id, CANCEL))
         self._exchanges[stream_id].scope.cancel()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import trio
@@ -9,6 +10,7 @@ import trio
 from penstock.fronts.exchange import Exchange, HeaderList, Request
 from penstock.fronts.s2 import parameters
 from penstock.fronts.s2.settings import S2Settings
+from penstock.limits import SEAT, Holding
 from penstock_codecs.compression import Compression, DecompressionError, compress, decompress, most_compressed
 from penstock_codecs.failures import Failure, FailureCode, fail
 from penstock_codecs.limits import S2_COMPRESS_RESPONSE_FROM, S2_MAX_UNARY_BODY
@@ -41,6 +43,8 @@ class Call:
         self.request: Request = exchange.request
         self.path_parameters = path_parameters
         self.settings = settings
+        self.trusted = False
+        """Whether the client has shown one of the listener's own tokens, which are good for everything."""
 
     # ---- what it says --------------------------------------------------------------------------------------------
 
@@ -78,12 +82,16 @@ class Call:
         compression = self._body_compression()
         most = most_compressed(compression, S2_MAX_UNARY_BODY)
         held = bytearray()
-        with trio.move_on_after(self.settings.body_seconds) as patience:
+        seat = SEAT.get()
+        with Holding(seat) as holding, trio.move_on_after(self.settings.body_seconds) as patience:
             while piece := await self.exchange.receive():
                 if len(held) + len(piece) > most:
                     raise fail(too_large, f"Failed to buffer the request body: larger than {most} bytes")
                 held += piece
+                holding.set(len(held))
+                await seat.request_room()
         if patience.cancelled_caught:
+            seat.limited("body_seconds")
             why = f"the request body took more than {self.settings.body_seconds:g} seconds"
             raise fail(FailureCode.REQUEST_TIMEOUT, why)
         try:
@@ -115,6 +123,7 @@ class Call:
         """An error, always JSON (fact sheet 6)."""
         status, body = failure_to_http(failure)
         challenge = [("www-authenticate", "Bearer")] if status == 401 else []  # RFC 9110, 15.5.2
+        challenge += _when_to_retry(failure)
         await self.exchange.respond(status, [("content-type", JSON), *challenge, *self.cors()], body)
 
     async def start(self, content_type: str) -> bool:
@@ -156,3 +165,11 @@ class Call:
             *((name, value) for name, value in asked.items() if value is not None),
             ("access-control-max-age", "600"),
         ]
+
+
+def _when_to_retry(failure: Failure) -> list[tuple[str, str]]:
+    """Whole seconds for everybody (RFC 9110, 10.2.3), and milliseconds for S2's clients (fact sheet 1.5)."""
+    seconds = failure.details.get("retry_after")
+    if not isinstance(seconds, float):
+        return []
+    return [("retry-after", str(math.ceil(seconds))), ("retry-after-ms", str(math.ceil(1000 * seconds)))]

@@ -27,7 +27,7 @@ from penstock_codecs.operations import (
 from penstock_codecs.s2 import json_config as spelled
 from penstock_codecs.s2.names import validate_request_token
 
-__all__ = ["Control"]
+__all__ = ["Control", "json_body", "listing"]
 
 _CREATED_OR_OK = {ProvisionResult.CREATED: 201, ProvisionResult.UPDATED: 200, ProvisionResult.NOOP: 200}
 
@@ -41,18 +41,18 @@ class Control:
     async def list_basins(self, call: Call) -> None:
         """GET /v1/basins"""
         await call.exchange.room()
-        page = await self._back.perform(ListBasins(*_listing(call.query())))
+        page = await self._back.perform(ListBasins(*listing(call.query())))
         await call.respond(200, spelled.encode_basin_page(page), JSON)
 
     async def create_basin(self, call: Call) -> None:
         """POST /v1/basins"""
-        basin, config = spelled.decode_create_basin(await _json(call))
+        basin, config = spelled.decode_create_basin(await json_body(call))
         made = await self._back.perform(CreateBasin(basin, config, _request_token(call)))
         await call.respond(201, spelled.encode_basin_info(made.info), JSON, _provision(made.result))
 
     async def ensure_basin(self, call: Call) -> None:
         """PUT /v1/basins/{basin}"""
-        config = spelled.decode_ensure_basin(await _json(call, optional=True))
+        config = spelled.decode_ensure_basin(await json_body(call, optional=True))
         made = await self._back.perform(EnsureBasin(call.basin(), config))
         body = spelled.encode_basin_info(made.info)
         await call.respond(_CREATED_OR_OK[made.result], body, JSON, _provision(made.result))
@@ -64,7 +64,7 @@ class Control:
 
     async def reconfigure_basin(self, call: Call) -> None:
         """PATCH /v1/basins/{basin}"""
-        patch = spelled.decode_basin_patch(await _json(call))
+        patch = spelled.decode_basin_patch(await json_body(call))
         config = await self._back.perform(ReconfigureBasin(call.basin(), patch))
         await call.respond(200, spelled.encode_basin_config(config), JSON)
 
@@ -77,18 +77,18 @@ class Control:
         """GET /v1/streams"""
         basin = call.basin()
         await call.exchange.room()
-        page = await self._back.perform(ListStreams(basin, *_listing(call.query())))
+        page = await self._back.perform(ListStreams(basin, *listing(call.query())))
         await call.respond(200, spelled.encode_stream_page(page), JSON)
 
     async def create_stream(self, call: Call) -> None:
         """POST /v1/streams"""
-        stream, config = spelled.decode_create_stream(await _json(call), call.basin())
+        stream, config = spelled.decode_create_stream(await json_body(call), call.basin())
         made = await self._back.perform(CreateStream(stream, config, _request_token(call)))
         await call.respond(201, spelled.encode_stream_info(made.info), JSON, _provision(made.result))
 
     async def ensure_stream(self, call: Call) -> None:
         """PUT /v1/streams/{stream}"""
-        config = spelled.decode_ensure_stream(await _json(call, optional=True))
+        config = spelled.decode_ensure_stream(await json_body(call, optional=True))
         made = await self._back.perform(EnsureStream(call.stream(), config))
         body = spelled.encode_stream_info(made.info)
         await call.respond(_CREATED_OR_OK[made.result], body, JSON, _provision(made.result))
@@ -100,7 +100,7 @@ class Control:
 
     async def reconfigure_stream(self, call: Call) -> None:
         """PATCH /v1/streams/{stream}"""
-        patch = spelled.decode_stream_patch(await _json(call))
+        patch = spelled.decode_stream_patch(await json_body(call))
         config = await self._back.perform(ReconfigureStream(call.stream(), patch))
         await call.respond(200, spelled.encode_stream_config(config), JSON)
 
@@ -110,7 +110,8 @@ class Control:
         await call.respond_empty(202)
 
 
-async def _json(call: Call, *, optional: bool = False) -> bytes:
+async def json_body(call: Call, *, optional: bool = False) -> bytes:
+    """The body of a request. Raises BAD_JSON where there is none, unless it is optional."""
     body = await call.body(FailureCode.BAD_JSON)
     if not body and not optional:
         raise fail(FailureCode.BAD_JSON, "Failed to parse the request body as JSON: EOF while parsing a value")
@@ -126,7 +127,7 @@ def _provision(result: ProvisionResult) -> tuple[str, str]:
     return "s2-provision-result", result.value
 
 
-def _listing(query: Mapping[str, str]) -> tuple[str, str, int]:
+def listing(query: Mapping[str, str]) -> tuple[str, str, int]:
     """Prefix, start_after and limit; a limit that is absent, 0 or too large is the largest (fact sheet 1.3)."""
     limit = number(query, "limit") or S2_MAX_LIST
     return query.get("prefix", ""), query.get("start_after", ""), min(limit, S2_MAX_LIST)

@@ -15,6 +15,7 @@ from penstock.backs.passing import RawSession, S2SPassage
 from penstock.fronts.draining import SHUTTING_DOWN, Draining
 from penstock.fronts.exchange import Exchange
 from penstock.fronts.s2.call import JSON, Call
+from penstock.fronts.s2.paced import PacedBody
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.http import Buffer, ResponseHead
 from penstock_codecs.limits import KIB, S2_MAX_UNARY_BODY
@@ -151,9 +152,11 @@ class _Intake:
     async def _pass(self) -> None:
         frames = WholeFrames()
         try:
-            while piece := await self._exchange.receive():
-                if whole := frames.feed(piece):
-                    await self._raw.send(whole)
+            with PacedBody(self._exchange) as body:
+                while piece := await body.receive(frames.held):
+                    if whole := frames.feed(piece):
+                        body.complete()
+                        await self._raw.send(whole)
             frames.finish()
         except FrameError as error:
             self.failure = Failure(FailureCode.BAD_FRAME, f"Failed to decode S2S frame: {error}")

@@ -10,6 +10,7 @@ from penstock.fronts.draining import SHUTTING_DOWN, Draining
 from penstock.fronts.exchange import Exchange
 from penstock.fronts.s2.call import Call
 from penstock.fronts.s2.following import Follower
+from penstock.fronts.s2.paced import PacedBody
 from penstock.fronts.s2.parameters import read_of
 from penstock.fronts.s2.passing import pass_append, pass_read
 from penstock.metrics.meters import PROTOCOL
@@ -110,25 +111,26 @@ class _Intake:
 
     async def run(self) -> None:
         try:
-            with self._scope:
-                await self._take()
-        except RemoteProtocolError as error:
+            with self._scope, PacedBody(self._exchange) as body:
+                await self._take(body)
+        except (RemoteProtocolError, OperationFailed) as error:
             self.failure = error.failure
         finally:
             self._session.close()
 
-    async def _take(self) -> None:
+    async def _take(self, body: PacedBody) -> None:
         codec = self._codec
         while True:
             event = codec.next_event()
             if event is Pull.NEED_DATA:
-                codec.receive(await self._exchange.receive())
+                codec.receive(await body.receive(codec.buffered))
             elif isinstance(event, Pull):
                 return
             elif isinstance(event, Failure):
                 self.failure = event
                 return
             else:
+                body.complete()
                 await self._session.send(event)
 
     def stop(self, failure: Failure) -> None:

@@ -16,6 +16,7 @@ from penstock.fronts.s3p.appending import append_some
 from penstock.fronts.s3p.link import Link
 from penstock.fronts.s3p.reading import read_records
 from penstock.fronts.s3p.settings import S3PSettings
+from penstock.limits import SEAT, too_many
 from penstock.policy.loss import take_in
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.features import Feature
@@ -42,8 +43,9 @@ from penstock_codecs.s3p import (
     TrimRecords,
     error_reply,
 )
+from penstock_codecs.s3p.encoding import encode_reply
 
-__all__ = ["S3PFront", "serve_s3p"]
+__all__ = ["S3PFront", "refuse_s3p", "serve_s3p"]
 
 log = structlog.get_logger()
 
@@ -69,14 +71,23 @@ class S3PFront:
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve one connection until it ends, and close it. Never raises for what a client or the back does."""
+        link = Link(stream, self.settings, self.draining)
         try:
-            await _Connection(self, Link(stream, self.settings, self.draining)).run()
+            await _Connection(self, link).run()
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
             log.debug("connection_lost", reason=type(error).__name__)
         except Exception:
             log.exception("connection_failed")
         finally:
+            link.forget()
             await trio.aclose_forcefully(stream)
+
+
+async def refuse_s3p(stream: trio.abc.Stream, limit: str) -> None:
+    """Tell a client that there is no room for it."""
+    failure = Failure(FailureCode.LIMIT_EXCEEDED, f"{limit} is reached, try again later")
+    await stream.send_all(encode_reply(error_reply(failure)))
+    await stream.aclose()
 
 
 async def serve_s3p(stream: trio.abc.Stream, back: Back, settings: S3PSettings | None = None) -> None:
@@ -92,12 +103,15 @@ class _Connection:
         self._back = front.back
         self._settings = front.settings
         self._link = link
+        self._seat = SEAT.get()
 
     async def run(self) -> None:
         """From the first command to the end of the connection."""
         try:
             while (command := await self._link.next_command()) is not None:
-                if isinstance(command, AppendRecords):
+                if wait := self._seat.request():
+                    await self._link.say(error_reply(too_many(wait).failure))
+                elif isinstance(command, AppendRecords):
                     await self._append(command)
                 else:
                     await self._link.say(await self._reply(command))
@@ -109,7 +123,9 @@ class _Connection:
 
     async def _reply(self, command: Command) -> Reply:
         try:
-            return await self._carry_out(command)
+            reply = await self._carry_out(command)
+            self._seat.admit()
+            return reply
         except OperationFailed as error:
             return error_reply(error.failure)
 
@@ -129,6 +145,7 @@ class _Connection:
         return Ok()
 
     async def _read(self, command: ReadRecords) -> Reply:
+        await self._seat.answer_room()
         read = Read(
             self._settings.names.to_stream(command.name),
             FromRecordId(command.min_id),
@@ -161,6 +178,7 @@ class _Connection:
         """Of one or more from the front of the queue."""
         if isinstance(pending[0], Failure):
             return [pending[0]]
+        self._seat.admit()
         together = list(takewhile(lambda one: isinstance(one, Append), pending))
         return await append_some(self._back, cast("list[Append]", together))
 

@@ -11,8 +11,9 @@ from penstock.backs.base import Following, ReadSession
 from penstock.faults.messages import due_message, send_faulty
 from penstock.fronts.draining import Draining
 from penstock.fronts.s3p.settings import S3PSettings
+from penstock.limits import SEAT, Crowded, Holding, Pace
 from penstock_codecs.codec import PAUSED, Pull
-from penstock_codecs.failures import OperationFailed, RemoteProtocolError
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import RecordBatch
 from penstock_codecs.s3p import AppendRecords, Command, Reply, S3PServer
@@ -48,6 +49,9 @@ class Link:
         self._finished = False  # the client has finished sending
         self._out: list[bytes] = []
         self._out_size = 0
+        self._seat = SEAT.get()
+        self._held = Holding(self._seat)
+        self._pace = Pace()
 
     # ---- commands ------------------------------------------------------------------------------------------------
 
@@ -82,16 +86,44 @@ class Link:
         return None
 
     async def _fill(self) -> bool:
-        """Give the codec what the client sent; False where it sent nothing for too long, or the gateway drains."""
-        if self._codec.buffered:
-            with trio.move_on_after(self._settings.idle_timeout_seconds):
+        """Give the codec what the client sent; False where it sent nothing for too long, or the gateway drains.
+
+        Raises RemoteProtocolError for a client that sends too slowly, or for which there is no room.
+        """
+        held = self._codec.buffered
+        self._held.set(held)
+        if held:
+            await self._fill_up(held)
+            return True
+        self._pace.next()
+        self._seat.rest()
+        if not self._draining.begun:
+            seconds = self._settings.idle_timeout_seconds if self._seat.known else self._first_seconds()
+            with self._draining.interrupts(seconds):
                 await self._receive()
-                return True
-        elif not self._draining.begun:
-            with self._draining.interrupts(self._settings.idle_timeout_seconds):
+                self._seat.busy = True
+        if not (self._seat.busy or self._draining.begun):
+            self._seat.limited("idle_timeout_seconds" if self._seat.known else "first_byte_seconds")
+        return self._seat.busy
+
+    def _first_seconds(self) -> float:
+        return min(self._settings.idle_timeout_seconds, self._seat.limits.first_byte_seconds)
+
+    async def _fill_up(self, held: int) -> None:
+        """More of a command that has begun."""
+        limits = self._seat.limits
+        now = trio.current_time()
+        deadline = self._pace.deadline(held, limits, now)
+        try:
+            with trio.move_on_at(min(deadline, now + self._settings.idle_timeout_seconds)):
+                await self._seat.room()
                 await self._receive()
-                return True
-        return False
+                return
+        except Crowded as error:
+            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, str(error))) from None
+        self._seat.limited("min_receive_rate")
+        why = f"a command must come within {limits.receive_grace_seconds:g} s, or {limits.min_receive_rate} bytes/s"
+        raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, why))
 
     async def _receive(self) -> None:
         data = await self._stream.receive_some(self._read_size)
@@ -101,6 +133,8 @@ class Link:
             self._read_size = max(self._read_size // 2, LEAST_READ)
         self._codec.receive(data)
         self._finished = not data
+        if pause := self._seat.received(len(data)):
+            await trio.sleep(pause)
 
     # ---- replies -------------------------------------------------------------------------------------------------
 
@@ -125,9 +159,18 @@ class Link:
             await self._send(data)
 
     async def _send(self, data: bytes) -> None:
-        for piece in _pieces(data):
-            with trio.fail_after(self._settings.send_timeout_seconds):
-                await self._stream.send_all(piece)
+        with Holding(self._seat) as unsent:
+            unsent.set(len(data))
+            for piece in _pieces(data):
+                with trio.move_on_after(self._settings.send_timeout_seconds) as patience:
+                    await self._stream.send_all(piece)
+                if patience.cancelled_caught:
+                    self._seat.limited("send_timeout_seconds")
+                    raise trio.TooSlowError
+
+    def forget(self) -> None:
+        """Nothing is held any more."""
+        self._held.set(0)
 
     async def close(self) -> None:
         """End the connection so that everything said arrives."""

@@ -43,6 +43,8 @@ _AT: Final[Mapping[type[Message], str]] = {
     released.RemoveTableKeys: "table_segment_offset",
 }
 """Which field of a request an error gives as the offset; elsewhere there is none."""
+_GREETINGS: Final = frozenset({released.Hello, released.KeepAlive, draft.KeepAlive})
+"""What anybody may say, and as often as he likes."""
 
 
 class Connection:
@@ -100,6 +102,7 @@ class Connection:
         """False where the client broke the protocol: then nothing but what is owed for appends is said any more."""
         try:
             while (request := await self._link.next_request(self._busy)) is not None:
+                await self._admit(request)
                 take = self._takers.get(type(request), self._carry_out)
                 await take(request)
                 await self._link.room()
@@ -108,6 +111,17 @@ class Connection:
                 log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
             return False
         return True
+
+    async def _admit(self, request: Request) -> None:
+        """Wait until the client may ask: the protocol has no word for too many requests."""
+        if type(request) in _GREETINGS:
+            return
+        seat = self._link.seat
+        wait = seat.request()
+        while wait:
+            await trio.sleep(wait)
+            wait = seat.request()
+        seat.admit()
 
     def _busy(self) -> bool:
         return self._reads.any or self._appends.any

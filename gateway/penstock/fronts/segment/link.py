@@ -14,9 +14,10 @@ from penstock.faults.messages import ON_SEGMENT_MESSAGES, Said, due_message
 from penstock.fronts.draining import Draining
 from penstock.fronts.segment.replies import REPLIES, Asked, Replies
 from penstock.fronts.segment.settings import SegmentSettings
-from penstock.wire import Wire
+from penstock.limits import SEAT, Crowded, Holding, Pace
+from penstock.wire import TooSlow, Wire
 from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.failures import Failure
+from penstock_codecs.failures import Failure, FailureCode, RemoteProtocolError
 from penstock_codecs.limits import MIB
 from penstock_codecs.segment import BlockAppended, BlockData, Message, SegmentServer
 
@@ -51,6 +52,10 @@ class Link:
         self._sent = trio.lowlevel.ParkingLot()  # and others here until it has written some
         self._writing = False
         self._turn_ends = 0.0
+        self.seat = SEAT.get()
+        self._held = Holding(self.seat)
+        self._unsent_held = Holding(self.seat)
+        self._pace = Pace()
         self._cut = False  # by a fault: nothing more is said
         self.finished = False
         """The client will send nothing more."""
@@ -74,21 +79,55 @@ class Link:
             if event is PAUSED:
                 break
             if event is not NEED_DATA:
+                self._pace.next()
                 return event
-            if not (await self._listen() or busy()):
+            if not (await self._listen(busy) or busy()):
+                if not (self.ended or self._draining.begun):
+                    self.seat.limited("idle_timeout_seconds" if self.seat.known else "first_byte_seconds")
                 break
         return None
 
-    async def _listen(self) -> bool:
-        """Give the codec what the client sends; False where it sent nothing in time, or nobody wants to know."""
+    async def _listen(self, busy: Callable[[], bool]) -> bool:
+        """Give the codec what the client sends; False where it sent nothing in time, or nobody wants to know.
+
+        Raises RemoteProtocolError for a client that sends too slowly, or for which there is no room.
+        """
         heard = False
-        with self._draining.interrupts(self._settings.idle_timeout_seconds) as self._listening:
-            data = await self._wire.receive()
-            self._codec.receive(data)
-            self.finished = not data
-            heard = True
+        held = self._codec.buffered
+        self._held.set(held)
+        limits, now = self.seat.limits, trio.current_time()
+        deadline = self._pace.deadline(held, limits, now)
+        seconds = min(self._idle_seconds(), deadline - now)
+        if not (held or busy()):
+            self.seat.rest()
+        try:
+            with self._draining.interrupts(seconds) as self._listening:
+                await self.seat.room()
+                data = await self._wire.receive()
+                self._codec.receive(data)
+                self.finished = not data
+                heard = True
+        except Crowded as error:
+            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, str(error))) from None
         self._listening = None
+        if heard:
+            await self._heard(held)
+        elif trio.current_time() >= deadline:
+            self.seat.limited("min_receive_rate")
+            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "a message comes too slowly"))
         return heard
+
+    async def _heard(self, before: int) -> None:
+        self.seat.busy = True
+        now_held = self._codec.buffered
+        self._held.set(now_held)
+        if pause := self.seat.received(now_held - before):
+            await trio.sleep(pause)
+
+    def _idle_seconds(self) -> float:
+        if self.seat.known:
+            return self._settings.idle_timeout_seconds
+        return min(self._settings.idle_timeout_seconds, self.seat.limits.first_byte_seconds)
 
     def end(self) -> None:
         """Take no more requests."""
@@ -116,8 +155,10 @@ class Link:
             elif not self._cut:
                 self._wire.put(pieces)
         if self._writing:
+            self._unsent_held.set(self._wire.pending)
             return
         if not self._wire.write_now():
+            self._unsent_held.set(self._wire.pending)
             self._unsent.unpark()
         elif self._sent:  # what others wait for was written here, not by the writer
             self._sent.unpark_all()
@@ -158,7 +199,12 @@ class Link:
         while True:
             while self._wire.pending:
                 self._writing = True
-                await self._wire.write(self._settings.send_timeout_seconds)
+                try:
+                    await self._wire.write(self._settings.send_timeout_seconds)
+                except TooSlow:
+                    self.seat.limited("send_timeout_seconds")
+                    raise
+                self._unsent_held.set(self._wire.pending)
                 self._sent.unpark_all()
             self._writing = False
             await self._unsent.park()
@@ -172,4 +218,6 @@ class Link:
     def forget(self) -> None:
         """Drop what is held: tasks leave cycles behind, which wait for a full garbage collection."""
         self._wire.forget()
+        self._held.set(0)
+        self._unsent_held.set(0)
         del self._codec

@@ -1,0 +1,212 @@
+"""Access tokens as the S2 API describes them: what one is good for, and its JSON (S2 fact sheet, 1.3).
+
+A set of names that is not given holds none; an empty prefix holds all. Requests raise OperationFailed(BAD_JSON) for
+what is not of the shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.s2.json_values import decode_request
+
+__all__ = [
+    "AccessTokenInfo",
+    "Group",
+    "Op",
+    "OpGroups",
+    "ReadWrite",
+    "ResourceSet",
+    "Scope",
+    "decode_info",
+    "decode_issue",
+    "encode_info",
+    "encode_issued",
+    "encode_page",
+    "validate_token_id",
+    "with_expiry",
+]
+
+MAX_ID_BYTES: Final = 96
+"""Of a token's id (S2 fact sheet, 1.4)."""
+
+
+class Op(Enum):
+    """One operation that a token may allow; the value is S2's spelling."""
+
+    LIST_BASINS = "list-basins"
+    CREATE_BASIN = "create-basin"
+    DELETE_BASIN = "delete-basin"
+    RECONFIGURE_BASIN = "reconfigure-basin"
+    GET_BASIN_CONFIG = "get-basin-config"
+    ISSUE_ACCESS_TOKEN = "issue-access-token"
+    REVOKE_ACCESS_TOKEN = "revoke-access-token"
+    LIST_ACCESS_TOKENS = "list-access-tokens"
+    LIST_STREAMS = "list-streams"
+    CREATE_STREAM = "create-stream"
+    DELETE_STREAM = "delete-stream"
+    GET_STREAM_CONFIG = "get-stream-config"
+    RECONFIGURE_STREAM = "reconfigure-stream"
+    CHECK_TAIL = "check-tail"
+    APPEND = "append"
+    READ = "read"
+    TRIM = "trim"
+    FENCE = "fence"
+    ACCOUNT_METRICS = "account-metrics"
+    BASIN_METRICS = "basin-metrics"
+    STREAM_METRICS = "stream-metrics"
+    LIST_LOCATIONS = "list-locations"
+    GET_DEFAULT_LOCATION = "get-default-location"
+    SET_DEFAULT_LOCATION = "set-default-location"
+
+
+class Group(Enum):
+    """What an operation is about: the value is the name of its group."""
+
+    ACCOUNT = "account"
+    BASIN = "basin"
+    STREAM = "stream"
+
+
+class ReadWrite(msgspec.Struct, frozen=True, omit_defaults=False):
+    """What of a group is allowed."""
+
+    read: bool = False
+    write: bool = False
+
+
+class OpGroups(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whole groups of operations."""
+
+    account: ReadWrite | None = None
+    basin: ReadWrite | None = None
+    stream: ReadWrite | None = None
+
+
+class ResourceSet(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Names: exactly this one, or all that begin so."""
+
+    exact: str | None = None
+    prefix: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.exact is None) == (self.prefix is None):
+            raise ValueError("a set of names is either exact or a prefix")
+
+    def has(self, name: str) -> bool:
+        """Whether the name is in the set."""
+        return name == self.exact if self.prefix is None else name.startswith(self.prefix)
+
+    def within(self, other: ResourceSet) -> bool:
+        """Whether every name of this set is in the other."""
+        if self.prefix is None:
+            assert self.exact is not None, "one of them is given"
+            return self.exact == "" or other.has(self.exact)
+        return other.prefix is not None and self.prefix.startswith(other.prefix)
+
+
+class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a token is good for: `op_groups` and `ops` together, on these basins, streams and tokens."""
+
+    basins: ResourceSet | None = None
+    streams: ResourceSet | None = None
+    access_tokens: ResourceSet | None = None
+    op_groups: OpGroups | None = None
+    ops: tuple[Op, ...] = ()
+
+
+class AccessTokenInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is said of a token but its secret. `expires_at`: None for one that lasts until it is revoked.
+    `auto_prefix_streams`: names of streams are meant behind the prefix of its scope."""
+
+    id: str
+    expires_at: datetime | None = None
+    auto_prefix_streams: bool = False
+    scope: Scope
+
+    @property
+    def expires_ms(self) -> int | None:
+        """`expires_at` in ms since the Unix epoch."""
+        return None if self.expires_at is None else int(self.expires_at.timestamp() * 1000)
+
+
+class _Issue(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    scope: Scope
+    expires_at: datetime | None = None
+    auto_prefix_streams: bool | None = None
+
+
+class _Page(msgspec.Struct):
+    access_tokens: list[AccessTokenInfo]
+    has_more: bool
+
+
+_issue: Final = msgspec.json.Decoder(_Issue)
+_info: Final = msgspec.json.Decoder(AccessTokenInfo)
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def decode_issue(body: bytes) -> AccessTokenInfo:
+    """The body of a request for a token."""
+    asked = decode_request(_issue, body)
+    info = AccessTokenInfo(
+        id=validate_token_id(asked.id, FailureCode.BAD_JSON),
+        expires_at=_in_utc(asked.expires_at),
+        auto_prefix_streams=bool(asked.auto_prefix_streams),
+        scope=asked.scope,
+    )
+    streams = info.scope.streams
+    if info.auto_prefix_streams and (streams is None or not streams.prefix):
+        raise fail(FailureCode.INVALID, "auto_prefix_streams needs a scope whose streams are a prefix")
+    return info
+
+
+def with_expiry(info: AccessTokenInfo, most: datetime | None) -> AccessTokenInfo:
+    """The same; where it says no time, it ends with whoever issues it."""
+    return info if info.expires_at is not None or most is None else msgspec.structs.replace(info, expires_at=most)
+
+
+def _in_utc(moment: datetime | None) -> datetime | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        raise fail(FailureCode.BAD_JSON, "expires_at: a time needs its offset from UTC, as in 2030-01-01T00:00:00Z")
+    return moment.astimezone(UTC)
+
+
+def validate_token_id(token_id: str, where: FailureCode) -> str:
+    """`token_id` if it can name a token: 1 to 96 bytes of UTF-8 without NUL. Else raises OperationFailed(`where`)."""
+    try:
+        size = len(token_id.encode())
+    except UnicodeEncodeError:
+        size = 0
+    if not 1 <= size <= MAX_ID_BYTES or "\0" in token_id:
+        raise fail(where, f"an access token's id is 1 to {MAX_ID_BYTES} bytes of UTF-8 without NUL")
+    return token_id
+
+
+def encode_issued(token: str) -> bytes:
+    """The answer with a new token: its secret, for the only time."""
+    return _encode({"access_token": token})
+
+
+def encode_page(tokens: Sequence[AccessTokenInfo], has_more: bool) -> bytes:
+    """The answer to a listing."""
+    return _encode(_Page(list(tokens), has_more))
+
+
+def encode_info(info: AccessTokenInfo) -> bytes:
+    """One token, as it is kept."""
+    return _encode(info)
+
+
+def decode_info(data: bytes | str) -> AccessTokenInfo:
+    """One token that was kept. Raises ValueError for what is none."""
+    return _info.decode(data)

@@ -1,0 +1,81 @@
+"""What one HTTP connection uses of what its client may use."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from penstock.limits import SEAT, Holding
+from penstock.wire import Wire
+from penstock_codecs.http import HttpCodec
+
+__all__ = ["TooNoisy", "Usage"]
+
+NOISE: Final = 2000
+NOISE_PER_SECOND: Final = 100
+BYTES_PER_NOISE: Final = 256
+"""HTTP/2 frames that say nothing (pings, settings, empty data, window for what was not sent) which one connection may
+send: at first, for each second, and one for so many bytes that it was sent."""
+
+
+class TooNoisy(Exception):
+    """The client sends too many frames that say nothing."""
+
+
+class Usage:
+    """Of one connection. What it holds is charged until `end`."""
+
+    def __init__(self, wire: Wire, codec: HttpCodec, strangers_streams: float) -> None:
+        """`strangers_streams`: most requests at once before the client was let do something."""
+        self.seat = SEAT.get()
+        self._strangers_streams = strangers_streams
+        self._wire = wire
+        self._codec = codec
+        self._received = Holding(self.seat)
+        self._to_send = Holding(self.seat)
+        self._begun_at = trio.current_time()
+
+    async def room_to_read(self) -> None:
+        """Wait until more may be read. Raises Crowded."""
+        if self.seat.crowded:
+            await self.seat.room()
+
+    async def read(self, size: int, unread: int) -> None:
+        """So many bytes were read, and so much body is held; waits for as long as no more may be read.
+
+        Raises TooNoisy.
+        """
+        self._received.set(unread + self._codec.buffered)
+        pause = self.seat.received(size)
+        if pause:
+            await trio.sleep(pause)
+        noise = self._codec.noise - NOISE
+        if noise > 0:
+            seconds = trio.current_time() - self._begun_at
+            if noise > seconds * NOISE_PER_SECOND + self._wire.written / BYTES_PER_NOISE:
+                self.seat.limited("noise")
+                raise TooNoisy("too many frames that say nothing")
+
+    def written(self) -> None:
+        """Something was written, or there is more to write."""
+        self._to_send.set(self._wire.pending + self._codec.held)
+
+    def begin(self, under_way: int) -> bool:
+        """A request begins beside those that are under way; False where that is one too many."""
+        if under_way >= self._strangers_streams and not self.seat.known:
+            self.seat.limited("max_streams_before_auth")
+            return False
+        self.seat.busy = True
+        return True
+
+    def rest(self) -> None:
+        """No request is under way."""
+        if self.seat.busy:
+            self.seat.rest()
+
+    def end(self) -> None:
+        """Nothing is held any more."""
+        self._received.set(0)
+        self._to_send.set(0)
+        del self._codec

@@ -1,0 +1,53 @@
+"""The body of a session that comes in frames: none may take too long to come, or more memory than there is."""
+
+from __future__ import annotations
+
+import math
+
+import trio
+
+from penstock.fronts.exchange import Exchange
+from penstock.limits import SEAT, Holding, Pace
+from penstock_codecs.failures import FailureCode, fail
+
+__all__ = ["PacedBody"]
+
+
+class PacedBody:
+    """A context manager; what is held is charged to the connection's seat until it is left."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._seat = SEAT.get()
+        self._holding = Holding(self._seat)
+        self._pace = Pace()
+
+    async def receive(self, held: int) -> bytes:
+        """The next piece; b"" at the end. `held`: bytes of a frame that is not complete yet.
+
+        Raises OperationFailed: REQUEST_TIMEOUT where the frame comes too slowly, RATE_LIMITED where there is no room.
+        """
+        self._holding.set(held)
+        limits = self._seat.limits
+        deadline = self._pace.deadline(held, limits, trio.current_time()) if held else math.inf
+        if deadline == math.inf:
+            self._pace.next()
+            return await self._exchange.receive()
+        with trio.move_on_at(deadline):
+            await self._seat.request_room()
+            return await self._exchange.receive()
+        self._seat.limited("min_receive_rate")
+        raise fail(
+            FailureCode.REQUEST_TIMEOUT,
+            f"a frame must come within {limits.receive_grace_seconds:g} s, or {limits.min_receive_rate} bytes/s",
+        )
+
+    def complete(self) -> None:
+        """A frame is complete."""
+        self._pace.next()
+
+    def __enter__(self) -> PacedBody:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._holding.set(0)

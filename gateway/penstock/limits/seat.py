@@ -1,0 +1,183 @@
+"""What one connection uses of what its listener, its client and the whole process may use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Self
+
+import trio
+
+from penstock.config.limits import Limits
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.limits import KIB
+
+if TYPE_CHECKING:
+    from penstock.limits.account import Account
+    from penstock.limits.crowd import Crowd
+    from penstock.limits.limiter import Limiter
+
+__all__ = ["Crowded", "Holding", "Seat", "too_many"]
+
+_OWN: Final = 64 * KIB
+_STRANGERS_OWN: Final = 16 * KIB
+"""What a connection may hold however full all is; of one on which nothing was answered yet."""
+
+
+def too_many(seconds: float) -> OperationFailed:
+    """What is said to a client that asks more often than it may; it may again after so many seconds."""
+    text = f"requests_per_second is reached, try again in {seconds:.3f} s"
+    return fail(FailureCode.RATE_LIMITED, text, retry_after=seconds)
+
+
+class Crowded(Exception):
+    """There was no room for more bytes in flight for too long. `key`: the limit."""
+
+    def __init__(self, key: str, seconds: float) -> None:
+        super().__init__(f"{key}: there was no room for more bytes in flight for {seconds:g} s")
+        self.key = key
+
+
+class Seat:
+    """One connection. `scope` is cancelled when it must make room for another.
+
+    Fronts say when they begin to carry something out (`busy = True`) and when nothing is under way any more (`rest`),
+    and `admit` when the client may do what it asked for. All but `room` return at once.
+    """
+
+    __slots__ = (
+        "_identity",
+        "_limiter",
+        "_own_crowd",
+        "account",
+        "busy",
+        "held",
+        "known",
+        "listener",
+        "rested_at",
+        "scope",
+    )
+
+    def __init__(self, limiter: Limiter, listener: str, account: Account, own_crowd: Crowd, now: float) -> None:
+        self._limiter = limiter
+        self._own_crowd = own_crowd  # of the listener
+        self._identity = ""
+        self.listener = listener
+        self.account = account
+        self.scope = trio.CancelScope()
+        self.busy = False
+        """Whether something is under way."""
+        self.rested_at = now
+        """Since when nothing is."""
+        self.known = False
+        """Whether the client was let do something, so far."""
+        self.held = 0
+        """Bytes in flight."""
+
+    @property
+    def limits(self) -> Limits:
+        """What holds now."""
+        return self._limiter.table
+
+    # ---- connections ---------------------------------------------------------------------------------------------
+
+    def rest(self) -> None:
+        """Nothing is under way any more."""
+        self.busy = False
+        self.rested_at = trio.current_time()
+
+    def admit(self, identity: str = "") -> None:
+        """The client may do what it asked for; as `identity`, where it proved one, it is counted from now on."""
+        if not self.known:
+            self._limiter.known(self, self._own_crowd)
+        if identity and identity != self._identity:
+            self._identity = identity
+            self._limiter.move(self, identity)
+
+    def limited(self, key: str) -> None:
+        """Something was refused, cut or made to wait by the limit of this name."""
+        self._limiter.limited(self.listener, key)
+
+    # ---- rates ---------------------------------------------------------------------------------------------------
+
+    def request(self) -> float:
+        """Count a request: 0.0, or after how many seconds it may be tried again."""
+        limits = self._limiter.table
+        rate = limits.requests_per_second
+        if not rate:
+            return 0.0
+        wait = self.account.requests.take(1, rate, limits.burst_seconds, trio.current_time())
+        if wait:
+            self.limited("requests_per_second")
+        return wait
+
+    def received(self, size: int) -> float:
+        """Count bytes that were read; for how many seconds no more are to be read."""
+        limits = self._limiter.table
+        rate = limits.bytes_per_second
+        if not rate:
+            return 0.0
+        wait = self.account.octets.owe(size, rate, limits.burst_seconds, trio.current_time())
+        if wait:
+            self.limited("bytes_per_second")
+        return wait
+
+    # ---- bytes in flight -----------------------------------------------------------------------------------------
+
+    def charge(self, size: int) -> None:
+        """So many bytes more are in flight, or less."""
+        self.held += size
+        self._limiter.charge(self, size)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more may be held only after `room`."""
+        return self.held > _STRANGERS_OWN and self._limiter.crowded_by(self, self.own) is not None
+
+    @property
+    def own(self) -> int:
+        """Bytes that it may hold in any case."""
+        return _OWN if self.known else _STRANGERS_OWN
+
+    async def room(self) -> None:
+        """Wait until more may be held. Raises Crowded when that took too long."""
+        if self.crowded:
+            await self._limiter.wait(self, self.own)
+
+    async def request_room(self) -> None:
+        """Wait until more of a request may be held. Raises OperationFailed, with RATE_LIMITED, when that took too
+        long."""
+        try:
+            await self.room()
+        except Crowded as error:
+            raise fail(FailureCode.RATE_LIMITED, str(error), retry_after=1.0) from None
+
+    async def answer_room(self) -> None:
+        """Wait until an answer may be fetched, which may be large. Raises OperationFailed, with RATE_LIMITED, when that
+        took too long."""
+        if self._limiter.crowded_by(self, -1) is not None:
+            try:
+                await self._limiter.wait(self, -1)
+            except Crowded as error:
+                raise fail(FailureCode.RATE_LIMITED, str(error), retry_after=1.0) from None
+
+
+class Holding:
+    """Bytes that one task of a connection holds; a context manager, behind which it holds none."""
+
+    __slots__ = ("_seat", "size")
+
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
+        self.size = 0
+
+    def set(self, size: int) -> None:
+        """It holds so many now."""
+        change = size - self.size
+        if change:
+            self.size = size
+            self._seat.charge(change)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.set(0)
