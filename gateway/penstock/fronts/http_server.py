@@ -7,7 +7,7 @@ import trio
 from penstock.fronts.exchange import Handler
 from penstock.fronts.http.connection import HttpServerConnection
 from penstock.fronts.http.settings import Drain, HttpSettings
-from penstock.limits import SEAT
+from penstock.limits import current_seat
 from penstock.recorder.tapped import encrypted
 from penstock.wire import Wire
 from penstock_codecs.codec import Role
@@ -27,7 +27,7 @@ async def serve_http(
     settings = settings or HttpSettings()
     drain = drain or Drain()
     wire = Wire(stream, settings.read_size)
-    seat, waits_by = SEAT.get(), "head_timeout_seconds"
+    seat, waits_by = current_seat(), "head_timeout_seconds"
     try:
         alpn = None
         scheme = "http"

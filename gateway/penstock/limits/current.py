@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Final
 
 from penstock.limits.account import Account
 from penstock.limits.crowd import Crowd
 from penstock.limits.limiter import Limiter
 from penstock.limits.seat import Seat
 
-__all__ = ["SEAT"]
+__all__ = ["SEAT", "current_seat"]
 
-_NOBODYS: Final = Seat(Limiter(), "", Account(""), Crowd(), 0.0)
+SEAT: ContextVar[Seat] = ContextVar("penstock.seat")
+"""Set by whoever accepts connections, for all tasks that serve one."""
 
-SEAT: ContextVar[Seat] = ContextVar("penstock.seat", default=_NOBODYS)
-"""Set by whoever accepts connections. Of a task that serves none: one that nobody else has."""
+
+def current_seat() -> Seat:
+    """The connection's seat. A task that nobody gave one has the default limits for itself."""
+    seat = SEAT.get(None)
+    if seat is None:
+        seat = Seat(Limiter(), "", Account(""), Crowd(), 0.0)
+        SEAT.set(seat)
+    return seat

@@ -155,13 +155,35 @@ async def test_a_client_that_has_finished_gets_its_answers(connect: Connect, clo
 
 
 @pytest.mark.parametrize("sent", [b"", bytes_of(released.KeepAlive())[:5]])
-async def test_a_silent_client_is_let_go(back: WatchedBack, clock: MockClock, sent: bytes) -> None:
+async def test_a_client_that_says_nothing_is_let_go(back: WatchedBack, clock: MockClock, sent: bytes) -> None:
     async with serving(SegmentFront(back, SegmentSettings(idle_timeout_seconds=60))) as connect:
         client = await connect()
         began = trio.current_time()
         await client.stream.send_all(sent)
         assert await client.ended()
+        assert 29 <= trio.current_time() - began <= 32
+
+
+async def test_a_client_that_has_said_something_may_be_silent_for_longer(back: WatchedBack, clock: MockClock) -> None:
+    async with serving(SegmentFront(back, SegmentSettings(idle_timeout_seconds=60))) as connect:
+        client = await connect()
+        await client.create()
+        began = trio.current_time()
+        assert await client.ended()
         assert 59 <= trio.current_time() - began <= 62
+
+
+async def test_a_message_that_drips_is_cut_off(back: WatchedBack, clock: MockClock) -> None:
+    async with serving(SegmentFront(back, SegmentSettings())) as connect:
+        client = await connect()
+        await client.create()
+        began = trio.current_time()
+        await client.stream.send_all(released.AppendBlock.type_id.to_bytes(4, "big") + (1 << 20).to_bytes(4, "big"))
+        with pytest.raises(trio.BrokenResourceError):
+            while True:
+                await client.stream.send_all(b"x")
+                await trio.sleep(1)
+        assert 29 <= trio.current_time() - began <= 33
 
 
 async def test_a_client_that_waits_is_not_silent(back: WatchedBack, clock: MockClock) -> None:

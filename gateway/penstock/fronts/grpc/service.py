@@ -11,7 +11,7 @@ import trio
 from penstock.fronts.draining import SHUTTING_DOWN
 from penstock.fronts.exchange import Exchange, HeaderList, Request
 from penstock.fronts.grpc.call import GrpcContext, Method, perform
-from penstock.limits import SEAT, too_many
+from penstock.limits import current_seat, too_many
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.grpc import (
     ENCODINGS,
@@ -85,7 +85,7 @@ class GrpcService:
         timeout = request.header("grpc-timeout")
         seconds = math.inf if timeout is None else timeout_seconds(timeout)
         context = GrpcContext(request.authority, request.headers, trio.current_time() + seconds)
-        seat = SEAT.get()
+        seat = current_seat()
         if wait := seat.request():
             raise error_of(too_many(wait).failure)
         reader = MessageReader(request.header("grpc-encoding"), self._max_message)

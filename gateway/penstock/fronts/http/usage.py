@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-from penstock.limits import SEAT, Holding
+from penstock.limits import Holding, current_seat
 from penstock.wire import Wire
 from penstock_codecs.http import HttpCodec
 
@@ -28,7 +28,7 @@ class Usage:
 
     def __init__(self, wire: Wire, codec: HttpCodec, strangers_streams: float) -> None:
         """`strangers_streams`: most requests at once before the client was let do something."""
-        self.seat = SEAT.get()
+        self.seat = current_seat()
         self._strangers_streams = strangers_streams
         self._wire = wire
         self._codec = codec

@@ -10,7 +10,7 @@ import trio
 from penstock.fronts.exchange import Exchange, HeaderList, Request
 from penstock.fronts.s2 import parameters
 from penstock.fronts.s2.settings import S2Settings
-from penstock.limits import SEAT, Holding
+from penstock.limits import Holding, current_seat
 from penstock_codecs.compression import Compression, DecompressionError, compress, decompress, most_compressed
 from penstock_codecs.failures import Failure, FailureCode, fail
 from penstock_codecs.limits import S2_COMPRESS_RESPONSE_FROM, S2_MAX_UNARY_BODY
@@ -82,7 +82,7 @@ class Call:
         compression = self._body_compression()
         most = most_compressed(compression, S2_MAX_UNARY_BODY)
         held = bytearray()
-        seat = SEAT.get()
+        seat = current_seat()
         with Holding(seat) as holding, trio.move_on_after(self.settings.body_seconds) as patience:
             while piece := await self.exchange.receive():
                 if len(held) + len(piece) > most:

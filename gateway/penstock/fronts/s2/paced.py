@@ -7,7 +7,7 @@ import math
 import trio
 
 from penstock.fronts.exchange import Exchange
-from penstock.limits import SEAT, Holding, Pace
+from penstock.limits import Holding, Pace, current_seat
 from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["PacedBody"]
@@ -18,7 +18,7 @@ class PacedBody:
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-        self._seat = SEAT.get()
+        self._seat = current_seat()
         self._holding = Holding(self._seat)
         self._pace = Pace()
 

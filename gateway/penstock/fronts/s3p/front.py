@@ -16,7 +16,7 @@ from penstock.fronts.s3p.appending import append_some
 from penstock.fronts.s3p.link import Link
 from penstock.fronts.s3p.reading import read_records
 from penstock.fronts.s3p.settings import S3PSettings
-from penstock.limits import SEAT, too_many
+from penstock.limits import current_seat, too_many
 from penstock.policy.loss import take_in
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.features import Feature
@@ -103,7 +103,7 @@ class _Connection:
         self._back = front.back
         self._settings = front.settings
         self._link = link
-        self._seat = SEAT.get()
+        self._seat = current_seat()
 
     async def run(self) -> None:
         """From the first command to the end of the connection."""

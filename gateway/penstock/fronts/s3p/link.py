@@ -11,7 +11,7 @@ from penstock.backs.base import Following, ReadSession
 from penstock.faults.messages import due_message, send_faulty
 from penstock.fronts.draining import Draining
 from penstock.fronts.s3p.settings import S3PSettings
-from penstock.limits import SEAT, Crowded, Holding, Pace
+from penstock.limits import Crowded, Holding, Pace, current_seat
 from penstock_codecs.codec import PAUSED, Pull
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.limits import KIB, MIB
@@ -49,7 +49,7 @@ class Link:
         self._finished = False  # the client has finished sending
         self._out: list[bytes] = []
         self._out_size = 0
-        self._seat = SEAT.get()
+        self._seat = current_seat()
         self._held = Holding(self._seat)
         self._pace = Pace()
 

@@ -14,7 +14,7 @@ from penstock.faults.messages import ON_SEGMENT_MESSAGES, Said, due_message
 from penstock.fronts.draining import Draining
 from penstock.fronts.segment.replies import REPLIES, Asked, Replies
 from penstock.fronts.segment.settings import SegmentSettings
-from penstock.limits import SEAT, Crowded, Holding, Pace
+from penstock.limits import Crowded, Holding, Pace, current_seat
 from penstock.wire import TooSlow, Wire
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import Failure, FailureCode, RemoteProtocolError
@@ -52,7 +52,7 @@ class Link:
         self._sent = trio.lowlevel.ParkingLot()  # and others here until it has written some
         self._writing = False
         self._turn_ends = 0.0
-        self.seat = SEAT.get()
+        self.seat = current_seat()
         self._held = Holding(self.seat)
         self._unsent_held = Holding(self.seat)
         self._pace = Pace()
