@@ -8,6 +8,7 @@ import pytest
 
 from penstock.backs.base import Back
 from penstock.config import RouteTable
+from penstock.routing.permissions import Permission
 from penstock.routing.route import Route
 from penstock.routing.router import Router
 from penstock.routing.target import Target, TargetHolder
@@ -53,7 +54,7 @@ def routed(here: Back, there: Back, *tables: RouteTable) -> Router:
                 frozenset(table.identity),
                 table.create_streams,
                 table.mirror,
-                table.read_only,
+                frozenset(map(Permission, table.permissions)),
             )
             for table in tables
         ],

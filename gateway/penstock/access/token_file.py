@@ -61,6 +61,13 @@ def parse_token(text: str) -> tuple[str, bytes] | None:
     return None if found is None else (found[1], hashlib.sha256(found[2].encode("ascii")).digest())
 
 
+def _make(path: Path) -> None:
+    """An empty file for its owner alone, where there is none. One that is there is not opened: closing it would drop
+    the locks that SQLite holds in this process (fcntl), and other processes would take the file for unused."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
 class TokenFile:
     """One connection to the file; of one thread."""
 
@@ -68,7 +75,7 @@ class TokenFile:
         """Opens it, and makes it where it is missing, for its owner alone. Raises TokenFileError."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            _make(path)
             self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             try:
                 self._prepare(path)

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "show": "penstock.cli.captures.show:show_command",
     "stats": "penstock.cli.captures.stats:stats_command",
     "tail": "penstock.cli.traffic.tail:tail_command",
+    "token": "penstock.cli.tokens:token_commands",
 }
 """Where each command is."""
 ENTRY_POINT_GROUP: Final = "penstock.commands"

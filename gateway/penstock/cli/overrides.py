@@ -33,8 +33,10 @@ def overridden(
     data: str | None = None,
     log_level: str | None = None,
     record: str | None = None,
+    anonymous: bool = False,
 ) -> Config:
-    """`config` with the flags that were given; raises ValueError that names the flag."""
+    """`config` with the flags that were given; raises ValueError that names the flag. `anonymous`: all listeners for
+    clients serve whoever reaches them."""
     listeners = replace(
         config.listeners,
         s2=_listeners("--s2", s2, config.listeners.s2, S2Listener()),
@@ -42,6 +44,14 @@ def overridden(
         segment=_listeners("--segment", segment, config.listeners.segment, SegmentListener()),
         controller=_listeners("--controller", controller, config.listeners.controller, ControllerListener()),
     )
+    if anonymous:
+        listeners = replace(
+            listeners,
+            s2=_to_anybody(listeners.s2),
+            s3p=_to_anybody(listeners.s3p),
+            segment=_to_anybody(listeners.segment),
+            controller=_to_anybody(listeners.controller),
+        )
     operators = config.management if management is None else _management(config.management, management)
     store = config.store if data is None else replace(config.store, directory=data)
     log = config.log if log_level is None else replace(config.log, level=log_level)
@@ -66,6 +76,10 @@ def _management(configured: Management, text: str) -> Management:
         return replace(configured, enabled=True, bind=text)
     except ValueError as error:
         raise ValueError(f"--management: {error}") from error
+
+
+def _to_anybody(listeners: tuple[L, ...]) -> tuple[L, ...]:
+    return tuple(replace(listener, anonymous=True) for listener in listeners)
 
 
 def _listeners(flag: str, text: str | None, configured: tuple[L, ...], default: L) -> tuple[L, ...]:

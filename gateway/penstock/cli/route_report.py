@@ -17,6 +17,7 @@ from penstock.config import (
 )
 from penstock.policy.loss import Loss, LossPolicy
 from penstock.policy.plan import BackSide, Fate, FrontSide, Item, plan
+from penstock.routing.permissions import Permission
 
 __all__ = ["back_lines", "back_side", "route_parts"]
 
@@ -61,9 +62,11 @@ def _about(config: Config, route: RouteTable) -> Iterator[str]:
     yield f"{route.in_words}: to {to}{named if route.to_basin or route.to_stream else ''}"
     if route.mirror is not None:
         yield f"mirrored to {route.mirror}, whose records are compared; a cut-over makes that the route's back"
-    if route.read_only:
+    if route.permissions == ("read",):
         yield "only for reading: whatever changes something is refused"
         return
+    if len(set(route.permissions)) < len(Permission):
+        yield f"clients may {' and '.join(dict.fromkeys(route.permissions))}; the rest is refused"
     if not route.create_streams:
         yield "clients cannot create streams there"
         return

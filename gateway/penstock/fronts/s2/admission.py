@@ -11,7 +11,7 @@ from penstock.access.grants import Grant
 from penstock.fronts.s2.call import Call
 from penstock.fronts.s2.settings import S2Settings
 from penstock.identity import CLIENT
-from penstock.limits import SEAT, too_many
+from penstock.limits import current_seat, too_many
 from penstock.recorder.tap import note_identity
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.s2.access_tokens import Op
@@ -61,7 +61,7 @@ class Admission:
     def admit(self, call: Call, endpoint: Endpoint) -> None:
         """Note who asks. Raises AUTHN where nobody knows that, PERMISSION_DENIED where the client's token has expired
         or is not good for this."""
-        seat = SEAT.get()
+        seat = current_seat()
         if wait := seat.request():
             raise too_many(wait)
         token = _bearer(call)
