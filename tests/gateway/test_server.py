@@ -17,6 +17,8 @@ from penstock import server
 from penstock.accepting import Listener, accept_connections, open_sockets
 from penstock.config import Address, Config, Drain, Listeners, S2Listener
 from penstock.errors import CannotStart
+from penstock.limits import SEAT, Limiter
+from penstock.places import Place
 from penstock.recorder.connections import Connections
 from penstock.recorder.tapped import TappedStream
 from penstock.server import Running, serve
@@ -133,19 +135,22 @@ async def test_a_vanished_client_is_no_error(install: Callable[[Front], list[str
     nursery.cancel_scope.cancel()
 
 
-async def test_connections_over_the_limit_wait(install: Callable[[Front], list[str]], nursery: trio.Nursery) -> None:
-    install(Front(echo, limit=1))
+async def test_connections_over_the_limit_are_refused(
+    install: Callable[[Front], list[str]], nursery: trio.Nursery
+) -> None:
+    async def busy(stream: trio.abc.Stream) -> None:
+        SEAT.get().busy = True  # or it would be closed for the next one
+        await echo(stream)
+
+    install(Front(busy, limit=1))
     running: Running = await nursery.start(serve, config())
-    async with await connect(running) as second, await connect(running) as first:
-        # The kernel accepted both; we took the one that came first, and the other has to wait.
-        await second.send_all(b"2")
-        assert await second.receive_some(1) == b"2"
+    async with await connect(running) as first:
         await first.send_all(b"1")
-        with trio.move_on_after(0.1) as waiting:
-            await first.receive_some(1)
-        assert waiting.cancelled_caught
-        await second.aclose()
         assert await first.receive_some(1) == b"1"
+        async with await connect(running) as second:
+            assert await second.receive_some(1) == b""
+        await first.send_all(b"2")
+        assert await first.receive_some(1) == b"2"
     nursery.cancel_scope.cancel()
 
 
@@ -183,12 +188,12 @@ async def test_a_connection_that_ended_before_it_was_accepted_harms_nobody(
             return await real.accept()
 
     async with real, trio.open_nursery() as nursery:
-        limit = trio.Semaphore(1)
-        nursery.start_soon(accept_connections, listener, Unlucky(), limit, nursery, Connections())
+        place = Place(listener, [], Limiter(), Connections())
+        nursery.start_soon(accept_connections, place, Unlucky(), nursery, Connections())
         with socket.create_connection(real.socket.getsockname()):
             await served.wait()
         nursery.cancel_scope.cancel()
-    assert limit.value == 1, "every place was given back"
+    assert place.limiter.connections == 0, "every seat was given back"
 
 
 async def test_out_of_descriptors_waits_and_goes_on(autojump_clock: trio.testing.MockClock) -> None:
@@ -212,13 +217,13 @@ async def test_out_of_descriptors_waits_and_goes_on(autojump_clock: trio.testing
 
     with structlog.testing.capture_logs() as lines:
         async with real, trio.open_nursery() as nursery:
-            limit = trio.Semaphore(1)
-            nursery.start_soon(accept_connections, listener, Starved(), limit, nursery, Connections())
+            place = Place(listener, [], Limiter(), Connections())
+            nursery.start_soon(accept_connections, place, Starved(), nursery, Connections())
             with socket.create_connection(real.socket.getsockname()):
                 await served.wait()
             nursery.cancel_scope.cancel()
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["cannot_accept"] * 2
-    assert limit.value == 1, "every place was given back"
+    assert place.limiter.connections == 0, "every seat was given back"
 
 
 async def test_drain_lets_connections_finish(install: Callable[[Front], list[str]]) -> None:
