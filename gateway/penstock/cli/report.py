@@ -39,6 +39,7 @@ def report(config: Config, source: str) -> str:
         ("What segments cannot carry", list(_each(listeners.segment, _segment_losses))),
         ("Store", list(_store(config))),
         ("Recorder", list(recorder_lines(config.recorder))),
+        ("Faults, on purpose", [fault.in_words for fault in config.faults]),
         ("Shutdown", [f"On SIGTERM or SIGINT clients have {config.drain.deadline_seconds:g} s to finish."]),
         ("Attention", [("INSECURE: " if insecure else "") + text for insecure, text in advice(config)]),
     ]

@@ -93,7 +93,13 @@ class Fault:
     cut_after: int = 0
     bytes_per_second: int = 1
     records: int = 0
-    failure: Failure = Failure(FailureCode.UNAVAILABLE, "injected")  # noqa: RUF009 - it is frozen
+    code: FailureCode = FailureCode.UNAVAILABLE
+    message: str = ""
+
+    @property
+    def failure(self) -> Failure:
+        """What clients are told."""
+        return Failure(self.code, self.message)
 
     def concerns(self, about: About) -> bool:
         """Whether such messages are its business."""
