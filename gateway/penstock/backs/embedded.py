@@ -7,10 +7,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from penstock.store.appends import StoreAppendSession
+from penstock.backs.base import AppendSession, ReadSession
 from penstock.store.listings import list_basins, list_streams
 from penstock.store.positions import find
-from penstock.store.reads import StoreReadSession
 from penstock.store.settings import Clock, StoreSettings, wall_clock
 from penstock.store.store import Store, open_store
 from penstock.store.table_rows import get_info, list_items, read_delta, read_items
@@ -110,6 +109,11 @@ class EmbeddedBack:
         }
 
     @property
+    def store(self) -> Store:
+        """Its parts, for the processes that share it (`penstock.workers`)."""
+        return self._store
+
+    @property
     def capabilities(self) -> frozenset[Capability]:
         """Everything."""
         return _CAPABILITIES
@@ -124,11 +128,11 @@ class EmbeddedBack:
 
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
-    ) -> AbstractAsyncContextManager[StoreAppendSession]:
+    ) -> AbstractAsyncContextManager[AppendSession]:
         """See `Back.append_session`."""
         return self._store.appends.session(stream, create_config, create_if_missing)
 
-    def read_session(self, read: Read) -> AbstractAsyncContextManager[StoreReadSession]:
+    def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
         """See `Back.read_session`."""
         return self._store.reads.session(read)
 

@@ -24,6 +24,7 @@ __all__ = [
     "batch_of_rows",
     "broken",
     "bytes_of",
+    "decode",
     "fitting",
     "index_of",
     "index_of_id",
@@ -66,13 +67,13 @@ def batch_of_rows(rows: Sequence[Row], tail: StreamPosition | None = None) -> Re
     first_id, metered = rows[0].first_id, sum(row.metered for row in rows)
     if any(row.layout.tells_all for row in rows):
         columns = [
-            _columns(some) if layout.tells_all else _decode(_together(some))
+            _columns(some) if layout.tells_all else decode(_together(some))
             for layout, some in ((layout, list(some)) for layout, some in groupby(rows, attrgetter("layout")))
         ]
         return RecordBatch(_joined(columns), first_id=first_id, tail=tail, metered=metered)
     return RecordBatch.from_wire(
         Wire(S2_RECORDS, _together(rows)),
-        _decode,
+        decode,
         count=sum(row.records for row in rows),
         first_seq_num=rows[0].first_seq,
         metered=metered,
@@ -90,7 +91,7 @@ def join(batches: Sequence[RecordBatch], tail: StreamPosition | None) -> RecordB
         return RecordBatch(columns, first_id=first.first_id, tail=tail, metered=metered)
     return RecordBatch.from_wire(
         Wire(S2_RECORDS, b"".join(wires)),
-        _decode,
+        decode,
         count=sum(batch.count for batch in batches),
         first_seq_num=first.first_seq_num,
         metered=metered,
@@ -103,7 +104,8 @@ def _together(rows: Sequence[Row]) -> bytes:
     return rows[0].payload if len(rows) == 1 else b"".join([row.payload for row in rows])
 
 
-def _decode(payload: bytes) -> Columns:
+def decode(payload: bytes) -> Columns:
+    """Stored records as S2 has them. Raises OperationFailed(STORAGE) where they are none."""
     try:
         return decode_records(payload)
     except OperationFailed as error:  # it is not a client that sent this
@@ -127,7 +129,7 @@ def _columns(rows: Sequence[Row]) -> Columns:
 
 def bytes_of(payload: bytes, layout: Layout) -> bytes:
     """The bytes of a stored batch."""
-    return payload if layout.tells_all else to_bytes(_decode(payload), layout)
+    return payload if layout.tells_all else to_bytes(decode(payload), layout)
 
 
 def _joined(columns: Sequence[Columns]) -> Columns:

@@ -63,11 +63,8 @@ class ByteReads:
     async def info(self, operation: GetSegmentInfo) -> SegmentInfo:
         """See `GetSegmentInfo`."""
         stream = await self._reads.find_stream(operation.stream, create_if_missing=False)
-        stream.users += 1
-        try:
+        with self._reads.holding(stream):
             start = await first_offset(self._reads.reader, stream)
-        finally:
-            stream.users -= 1
         head = stream.durable
         return SegmentInfo(start, head.next_offset, head.sealed, head.last_modified)
 
@@ -76,12 +73,9 @@ class ByteReads:
         if operation.offset < 0 or operation.max_bytes < 1:
             raise fail(FailureCode.INVALID, f"cannot read {operation.max_bytes} bytes at offset {operation.offset}")
         stream = await self._reads.find_stream(operation.stream, create_if_missing=False)
-        stream.users += 1
-        try:
+        with self._reads.holding(stream):
             await trio.lowlevel.checkpoint()
             return await self._read(stream, operation)
-        finally:
-            stream.users -= 1
 
     async def _read(self, stream: Stream, operation: ReadBytes) -> BytesRead:
         offset = operation.offset
@@ -120,6 +114,7 @@ class ByteReads:
         max_bytes = min(operation.max_bytes, MOST_BYTES)
         pieces = await self._pieces(stream, offset, max_bytes)
         if offset < head.next_offset and not (pieces and pieces[0].first_offset <= offset < pieces[-1].end_offset):
+            await self._reads.hear(stream)
             await self._check(stream, offset)  # it was truncated meanwhile
             raise fail(FailureCode.STORAGE, f"bytes at offset {offset} of {stream.ref} are missing from the store")
         if not pieces:

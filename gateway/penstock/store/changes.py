@@ -63,6 +63,8 @@ class HeadChange(Change, Generic[T]):
 
     def publish(self) -> None:
         self.ticket.resolve(self._result)
+        if isinstance(self._entity, Stream):
+            self._entity.followers.unpark_all()  # readers in other processes must hear of a trim
         if self._then is not None:
             self._then()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import trio
@@ -22,47 +23,22 @@ from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTailOffset, FromTimestamp, Read
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["Reads", "StoreReadSession"]
+__all__ = ["OwnReads", "Reads", "StoreReadSession"]
 
 
-class Reads:
+class Reads(ABC):
     """Opens read sessions, and reads ahead for them."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        committer: Committer,
-        reader: Reader,
-        read_ahead_batches: int,
-    ) -> None:
+    def __init__(self, reader: Reader, read_ahead_batches: int) -> None:
         self.reader = reader
         self.nursery: trio.Nursery  # where batches are read; set when the store starts
-        self._catalog = catalog
-        self._committer = committer
         self._ahead_left = read_ahead_batches
 
+    @abstractmethod
     async def find_stream(
         self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
     ) -> Stream:
         """The stream to read, created where its basin says so. Raises OperationFailed."""
-        try:
-            stream, created = self._catalog.find_or_create(
-                ref, create_if_missing, "create_stream_on_read", create_config
-            )
-        except OperationFailed as error:
-            await self._committer.settle(error.failure)
-            raise
-        stream.users += 1  # once it is durable it might be forgotten before this task goes on
-        try:
-            if created is not None:
-                await created.wait()
-            elif not stream.durably_alive:  # somebody else's creation is on its way to the disk
-                await self._committer.settle(None)
-        finally:
-            stream.users -= 1
-        if not stream.durably_alive:
-            raise unknown_stream(stream.ref)
-        return stream
 
     @asynccontextmanager
     async def session(self, read: Read) -> AsyncIterator[StoreReadSession]:
@@ -70,14 +46,11 @@ class Reads:
         if isinstance(read.start, FromTimestamp) and read.until is not None and read.start.timestamp >= read.until:
             raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
         stream = await self.find_stream(read.stream, read.create_if_missing, read.create_config)
-        stream.users += 1
-        session = None
-        try:
+        with self.holding(stream):
             session = StoreReadSession(self, stream, read, await self._start(stream, read))
-            yield session
-        finally:
-            stream.users -= 1
-            if session is not None:
+            try:
+                yield session
+            finally:
                 session.close()
 
     async def _start(self, stream: Stream, read: Read) -> int | RecordId:
@@ -109,6 +82,19 @@ class Reads:
             )
         return position
 
+    @abstractmethod
+    async def hear(self, stream: Stream) -> None:
+        """Records are missing from the file: what is known of the stream here must not be older than that."""
+
+    @contextmanager
+    def holding(self, stream: Stream) -> Iterator[None]:
+        """The stream stays in memory, and what becomes of it is known, until the block ends."""
+        stream.users += 1
+        try:
+            yield
+        finally:
+            stream.users -= 1
+
     def fetch(self, stream: Stream, position: int, max_records: int, max_bytes: int, ahead: bool) -> Fetch | None:
         """Begin to read a batch from the file; None where it would be read ahead and there is no room for that."""
         if ahead and not self._ahead_left:
@@ -134,6 +120,42 @@ class Reads:
             raise
         finally:
             fetch.done.set()
+
+
+class OwnReads(Reads):
+    """Reads of the streams of this process."""
+
+    def __init__(self, catalog: Catalog, committer: Committer, reader: Reader, read_ahead_batches: int) -> None:
+        super().__init__(reader, read_ahead_batches)
+        self._catalog = catalog
+        self._committer = committer
+
+    async def find_stream(
+        self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
+    ) -> Stream:
+        """See `Reads.find_stream`."""
+        try:
+            stream, created = self._catalog.find_or_create(
+                ref, create_if_missing, "create_stream_on_read", create_config
+            )
+        except OperationFailed as error:
+            await self._committer.settle(error.failure)
+            raise
+        stream.users += 1  # once it is durable it might be forgotten before this task goes on
+        try:
+            if created is not None:
+                await created.wait()
+            elif not stream.durably_alive:  # somebody else's creation is on its way to the disk
+                await self._committer.settle(None)
+        finally:
+            stream.users -= 1
+        if not stream.durably_alive:
+            raise unknown_stream(stream.ref)
+        return stream
+
+    async def hear(self, _stream: Stream) -> None:
+        """See `Reads.hear`: what is known here is never older than the file."""
+        await trio.lowlevel.checkpoint()
 
 
 class Fetch:
@@ -284,9 +306,11 @@ class StoreReadSession:
         self._fetch = None
         if fetch.failure is not None:
             raise OperationFailed(fetch.failure)
+        first = U64_MAX if fetch.batch is None else fetch.batch.first_seq_num
+        if first > self._position >= self._stream.durable.trim_point:
+            await self._reads.hear(self._stream)
         if not self._stream.durably_alive:
             raise unknown_stream(self._stream.ref)
-        first = U64_MAX if fetch.batch is None else fetch.batch.first_seq_num
         if first > self._position >= self._stream.durable.trim_point:
             raise fail(FailureCode.STORAGE, f"record {self._position} of {self._stream.ref} is missing from the store")
         return fetch.batch

@@ -23,7 +23,17 @@ from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
 from penstock_codecs.s2.validation import Fence, TrimTo, parse_command
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
-__all__ = ["Commands", "Part", "Sequenced", "check_bytes", "sequence", "sequence_bytes", "validate"]
+__all__ = [
+    "Commands",
+    "Part",
+    "Sequenced",
+    "check_bytes",
+    "check_conditions",
+    "check_sealed",
+    "sequence",
+    "sequence_bytes",
+    "validate",
+]
 
 Commands = Sequence[tuple[int, Fence | TrimTo]]
 """Command records of a batch, by index."""
@@ -78,8 +88,8 @@ def sequence(
     FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH, INVALID or NON_MONOTONIC_TIMESTAMP (timestamps), INVALID (no sequence
     numbers are left).
     """
-    _check_sealed(head)
-    _check_conditions(append, head)
+    check_sealed(head)
+    check_conditions(append.match_seq_num, append.fencing_token, head)
     timestamps = _timestamps(append, head, config, arrived_at)
     columns = Columns(_numbers(append.bodies, head), timestamps, append.bodies, append.headers)
     part, after = _part(columns, append.metered, _layout(columns, envelopes), head, arrived_at)
@@ -91,7 +101,7 @@ def check_bytes(append: AppendBytes, head: StreamHead, position: int) -> None:
 
     Raises OperationFailed, in this order: STREAM_SEALED, STALE_WRITER_POSITION, OFFSET_MISMATCH.
     """
-    _check_sealed(head)
+    check_sealed(head)
     writer = append.writer
     if writer is not None and (writer.position <= position or writer.after not in (None, position)):
         expected = f"before {writer.position}" if writer.after is None else f"at {writer.after}"
@@ -107,7 +117,7 @@ def sequence_bytes(runs: Iterable[Run], head: StreamHead, arrived_at: int) -> Se
 
     Raises OperationFailed: STREAM_SEALED, INVALID (no sequence numbers are left).
     """
-    _check_sealed(head)
+    check_sealed(head)
     timestamp = arrived_at if head.last_id is None else max(arrived_at, head.last_id.ms)
     parts = []
     for run in runs:
@@ -163,19 +173,21 @@ def _layout(columns: Columns, envelopes: Layout) -> Layout:
     return Layout.PLAIN
 
 
-def _check_sealed(head: StreamHead) -> None:
+def check_sealed(head: StreamHead) -> None:
+    """Raises OperationFailed(STREAM_SEALED)."""
     if head.sealed:
         raise fail(FailureCode.STREAM_SEALED, "the stream is sealed")
 
 
-def _check_conditions(append: Append, head: StreamHead) -> None:
-    if append.fencing_token is not None and append.fencing_token != head.fencing_token:
+def check_conditions(match_seq_num: int | None, fencing_token: str | None, head: StreamHead) -> None:
+    """Raises OperationFailed: FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH."""
+    if fencing_token is not None and fencing_token != head.fencing_token:
         raise fail(
             FailureCode.FENCING_TOKEN_MISMATCH,
             f"the fencing token is {head.fencing_token!r}",
             fencing_token_mismatch=head.fencing_token,
         )
-    if append.match_seq_num is not None and append.match_seq_num != head.next_seq:
+    if match_seq_num is not None and match_seq_num != head.next_seq:
         raise fail(
             FailureCode.SEQ_NUM_MISMATCH,
             f"the next sequence number is {head.next_seq}",

@@ -19,7 +19,7 @@ from penstock.store.committer import Committer
 from penstock.store.lock import locked
 from penstock.store.merges import Merges
 from penstock.store.reader import Reader
-from penstock.store.reads import Reads
+from penstock.store.reads import OwnReads
 from penstock.store.registry import Registry
 from penstock.store.schema import FILE_NAME, connect_reader, connect_writer, prepare
 from penstock.store.settings import Clock, StoreSettings
@@ -67,7 +67,7 @@ class Store:
             settings.envelopes,
             settings.append_inflight_bytes,
         )
-        self.reads = Reads(self.catalog, self.committer, self.reader, settings.read_ahead_batches)
+        self.reads = OwnReads(self.catalog, self.committer, self.reader, settings.read_ahead_batches)
         self.byte_reads = ByteReads(self.reads)
         self.trims = Trims(self.registry, self.committer, self.reader, clock, self._nudge)
         self.tables = Tables(self.committer, self.reader)

@@ -109,6 +109,14 @@ class TailCache:
             found = self._joined[position] = self._join(position, tail)
         return found
 
+    def since(self, seq_num: int) -> list[tuple[RecordBatch, Span]] | None:
+        """The batches from the one that begins with this number on; None where it is no longer here."""
+        batches = self._batches
+        index = bisect_left(batches, seq_num, key=_first_seq_num)
+        if index == len(batches) or batches[index].batch.first_seq_num != seq_num:
+            return None
+        return [(cached.batch, cached.span) for cached in islice(batches, index, None)]
+
     def bytes_at(self, offset: int, max_bytes: int) -> list[Rendered] | None:
         """The bytes from `offset` on, `max_bytes` or a little more, or fewer where they are of many batches.
 

@@ -191,7 +191,7 @@ async def test_cancelled_after_it_was_sequenced_it_happens_all_the_same(back: Em
 async def test_acknowledgements_that_nobody_receives_hold_up_the_sender(
     back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.store.appends.MAX_UNRECEIVED", 3)
+    monkeypatch.setattr("penstock.store.append_sessions.MAX_UNRECEIVED", 3)
     async with back.append_session(STREAM) as session:
         for _ in range(3):
             await session.send(appending(b"x"))

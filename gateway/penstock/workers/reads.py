@@ -1,0 +1,111 @@
+"""A worker's reads: what is on disk from the file itself, what is new from the parent.
+
+For each stream that it reads a worker has a copy of what the parent shows: the durable head and the newest batches.
+The same code reads by it as in one process. Every read begins by asking the parent, so that it sees all that anybody
+was told before; while it goes on, what it knows may be as old as a message takes from process to process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.store.batches import batch_of_rows
+from penstock.store.heads import Basin, BasinHead, Creation, Stream
+from penstock.store.reader import Reader
+from penstock.store.reads import Reads
+from penstock.store.tail_cache import TailCache, TailCaches
+from penstock.workers.calls import Calls
+from penstock.workers.channel import Channel
+from penstock.workers.messages import Find, Found, Leave, State
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import StreamRef
+from penstock_codecs.streams import BasinConfig, StreamConfig
+
+__all__ = ["RemoteReads"]
+
+_UNKNOWN = Creation(0, None, "")
+
+
+class RemoteReads(Reads):
+    """Opens read sessions on copies of the parent's streams."""
+
+    def __init__(
+        self, channel: Channel, calls: Calls, reader: Reader, read_ahead_batches: int, tail_cache_bytes: int
+    ) -> None:
+        super().__init__(reader, read_ahead_batches)
+        self._channel = channel
+        self._calls = calls
+        self._tail_caches = TailCaches(tail_cache_bytes)
+        self._streams: dict[int, Stream] = {}
+        self._finding: Counter[StreamRef] = Counter()
+
+    async def find_stream(
+        self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
+    ) -> Stream:
+        """See `Reads.find_stream`; all that was durable before is known of it then."""
+        self._finding[ref] += 1
+        try:
+            found: Found = await self._calls.call(lambda call: Find(call, ref, create_config, create_if_missing))
+            stream = self._streams[found.stream]
+        except BaseException:
+            self._found(ref, None)
+            raise
+        self._found(ref, stream)
+        return stream
+
+    def _found(self, ref: StreamRef, stream: Stream | None) -> None:
+        self._finding[ref] -= 1
+        if not self._finding[ref]:
+            del self._finding[ref]
+            for other in [one for one in self._streams.values() if one.ref == ref and one is not stream]:
+                self._leave(other)
+
+    async def hear(self, stream: Stream) -> None:
+        """See `Reads.hear`: what the parent had to say before it answers has been heard."""
+        try:
+            await self.find_stream(stream.ref, create_if_missing=False)
+        except OperationFailed as error:
+            if error.failure.code not in (FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND):
+                raise
+
+    @contextmanager
+    def holding(self, stream: Stream) -> Iterator[None]:
+        """See `Reads.holding`."""
+        with super().holding(stream):
+            yield
+        self._leave(stream)
+
+    def _leave(self, stream: Stream) -> None:
+        """Nobody may read it any more."""
+        if not stream.users and not self._finding[stream.ref] and self._streams.get(stream.id) is stream:
+            del self._streams[stream.id]
+            self._channel.post(Leave(stream.id))
+
+    def given_up(self, found: Found) -> None:
+        """A stream was found for somebody who does not wait any more."""
+        stream = self._streams.get(found.stream)
+        if stream is not None:
+            self._leave(stream)
+
+    def told(self, state: State) -> None:
+        """The parent says how a stream is."""
+        stream = self._streams.get(state.stream)
+        if stream is None:
+            if not (state.anew and self._finding[state.ref]):
+                return  # it was about to be left
+            stream = self._streams[state.stream] = _stream(state)
+        if state.anew:
+            stream.recent = TailCache()
+        stream.head = stream.durable = state.head._replace(alive=state.alive)
+        for row, span in state.batches:
+            batch = batch_of_rows([row], state.head.tail)
+            self._tail_caches.push(stream.recent, batch, span)
+        stream.followers.unpark_all()
+
+
+def _stream(state: State) -> Stream:
+    head = BasinHead(BasinConfig())
+    basin = Basin(0, state.ref.basin, _UNKNOWN, head, head)
+    return Stream(state.stream, basin, state.ref.stream, _UNKNOWN, state.head, state.head)
