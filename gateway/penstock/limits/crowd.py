@@ -53,8 +53,10 @@ def _longest_at_rest(queue: OrderedDict[Seat, None], before: float) -> Seat | No
     for _ in range(min(len(queue), LOOKS)):
         seat = next(iter(queue))
         queue.move_to_end(seat)  # others are looked at next time
-        if not seat.busy and seat.rested_at <= before:
-            found, before = seat, seat.rested_at
+        if seat.busy or seat.rested_at > before:
+            continue
+        if found is None or seat.rested_at < found.rested_at:
+            found = seat
     if found is not None:
         queue.move_to_end(found, last=False)
     return found

@@ -1,0 +1,139 @@
+"""Who gets a seat, and who is closed for it."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from penstock.config.limits import Limits
+from penstock.limits import Limiter, Seat, client_key
+
+FEW = 4
+LISTENER = "listeners.s2"
+
+
+def seated(limiter: Limiter, host: str = "10.0.0.1", most: int = 100, identity: str = "") -> Seat:
+    seat = limiter.seat(LISTENER, most, host, identity)
+    assert isinstance(seat, Seat), seat
+    return seat
+
+
+@pytest.fixture
+def clock(autojump_clock: MockClock) -> MockClock:
+    return autojump_clock
+
+
+async def test_the_stranger_that_rests_longest_makes_room(clock: MockClock) -> None:
+    limiter = Limiter()
+    known = seated(limiter)
+    known.admit()
+    await trio.sleep(10)
+    stranger = seated(limiter)
+    await trio.sleep(2)
+    young = seated(limiter)
+    newcomer = seated(limiter, most=3)
+    assert [each.scope.cancel_called for each in (known, stranger, young, newcomer)] == [False, True, False, False]
+    assert limiter.connections == 3
+
+
+async def test_one_that_is_known_makes_room_where_there_is_no_stranger(clock: MockClock) -> None:
+    limiter = Limiter()
+    first, second = seated(limiter), seated(limiter)
+    for seat in (first, second):
+        seat.admit()
+    await trio.sleep(10)
+    first.rest()  # it has just asked for something
+    seated(limiter, most=2)
+    assert second.scope.cancel_called and not first.scope.cancel_called
+
+
+async def test_where_all_are_busy_the_newcomer_is_refused(clock: MockClock) -> None:
+    limiter = Limiter()
+    seats = [seated(limiter) for _ in range(FEW)]
+    for seat in seats:
+        seat.busy = True
+    await trio.sleep(100)
+    assert limiter.seat(LISTENER, FEW, "10.0.0.2") == "listener.max_connections"
+    limiter.leave(seats[0])
+    assert isinstance(limiter.seat(LISTENER, FEW, "10.0.0.2"), Seat)
+
+
+async def test_who_has_just_connected_is_given_a_moment(clock: MockClock) -> None:
+    limiter = Limiter()
+    seats = [seated(limiter) for _ in range(FEW)]
+    assert limiter.seat(LISTENER, FEW, "10.0.0.2") == "listener.max_connections"
+    assert not any(seat.scope.cancel_called for seat in seats)
+
+
+async def test_a_client_makes_room_for_itself_alone(clock: MockClock) -> None:
+    limiter = Limiter(Limits(max_connections_per_client=FEW))
+    other = seated(limiter, "10.0.0.9")
+    await trio.sleep(10)
+    own = [seated(limiter) for _ in range(FEW)]
+    await trio.sleep(2)
+    seated(limiter)
+    assert [seat.scope.cancel_called for seat in (other, *own)] == [False, True, False, False, False]
+    for seat in own:
+        seat.busy = True
+    await trio.sleep(2)
+    seated(limiter).busy = True
+    assert limiter.seat(LISTENER, 100, "10.0.0.1") == "max_connections_per_client"
+    assert isinstance(limiter.seat(LISTENER, 100, "10.0.0.9"), Seat)
+
+
+async def test_the_whole_process_has_a_limit(clock: MockClock) -> None:
+    limiter = Limiter(Limits(max_connections=FEW))
+    first = seated(limiter)
+    for number in range(FEW - 1):
+        limiter.seat(f"listeners.s3p.{number}", 100, "10.0.0.1")
+    await trio.sleep(2)
+    seated(limiter)
+    assert first.scope.cancel_called
+    assert limiter.connections == FEW
+
+
+async def test_a_changed_table_holds_at_once(clock: MockClock) -> None:
+    limiter = Limiter()
+    seat = seated(limiter)
+    limiter.table = Limits(max_connections=1, first_byte_seconds=7)
+    assert limiter.seat(LISTENER, 100, "10.0.0.1") == "max_connections"
+    assert seat.limits.first_byte_seconds == 7
+
+
+async def test_an_identity_is_counted_from_when_it_is_proved(clock: MockClock) -> None:
+    limiter = Limiter(Limits(max_connections_per_client=2))
+    for host in ("10.0.0.1", "10.0.0.2"):
+        seat = seated(limiter, host)
+        seat.busy = True
+        seat.admit("billing")
+    assert limiter.seat(LISTENER, 100, "10.0.0.3", "billing") == "max_connections_per_client"
+    assert isinstance(limiter.seat(LISTENER, 100, "10.0.0.1"), Seat), "the address is not charged any more"
+
+
+async def test_nothing_is_left_of_clients_that_have_gone(clock: MockClock) -> None:
+    limiter = Limiter()
+    for number in range(100):
+        seat = seated(limiter, f"10.0.0.{number}")
+        seat.charge(1000)
+        if number % 2:
+            seat.admit(f"identity-{number}")
+        limiter.leave(seat)
+        seat.charge(-1000)
+    assert limiter.connections == 0 and limiter.held == 0
+    assert not limiter._accounts
+
+
+@pytest.mark.parametrize(
+    ("host", "key"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_what_an_address_is_counted_as(host: str, key: str) -> None:
+    assert client_key(host) == key
+    assert client_key(host, "billing") == "identity billing"
