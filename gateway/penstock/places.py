@@ -116,6 +116,8 @@ class Place:
         if mine.back is not None and successor.back is not None:
             mine.back.inner = successor.back.inner
         successor.bound(self.addresses)
+        if mine.tls is not None:
+            mine.tls.retire()
         self.listener = replace(
             successor,
             serve=mine.serve,
@@ -131,6 +133,8 @@ class Place:
         """Nobody else is let in, and clients are told. May be called more than once."""
         self._accepting.cancel()
         self.close()
+        if self.listener.tls is not None:
+            self.listener.tls.retire()
         self.listener.begin_drain()
 
     def cut_at(self, deadline: float) -> None:

@@ -22,6 +22,7 @@ from penstock.recorder.connections import Connections
 from penstock.reload import Parts, Reloader
 from penstock.running import Running
 from penstock.surroundings import ALONE, Surroundings
+from penstock.tls import CERTIFICATES
 from penstock.wiring import fault_settings, open_listeners, open_recordings, open_routing
 
 __all__ = ["Running", "serve"]
@@ -47,6 +48,7 @@ async def serve(
     surroundings = surroundings or ALONE
     _raise_descriptor_limit()
     async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(CERTIFICATES.watched())
         taps = Connections()
         recordings = await stack.enter_async_context(open_recordings(config, taps))
         embedded = await stack.enter_async_context(surroundings.open_embedded(config))

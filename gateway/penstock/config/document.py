@@ -88,8 +88,9 @@ def configuration_page() -> str:
 def _sections(table: msgspec.Struct, path: str, header: str = "") -> Iterator[_Section]:
     """The table's own keys, then its inner tables; a table without keys of its own is not shown."""
     keys, inner = [], []
-    for name, hint in get_type_hints(type(table), include_extras=True).items():
-        value = getattr(table, name)
+    hints = get_type_hints(type(table), include_extras=True)
+    for name in _own_first(type(table)):
+        hint, value = hints[name], getattr(table, name)
         below = f"{path}.{name}" if path else name
         if (tables := tables_in(hint)) is None:
             keys.append(_Key(name, value, hint))
@@ -120,8 +121,7 @@ def _example_of(struct: type[msgspec.Struct], path: str, header: str, about_tag:
         keys.append(_Key(configured.tag_field, configured.tag, Annotated[str, key(about_tag)], required=True))
     hints = get_type_hints(struct, include_extras=True)
     fields = {field.name: field for field in msgspec.structs.fields(struct)}
-    own_first = [name for one in struct.__mro__ for name in vars(one).get("__annotations__", ())]
-    for name in dict.fromkeys(own_first):
+    for name in _own_first(struct):
         field, hint = fields[name], hints[name]
         value = field.default_factory() if callable(field.default_factory) else field.default
         if isinstance(value, msgspec.Struct):
@@ -133,6 +133,11 @@ def _example_of(struct: type[msgspec.Struct], path: str, header: str, about_tag:
             keys.append(_Key(name, value, hint))
     yield _Section(header, _summary(struct), keys, shown=True)
     yield from inner
+
+
+def _own_first(struct: type[msgspec.Struct]) -> Iterator[str]:
+    """The keys of a table, those that it shares with others behind its own."""
+    yield from dict.fromkeys(name for one in struct.__mro__ for name in vars(one).get("__annotations__", ()))
 
 
 def _summary(struct: type[msgspec.Struct]) -> str:

@@ -21,6 +21,7 @@ from penstock.places import Place, Places
 from penstock.recorder.recordings import Recordings
 from penstock.reload.changes import changes, check_changes
 from penstock.routing.router import Router
+from penstock.tls import CERTIFICATES
 from penstock.wiring import Plan, Routing, apply_basins, backs_of_routes, check_files, fault_settings, recording_rules
 from penstock_codecs.failures import OperationFailed
 
@@ -62,6 +63,7 @@ class Reloader:
             check_changes(self.config, config)
             try:
                 await self._reload(config)
+                await CERTIFICATES.reload()  # those of backs that stay as they are
             except (CannotStart, OperationFailed, ValueError) as error:
                 raise CannotReload(str(error)) from error
             log.info("reloaded", changed=changed)

@@ -8,10 +8,12 @@ holds for new handshakes; connections that are there go on with what they began 
 from __future__ import annotations
 
 import math
+import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,6 +76,10 @@ class Reloaded(ABC):
     def described(self) -> Iterator[tuple[str, Described]]:
         """The certificates and revocation lists in force, each with its file."""
 
+    def retire(self) -> None:
+        """Nobody will ask it any more: what becomes of its files is no matter."""
+        CERTIFICATES.forget(self)
+
     def look(self) -> Outcome | None:
         """Make it anew where the files have changed and rest; what came of it, None where there was nothing to do."""
         found = self._stamps()
@@ -102,16 +108,38 @@ class Certificates:
     """Those that are in use; each for as long as something else refers to it."""
 
     def __init__(self) -> None:
-        self._all: weakref.WeakSet[Reloaded] = weakref.WeakSet()
+        self._known: weakref.WeakSet[Reloaded] = weakref.WeakSet()
+        self._lock = threading.Lock()  # a configuration is tried out in a thread of its own
 
     def add(self, one: Reloaded) -> None:
         """From now on its files are looked at."""
-        self._all.add(one)
+        with self._lock:
+            self._known.add(one)
 
-    async def watch(self) -> None:
-        """Look at the files for ever, log what is done, and tell metrics when each certificate ends."""
-        with watching(self._samples):
-            await self._watch()
+    def forget(self, one: Reloaded) -> None:
+        """Its files are no longer looked at."""
+        with self._lock:
+            self._known.discard(one)
+
+    @property
+    def _all(self) -> list[Reloaded]:
+        with self._lock:
+            return list(self._known)
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Until the block ends the files are looked at, what is done is logged, and metrics are told when each
+        certificate ends. What the block raises is raised as it is."""
+        try:
+            with watching(self._samples):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._watch)
+                    yield
+                    nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) == 1:  # the nursery has put it into a group
+                raise group.exceptions[0] from group.exceptions[0].__cause__
+            raise
 
     async def _watch(self) -> None:
         reminded = -math.inf
@@ -120,14 +148,14 @@ class Certificates:
                 reminded = trio.current_time()
                 self._remind(self.expiries())
             await trio.sleep(POLL_SECONDS)
-            if some := list(self._all):
+            if some := self._all:
                 self._tell(await trio.to_thread.run_sync(lambda: [found for one in some if (found := one.look())]))
                 del some
 
     async def reload(self) -> list[Outcome]:
         """Make all anew now, as SIGHUP asks for: what came of each, which is logged too. What cannot be used changes
         nothing for its owner."""
-        some = list(self._all)
+        some = self._all
         outcomes = await trio.to_thread.run_sync(lambda: [one.reload() for one in some])
         self._tell([outcome for outcome in outcomes if outcome.files or outcome.reason])
         return outcomes
@@ -136,7 +164,7 @@ class Certificates:
         """Of all certificates and lists in use, the first to end first."""
         found = {
             Expiry(one.owner, file, about.subject, about.until.timestamp())
-            for one in list(self._all)
+            for one in self._all
             for file, about in one.described()
             if about.until is not None
         }

@@ -15,8 +15,6 @@ __all__ = ["Described", "certificates_in", "no_password", "revocation_lists_in",
 
 _REASONS: Final = (
     ("KEY_VALUES_MISMATCH", "the key is not the certificate's"),
-    ("BAD_DECRYPT", "the key is encrypted"),
-    ("BAD_PASSWORD_READ", "the key is encrypted"),
     ("EE_KEY_TOO_SMALL", "the key is too small to be safe"),
     ("CA_MD_TOO_WEAK", "the signature is too weak to be safe"),
     ("NO_CERTIFICATE_OR_CRL_FOUND", "there is none in it"),
@@ -82,8 +80,8 @@ def _host_names(certificate: x509.Certificate) -> Iterator[str]:
 
 
 def no_password() -> str:
-    """Instead of OpenSSL's question on the terminal, at which a service would hang."""
-    return ""
+    """Instead of OpenSSL's question on the terminal, at which a service would hang. Raises OSError."""
+    raise OSError("the key is encrypted, and nobody is there to give the password")
 
 
 def text_of(error: OSError, otherwise: str | None = None) -> str:

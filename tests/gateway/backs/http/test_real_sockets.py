@@ -119,11 +119,11 @@ def lite_tls() -> Iterator[S2Lite]:
         yield server
 
 
-def unverified() -> ssl.SSLContext:
-    context = ClientTls()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+def unverified() -> ClientTls:
+    tls = ClientTls()
+    tls.context.check_hostname = False
+    tls.context.verify_mode = ssl.CERT_NONE
+    return tls
 
 
 async def use_s2(http: HttpClient, basin: str) -> None:
