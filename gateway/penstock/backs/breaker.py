@@ -8,6 +8,7 @@ import structlog
 import trio
 
 from penstock.backs.upstream_settings import UpstreamSettings, unreachable
+from penstock.metrics.families import BACK_CIRCUIT_OPENED, BACK_CONNECTIONS_FAILED
 
 __all__ = ["Breaker", "BreakerState"]
 
@@ -38,6 +39,9 @@ class Breaker:
         self._settings = settings
         self._unmade = 0
         self._lost = 0
+        self._ever_unmade = BACK_CONNECTIONS_FAILED.child(settings.name, "unmade")
+        self._ever_lost = BACK_CONNECTIONS_FAILED.child(settings.name, "lost")
+        self._ever_opened = BACK_CIRCUIT_OPENED.child(settings.name)
         self.state = BreakerState.CLOSED
         self.since = 0.0
         """When the state last changed, on trio's clock; 0 where it never did."""
@@ -67,11 +71,13 @@ class Breaker:
     def failed(self, reason: str) -> None:
         """A connection could not be made."""
         self._unmade += 1
+        self._ever_unmade.inc()
         self._judge(self._unmade, reason)
 
     def lost(self, reason: str) -> None:
         """A connection was lost before the server answered anything on it."""
         self._lost += 1
+        self._ever_lost.inc()
         self._judge(self._lost, reason)
 
     def succeeded(self) -> None:
@@ -87,6 +93,7 @@ class Breaker:
     def _judge(self, count: int, reason: str) -> None:
         enough = count >= self._settings.breaker_failures or self.state is BreakerState.HALF_OPEN
         if enough and self.state is not BreakerState.OPEN:
+            self._ever_opened.inc()
             self._change(BreakerState.OPEN, reason)
 
     def _change(self, state: BreakerState, reason: str) -> None:

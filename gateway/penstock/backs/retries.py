@@ -9,9 +9,10 @@ from typing import Final, TypeVar
 
 import trio
 
+from penstock.metrics.families import BACK_RETRIES
 from penstock_codecs.failures import Failure, OperationFailed
 
-__all__ = ["RetryPolicy", "retry_after", "retrying"]
+__all__ = ["RetryPolicy", "retry_after", "retrying", "tried_again"]
 
 T = TypeVar("T")
 
@@ -51,12 +52,13 @@ async def retrying(
     policy: RetryPolicy = _DEFAULT,
     *,
     idempotent: bool = False,
+    back: str = "",
     dice: Callable[[], float] = random.random,
 ) -> T:
     """What `attempt` gives, which is called again after failures that are retryable and had no side effect.
 
-    With `idempotent` (doing it twice is as good as once) a side effect may have happened. Raises the last failure
-    where it may not be tried again, or not any more.
+    With `idempotent` (doing it twice is as good as once) a side effect may have happened. `back`: whose server it is,
+    for what is counted. Raises the last failure where it may not be tried again, or not any more.
     """
     until = trio.current_time() + policy.total_seconds
     failures = 0
@@ -71,4 +73,10 @@ async def retrying(
             pause = max(policy.pause(failures, dice()), retry_after(failure))
             if failures >= policy.attempts or trio.current_time() + pause > until:
                 raise
+        tried_again(back)
         await trio.sleep(pause)
+
+
+def tried_again(back: str) -> None:
+    """Count that something is, or will be, asked of a server once more."""
+    BACK_RETRIES.child(back).value += 1

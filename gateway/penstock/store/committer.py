@@ -10,11 +10,20 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Final, Generic, TypeVar
 
 import structlog
 import trio
 
+from penstock.metrics.families import (
+    STORE_COMMIT_BYTES,
+    STORE_COMMIT_CHANGES,
+    STORE_COMMIT_FAILURES,
+    STORE_COMMIT_SECONDS,
+    STORE_COMMITS,
+    STORE_SYNC_SECONDS,
+)
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 
 __all__ = ["CLOSED", "Change", "Committer", "Outcome", "Statement", "Ticket"]
@@ -161,6 +170,11 @@ class Committer:
         return await change.ticket.wait()
 
     @property
+    def pending(self) -> int:
+        """How many changes wait for the next transaction."""
+        return len(self._pending)
+
+    @property
     def busy(self) -> bool:
         """Whether something is on its way to the disk."""
         return bool(self._pending or self._group)
@@ -206,11 +220,15 @@ class Committer:
         if statements:
             with trio.CancelScope(shield=True):
                 async with self._lock:
-                    failure = await trio.to_thread.run_sync(_execute, self._db, statements, limiter=self._thread)
-            if failure is not None:
-                self._undo(failure)
+                    began = perf_counter()
+                    outcome = await trio.to_thread.run_sync(_execute, self._db, statements, limiter=self._thread)
+            if isinstance(outcome, Exception):
+                self._undo(outcome)
                 return
-        self.written += sum(change.size for change in group)
+            _measure(len(group), perf_counter() - began, outcome)
+        written = sum(change.size for change in group)
+        self.written += written
+        STORE_COMMIT_BYTES.child().value += written
         for change in group:
             change.commit()
         self._group = []
@@ -232,6 +250,7 @@ class Committer:
         lost = self._group + self._pending
         self._group, self._pending = [], []
         self._wake = trio.Event()
+        STORE_COMMIT_FAILURES.child().inc()
         log.error("commit_failed", error=str(error), code=getattr(error, "sqlite_errorname", None), changes=len(lost))
         for change in reversed(lost):
             change.undo()
@@ -240,16 +259,24 @@ class Committer:
             change.reject(failure)
 
 
-def _execute(db: sqlite3.Connection, statements: Sequence[Statement]) -> Exception | None:
-    """One transaction; gives why it failed, in which case nothing of it remains."""
+def _measure(changes: int, seconds: float, sync_seconds: float) -> None:
+    STORE_COMMITS.child().inc()
+    STORE_COMMIT_CHANGES.child().observe(changes)
+    STORE_COMMIT_SECONDS.child().observe(seconds)
+    STORE_SYNC_SECONDS.child().observe(sync_seconds)
+
+
+def _execute(db: sqlite3.Connection, statements: Sequence[Statement]) -> Exception | float:
+    """One transaction; gives for how many seconds it was made durable, or why it failed: then nothing of it remains."""
     try:
         db.execute("BEGIN IMMEDIATE")
         for sql, parameters in statements:
             db.execute(sql, parameters)
+        began = perf_counter()
         db.execute("COMMIT")
+        return perf_counter() - began
     except Exception as error:  # whatever it is, it must not end the store: nobody's ack depends on it but the group's
         with contextlib.suppress(sqlite3.Error):  # then it is rolled back before the next one
             if db.in_transaction:
                 db.execute("ROLLBACK")
         return error
-    return None

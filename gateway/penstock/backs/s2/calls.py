@@ -72,6 +72,7 @@ class Calls:
     def __init__(self, http: HttpClient, settings: S2BackSettings) -> None:
         self._http = http
         self._settings = settings
+        self.back = http.upstream.settings.name
         self.where = http.upstream.settings.where
         self.request_seconds = http.upstream.settings.request_seconds
 

@@ -13,7 +13,7 @@ import trio
 
 from penstock.backs.base import Following
 from penstock.backs.http.stream import HttpStream
-from penstock.backs.retries import RetryPolicy, retry_after
+from penstock.backs.retries import RetryPolicy, retry_after, tried_again
 from penstock.backs.s2.calls import Calls, refusal
 from penstock.backs.s2.identifying import Identifier
 from penstock.backs.s2.settings import S2BackSettings
@@ -283,6 +283,7 @@ class RemoteReadSession:
         if not failure.retryable or now >= self._give_up_at:
             raise OperationFailed(failure)
         self._losses += 1
+        tried_again(self._calls.back)
         pause = self._pauses.pause(self._losses, random.random()) if self._losses > 1 else 0.0
         self._again_at = now + max(pause, retry_after(failure))
 

@@ -57,7 +57,7 @@ class Unary:
             answer = await self._calls.json("GET", records_path(stream) + "/tail", stream.basin)
             return answer.read(decode_tail)
 
-        return await retrying(ask, _RETRIES, idempotent=True)
+        return await retrying(ask, _RETRIES, idempotent=True, back=self._calls.back)
 
     async def read(self, stream: StreamRef, start: ServerStart, count: int) -> RecordBatch | None:
         """Records from `start` on, `count` of them at most; None where there are none though there might be.
@@ -78,7 +78,7 @@ class Unary:
                 raise answer.nonsense(error.failure.message) from None
             return found if isinstance(found, RecordBatch) else None
 
-        return await retrying(ask, _RETRIES, idempotent=True)
+        return await retrying(ask, _RETRIES, idempotent=True, back=self._calls.back)
 
     async def spot(self, stream: StreamRef, start: ServerStart) -> Spot:
         """The position of the first record at or after `start`, or the tail."""

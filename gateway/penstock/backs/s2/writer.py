@@ -11,7 +11,7 @@ import structlog
 import trio
 
 from penstock.backs.delivery import Delivery
-from penstock.backs.retries import RetryPolicy, retry_after
+from penstock.backs.retries import RetryPolicy, retry_after, tried_again
 from penstock.backs.s2.calls import S2S, refusal
 from penstock.backs.s2.conversation import Conversation, Ending, EndingKind
 from penstock.backs.s2.line import Line
@@ -253,6 +253,7 @@ class Writer:
             self.line.fail_all(lambda pending: _given_up(pending, failure))
             return
         self._setbacks += 1
+        tried_again(self._shared.calls.back)
         if pause:
             await trio.sleep(max(self._pauses.pause(self._setbacks, random.random()), retry_after(failure)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Final
@@ -73,13 +73,18 @@ class S3PNative:
         async with self._pool.use() as connection:
             return await connection.call(command, self._pool.upstream.settings.request_seconds + seconds)
 
+    async def _retrying(
+        self, attempt: Callable[[], Awaitable[Reply]], policy: RetryPolicy, *, idempotent: bool = True
+    ) -> Reply:
+        return await retrying(attempt, policy, idempotent=idempotent, back=self._pool.upstream.settings.name)
+
     def _name(self, stream: StreamRef) -> bytes:
         return self._settings.names.from_stream(stream)
 
     async def bounds(self, stream: StreamRef) -> Bounds:
         """See `Native.bounds`. S3P tells that a stream is there, and nothing else."""
         command = ReadRecords(self._name(stream), 1, 0, _FAR)
-        await retrying(partial(self._call, command), RetryPolicy(attempts=2), idempotent=True)
+        await self._retrying(partial(self._call, command), RetryPolicy(attempts=2))
         return Bounds()
 
     async def scan(self, stream: StreamRef, start: Mark, *, max_records: int, max_bytes: int, wait: float) -> Scanned:
@@ -120,9 +125,7 @@ class S3PNative:
     async def _read(self, command: ReadRecords) -> Records:
         limits = self._settings.limits
         try:
-            reply = await retrying(
-                partial(self._call, command, command.block_ms / 1000), self._patient, idempotent=True
-            )
+            reply = await self._retrying(partial(self._call, command, command.block_ms / 1000), self._patient)
         except OperationFailed as error:
             certain = max(self._settings.max_reply_bytes // limits.max_record_bytes, 1)
             if error.failure.code is not FailureCode.LIMIT_EXCEEDED or (command.count or 0) <= certain:
@@ -142,12 +145,12 @@ class S3PNative:
         if self._settings.trim_keeps_last and place:
             place -= 1
         command = TrimRecords(self._name(stream), RecordId(ms, place))
-        await retrying(partial(self._call, command), self._patient, idempotent=True)
+        await self._retrying(partial(self._call, command), self._patient)
 
     async def create(self, stream: StreamRef) -> bool:
         """See `Native.create`."""
         try:
-            await retrying(partial(self._call, Create(self._name(stream))), self._patient)
+            await self._retrying(partial(self._call, Create(self._name(stream))), self._patient, idempotent=False)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.RESOURCE_ALREADY_EXISTS:
                 raise
@@ -156,7 +159,7 @@ class S3PNative:
 
     async def delete(self, stream: StreamRef) -> None:
         """See `Native.delete`."""
-        await retrying(partial(self._call, Delete(self._name(stream))), self._patient)
+        await self._retrying(partial(self._call, Delete(self._name(stream))), self._patient, idempotent=False)
 
     async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
         """See `Native.list_streams`. S3P cannot list."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
@@ -167,7 +168,8 @@ class ControllerClient:
     # ---- calls -------------------------------------------------------------------------------------------------------
 
     async def _call(self, name: str, request: Message, *, idempotent: bool = False) -> Any:
-        return await retrying(lambda: self._call_once(name, request), self._policy, idempotent=idempotent)
+        attempt = partial(self._call_once, name, request)
+        return await retrying(attempt, self._policy, idempotent=idempotent, back=self._upstream.name)
 
     async def _call_once(self, name: str, request: Message) -> Any:
         seconds = self._upstream.request_seconds

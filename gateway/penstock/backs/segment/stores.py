@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import trio
@@ -155,7 +156,8 @@ class Stores:
         It is asked again where nothing was done, and an `idempotent` request also where that is not known. Raises
         OperationFailed for the replies that say no.
         """
-        return await retrying(lambda: self.ask_once(segment, make), self._policy, idempotent=idempotent)
+        attempt = partial(self.ask_once, segment, make)
+        return await retrying(attempt, self._policy, idempotent=idempotent, back=self.settings.upstream.name)
 
     async def length(self, segment: str) -> int:
         """Where a segment ends. Raises OperationFailed."""

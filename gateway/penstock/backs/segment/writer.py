@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from penstock.backs.delivery import Delivery
-from penstock.backs.retries import RetryPolicy, retrying
+from penstock.backs.retries import RetryPolicy, retrying, tried_again
 from penstock.backs.segment.dialects import APPENDING, Appending
 from penstock.backs.segment.line import EVERYTHING, Line
 from penstock.backs.segment.lines import Kind, Lines
@@ -158,7 +158,7 @@ class Writer:
             raise OperationFailed(self._given_up[1])
         policy = RetryPolicy(attempts=_ATTEMPTS, total_seconds=self._settings.recover_seconds)
         try:
-            await retrying(self._begin, policy, idempotent=True)
+            await retrying(self._begin, policy, idempotent=True, back=self._settings.upstream.name)
         except OperationFailed as error:
             failure = error.failure
             if failure.retryable:
@@ -286,6 +286,7 @@ class Writer:
             if not self._is_worth_trying(failure) or now + pause - since > self._settings.recover_seconds:
                 self._fail_all(failure)
                 return
+            tried_again(self._settings.upstream.name)
             _log.info("writer_recovers", segment=self.segment, reason=failure.message, appends=len(self._pending))
             await trio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -331,8 +332,7 @@ class Writer:
         if self._fault is not None or not pending or pending.sent < len(pending):
             return
         assert self._lines is not None, "it was set up"
-        oldest = pending.first
-        settings = self._lines.upstream.settings
+        oldest, settings = pending.first, self._lines.upstream.settings
         with trio.move_on_at(max(oldest.sent_at, pending.moved_at) + settings.request_seconds) as patience:
             await self._news.wait()
         if patience.cancelled_caught and pending and pending.first is oldest:
