@@ -58,7 +58,8 @@ def unwatched(stream: trio.abc.Stream, _settings: UpstreamSettings) -> trio.abc.
 
 
 class Upstream:
-    """One server. `dial` makes the connection below TLS (None: over TCP); `watch` is given each that was made."""
+    """One server. `dial` makes the connection below TLS (None: over TCP); `watch` is given each that was made.
+    `breaker`: shared with others who connect there; None: its own."""
 
     def __init__(
         self,
@@ -66,10 +67,11 @@ class Upstream:
         credentials: Credentials | None = None,
         dial: Dial | None = None,
         watch: Watch = unwatched,
+        breaker: Breaker | None = None,
     ):
         self.settings = settings
         self.credentials = credentials or Credentials(back=settings.name)
-        self.breaker = Breaker(settings)
+        self.breaker = breaker or Breaker(settings)
         self._dial = dial or _dial_tcp
         self._watch = watch
 

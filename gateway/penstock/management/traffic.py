@@ -107,6 +107,10 @@ class Traffic:
                 await trio.lowlevel.checkpoint()
         return shown
 
+    def break_off(self, number: int) -> bool:
+        """End a connection with a server, as if the network had; whether there was one of this number."""
+        return self._connections.break_off(number)
+
     def running(self) -> list[dict[str, Any]]:
         """The recordings that run, with their status."""
         return [_running(one) for one in self.recordings.running]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Iterator
 from typing import Final, Protocol
@@ -42,6 +43,7 @@ class Connections:
         self.watcher: Opening | None = None
         """Who decides what is recorded."""
         self._open: dict[int, Tap] = {}
+        self._dialled: dict[int, trio.abc.Stream] = {}
 
     def accepted(self, stream: trio.abc.Stream, number: int, name: str, protocol: str) -> TappedStream:
         """A client's connection, above TLS, from now on with a tap: the stream to be used instead. `number`: the log's;
@@ -56,6 +58,7 @@ class Connections:
         """The same for a connection with the server of a back. See `penstock.backs.upstream.Watch`."""
         client, server = _ends(stream)
         number, name, tls = next_connection_number(), f"backs.{settings.name}", encrypted(stream) is not None
+        self._dialled[number] = stream
         return self._tapped(
             stream, Conversation(number, client, server, Side.BACK, name, settings.protocol, tls=tls, run=self.run)
         )
@@ -68,6 +71,17 @@ class Connections:
         if self.watcher is not None:
             self.watcher.opened(tap)
         return tapped(stream, tap)
+
+    def break_off(self, number: int) -> bool:
+        """End a connection with a server, as if the network had: who uses it finds it lost. Whether there was one."""
+        stream = self._dialled.get(number)
+        tls = None if stream is None else encrypted(stream)
+        inner = stream if tls is None else tls.transport_stream
+        if not isinstance(inner, trio.SocketStream):
+            return False
+        with contextlib.suppress(OSError):  # it is gone already
+            inner.socket.shutdown(trio.socket.SHUT_RDWR)
+        return True
 
     def __iter__(self) -> Iterator[Tap]:
         """Those that are open, in the order of their numbers. They may end meanwhile."""
@@ -87,6 +101,7 @@ class Connections:
 
     def ended(self, tap: Tap) -> None:
         """See `Watcher`."""
+        self._dialled.pop(tap.conversation.number, None)
         if self._open.pop(tap.conversation.number, None) is not None:
             _counts(tap.conversation)[0].value -= 1
         if self.watcher is not None:

@@ -9,9 +9,11 @@ import trio
 
 from penstock.accepting import Listener
 from penstock.backs.breaker import Breaker
+from penstock.backs.upstream import Upstream
 from penstock.config import (
     EMBEDDED,
     Address,
+    BackTable,
     Config,
     Management,
     S2Listener,
@@ -19,6 +21,7 @@ from penstock.config import (
     SegmentBack,
     SegmentListener,
 )
+from penstock.errors import CannotStart
 from penstock.fronts.http_server import HttpSettings
 from penstock.identity import NOBODY, Identities
 from penstock.management.controls import Controls
@@ -30,9 +33,12 @@ from penstock.management.traffic import Traffic
 from penstock.routing.names import s3p_names
 from penstock.routing.router import Router
 from penstock.routing.segments import SegmentNames
+from penstock.routing.target import Target
 from penstock.tls.handshakes import Handshakes
 from penstock.wiring.files import handshake_settings, tls_of
 from penstock.wiring.http import HttpServer
+from penstock.wiring.upstreams import upstream_settings
+from penstock_codecs.failures import OperationFailed
 
 __all__ = ["management_listener", "management_settings", "overview"]
 
@@ -47,7 +53,8 @@ def management_listener(
 ) -> Listener:
     """The listener, not yet bound."""
     shown, settings = overview(config, router), management_settings(table)
-    server = HttpServer(HttpSettings(), ManagementFront(shown, settings, traffic, controls))
+    front = ManagementFront(shown, settings, traffic, controls)
+    server = HttpServer(HttpSettings(), front)
     address = Address.parse(table.bind)
     handshakes = Handshakes("management", handshake_settings(table, identities), server.serve, server.begin_drain)
     return Listener(
@@ -57,6 +64,7 @@ def management_listener(
         table.max_connections,
         handshakes.serve,
         handshakes.begin_drain,
+        duties=front.run,
         tls=tls_of("management", table),
         settings=(shown, settings, handshakes.settings),
     )
@@ -102,16 +110,31 @@ def _backs(config: Config, router: Router) -> Iterator[BackView]:
         if target.breaker is None:
             yield BackView(name=name, kind=target.kind, address=address)
         else:
-            yield BackView(name=name, kind=target.kind, address=address, circuit=_Watched(target.breaker))
+            known = _Watched(target, table, target.breaker)
+            yield BackView(name=name, kind=target.kind, address=address, circuit=known.circuit, probe=known.probe)
 
 
 class _Watched:
-    """A breaker's state, with times of day."""
+    """A breaker's state, with times of day; and how it is found out whether the server is there again."""
 
-    def __init__(self, breaker: Breaker) -> None:
+    def __init__(self, target: Target, table: BackTable, breaker: Breaker) -> None:
+        self._target = target
+        self._table = table
         self._breaker = breaker
 
-    def __call__(self) -> Circuit:
+    async def probe(self) -> None:
+        """See `BackView`."""
+        table = self._table
+        address = table.named if isinstance(table, SegmentBack) else table.address
+        try:
+            settings = upstream_settings(self._target.name, table, address, self._target.kind)
+            stream = await Upstream(settings, breaker=self._breaker).connect()
+        except (OperationFailed, CannotStart):  # it is not time yet, or the server is not there, or a file is not
+            return
+        await trio.aclose_forcefully(stream)
+
+    def circuit(self) -> Circuit:
+        """See `BackView`."""
         since = None
         if self._breaker.since:
             since = round((time.time() - (trio.current_time() - self._breaker.since)) * 1000)
