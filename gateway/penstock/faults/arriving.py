@@ -72,6 +72,6 @@ def held_back(faults: Faults, about: About, size: int) -> Answer:
     return Answer(until, failure)
 
 
-def lost() -> OperationFailed:
+def lost(code: FailureCode = FailureCode.UNAVAILABLE) -> OperationFailed:
     """Of what never arrived; the front makes a message of it, which is not sent."""
-    return fail(FailureCode.UNAVAILABLE, "dropped by a fault")
+    return fail(code, "dropped by a fault")

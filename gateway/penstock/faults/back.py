@@ -23,7 +23,7 @@ from penstock.faults.rule import About, Action, Direction, Kind
 from penstock.faults.rules import Faults
 from penstock.identity import CLIENT
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
-from penstock_codecs.failures import OperationFailed
+from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Capability, Operation, Read
 from penstock_codecs.streams import StreamConfig
@@ -166,6 +166,6 @@ def _ghost(operation: Operation[Any]) -> object:
     no such thing, which is not sent either."""
     if isinstance(operation, Append | AppendBytes):
         return GHOST
-    if isinstance(operation, ReadBytes):
-        return BytesRead(operation.offset, b"", at_tail=True, end_of_segment=False, dropped={})
+    if isinstance(operation, ReadBytes):  # each dialect has a word for this, and need not end the connection
+        raise lost(FailureCode.STREAM_NOT_FOUND)
     raise lost()
