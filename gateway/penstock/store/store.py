@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import trio
 
 from penstock.errors import CannotStart
+from penstock.metrics.families import (
+    STORE_FILE_BYTES,
+    STORE_INFLIGHT_BYTES,
+    STORE_LOG_BYTES,
+    STORE_PENDING,
+    STORE_WAITING,
+)
+from penstock.metrics.series import Sample, watching
 from penstock.store.appends import Appends
 from penstock.store.attributes import AttributeOperations, Attributes
 from penstock.store.byte_reads import ByteReads
@@ -35,7 +44,7 @@ class Store:
     """The parts, by duty. `start` its tasks; `close` it when they have ended."""
 
     def __init__(self, settings: StoreSettings, clock: Clock) -> None:
-        directory = settings.directory
+        directory = self._directory = settings.directory
         self._writer = connect_writer(directory)
         self._checkpoints = connect_writer(directory)
         self._look_ups = connect_reader(directory)
@@ -93,6 +102,16 @@ class Store:
         nursery.start_soon(self._checkpointer.run)
         nursery.start_soon(self.sweeper.run)
 
+    def samples(self) -> Iterator[Sample]:
+        """What waits now, and how large the files are. See `penstock.metrics.series.Source`."""
+        admission = self.appends.admission
+        yield Sample(STORE_PENDING, (), self.committer.pending)
+        yield Sample(STORE_INFLIGHT_BYTES, (), admission.in_flight)
+        yield Sample(STORE_WAITING, (), admission.waiting)
+        for family, suffix in ((STORE_FILE_BYTES, ""), (STORE_LOG_BYTES, "-wal")):
+            with contextlib.suppress(OSError):  # there is no log before the first commit
+                yield Sample(family, (), (self._directory / f"{FILE_NAME}{suffix}").stat().st_size)
+
     def _nudge(self) -> None:
         self.sweeper.nudge()
 
@@ -132,7 +151,8 @@ async def open_store(settings: StoreSettings, clock: Clock) -> AsyncIterator[Sto
             async with trio.open_nursery() as nursery:
                 store.start(nursery)
                 try:
-                    yield store
+                    with watching(store.samples):
+                        yield store
                 except BaseException as raised:
                     error = raised  # raised below: in here it would come out wrapped in an exception group
                 nursery.cancel_scope.cancel()
