@@ -10,6 +10,7 @@ from typing import Final
 
 import trio
 
+from penstock.metrics.series import Count
 from penstock.recorder.tapped import TappedStream
 from penstock_codecs.http import Buffer
 
@@ -45,6 +46,7 @@ class Wire:
         inner = stream.inner if isinstance(stream, TappedStream) else stream
         self._fd = inner.socket.fileno() if isinstance(inner, trio.SocketStream) else None
         self._tap = stream.tap if isinstance(stream, TappedStream) else None
+        self._waiting = Count() if self._tap is None else self._tap.outflow
         self._parts: deque[Buffer] = deque()
         self._reads = 0
         self.pending = 0
@@ -98,14 +100,17 @@ class Wire:
 
     def put(self, parts: Iterable[Buffer]) -> None:
         """Add parts to what is to be written; they must not change any more."""
+        before = self.pending
         for part in parts:
             if part:
                 self._parts.append(part)
                 self.pending += len(part)
+        self._waiting.value += self.pending - before
 
     def forget(self) -> None:
         """Drop what is pending: nothing will be written any more."""
         self._parts.clear()
+        self._waiting.value -= self.pending
         self.pending = 0
 
     def write_now(self) -> bool:
@@ -161,6 +166,7 @@ class Wire:
     def _taken(self, size: int) -> None:
         parts = self._parts
         self.pending -= size
+        self._waiting.value -= size
         self.written += size
         while size:
             first = parts.popleft()
@@ -182,5 +188,6 @@ class Wire:
 
     async def close(self) -> None:
         """Close the stream; TLS says goodbye first, if the socket takes it at once or nearly so."""
+        self.forget()
         with trio.move_on_after(1):
             await self._stream.aclose()

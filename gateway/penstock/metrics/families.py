@@ -194,6 +194,9 @@ BACK_NETWORK_BYTES: Final = _counter(
     "Bytes of connections with servers, above TLS; `in` is what the server sent.",
     (*_BACK, "direction"),
 )
+BACK_OUTFLOW_BYTES: Final = _gauge(
+    "penstock_back_outflow_bytes", "Bytes that are ready for servers and wait for their sockets, now.", _BACK
+)
 BACK_RETRIES: Final = _counter(
     "penstock_back_retries_total",
     "Requests that were made again, and sessions that were taken up again, after a server failed.",

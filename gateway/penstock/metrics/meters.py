@@ -12,7 +12,6 @@ from penstock.metrics.families import (
     APPEND_SECONDS,
     APPEND_WAIT_SECONDS,
     BATCHES,
-    CLIENT_ERRORS,
     ERRORS,
     OPERATION_SECONDS,
     READ_FIRST_SECONDS,
@@ -25,7 +24,7 @@ from penstock.recorder.tap import CONNECTION
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import RecordBatch
 
-__all__ = ["PROTOCOL", "Flow", "Meter", "count_told", "meter"]
+__all__ = ["PROTOCOL", "Flow", "Meter", "current_client", "meter"]
 
 PROTOCOL: ContextVar[str] = ContextVar("penstock.protocol", default="")
 """What the current request speaks, where that says more than its listener's kind: `s2s` or `sse`. "": it does not."""
@@ -89,7 +88,7 @@ _meters: Final[dict[tuple[str, str, str, str], Meter]] = {}
 
 def meter(route: str, back: str) -> Meter:
     """That of the current task's client on its way by this route to this back."""
-    listener, protocol = _client()
+    listener, protocol = current_client()
     key = (listener, route, back, protocol)
     found = _meters.get(key)
     if found is None:
@@ -97,13 +96,9 @@ def meter(route: str, back: str) -> Meter:
     return found
 
 
-def _client() -> tuple[str, str]:
+def current_client() -> tuple[str, str]:
+    """The listener and the protocol of the current task's client."""
     tap = CONNECTION.get()
     if tap is None:
         return "", PROTOCOL.get()
     return tap.conversation.name, PROTOCOL.get() or tap.conversation.protocol
-
-
-def count_told(code: FailureCode) -> None:
-    """The current task's client is told of a failure."""
-    CLIENT_ERRORS.child(*_client(), code.value).value += 1

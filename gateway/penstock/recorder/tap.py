@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from penstock.metrics.families import BACK_NETWORK_BYTES, NETWORK_BYTES
+from penstock.metrics.families import BACK_NETWORK_BYTES, BACK_OUTFLOW_BYTES, NETWORK_BYTES, OUTFLOW_BYTES
 from penstock.metrics.series import Count
 from penstock.recorder.sink import Sink
 from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Noted, Opened, Sender, Side
@@ -68,6 +68,7 @@ class Tap:
         "_watcher",
         "conversation",
         "opened_ns",
+        "outflow",
         "over",
         "received_bytes",
         "sent_bytes",
@@ -95,6 +96,8 @@ class Tap:
         self._notes: dict[tuple[str, str], None] = {}
         self._watcher = watcher
         self._received, self._sent = _bytes_of(conversation)
+        self.outflow = _outflow_of(conversation)
+        """What is ready for peers and waits for their sockets, of all connections like this."""
 
     # ---- what goes by --------------------------------------------------------------------------------------------
 
@@ -236,6 +239,12 @@ def _bytes_of(conversation: Conversation) -> tuple[Count, Count]:
     else:
         where, family = conversation.name.removeprefix("backs."), BACK_NETWORK_BYTES
     return family.child(where, conversation.protocol, "in"), family.child(where, conversation.protocol, "out")
+
+
+def _outflow_of(conversation: Conversation) -> Count:
+    if conversation.side is Side.FRONT:
+        return OUTFLOW_BYTES.child(conversation.name, conversation.protocol)
+    return BACK_OUTFLOW_BYTES.child(conversation.name.removeprefix("backs."), conversation.protocol)
 
 
 def _pairs(use: Use) -> Iterator[tuple[str, str]]:

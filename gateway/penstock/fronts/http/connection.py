@@ -20,6 +20,7 @@ from penstock.fronts.http.room import SendRoom
 from penstock.fronts.http.settings import Drain, HttpSettings
 from penstock.fronts.http.usage import TooNoisy, Usage
 from penstock.limits import Crowded
+from penstock.metrics.clients import Pauses, count_told
 from penstock.outflow import WIRE_ROOM, Outflow
 from penstock.wire import TooSlow, Wire
 from penstock_codecs.codec import Pull
@@ -87,6 +88,7 @@ class HttpServerConnection:
         self._taking_turns = False
         self._reading = trio.CancelScope()
         self._room: trio.Event | None = None
+        self._pauses = Pauses()
         self._progress = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery
 
@@ -153,7 +155,8 @@ class HttpServerConnection:
             or self._wire.pending >= self._settings.send_buffer + WIRE_ROOM
         ):
             self._room = trio.Event()
-            await self._room.wait()
+            with self._pauses.reading():
+                await self._room.wait()
 
     def _pump(self) -> None:
         """Deliver what has come, and write what there is to say; what takes too long goes on in a task."""
@@ -284,7 +287,8 @@ class HttpServerConnection:
             unsent = self._codec.unsent(stream_id)
             with trio.move_on_after(self._settings.slow_reader) as patience:
                 while self._clogged(stream_id, most) and self._codec.unsent(stream_id) == unsent:
-                    await self._progress.park()
+                    with self._pauses.writing():
+                        await self._progress.park()
             if patience.cancelled_caught and unsent and not self._wire.pending:
                 self._reset_stream(stream_id, "client gives no window")
                 await trio.lowlevel.checkpoint()
@@ -368,6 +372,7 @@ class HttpServerConnection:
 
     def _break_off(self, error: RemoteProtocolError) -> None:
         self._broken = True
+        count_told(error.failure.code)
         _log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
         for exchange in self._exchanges.values():
             exchange.scope.cancel()

@@ -11,6 +11,7 @@ from penstock.fronts.exchange import Exchange
 from penstock.fronts.s2.call import Call
 from penstock.fronts.s2.following import Follower
 from penstock.fronts.s2.parameters import read_of
+from penstock.metrics.clients import count_told
 from penstock.metrics.meters import PROTOCOL
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamPosition
@@ -49,6 +50,7 @@ class EventStreams:
                 await call.exchange.send(codec.send(Done()))
             except OperationFailed as error:
                 # Without a last event an EventSource reconnects by itself: just what a drain wants.
+                count_told(error.failure.code)
                 if error.failure.code is not FailureCode.SERVER_DRAINING:
                     await call.exchange.send(codec.send(ErrorEvent(error.failure)))
             await call.exchange.finish()

@@ -16,6 +16,7 @@ from penstock.fronts.draining import SHUTTING_DOWN, Draining
 from penstock.fronts.exchange import Exchange
 from penstock.fronts.s2.call import JSON, Call
 from penstock.fronts.s2.paced import PacedBody
+from penstock.metrics.clients import count_told
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.http import Buffer, ResponseHead
 from penstock_codecs.limits import KIB, S2_MAX_UNARY_BODY
@@ -123,6 +124,7 @@ async def _receive(raw: RawSession, least: int, draining: Draining | None) -> Se
 
 async def _finish(exchange: Exchange, failure: Failure | None) -> None:
     if failure is not None:
+        count_told(failure.code)
         await exchange.send(encode_terminal(*failure_to_http(failure)))
     await exchange.finish()
 

@@ -13,6 +13,7 @@ from penstock.fronts.s2.following import Follower
 from penstock.fronts.s2.paced import PacedBody
 from penstock.fronts.s2.parameters import read_of
 from penstock.fronts.s2.passing import pass_append, pass_read
+from penstock.metrics.clients import count_told
 from penstock.metrics.meters import PROTOCOL
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
@@ -48,6 +49,7 @@ class S2SSessions:
                 while await self._forward(follower, codec, call.exchange):
                     pass
             except OperationFailed as error:
+                count_told(error.failure.code)
                 await call.exchange.send(codec.send(error.failure))
             await call.exchange.finish()
 
@@ -79,6 +81,7 @@ class S2SSessions:
                 failure = await self._acknowledge(call.exchange, codec, session, intake)
                 nursery.cancel_scope.cancel()
             if failure is not None:
+                count_told(failure.code)
                 await call.exchange.send(codec.send(failure))
             await call.exchange.finish()
 

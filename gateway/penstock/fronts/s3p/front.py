@@ -17,6 +17,7 @@ from penstock.fronts.s3p.link import Link
 from penstock.fronts.s3p.reading import read_records
 from penstock.fronts.s3p.settings import S3PSettings
 from penstock.limits import current_seat, too_many
+from penstock.metrics.clients import count_dropped, count_told
 from penstock.policy.loss import take_in
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.features import Feature
@@ -110,7 +111,7 @@ class _Connection:
         try:
             while (command := await self._link.next_command()) is not None:
                 if wait := self._seat.request():
-                    await self._link.say(error_reply(too_many(wait).failure))
+                    await self._link.say(_refusal(too_many(wait).failure))
                 elif isinstance(command, AppendRecords):
                     await self._append(command)
                 else:
@@ -118,7 +119,7 @@ class _Connection:
         except RemoteProtocolError as error:
             if error.failure.code is not FailureCode.CLIENT_HANGUP:
                 log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
-                await self._link.say(error_reply(error.failure))
+                await self._link.say(_refusal(error.failure))
         await self._link.close()
 
     async def _reply(self, command: Command) -> Reply:
@@ -127,7 +128,7 @@ class _Connection:
             self._seat.admit()
             return reply
         except OperationFailed as error:
-            return error_reply(error.failure)
+            return _refusal(error.failure)
 
     async def _carry_out(self, command: Command) -> Reply:
         stream = self._settings.names.to_stream(command.name)
@@ -157,6 +158,7 @@ class _Connection:
         records, dropped = await read_records(self._back, read, self._settings.loss, self._link.wait_for_next)
         if dropped:
             self._front.dropped += dropped
+            count_dropped(dropped)
             log.info(
                 "records_dropped", stream=str(read.stream), **{kind.name.lower(): n for kind, n in dropped.items()}
             )
@@ -198,8 +200,13 @@ class _Connection:
         )
 
 
+def _refusal(failure: Failure) -> Reply:
+    count_told(failure.code)
+    return error_reply(failure)
+
+
 def _append_reply(outcome: Appended | Failure) -> Reply:
     if isinstance(outcome, Failure):
-        return error_reply(outcome)
+        return _refusal(outcome)
     assert outcome.last_id is not None, "a back with RECORD_IDS gave none"
     return AppendedId(outcome.last_id)

@@ -49,6 +49,7 @@ class Link:
         self._finished = False  # the client has finished sending
         self._out: list[bytes] = []
         self._out_size = 0
+        self._pauses = Pauses()
         self._seat = current_seat()
         self._held = Holding(self._seat)
         self._pace = Pace()
@@ -162,7 +163,7 @@ class Link:
         with Holding(self._seat) as unsent:
             unsent.set(len(data))
             for piece in _pieces(data):
-                with trio.move_on_after(self._settings.send_timeout_seconds) as patience:
+                with self._pauses.writing(), trio.move_on_after(self._settings.send_timeout_seconds) as patience:
                     await self._stream.send_all(piece)
                 if patience.cancelled_caught:
                     self._seat.limited("send_timeout_seconds")

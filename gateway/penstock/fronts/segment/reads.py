@@ -18,6 +18,7 @@ from penstock.fronts.draining import Draining
 from penstock.fronts.segment.link import Link
 from penstock.fronts.segment.replies import Asked
 from penstock.fronts.segment.settings import SegmentSettings
+from penstock.metrics.clients import count_dropped
 from penstock_codecs.byte_operations import BytesRead, ReadBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.features import Feature
@@ -143,6 +144,7 @@ class Reads:
         self._link.say(self._link.replies.segment_read(read.asked, found))
         if found.dropped:
             self._on_dropped(Counter(found.dropped))
+            count_dropped(found.dropped)
             counts = {feature.name.lower(): count for feature, count in found.dropped.items()}
             log.info("records_dropped", stream=str(read.stream), **counts)
         await self._link.room()

@@ -26,6 +26,7 @@ import trio
 from penstock.backs.base import AppendSession, Back
 from penstock.fronts.segment.link import Link
 from penstock.fronts.segment.replies import Acknowledged, Asked, Unapplied
+from penstock.metrics.clients import Pauses, count_told
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, WriterPosition
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
@@ -51,12 +52,14 @@ class InFlight:
     def __init__(self, most: int = MOST_IN_FLIGHT) -> None:
         self._most = most
         self._room = trio.lowlevel.ParkingLot()
+        self._pauses = Pauses()
         self.size = 0
 
     async def enter(self, size: int) -> None:
         """Wait for room; one append is always let in."""
         while self.size and self.size + size > self._most:
-            await self._room.park()
+            with self._pauses.reading():
+                await self._room.park()
         self.size += size
 
     def leave(self, size: int) -> None:
@@ -209,6 +212,7 @@ class Writer:
     def _refuse(self, refused: list[_Sent], failure: Failure) -> None:
         """These were not applied, nor will any that follow. Ends the connection where the dialect wants that."""
         again = self._failure is not None
+        count_told(failure.code)
         self._failure = failure
         appends = [Asked(sent.request_id, self._segment, sent.number) for sent in refused]
         replies = self._link.replies.appends_refused(failure, Unapplied(self._id, appends, again))
