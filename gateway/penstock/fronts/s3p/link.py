@@ -12,6 +12,7 @@ from penstock.faults.messages import due_message, send_faulty
 from penstock.fronts.draining import Draining
 from penstock.fronts.s3p.settings import S3PSettings
 from penstock.limits import Crowded, Holding, Pace, current_seat
+from penstock.metrics.clients import Pauses
 from penstock_codecs.codec import PAUSED, Pull
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.limits import KIB, MIB
