@@ -40,7 +40,7 @@ def check_changes(now: Config, new: Config) -> None:
 
 
 def _begins_with(key: str, prefixes: tuple[str, ...]) -> bool:
-    return any(key == prefix or key.startswith(prefix + ".") for prefix in prefixes)
+    return any(key == prefix or key.startswith((prefix + ".", prefix + " ")) for prefix in prefixes)
 
 
 def _enveloped(config: Config) -> object:
@@ -48,19 +48,19 @@ def _enveloped(config: Config) -> object:
 
 
 def _differing(path: str, now: Any, new: Any) -> Iterator[str]:
-    now, new = _by_name(now), _by_name(new)
     if now == new:
         return
-    if not (isinstance(now, dict) and isinstance(new, dict)):
+    before, after = _by_name(now), _by_name(new)
+    if not (isinstance(before, dict) and isinstance(after, dict)):
         yield path
         return
-    for key in {**now, **new}:
+    for key in {**before, **after}:
         inner = ".".join(part for part in (path, key) if part)
-        if key in now and key in new:
-            yield from _differing(inner, now[key], new[key])
+        if key in before and key in after:
+            yield from _differing(inner, before[key], after[key])
         else:
             yield inner
-    if list(now) != list(new) and set(now) == set(new):
+    if before == after:  # they were arrays
         yield f"{path} (their order)"
 
 

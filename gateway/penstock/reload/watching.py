@@ -23,14 +23,14 @@ async def watch_file(path: Path, seconds: Callable[[], float | None], changed: C
     A change is told once it is a look old, so that a file that is being written is read when it is complete. What
     links lead to counts (Kubernetes swaps a link), and a file that is away for a moment has not changed.
     """
-    told = seen = await _look(path)
+    told = seen = _look(path)
     while True:
         pause = seconds()
         await trio.sleep(ASIDE_SECONDS if pause is None else pause)
         if pause is None:
             told = seen = None
             continue
-        before, seen = seen, await _look(path)
+        before, seen = seen, _look(path)
         if told is None:
             told = seen
         elif seen is not None and seen == before and seen != told:
@@ -38,9 +38,9 @@ async def watch_file(path: Path, seconds: Callable[[], float | None], changed: C
             await changed()
 
 
-async def _look(path: Path) -> _Seen:
+def _look(path: Path) -> _Seen:
     try:
-        found = await trio.to_thread.run_sync(path.stat)
+        found = path.stat()
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,91 @@
+"""Changing the configuration of a gateway that runs."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from support.process import BASIN, GatewayProcess
+
+__all__ = ["KeptAlive", "ask_for_reload", "rewrite", "wait_for"]
+
+PATIENCE_SECONDS = 15.0
+
+
+def config_path(gateway: GatewayProcess) -> Path:
+    """The file that it was started with."""
+    return gateway.directory / "gateway.toml"
+
+
+def rewrite(gateway: GatewayProcess, *changes: tuple[str, str], more: str = "") -> str:
+    """Put one text in the place of another in the file, and `more` at its end; what was there before."""
+    path = config_path(gateway)
+    before = text = path.read_text()
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new, 1)
+    temporary = path.with_suffix(".new")
+    temporary.write_text(text + more)
+    temporary.replace(path)
+    return before
+
+
+def ask_for_reload(gateway: GatewayProcess) -> tuple[int, Any]:
+    """`POST /reload`: status and JSON."""
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.management_port, timeout=30)
+    try:
+        connection.request("POST", "/reload", "{}", {"content-type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def wait_for(gateway: GatewayProcess, event: str, count: int = 1) -> dict[str, Any]:
+    """The log's event of this name, the last of so many, once it is there."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(found := gateway.events(event)) < count:
+        assert time.monotonic() < deadline, f"no {event}\n{gateway.log_tail()}"
+        time.sleep(0.01)
+    return found[count - 1]
+
+
+class KeptAlive:
+    """One HTTP/1.1 connection, whose requests must all go by way of it."""
+
+    def __init__(self, port: int, **headers: str) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        self.connection.connect()
+        self._socket: socket.socket = self.connection.sock
+        self.headers = {"s2-basin": BASIN, "content-type": "application/json", **headers}
+
+    def ask(self, method: str, path: str, words: object = None, **headers: str) -> tuple[int, Any]:
+        """Status and JSON, or text that is none."""
+        body = None if words is None else json.dumps(words)
+        self.connection.request(method, path, body, {**self.headers, **headers})
+        answer = self.connection.getresponse()
+        data = answer.read()
+        assert self.connection.sock is self._socket, "the connection was closed"
+        try:
+            return answer.status, json.loads(data)
+        except ValueError:
+            return answer.status, data
+
+    def append(self, stream: str, *bodies: str, **headers: str) -> int:
+        """Append records; the status."""
+        words = {"records": [{"body": body} for body in bodies]}
+        return self.ask("POST", f"/v1/streams/{stream}/records", words, **headers)[0]
+
+    def bodies(self, stream: str, **headers: str) -> list[str]:
+        """All records."""
+        status, answer = self.ask("GET", f"/v1/streams/{stream}/records?seq_num=0", **headers)
+        assert status == 200, answer
+        return [record["body"] for record in answer["records"]]
+
+    def close(self) -> None:
+        """End it."""
+        self.connection.close()
