@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -61,8 +62,11 @@ class PravegaClient:
     `progress` is what the running call has done by now, for those that count.
     """
 
-    def __init__(self, controller_port: int) -> None:
-        self._uri = f"tcp://127.0.0.1:{controller_port}"
+    def __init__(self, controller_port: int, authority: str | None = None) -> None:
+        """`authority`: the file of the certificate that servers are trusted by; None: no TLS."""
+        secured = authority is not None  # the client knows certificates by names only, so it asks for localhost
+        self._uri = f"tls://localhost:{controller_port}" if secured else f"tcp://127.0.0.1:{controller_port}"
+        self._environment = {**os.environ, "pravega_client_tls_cert_path": authority or ""}
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self.progress = 0
 
@@ -125,6 +129,7 @@ class PravegaClient:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
+            env=self._environment,
         )
         self._listener = threading.Thread(target=self._listen)
         self._listener.start()

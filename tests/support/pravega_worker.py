@@ -51,7 +51,7 @@ class Worker:
     """What can be asked. Writers, groups and so on are kept under the names that the tests give them."""
 
     def __init__(self, uri: str) -> None:
-        self.manager = pravega_client.StreamManager(uri)
+        self.manager = pravega_client.StreamManager(uri, False, uri.startswith("tls://"))
         self.loop = asyncio.new_event_loop()
         self.writers: dict[tuple[str, str], Any] = {}
         self.groups: dict[str, Any] = {}
