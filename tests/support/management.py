@@ -13,9 +13,13 @@ from support.http_client import Answer, HttpClient, serving
 from support.process import GatewayProcess
 
 from penstock.backs.base import Back
+from penstock.config import default_config
+from penstock.errors import CannotReload
+from penstock.management.controls import Controls
 from penstock.management.front import ManagementFront
 from penstock.management.overview import BackView, ListenerView, Overview, RouteView
 from penstock.management.settings import ManagementSettings
+from penstock.management.traffic import Traffic
 from penstock.routing.names import BasinInName, S3PNames
 from penstock.routing.segments import SegmentNames
 
@@ -64,10 +68,50 @@ class Asker:
         return json.loads(answer.body)
 
 
+class Process:
+    """A process that operators ask: what was asked of it is in `asked`; the rest is what it answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+        self.config = default_config()
+        self.reasons: list[str] = []
+        self.refusal: str | None = None
+        self.connections: set[int] = set()
+
+    async def _reload(self) -> str:
+        self.asked.append("reload")
+        if self.refusal is not None:
+            raise CannotReload(self.refusal)
+        return "routes: added orders"
+
+    def _close(self, number: int) -> bool:
+        self.asked.append(("close", number))
+        return number in self.connections
+
+    @property
+    def controls(self) -> Controls:
+        """As the server fills it in."""
+        return Controls(
+            config=lambda: self.config,
+            draining=lambda: "drain" in self.asked,
+            not_ready=lambda: self.reasons,
+            drain=lambda: self.asked.append("drain"),
+            reload=self._reload,
+            set_log_level=lambda level: self.asked.append(("level", level)),
+            close_connection=self._close,
+        )
+
+
 @asynccontextmanager
-async def asking(shown: Overview, settings: ManagementSettings | None = None) -> AsyncIterator[Asker]:
+async def asking(
+    shown: Overview,
+    settings: ManagementSettings | None = None,
+    traffic: Traffic | None = None,
+    process: Process | None = None,
+) -> AsyncIterator[Asker]:
     """A connection to a front that shows this."""
-    front = ManagementFront(shown, settings or ManagementSettings())
+    controls = None if process is None else process.controls
+    front = ManagementFront(shown, settings or ManagementSettings(), traffic, controls)
     async with serving(front.handle, "http/1.1") as client:
         yield Asker(client, front)
 

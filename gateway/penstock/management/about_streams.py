@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,8 +12,7 @@ from penstock.management.overview import ListenerView, Overview
 from penstock.management.positions import query_of
 from penstock.management.words import Answer, Endpoints, whole_number
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.operations import ListBasins, ListStreams, Page
-from penstock_codecs.streams import StreamInfo
+from penstock_codecs.operations import ListBasins, ListStreams
 
 __all__ = ["AboutStreams"]
 
@@ -38,14 +36,10 @@ class AboutStreams:
         client = replace(CLIENT.get(), listener=listener.name, identity=asked.get("identity", ""))
         token = CLIENT.set(client)
         try:
-            found: list[dict[str, Any]] = []
-            async for stream in _all(listener.back, asked, limit + 1):
-                if len(found) == limit:
-                    return 200, {"listener": listener.name, "streams": found, "has_more": True}
-                found.append(stream)
+            found = await _some(listener.back, asked, limit + 1)
         finally:
             CLIENT.reset(token)
-        return 200, {"listener": listener.name, "streams": found, "has_more": False}
+        return 200, {"listener": listener.name, "streams": found[:limit], "has_more": len(found) > limit}
 
     def _listener(self, wanted: str | None) -> ListenerView:
         label = None if wanted is None else wanted.removeprefix("listeners.")
@@ -56,40 +50,40 @@ class AboutStreams:
         raise fail(FailureCode.BAD_QUERY, f"listener: expected one of {there}, got {wanted!r:.80}")
 
 
-async def _all(back: Back, asked: dict[str, str], page_size: int) -> AsyncIterator[dict[str, Any]]:
-    """In the order of basins and names, after the one that is named."""
-    after_basin, _, after_stream = asked.get("after", "").partition("/")
-    async for basin in _basins(back, after_basin, asked.get("basin")):
-        start, more = after_stream if basin == after_basin else "", True
-        while more:
-            page = await _page(back, ListStreams(basin, asked.get("prefix", ""), start, page_size))
-            for one in page.items:
-                yield {"stream": f"{basin}/{one.name}", "created_at": one.created_at, "deleted_at": one.deleted_at}
-                start = one.name
-            more = page.has_more and bool(page.items)
+async def _some(back: Back, asked: dict[str, str], most: int) -> list[dict[str, Any]]:
+    """The first of them behind the one that is named, in the order of basins and names."""
+    first, _, start = asked.get("after", "").partition("/")
+    only, prefix = asked.get("basin"), asked.get("prefix", "")
+    if only is not None and only < first:
+        return []
+    names, last, more = [only or first], first, only is None
+    found: list[dict[str, Any]] = []
+    while True:
+        for basin in filter(None, names):
+            behind = start if basin == first else ""
+            found += await _in_basin(back, basin, prefix, behind, most - len(found))
+            if len(found) >= most:
+                return found
+        if not more:
+            return found
+        page = await back.perform(ListBasins("", last, _PAGE))
+        names = [basin.name for basin in page.items]
+        last, more = (names[-1] if names else last), page.has_more and bool(names)
 
 
-async def _page(back: Back, listing: ListStreams) -> Page[StreamInfo]:
-    try:
-        return await back.perform(listing)
-    except OperationFailed as error:
-        if error.failure.code in _GONE:
-            return Page([], has_more=False)
-        raise
-
-
-async def _basins(back: Back, first: str, only: str | None) -> AsyncIterator[str]:
-    """Their names from `first` on, which need not be there any more, or `only` this one."""
-    if only is not None:
-        if only >= first:
-            yield only
-        return
-    start, more = first, True
-    if first:
-        yield first
-    while more:
-        page = await back.perform(ListBasins("", start, _PAGE))
-        for basin in page.items:
-            yield basin.name
-            start = basin.name
+async def _in_basin(back: Back, basin: str, prefix: str, start: str, most: int) -> list[dict[str, Any]]:
+    """The same in one basin, which need not be there any more."""
+    found: list[dict[str, Any]] = []
+    more = True
+    while more and len(found) < most:
+        try:
+            page = await back.perform(ListStreams(basin, prefix, start, most - len(found)))
+        except OperationFailed as error:
+            if error.failure.code in _GONE:
+                return found
+            raise
+        for one in page.items:
+            start = one.name
+            found.append({"stream": f"{basin}/{start}", "created_at": one.created_at, "deleted_at": one.deleted_at})
         more = page.has_more and bool(page.items)
+    return found

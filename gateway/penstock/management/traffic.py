@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -18,7 +18,7 @@ from penstock.recorder.selection import Selection, network
 from penstock.recorder.tap import Tap
 from penstock_codecs.failures import FailureCode, fail
 
-__all__ = ["SelectionWords", "Traffic", "words_of"]
+__all__ = ["Others", "SelectionWords", "Traffic", "words_of"]
 
 _AT_ONCE: Final = 500
 """So many connections are described while traffic waits: 1 ms. Of 10,000 it took up to 0.2 s."""
@@ -70,6 +70,19 @@ def words_of(query: str) -> SelectionWords:
         raise fail(FailureCode.BAD_QUERY, str(error)) from None
 
 
+class Others(Protocol):
+    """Processes that serve the clients in the place of this one (`penstock.workers`)."""
+
+    async def connections(self) -> list[dict[str, Any]]:
+        """Those that are open there."""
+
+    async def newest(self, most: int) -> list[tuple[int, list[dict[str, Any]]]]:
+        """As `Traffic.newest`, of each."""
+
+    async def close_connection(self, number: int) -> bool:
+        """End a connection; whether there was one of this number."""
+
+
 class Traffic:
     """What is asked about connections and recordings."""
 
@@ -79,6 +92,7 @@ class Traffic:
         """`listeners`, `backs`: the names that there are, as in `Selection`."""
         self.recordings = recordings
         self._connections = connections
+        self.others: Others | None = None
         self._known: dict[str, set[str]] = {}
         self.know(listeners, backs)
 
@@ -94,7 +108,13 @@ class Traffic:
         """How many there are, those with this listener aside, and the newest of them."""
         taps = [tap for tap in self._connections if not tap.over and tap.conversation.protocol != "management"]
         files = {one.recording.sink: one.recording.id for one in self.recordings.running if one.kind == "file"}
-        return len(taps), [_shown(tap, [files[sink] for sink in tap.sinks if sink in files]) for tap in taps[-most:]]
+        total, rows = (
+            len(taps),
+            [_shown(tap, [files[one] for one in tap.sinks if one in files]) for tap in taps[-most:]],
+        )
+        for more, theirs in [] if self.others is None else await self.others.newest(most):
+            total, rows = total + more, [*rows, *theirs]
+        return total, rows[-most:]
 
     async def connections(self) -> list[dict[str, Any]]:
         """Those that are open, each with what is known of it."""
@@ -105,7 +125,11 @@ class Traffic:
                 shown.append(_shown(tap, [numbers[sink] for sink in tap.sinks if sink in numbers]))
             if turn % _AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
-        return shown
+        return shown if self.others is None else [*shown, *await self.others.connections()]
+
+    async def close_elsewhere(self, number: int) -> bool:
+        """End a connection of a worker; whether there was one of this number."""
+        return self.others is not None and await self.others.close_connection(number)
 
     def break_off(self, number: int) -> bool:
         """End a connection with a server, as if the network had; whether there was one of this number."""
@@ -144,6 +168,8 @@ class Traffic:
         self.recordings.drain()
 
     def _selection(self, words: SelectionWords) -> Selection:
+        if self.others is not None:
+            raise fail(FailureCode.NOT_IMPLEMENTED, "what workers serve cannot be recorded: it takes `workers = 1`")
         _bounded(words)
         for key, known in self._known.items():
             for name in getattr(words, key):
