@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -30,10 +31,13 @@ def activated(config: Config, environment: MutableMapping[str, str] = os.environ
     called = names.split(":") if names else []
     addresses = _addresses(config)
     found: dict[str, list[socket.socket]] = {}
-    for index in range(int(count)):
-        name = called[index] if index < len(called) else ""
-        given = _socket(FIRST + index, name)
-        found.setdefault(_listener_of(given, name, addresses), []).append(given)
+    with contextlib.ExitStack() as refused:
+        for index in range(int(count)):
+            name = called[index] if index < len(called) else ""
+            given = refused.enter_context(_socket(FIRST + index))
+            _check(given, name)
+            found.setdefault(_listener_of(given, name, addresses), []).append(given)
+        refused.pop_all()
     return found
 
 
@@ -45,16 +49,19 @@ def _addresses(config: Config) -> dict[str, Address]:
     return bound
 
 
-def _socket(descriptor: int, name: str) -> socket.socket:
+def _socket(descriptor: int) -> socket.socket:
     try:
         os.set_inheritable(descriptor, False)
-        given = socket.socket(fileno=descriptor)
-        listens = given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        return socket.socket(fileno=descriptor)
     except OSError as error:
         raise CannotStart(f"socket activation: descriptor {descriptor} is no socket: {error.strerror}") from error
+
+
+def _check(given: socket.socket, name: str) -> None:
+    listens = given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     if not listens or given.family not in (socket.AF_INET, socket.AF_INET6):
-        raise CannotStart(f"socket activation: socket {descriptor} ({name or 'without a name'}) does not listen on TCP")
-    return given
+        called = name or "without a name"
+        raise CannotStart(f"socket activation: socket {given.fileno()} ({called}) does not listen on TCP")
 
 
 def _listener_of(given: socket.socket, name: str, addresses: Mapping[str, Address]) -> str:
