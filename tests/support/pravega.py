@@ -56,17 +56,31 @@ class PravegaFailed(AssertionError):
     """The client refused, or gave no answer in time; the message ends with what it printed on standard error."""
 
 
+def _environment(credentials: tuple[str, str] | None) -> dict[str, str]:
+    """By which this client is told user name and password."""
+    if credentials is None:
+        return {}
+    name, password = credentials
+    prefix = "pravega_client_auth_"
+    return {f"{prefix}method": "Basic", f"{prefix}username": name, f"{prefix}password": password}
+
+
 class PravegaClient:
     """The Python client in a process of its own (`support.pravega_worker`); use it as a context manager.
 
     `progress` is what the running call has done by now, for those that count.
     """
 
-    def __init__(self, controller_port: int, authority: str | None = None) -> None:
-        """`authority`: the file of the certificate that servers are trusted by; None: no TLS."""
+    def __init__(
+        self, controller_port: int, authority: str | None = None, credentials: tuple[str, str] | None = None
+    ) -> None:
+        """`authority`: the file of the certificate that servers are trusted by; None: no TLS. `credentials`: user name
+        and password; None: no authentication."""
         secured = authority is not None  # the client knows certificates by names only, so it asks for localhost
         self._uri = f"tls://localhost:{controller_port}" if secured else f"tcp://127.0.0.1:{controller_port}"
-        self._environment = {**os.environ, "pravega_client_tls_cert_path": authority or ""}
+        self._arguments = ["auth"] if credentials else []
+        tls = {"pravega_client_tls_cert_path": authority or ""}
+        self._environment = {**os.environ, **tls, **_environment(credentials)}
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self.progress = 0
 
@@ -124,7 +138,7 @@ class PravegaClient:
     def __enter__(self) -> Self:
         self._errors = tempfile.TemporaryFile()  # closed in __exit__
         self._process = subprocess.Popen(
-            [sys.executable, str(WORKER), self._uri],
+            [sys.executable, str(WORKER), self._uri, *self._arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -50,8 +50,8 @@ def text(data: bytes) -> str:
 class Worker:
     """What can be asked. Writers, groups and so on are kept under the names that the tests give them."""
 
-    def __init__(self, uri: str) -> None:
-        self.manager = pravega_client.StreamManager(uri, False, uri.startswith("tls://"))
+    def __init__(self, uri: str, auth: bool) -> None:
+        self.manager = pravega_client.StreamManager(uri, auth, uri.startswith("tls"))
         self.loop = asyncio.new_event_loop()
         self.writers: dict[tuple[str, str], Any] = {}
         self.groups: dict[str, Any] = {}
@@ -196,7 +196,7 @@ def end_with_parent() -> None:
 
 def main() -> None:
     end_with_parent()
-    worker = Worker(sys.argv[1])
+    worker = Worker(sys.argv[1], auth=sys.argv[2:] == ["auth"])
     while line := sys.stdin.readline():
         request = json.loads(line)
         try:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from penstock.access.passwords import hash_password
 from penstock.access.scopes import EVERYTHING, ops_of
 from penstock.access.token_file import TokenFile, TokenFileError
 from penstock.clock import wall_clock
@@ -200,3 +201,12 @@ def _revoke(path: Path, /, token_id: str) -> None:
     with _opened(path) as file:
         file.revoke(token_id)
     click.echo(f"access token {token_id} is revoked", err=True)
+
+
+@token_commands.command("password")
+@click.password_option(
+    help="The password; asked for where it is not given, so that it stays out of the shell's history."
+)
+def _password(password: str) -> None:
+    """Print the hash of a password, for the password_hash of one of the [[identities]]."""
+    click.echo(hash_password(password))

@@ -219,6 +219,22 @@ class SegmentListener(TlsListener, frozen=True, kw_only=True):
     basin: Annotated[str, key("Basin that holds the streams of scopes whose names are no basins' (docs/names.md).")] = (
         DEFAULT_BASIN
     )
+    delegation_tokens: Annotated[
+        bool,
+        key(
+            "Requests need a delegation token. The controllers of this listener give it to clients that show the "
+            "username and password of one of the [[identities]], which all their calls then need (docs/access.md)."
+        ),
+    ] = False
+    delegation_token_seconds: Annotated[int, key("How long one is good for.", least=10, most=86_400)] = 600
+    delegation_key_file: Annotated[
+        str | None,
+        key(
+            "The key that they are signed with, at least 32 bytes; absent: delegation.key in store.directory, which is "
+            "made where it is missing.",
+            example="delegation.key",
+        ),
+    ] = None
     anonymous: Anonymous = False
     loss: SegmentLoss = SegmentLoss()
     limits: SegmentLimits = SegmentLimits()

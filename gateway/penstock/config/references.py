@@ -32,6 +32,7 @@ def check_references(
             raise ValueError(f"[backs]: {name!r} is no name: A-Z, a-z, 0-9, '.', '_' and '-'")
     _check_unique("route", [route.name for route in routes])
     _check_unique("identity", [identity.name for identity in identities])
+    _check_unique("username", [identity.username for identity in identities if identity.username is not None])
     known = [identity.name for identity in identities]
     labels = [label for label, _ in listeners.labelled()]
     kinds = {label.partition(".")[0] for label in labels}

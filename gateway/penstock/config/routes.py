@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Annotated, Literal
 
+from penstock.access.passwords import check_hash
 from penstock.config.backs import EMBEDDED
 from penstock.config.fields import Table, Token, key
 from penstock.routing.certificates import CertificatePattern
@@ -115,6 +116,14 @@ class IdentityTable(Table, frozen=True, kw_only=True):
 
     name: Annotated[str, key("By which routes and backs call it.", example="analytics")]
     tokens: Annotated[tuple[Token, ...], key("Bearer tokens; a listener with auth_tokens takes them too.")] = ()
+    username: Annotated[
+        str | None,
+        key("User name of Pravega's clients, with password_hash; for delegation_tokens.", example="analytics"),
+    ] = None
+    password_hash: Annotated[
+        str | None,
+        key("What `penstock token password` makes of the password.", example="scrypt:16384:8:1:c2FsdA==:aGFzaA=="),
+    ] = None
     certificates: Annotated[
         tuple[str, ...],
         key(
@@ -129,6 +138,15 @@ class IdentityTable(Table, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.name:
             raise ValueError("name: an identity needs a name")
+        if (self.username is None) != (self.password_hash is None):
+            raise ValueError("username and password_hash go together: give both or neither")
+        if self.username is not None and (not self.username or ":" in self.username):
+            raise ValueError("username: it is not empty, and has no colon")
+        if self.password_hash is not None:
+            try:
+                check_hash(self.password_hash)
+            except ValueError as error:
+                raise ValueError(f"password_hash: {error}") from None
         for pattern in self.certificates:
             CertificatePattern.parse(pattern)
         for network in self.addresses:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from penstock.access.delegation import Delegation
+from penstock.access.passwords import Passwords
 from penstock.routing.segments import SegmentNames
 
 __all__ = ["Advertised", "ControllerSettings", "SegmentsMode"]
@@ -39,3 +41,8 @@ class ControllerSettings:
     segments: SegmentsMode = SegmentsMode.SEPARATE
     advertise: Callable[[], Advertised]
     """Asked for each answer, since the listener's port may be chosen by the system when it is bound."""
+    delegation: Delegation | None = None
+    """What issues the delegation tokens that the segment listener wants; with it clients need a password. None: neither
+    is looked at."""
+    passwords: Passwords | None = None
+    """Whose they are."""

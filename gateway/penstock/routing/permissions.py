@@ -36,12 +36,12 @@ _MANAGE: Final = frozenset({Permission.MANAGE})
 
 NEEDS: Final[Mapping[type, frozenset[Permission]]] = {
     CheckTail: ANY,
-    GetAttribute: ANY,  # a writer asks for its position
     GetSegmentInfo: ANY,
     GetStreamConfig: ANY,
     Locate: _READ,
     ReadBytes: _READ,
     Append: _APPEND,
+    GetAttribute: _APPEND,  # a writer begins by asking for its position
     UpdateAttribute: _APPEND,
     Merge: _APPEND,  # a transaction is committed
     GetTableInfo: ANY,  # tables hold what readers and writers agree on

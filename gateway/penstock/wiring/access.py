@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from penstock.access.authority import Authority
+from penstock.access.delegation import Delegation, load_key
+from penstock.access.passwords import Passwords
 from penstock.access.token_file import TokenFileError
-from penstock.config import Address, Config, Management, S2Listener, S3PListener
+from penstock.config import (
+    Address,
+    Config,
+    ControllerListener,
+    IdentityTable,
+    Management,
+    S2Listener,
+    S3PListener,
+    SegmentListener,
+)
 from penstock.config.listeners import AnyListener
 from penstock.errors import CannotStart
 
-__all__ = ["check_closed", "open_authority"]
+__all__ = ["check_closed", "open_authority", "open_delegation", "passwords"]
+
+KEY_NAME: Final = "delegation.key"
 
 
 def open_authority(config: Config) -> Authority | None:
@@ -22,6 +36,31 @@ def open_authority(config: Config) -> Authority | None:
         return Authority(Path(config.access.path(config.store.directory)))
     except TokenFileError as error:
         raise CannotStart(f"access.file: {error}") from error
+
+
+def open_delegation(config: Config, segment: SegmentListener) -> Delegation | None:
+    """What issues and checks the delegation tokens of a segment listener; None where it wants none. Raises
+    CannotStart."""
+    if not segment.delegation_tokens:
+        return None
+    path = Path(segment.delegation_key_file or Path(config.store.directory, KEY_NAME))
+    try:
+        key = load_key(path)
+    except (OSError, ValueError) as error:
+        reason = f"{path} cannot be used: {error.strerror}" if isinstance(error, OSError) else error
+        raise CannotStart(f"delegation_key_file: {reason}") from error
+    return Delegation(key, segment.delegation_token_seconds)
+
+
+def passwords(tables: Iterable[IdentityTable]) -> Passwords:
+    """Whose user name and password are whose."""
+    return Passwords(
+        {
+            table.username: (table.name, table.password_hash)
+            for table in tables
+            if table.username is not None and table.password_hash is not None
+        }
+    )
 
 
 def check_closed(config: Config) -> None:
@@ -52,6 +91,10 @@ def _proofs(config: Config, label: str, listener: AnyListener) -> Iterator[bool]
     yield listener.proves_clients
     if isinstance(listener, S2Listener):
         yield bool(listener.auth_tokens) or config.access is not None
+    if isinstance(listener, SegmentListener):
+        yield listener.delegation_tokens
+    if isinstance(listener, ControllerListener):
+        yield config.listeners.segment_of(listener).delegation_tokens
     if isinstance(listener, S2Listener | S3PListener):
         kind = label.partition(".")[0]
         routes = [route for route in config.routes if not route.listeners or {label, kind} & set(route.listeners)]
@@ -64,4 +107,6 @@ def _ways(listener: AnyListener | Management) -> str:
         return "[access] or auth_tokens, or tls_client_ca"
     if isinstance(listener, S3PListener):
         return "tls_client_ca, or routes that are all for identities"
-    return "auth_tokens or tls_client_ca" if isinstance(listener, Management) else "tls_client_ca"
+    if isinstance(listener, Management):
+        return "auth_tokens or tls_client_ca"
+    return "delegation_tokens of [listeners.segment], or tls_client_ca"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.access.authority import Authority
+from penstock.access.delegation import Delegation
+from penstock.access.passwords import Passwords
 from penstock.config import (
     Address,
     ControllerLimits,
@@ -94,7 +96,7 @@ def s3p_settings(listener: S3PListener) -> S3PSettings:
     )
 
 
-def segment_settings(listener: SegmentListener) -> SegmentSettings:
+def segment_settings(listener: SegmentListener, delegation: Delegation | None = None) -> SegmentSettings:
     """What the segment front is told."""
     limits = listener.limits
     return SegmentSettings(
@@ -105,11 +107,16 @@ def segment_settings(listener: SegmentListener) -> SegmentSettings:
         read_hold_seconds=limits.read_hold_seconds,
         idle_timeout_seconds=limits.idle_timeout_seconds,
         send_timeout_seconds=limits.send_timeout_seconds,
+        delegation=delegation,
     )
 
 
 def controller_settings(
-    controller: ControllerListener, segment: SegmentListener, segment_port: Callable[[], int]
+    controller: ControllerListener,
+    segment: SegmentListener,
+    segment_port: Callable[[], int],
+    delegation: Delegation | None = None,
+    passwords: Passwords | None = None,
 ) -> ControllerSettings:
     """What the controller is told; `segment_port` gives the port that the segment listener is really bound to."""
 
@@ -119,7 +126,11 @@ def controller_settings(
         return Advertised(*Address.parse(controller.advertise))
 
     return ControllerSettings(
-        names=SegmentNames(segment.basin), segments=SegmentsMode(controller.segments), advertise=advertise
+        names=SegmentNames(segment.basin),
+        segments=SegmentsMode(controller.segments),
+        advertise=advertise,
+        delegation=delegation,
+        passwords=passwords,
     )
 
 

@@ -34,7 +34,7 @@ from penstock.routing.facing import Facing
 from penstock.routing.router import Router
 from penstock.routing.segments import SegmentNames
 from penstock.tls.handshakes import Handshakes
-from penstock.wiring.access import check_closed, open_authority
+from penstock.wiring.access import check_closed, open_authority, open_delegation, passwords
 from penstock.wiring.faults import fault_settings, faulty
 from penstock.wiring.files import handshake_settings, tls_of
 from penstock.wiring.fronts import (
@@ -119,7 +119,8 @@ class _Opening:
 
     def _segment(self, label: str, listener: SegmentListener) -> Listener:
         names = SegmentNames(listener.basin)
-        settings, back = segment_settings(listener), Facing(self._router.for_listener(label, names))
+        settings = segment_settings(listener, open_delegation(self._config, listener))
+        back = Facing(self._router.for_listener(label, names))
         front = SegmentFront(self._faulty(back, label), settings)
         ports = self._ports.setdefault(listener.name, [])
 
@@ -132,7 +133,9 @@ class _Opening:
         segment = self._config.listeners.segment_of(listener)
         ports = self._ports.setdefault(segment.name, [])
         back = Facing(self._router.for_listener(label, SegmentNames(segment.basin)))
-        settings = controller_settings(listener, segment, lambda: ports[0])
+        delegation = open_delegation(self._config, segment)
+        users = passwords(self._config.identities) if delegation is not None else None
+        settings = controller_settings(listener, segment, lambda: ports[0], delegation, users)
         front, http = ControllerFront(self._faulty(back, label), settings), controller_http_settings(listener.limits)
         server = HttpServer(http, FaultyFront(front, self._faults))
         return self._listener(

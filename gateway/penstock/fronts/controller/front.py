@@ -3,18 +3,21 @@
 The handler of an HTTP/2 server is `handle`. Beside it `run` must run for as long as the gateway does: it finishes what
 the process before did not, and ends transactions whose time is over. `drain` begins to shut down.
 
-Who a client is does not matter: credentials in its metadata are not looked at.
+Who a client is does not matter, unless it is to give out delegation tokens: then each call has Basic credentials.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+import structlog
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from penstock.access.passwords import basic_credentials
 from penstock.backs.base import Back
 from penstock.clock import Clock, wall_clock
 from penstock.controller.controller import Controller
@@ -25,11 +28,15 @@ from penstock.fronts.controller.scopes import SCOPES
 from penstock.fronts.controller.segments import SEGMENTS
 from penstock.fronts.controller.streams import STREAMS
 from penstock.fronts.controller.transactions import TRANSACTIONS
-from penstock.fronts.exchange import Exchange
+from penstock.fronts.exchange import Exchange, Request
 from penstock.fronts.grpc import Code, GrpcContext, GrpcError, GrpcService, Method
+from penstock.identity import CLIENT
+from penstock.recorder.tap import note_identity
 from penstock_proto import pravega_controller_pb2 as pb
 
 __all__ = ["CALLS", "ControllerFront"]
+
+log = structlog.get_logger()
 
 CALLS: Final[Calls] = {**SCOPES, **STREAMS, **SEGMENTS, **TRANSACTIONS, **GROUPS}
 """What is answered. The rest of the schema is UNIMPLEMENTED."""
@@ -43,7 +50,7 @@ class ControllerFront:
     def __init__(self, back: Back, settings: ControllerSettings, clock: Clock = wall_clock) -> None:
         self._settings = settings
         self._controller = Controller(back, settings, clock)
-        self._service = GrpcService(_SERVICE.full_name, self._methods())
+        self._service = GrpcService(_SERVICE.full_name, self._methods(), admit=self._admit)
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one call."""
@@ -52,6 +59,19 @@ class ControllerFront:
     async def run(self) -> None:
         """What the controller does by itself; until cancelled."""
         await self._controller.run()
+
+    async def _admit(self, request: Request) -> None:
+        """Who calls. Raises GrpcError where nobody knows that, and it matters."""
+        if self._settings.delegation is None:
+            return
+        shown = basic_credentials(request.header("authorization"))
+        passwords = self._settings.passwords
+        identity = None if shown is None or passwords is None else await passwords.identity(*shown)
+        if identity is None:
+            log.info("call_refused", path=request.path, reason="no valid user name and password")
+            raise GrpcError(Code.UNAUTHENTICATED, "a valid user name and password are required")
+        CLIENT.set(replace(CLIENT.get(), identity=identity))
+        note_identity(identity)
 
     def drain(self) -> None:
         """Begin to shut down: new calls are refused as UNAVAILABLE."""

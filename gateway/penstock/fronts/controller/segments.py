@@ -24,13 +24,15 @@ _NO_SUCH_EPOCH: Final = pb.ScaleStatusResponse(status=pb.ScaleStatusResponse.INV
 
 async def _current(call: Call, request: pb.StreamInfo) -> pb.SegmentRanges:
     segments = await call.controller.queries.current(request.scope, request.stream)
-    return pb.SegmentRanges(segmentRanges=[segment_range(request, segment) for segment in segments])
+    ranges = [segment_range(request, segment) for segment in segments]
+    return pb.SegmentRanges(segmentRanges=ranges, delegationToken=call.delegation_token(request))
 
 
 async def _of_epoch(call: Call, request: pb.GetEpochSegmentsRequest) -> pb.SegmentRanges:
     stream = request.streamInfo
     segments = await call.controller.queries.of_epoch(stream.scope, stream.stream, request.epoch)
-    return pb.SegmentRanges(segmentRanges=[segment_range(stream, segment) for segment in segments])
+    ranges = [segment_range(stream, segment) for segment in segments]
+    return pb.SegmentRanges(segmentRanges=ranges, delegationToken=call.delegation_token(stream))
 
 
 async def _at_head(call: Call, request: pb.GetSegmentsRequest) -> pb.SegmentsAtTime:
@@ -41,7 +43,8 @@ async def _at_head(call: Call, request: pb.GetSegmentsRequest) -> pb.SegmentsAtT
         segments=[
             pb.SegmentsAtTime.SegmentLocation(segmentId=segment_id(stream, segment), offset=offset)
             for segment, offset in located
-        ]
+        ],
+        delegationToken=call.delegation_token(stream),
     )
 
 
@@ -52,7 +55,8 @@ async def _following(call: Call, request: pb.SegmentId) -> pb.SuccessorResponse:
         segments=[
             pb.SuccessorResponse.SegmentEntry(segment=segment_range(stream, segment), value=[one.id for one in old])
             for segment, old in found
-        ]
+        ],
+        delegationToken=call.delegation_token(stream),
     )
 
 
@@ -60,7 +64,8 @@ async def _between(call: Call, request: pb.StreamCutRange) -> pb.StreamCutRangeR
     stream = request.streamInfo
     start, end = list(getattr(request, "from")), list(request.to)
     segments = await call.controller.queries.between(stream.scope, stream.stream, start, end)
-    return pb.StreamCutRangeResponse(segments=[segment_id(stream, segment) for segment in segments])
+    ids = [segment_id(stream, segment) for segment in segments]
+    return pb.StreamCutRangeResponse(segments=ids, delegationToken=call.delegation_token(stream))
 
 
 async def _uri(call: Call, _request: pb.SegmentId) -> pb.NodeUri:
@@ -109,9 +114,8 @@ async def _check_scale(call: Call, request: pb.ScaleStatusRequest) -> pb.ScaleSt
     return await status_of(work(), answer, {Problem.SCALE_REFUSED: _NO_SUCH_EPOCH})
 
 
-async def _delegation_token(_call: Call, _request: pb.StreamInfo) -> pb.DelegationToken:
-    """The segment listener asks for none."""
-    return pb.DelegationToken()
+async def _delegation_token(call: Call, request: pb.StreamInfo) -> pb.DelegationToken:
+    return pb.DelegationToken(delegationToken=call.delegation_token(request))
 
 
 SEGMENTS: Final[Calls] = {

@@ -48,7 +48,9 @@ async def _create(call: Call, request: pb.CreateTxnRequest) -> pb.CreateTxnRespo
     stream = request.streamInfo
     transaction, segments = await call.controller.transactions.create(stream.scope, stream.stream, request.lease)
     return pb.CreateTxnResponse(
-        txnId=spell_transaction(transaction), activeSegments=[segment_range(stream, segment) for segment in segments]
+        txnId=spell_transaction(transaction),
+        activeSegments=[segment_range(stream, segment) for segment in segments],
+        delegationToken=call.delegation_token(stream),
     )
 
 

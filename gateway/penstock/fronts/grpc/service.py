@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import trio
@@ -12,6 +12,7 @@ from penstock.fronts.draining import SHUTTING_DOWN
 from penstock.fronts.exchange import Exchange, HeaderList, Request
 from penstock.fronts.grpc.call import GrpcContext, Method, perform
 from penstock.limits import current_seat, too_many
+from penstock.metrics.clients import count_told
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.grpc import (
     ENCODINGS,
@@ -39,7 +40,8 @@ class GrpcService:
     """The methods of one service; `handle` is the handler of an HTTP server.
 
     `name`: package and service, as in the path. `methods`: by their names in the path. `max_message`: of a request,
-    in bytes, decompressed. `body_seconds`: in which a request must have come, from when its head is there.
+    in bytes, decompressed. `admit`: raises GrpcError for a call that this client may not make, before its message is
+    read. `body_seconds`: in which a request must have come, from when its head is there.
     """
 
     def __init__(
@@ -47,10 +49,12 @@ class GrpcService:
         name: str,
         methods: Mapping[str, Method[Any]],
         *,
+        admit: Callable[[Request], Awaitable[None]] | None = None,
         max_message: int = MAX_MESSAGE,
         body_seconds: float = 60.0,
     ) -> None:
         self._methods = {f"/{name}/{method}": each for method, each in methods.items()}
+        self._admit = admit
         self._max_message = max_message
         self._body_seconds = body_seconds
         self._held = 0
@@ -70,6 +74,7 @@ class GrpcService:
         try:
             answer = await self._call(exchange)
         except GrpcError as error:
+            count_told(error.code.name.lower())
             await exchange.respond(200, [*_HEAD, *status_fields(error.code, error.message)], trailers=())
         else:
             await exchange.respond(200, _HEAD, frame(answer), status_fields(Code.OK))
@@ -88,6 +93,8 @@ class GrpcService:
         seat = current_seat()
         if wait := seat.request():
             raise error_of(too_many(wait).failure)
+        if self._admit is not None:
+            await self._admit(request)
         reader = MessageReader(request.header("grpc-encoding"), self._max_message)
         try:
             with trio.move_on_at(context.deadline):

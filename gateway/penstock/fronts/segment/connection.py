@@ -13,18 +13,21 @@ from typing import Any, Final
 import structlog
 import trio
 
+from penstock.access.delegation import TokenRejected
 from penstock.fronts.draining import Draining
 from penstock.fronts.segment.administration import ADMINISTRATION, Desk
 from penstock.fronts.segment.appends import Appends
+from penstock.fronts.segment.checkpoint import APPENDS, Checkpoint
 from penstock.fronts.segment.link import Link, Request
 from penstock.fronts.segment.reads import Reads
 from penstock.fronts.segment.replies import NO_OFFSET, NO_REQUEST_ID, Asked
 from penstock.fronts.segment.settings import SegmentSettings
 from penstock.fronts.segment.tables import TABLES
+from penstock.metrics.clients import count_told
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import SEGMENT_VERSIONS
-from penstock_codecs.segment import BlockAppended, BlockData, Message, draft, join_events, released
+from penstock_codecs.segment import BlockAppended, BlockData, Dialect, Message, draft, join_events, released
 
 __all__ = ["Connection"]
 
@@ -44,7 +47,10 @@ _AT: Final[Mapping[type[Message], str]] = {
 }
 """Which field of a request an error gives as the offset; elsewhere there is none."""
 _GREETINGS: Final = frozenset({released.Hello, released.KeepAlive, draft.KeepAlive})
-"""What anybody may say, and as often as he likes."""
+"""What anybody may say."""
+_GREETINGS_AT_FIRST: Final = 1000
+_GREETINGS_PER_SECOND: Final = 10
+"""How often; clients say one in 20 seconds."""
 
 
 class Connection:
@@ -60,11 +66,14 @@ class Connection:
     ) -> None:
         self._desk = desk
         self._link = link
+        self._greetings = 0
+        self._begun_at = trio.current_time()
         self._settings = settings
         self._draining = draining
         self._on_dropped = on_dropped
         self._appends: Appends
         self._reads: Reads
+        self._checkpoint = Checkpoint()
         self._takers: dict[type[Request], Callable[[Any], Awaitable[None]]] = {
             released.Hello: self._hello,
             released.KeepAlive: self._keep_alive,
@@ -103,11 +112,14 @@ class Connection:
         try:
             while (request := await self._link.next_request(self._busy)) is not None:
                 await self._admit(request)
+                if not self._may(request):
+                    continue
                 take = self._takers.get(type(request), self._carry_out)
                 await take(request)
                 await self._link.room()
         except RemoteProtocolError as error:
             if error.failure.code is not FailureCode.CLIENT_HANGUP:
+                count_told(error.failure.code)
                 log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
             return False
         return True
@@ -115,6 +127,10 @@ class Connection:
     async def _admit(self, request: Request) -> None:
         """Wait until the client may ask: the protocol has no word for too many requests."""
         if type(request) in _GREETINGS:
+            self._greetings += 1
+            if self._greetings > _GREETINGS_AT_FIRST + (trio.current_time() - self._begun_at) * _GREETINGS_PER_SECOND:
+                self._link.seat.limited("noise")
+                raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "too many messages that say nothing"))
             return
         seat = self._link.seat
         wait = seat.request()
@@ -122,6 +138,24 @@ class Connection:
             await trio.sleep(wait)
             wait = seat.request()
         seat.admit()
+
+    def _may(self, request: Any) -> bool:
+        """Whether the client's delegation token is good for the request, where it needs one; else that is said. A
+        writer whose token is over is told by the end of the connection too: its client then gets another."""
+        delegation = self._settings.delegation
+        if delegation is None:
+            return True
+        try:
+            self._checkpoint.check(delegation, request)
+        except TokenRejected as rejected:
+            log.info("token_rejected", request=type(request).__name__, reason=str(rejected))
+            request_id = getattr(request, "request_id", None)
+            if request_id is not None and self._link.dialect is Dialect.RELEASED:
+                self._link.say(released.AuthTokenCheckFailed(request_id, "", 1 if rejected.expired else 0))
+            if request_id is None or type(request) in APPENDS or self._link.dialect is not Dialect.RELEASED:
+                self._link.end()
+            return False
+        return True
 
     def _busy(self) -> bool:
         return self._reads.any or self._appends.any

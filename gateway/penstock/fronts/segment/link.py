@@ -15,11 +15,12 @@ from penstock.fronts.draining import Draining
 from penstock.fronts.segment.replies import REPLIES, Asked, Replies
 from penstock.fronts.segment.settings import SegmentSettings
 from penstock.limits import Crowded, Holding, Pace, current_seat
+from penstock.metrics.clients import Pauses, count_told
 from penstock.wire import TooSlow, Wire
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import Failure, FailureCode, RemoteProtocolError
 from penstock_codecs.limits import MIB
-from penstock_codecs.segment import BlockAppended, BlockData, Message, SegmentServer
+from penstock_codecs.segment import BlockAppended, BlockData, Dialect, Message, SegmentServer
 
 __all__ = ["Link", "Request"]
 
@@ -29,7 +30,7 @@ READ_SIZE: Final = 1 * MIB
 """Most that is read at a time; the buffer is shared by all connections."""
 UNSENT: Final = 1 * MIB
 """While more than this waits for the client, whoever has something for it waits too, and no request is taken."""
-TURN_SECONDS: Final = 0.002
+TURN_SECONDS: Final = 0.0005
 """How long requests that are at hand are taken before other connections have their turn."""
 LINGER_SECONDS: Final = 0.3
 """How long a connection that we end is still read: closing it with input unread would reset it, and could destroy the
@@ -52,6 +53,7 @@ class Link:
         self._sent = trio.lowlevel.ParkingLot()  # and others here until it has written some
         self._writing = False
         self._turn_ends = 0.0
+        self._pauses = Pauses()
         self.seat = current_seat()
         self._held = Holding(self.seat)
         self._unsent_held = Holding(self.seat)
@@ -138,6 +140,11 @@ class Link:
     # ---- replies -------------------------------------------------------------------------------------------------
 
     @property
+    def dialect(self) -> Dialect | None:
+        """Which dialect the client speaks; None until it has said something."""
+        return self._codec.dialect
+
+    @property
     def replies(self) -> Replies:
         """How replies are spelled in the client's dialect; to be asked for once it has said something."""
         assert self._codec.dialect is not None, "the client has not said anything yet"
@@ -177,6 +184,9 @@ class Link:
 
     def refuse(self, failure: Failure, asked: Asked) -> None:
         """Say that a request failed; where the dialect has no word for it, take no more requests."""
+        count_told(failure.code)
+        if failure.code is FailureCode.PERMISSION_DENIED:
+            log.info("request_denied", segment=asked.segment, reason=failure.message)
         reply = self.replies.refused(failure, asked)
         if reply is not None:
             self.say(reply)
@@ -187,7 +197,8 @@ class Link:
     async def room(self) -> None:
         """Wait while too much waits for the client."""
         while self._wire.pending > UNSENT:
-            await self._sent.park()
+            with self._pauses.writing():
+                await self._sent.park()
 
     async def flush(self) -> None:
         """Wait until all that was said is written."""

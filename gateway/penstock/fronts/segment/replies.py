@@ -121,6 +121,11 @@ def _unspecified(failure: Failure, asked: Asked) -> Message:
     return released.ErrorMessage(asked.request_id, asked.segment, failure.message, -1)
 
 
+def _denied(_: Failure, asked: Asked) -> Message:
+    """Clients then ask no more, as they would after an error that is not specified."""
+    return released.AuthTokenCheckFailed(asked.request_id, "", 0)
+
+
 _REFUSALS: Final[Mapping[FailureCode, Callable[[Failure, Asked], Message]]] = {
     FailureCode.STREAM_NOT_FOUND: _no_such_segment,
     FailureCode.BASIN_NOT_FOUND: _no_such_segment,
@@ -134,6 +139,8 @@ _REFUSALS: Final[Mapping[FailureCode, Callable[[Failure, Asked], Message]]] = {
     FailureCode.TABLE_KEY_NOT_FOUND: _no_such_key,
     FailureCode.TABLE_KEY_VERSION: _bad_version,
     FailureCode.TRANSACTION_CONFLICT: _not_updated,
+    FailureCode.PERMISSION_DENIED: _denied,
+    FailureCode.AUTHN: _denied,
     FailureCode.NOT_IMPLEMENTED: _unsupported,
     FailureCode.INVALID: _illegal,
     FailureCode.NOT_REPRESENTABLE: _illegal,

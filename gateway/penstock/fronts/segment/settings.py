@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.access.delegation import Delegation
 from penstock.routing.segments import SegmentNames
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import MIB, SegmentLimits
@@ -29,3 +30,5 @@ class SegmentSettings:
     """A connection that sends nothing for so long, while nothing is under way for it, is closed."""
     send_timeout_seconds: float = 30.0
     """A connection that takes less than 256 KiB of what waits for it in so long is closed."""
+    delegation: Delegation | None = None
+    """What checks the delegation tokens that all requests must have; None: none are looked at."""
