@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.metrics.series import Count, Family, Kind, Merge, Spread
 
-__all__ = ["FAMILIES", "LABELS", "AnyFamily"]  # and each family, by its own name
+__all__ = ["FAMILIES", "LABELS", "SECTIONS", "AnyFamily"]  # and each family, by its own name
 
 AnyFamily = Family[Count] | Family[Spread]
 
@@ -47,6 +47,8 @@ LABELS: Final[Mapping[str, str]] = {
 
 FAMILIES: Final[list[AnyFamily]] = []
 """All, in the order in which they are shown."""
+SECTIONS: Final[list[tuple[str, int]]] = []
+"""Titles for people, each with the number of families before it."""
 
 _LISTENER: Final = ("listener", "protocol")
 _BACK: Final = ("back", "protocol")
@@ -55,6 +57,10 @@ _FLOW: Final = (*_WAY, "direction")
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _CHANGES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+
+
+def _section(title: str) -> None:
+    SECTIONS.append((title, len(FAMILIES)))
 
 
 def _counter(name: str, meaning: str, labels: Sequence[str] = ()) -> Family[Count]:
@@ -78,7 +84,7 @@ def _kept(family: Family[Count]) -> Family[Count]:
     return family
 
 
-# ---- connections with clients --------------------------------------------------------------------------------------
+_section("Connections with clients")
 
 CONNECTIONS: Final = _gauge("penstock_connections", "Connections with clients that are open now.", _LISTENER)
 CONNECTIONS_ACCEPTED: Final = _counter(
@@ -127,7 +133,7 @@ CLIENT_ERRORS: Final = _counter(
     (*_LISTENER, "code"),
 )
 
-# ---- what clients do -----------------------------------------------------------------------------------------------
+_section("What clients do")
 
 RECORDS: Final = _counter(
     "penstock_records_total",
@@ -178,7 +184,7 @@ RECORDS_DROPPED: Final = _counter(
     (*_LISTENER, "feature"),
 )
 
-# ---- servers behind the gateway ------------------------------------------------------------------------------------
+_section("Servers behind the gateway")
 
 BACK_CONNECTIONS: Final = _gauge("penstock_back_connections", "Connections with servers that are open now.", _BACK)
 BACK_CONNECTIONS_MADE: Final = _counter(
@@ -212,7 +218,7 @@ BACK_CIRCUIT_OPENED: Final = _counter(
     "penstock_back_circuit_opened_total", "How often a server's circuit was opened.", ("back",)
 )
 
-# ---- the embedded store --------------------------------------------------------------------------------------------
+_section("The embedded store")
 
 STORE_COMMITS: Final = _counter("penstock_store_commits_total", "Transactions of the embedded store that wrote.")
 STORE_COMMIT_FAILURES: Final = _counter(
@@ -239,7 +245,7 @@ STORE_WAITING: Final = _gauge(
 STORE_FILE_BYTES: Final = _gauge("penstock_store_file_bytes", "The size of the store's database file.")
 STORE_LOG_BYTES: Final = _gauge("penstock_store_log_bytes", "The size of the store's write-ahead log.")
 
-# ---- recordings and mirrors ----------------------------------------------------------------------------------------
+_section("Recordings and mirrors")
 
 RECORDINGS: Final = _gauge("penstock_recordings", "Recordings that run now, into files and live.")
 RECORDINGS_SUSPENDED: Final = _gauge(
@@ -268,7 +274,7 @@ MIRROR_STREAMS_DIFFERING: Final = _gauge(
     "penstock_mirror_streams_differing", "Those of them in which the two sides differ.", ("route",), Merge.MAX
 )
 
-# ---- certificates --------------------------------------------------------------------------------------------------
+_section("Certificates")
 
 CERTIFICATE_EXPIRY: Final = _gauge(
     "penstock_certificate_expiry_timestamp_seconds",
@@ -277,10 +283,15 @@ CERTIFICATE_EXPIRY: Final = _gauge(
     Merge.MIN,
 )
 
-# ---- the process ---------------------------------------------------------------------------------------------------
+_section("The process")
 
 BUILD_INFO: Final = _gauge("penstock_build_info", "1; what runs.", ("version", "python"), Merge.MAX)
-READY: Final = _gauge("penstock_ready", "1 while new clients are welcome (`GET /ready`), else 0.", (), Merge.MIN)
+READY: Final = _gauge(
+    "penstock_ready",
+    "1 from when the gateway listens until it drains, else 0. `GET /ready` looks at the backs too.",
+    (),
+    Merge.MIN,
+)
 DRAINING: Final = _gauge("penstock_draining", "1 from the beginning of a drain, else 0.", (), Merge.MAX)
 RELOADS: Final = _counter("penstock_reloads_total", "How often the configuration was read again.", ("outcome",))
 RELOADED_SECONDS: Final = _gauge(
