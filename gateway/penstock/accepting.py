@@ -23,7 +23,7 @@ from penstock.recorder.tap import CONNECTION, note_identity
 from penstock.routing.facing import Facing
 from penstock.tls import ServerTls, tls_stream
 
-__all__ = ["Accepting", "Listener", "accept_connections", "open_sockets"]
+__all__ = ["BACKLOG", "Accepting", "Listener", "accept_connections", "listening_reason", "open_sockets"]
 
 log = structlog.get_logger()
 
@@ -88,19 +88,19 @@ async def open_sockets(listener: Listener) -> list[trio.SocketListener]:
         return await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     except OSError as error:
         raise CannotStart(
-            f"{listener.name}: cannot listen on {listener.address}: {_reason(listener, error)}"
+            f"{listener.name}: cannot listen on {listener.address}: {listening_reason(listener.name, error)}"
         ) from error
 
 
-def _reason(listener: Listener, error: OSError) -> str:
+def listening_reason(name: str, error: OSError) -> str:
     """Why an address cannot be bound, and what to do about it."""
     causes = [error, error.__cause__, error.__context__]
     numbers = {cause.errno for cause in causes if isinstance(cause, OSError)}
     if isinstance(error, socket.gaierror):
         return f"the host name cannot be resolved ({error.strerror})"
     if errno.EADDRINUSE in numbers:
-        off = ", or none (--management off)" if listener.name == "management" else ""
-        key = f"{listener.name}.bind; port 0 takes any free one"
+        off = ", or none (--management off)" if name == "management" else ""
+        key = f"{name}.bind; port 0 takes any free one"
         return f"the port is in use; stop what listens there, or choose another port ({key}){off}"
     if errno.EACCES in numbers:
         return "permission denied; ports below 1024 need privileges, so choose a higher one"

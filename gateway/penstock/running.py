@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
 import structlog
 import trio
 
 from penstock.config import Address, Config
 from penstock.errors import CannotReload
 from penstock.management.controls import Controls
+from penstock.management.traffic import Traffic
+from penstock.metrics.families import DRAINING, READY, RELOADED_SECONDS, RELOADS
 from penstock.observe.levels import set_level
 from penstock.reload import Parts, Reloader
 from penstock.surroundings import Surroundings
+from penstock.workers.crew import Crew
 
 __all__ = ["Running"]
 
 log = structlog.get_logger()
 
 
+async def _alone() -> Sequence[bytes]:
+    return ()
+
+
 class Running:
     """A gateway that has begun to listen."""
 
-    def __init__(self, reloader: Reloader, parts: Parts, surroundings: Surroundings) -> None:
+    def __init__(self, reloader: Reloader, parts: Parts, surroundings: Surroundings, crew: Crew | None = None) -> None:
+        """`crew`: the processes that serve the clients, where it is not this one."""
+        self._crew = crew
         self._reloader = reloader
         self._parts = parts
         self._reread = surroundings.reread
         self._notifier = surroundings.notifier
         self._drain = trio.Event()
+        READY.child().value, DRAINING.child().value = 1, 0
+        RELOADED_SECONDS.child().value = time.time()
 
     @property
     def addresses(self) -> dict[str, list[Address]]:
         """For each listener, where it is really bound."""
-        return self._parts.places.addresses
+        own = self._parts.places.addresses
+        return own if self._crew is None else {**self._crew.addresses, **own}
+
+    @property
+    def traffic(self) -> Traffic:
+        """Its connections and recordings."""
+        return self._parts.traffic
 
     @property
     def config(self) -> Config:
@@ -46,9 +66,16 @@ class Running:
             not_ready=self.not_ready,
             drain=self.drain,
             reload=self.reread,
-            set_log_level=set_level,
+            set_log_level=self.set_log_level,
             close_connection=self._parts.places.close_connection,
+            snapshots=_alone if self._crew is None else self._crew.snapshots,
         )
+
+    def set_log_level(self, level: str) -> None:
+        """See `Controls.set_log_level`."""
+        set_level(level)
+        if self._crew is not None:
+            self._crew.set_log_level(level)
 
     def not_ready(self) -> list[str]:
         """Why new clients should go elsewhere, whatever the backs say."""
@@ -65,9 +92,12 @@ class Running:
             if self._reread is None:
                 raise CannotReload("the gateway was started without a configuration file: there is nothing to read")
             outcome = await self.reload(await trio.to_thread.run_sync(self._reread))
+            RELOADS.child("applied").inc()
+            RELOADED_SECONDS.child().value = time.time()
             return outcome
         except CannotReload as error:
             outcome = f"not reloaded: {error}"
+            RELOADS.child("refused").inc()
             log.error("reload_refused", reason=str(error))
             raise
         finally:
@@ -77,7 +107,15 @@ class Running:
         """The same for a configuration that was read already, without a line in the log."""
         if self._drain.is_set():
             raise CannotReload("the gateway is draining")
-        return await self._reloader.reload(config)
+        if self._crew is None:
+            return await self._reloader.reload(config)
+        before = self.config
+        await self._crew.reload(config)
+        try:
+            return await self._reloader.reload(config)
+        except CannotReload:
+            await self._crew.reload(before)
+            raise
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -85,13 +123,16 @@ class Running:
         """Stop accepting, after `drain.accept_seconds`, and let clients finish; `serve` returns when they have, or at
         the hard deadline. Later calls change nothing."""
         self._drain.set()
+        READY.child().value, DRAINING.child().value = 0, 1
 
     async def drained(self) -> None:
         """Wait until it is drained, and do so. To be called once, by the server."""
         await self._drain.wait()
         self._notifier.stopping("draining")
         drain = self.config.drain
-        if drain.accept_seconds:
+        if self._crew is not None:
+            await self._crew.drain()
+        elif drain.accept_seconds:
             log.info("not_ready", accept_seconds=drain.accept_seconds)
             await trio.sleep(drain.accept_seconds)
         await self._parts.places.drain(drain.deadline_seconds)

@@ -13,17 +13,20 @@ from typing import Final
 import structlog
 import trio
 
+from penstock.accepting import Listener
+from penstock.backs.embedded import EmbeddedBack
 from penstock.config import Config
 from penstock.faults.rules import Faults
 from penstock.limits import Limiter
 from penstock.management.traffic import Traffic
-from penstock.places import Places
+from penstock.places import MANAGEMENT, Places
 from penstock.recorder.connections import Connections
 from penstock.reload import Parts, Reloader
 from penstock.running import Running
 from penstock.surroundings import ALONE, Surroundings
 from penstock.tls import CERTIFICATES
 from penstock.wiring import fault_settings, open_listeners, open_recordings, open_routing
+from penstock.workers.crew import Crew
 
 __all__ = ["Running", "serve"]
 
@@ -58,6 +61,11 @@ async def serve(
         places = stack.enter_context(contextlib.closing(Places(surroundings.sockets, limiter, taps)))
         labels = [label for label, _ in config.listeners.labelled()]
         traffic = Traffic(taps, recordings, labels, config.backs)
+        crew = None
+        if config.workers > 1:
+            assert isinstance(embedded, EmbeddedBack), "who has workers has the store"
+            crew = stack.enter_context(contextlib.closing(Crew(config, embedded, surroundings.sockets)))
+            traffic.others = crew
         parts = Parts(
             embedded=embedded,
             routing=routing,
@@ -66,16 +74,25 @@ async def serve(
             recordings=recordings,
             traffic=traffic,
             faults=faults,
-            build=lambda config, router: open_listeners(config, router, traffic, running.controls, faults),
+            build=lambda config, router: _own(
+                open_listeners(config, router, traffic, running.controls, faults), crew is not None
+            ),
         )
-        running = Running(Reloader(config, parts), parts, surroundings)
+        running = Running(Reloader(config, parts), parts, surroundings, crew)
         opened = [await places.open(listener) for listener in parts.build(config, routing.router)]
         async with trio.open_nursery() as nursery:
+            if crew is not None:
+                await crew.begin(nursery)
             await places.begin(nursery, opened)
             surroundings.notifier.ready("serving")
             task_status.started(running)
             await running.drained()
     log.info("stopped")
+
+
+def _own(listeners: list[Listener], others_serve: bool) -> list[Listener]:
+    """Those of this process: all, or that for operators, where others serve the clients."""
+    return [one for one in listeners if one.protocol == MANAGEMENT or not others_serve]
 
 
 def _raise_descriptor_limit() -> None:

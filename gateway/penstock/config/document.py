@@ -66,7 +66,7 @@ def default_toml() -> str:
     parts = [_HEAD]
     for section in _sections(default_config(), ""):
         before = "# " if section.shown else ""
-        lines = [*_comment(section.summary), before + section.header]
+        lines = [*_comment(section.summary), *([before + section.header] if section.header else [])]
         for one in section.keys:
             lines += _comment(_meaning(one.hint))
             shown = f"{one.name} = {_toml(_example(one))}"
@@ -81,7 +81,8 @@ def configuration_page() -> str:
     for section in _sections(default_config(), ""):
         rows = [f"| `{one.name}` | {_default(one)} | {_meaning(one.hint)} |" for one in section.keys]
         table = ["| key | default | meaning |", "|---|---|---|", *rows]
-        parts.append("\n".join([f"## `{section.header}`", "", section.summary, "", *(table if rows else [])]) + "\n")
+        heading = f"`{section.header}`" if section.header else "Before all tables"
+        parts.append("\n".join([f"## {heading}", "", section.summary, "", *(table if rows else [])]) + "\n")
     return "\n".join(parts)
 
 

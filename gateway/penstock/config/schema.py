@@ -21,6 +21,7 @@ from penstock.config.management import Management
 from penstock.config.recorder import RecorderTable
 from penstock.config.references import check_faults, check_recorder, check_references
 from penstock.config.routes import IdentityTable, RouteTable
+from penstock.config.workers import check_workers
 from penstock_codecs.limits import MIB
 
 __all__ = ["Basin", "Config", "Drain", "Log", "Reload", "Store", "default_config"]
@@ -82,8 +83,12 @@ class Log(Table, frozen=True, kw_only=True):
 
 
 class Config(Table, frozen=True, kw_only=True):
-    """The whole configuration of one gateway."""
+    """The whole configuration of one gateway. What stands before all tables:"""
 
+    workers: Annotated[
+        int,
+        key("Processes that serve clients; where there are several, one more has the store.", least=1, most=64),
+    ] = 1
     listeners: Listeners = Listeners()
     limits: Limits = Limits()
     backs: dict[str, BackTable] = msgspec.field(default_factory=dict)
@@ -106,6 +111,7 @@ class Config(Table, frozen=True, kw_only=True):
         check_faults(self.faults, self.listeners, self.routes, self.identities)
         if self.recorder is not None:
             check_recorder(self.recorder, self.listeners, self.backs, self.routes)
+        check_workers(self.workers, self.listeners, self.backs, self.routes, self.recorder)
 
 
 def default_config() -> Config:

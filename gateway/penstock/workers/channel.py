@@ -75,6 +75,11 @@ class Channel:
         while self._messages or self._unsent > _ROOM_BYTES:
             await self._room.park()
 
+    async def flushed(self) -> None:
+        """Wait until all that was posted before has gone."""
+        while self._messages or self._unsent:
+            await self._room.park()
+
     async def run(self, receive: Callable[[Any], None]) -> None:
         """Send what is posted and give `receive` what comes, in order, until the peer has ended."""
         async with trio.open_nursery() as nursery:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from penstock.config import Address, Config
+from penstock.config import Config
 from penstock.store.batches import Row, Span
 from penstock.store.foreseen import Foreseen
 from penstock.store.heads import StreamHead
@@ -37,6 +37,7 @@ __all__ = [
     "Perform",
     "Ready",
     "Reconfigured",
+    "Refused",
     "State",
     "Welcome",
 ]
@@ -45,7 +46,7 @@ __all__ = [
 
 
 class Ask(NamedTuple):
-    """Do what is called `what`, see `penstock.workers.control`."""
+    """Do what is called `what`, see `penstock.workers.process`."""
 
     call: int
     what: str
@@ -125,7 +126,11 @@ class Leave(NamedTuple):
 class Ready(NamedTuple):
     """The worker accepts connections."""
 
-    addresses: dict[str, list[Address]]
+
+class Refused(NamedTuple):
+    """The worker cannot start."""
+
+    reason: str
 
 
 # ---- from the parent -----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
     [
         (
             "nonsense = 1",
-            "at nonsense: unknown key; the keys here are listeners, backs, routes,",
+            "at nonsense: unknown key; the keys here are workers, listeners,",
         ),
         (S2 + "bnid = 'x'", "at listeners.s2.bnid: unknown key; did you mean bind?"),
         (S2 + "[listeners.s3]", "at listeners.s3: unknown key; did you mean s3p?"),

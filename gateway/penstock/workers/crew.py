@@ -1,0 +1,176 @@
+"""The workers of a gateway, as their parent has them: bound, started, started again, drained.
+
+The parent binds one socket for each listener and worker (SO_REUSEPORT), and keeps them open: connections that come
+while a worker is started again wait for the new one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+import trio
+
+from penstock.accepting import BACKLOG, listening_reason
+from penstock.backs.embedded import EmbeddedBack
+from penstock.config import Address, Config
+from penstock.errors import CannotReload, CannotStart
+from penstock.reload.changes import check_changes
+from penstock.workers.worker import GRACE_SECONDS, Worker, WorkerGone
+from penstock_codecs.failures import OperationFailed
+
+__all__ = ["Crew"]
+
+log = structlog.get_logger()
+
+Sockets = dict[str, list[socket.socket]]
+
+
+class Crew:
+    """`addresses`: for each listener, where the workers listen."""
+
+    def __init__(self, config: Config, back: EmbeddedBack, given: Mapping[str, Sequence[socket.socket]]) -> None:
+        """`given`: sockets that listen already, which all workers share. Raises CannotStart."""
+        self._config = config
+        self.addresses: dict[str, list[Address]] = {}
+        shares = [self._bind(given) for _ in range(config.workers)]
+        self._workers = [Worker(number, config, back, sockets) for number, sockets in enumerate(shares, 1)]
+
+    def _bind(self, given: Mapping[str, Sequence[socket.socket]]) -> Sockets:
+        """The sockets of one worker; those of the first decide about ports that the system chooses."""
+        sockets: Sockets = {}
+        for label, table in self._config.listeners.labelled():
+            name = f"listeners.{label}"
+            first = name not in self.addresses
+            wanted = [Address.parse(table.bind)] if first else self.addresses[name]
+            found = list(given.get(name, ()))
+            for address in () if found else wanted:
+                found += _listening(name, address, first=first)
+            sockets[name] = found
+            self.addresses[name] = [Address(*one.getsockname()[:2]) for one in found]
+        return sockets
+
+    async def begin(self, nursery: trio.Nursery) -> None:
+        """Start them, in a nursery that ends when the last has; returns when all accept. Raises CannotStart."""
+        for worker in self._workers:
+            nursery.start_soon(worker.run)
+        for worker in self._workers:
+            await worker.settled.wait()
+            if worker.refusal is not None:
+                raise CannotStart(worker.refusal)
+
+    async def drain(self) -> None:
+        """Tell all, and wait until they have ended, each at its own deadline."""
+        for worker in self._workers:
+            worker.drain()
+        table = self._config.drain
+        with trio.move_on_after(table.accept_seconds + table.deadline_seconds + GRACE_SECONDS):
+            for worker in self._workers:
+                await worker.over.wait()
+        for worker in self._workers:
+            if not worker.over.is_set():
+                worker.kill()
+
+    def close(self) -> None:
+        """Close every socket."""
+        for worker in self._workers:
+            worker.close_sockets()
+
+    # ---- what is asked of all ------------------------------------------------------------------------------------
+
+    async def ask(self, what: str, argument: object = None) -> list[Any]:
+        """The answers of all that are there. Raises OperationFailed where one cannot."""
+        answers: dict[int, Any] = {}
+        failures: list[OperationFailed] = []
+
+        async def ask(worker: Worker) -> None:
+            try:
+                answers[worker.number] = await worker.ask(what, argument)
+            except WorkerGone:
+                pass
+            except OperationFailed as error:
+                failures.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for worker in self._workers:
+                nursery.start_soon(ask, worker)
+        if failures:
+            raise failures[0]
+        return [answers[number] for number in sorted(answers)]
+
+    async def snapshots(self) -> Sequence[bytes]:
+        """The metrics of all."""
+        return await self.ask("snapshot")
+
+    async def connections(self) -> list[dict[str, Any]]:
+        """The open connections of all."""
+        return list(itertools.chain.from_iterable(await self.ask("connections")))
+
+    async def newest(self, most: int) -> list[tuple[int, list[dict[str, Any]]]]:
+        """How many connections each has, and the newest of them."""
+        return await self.ask("newest", most)
+
+    async def close_connection(self, number: int) -> bool:
+        """End a connection, by its number; whether there was one."""
+        return any(await self.ask("close", number))
+
+    def set_log_level(self, level: str) -> None:
+        """From now on, in all of them."""
+        for worker in self._workers:
+            worker.tell("level", level)
+
+    async def reload(self, config: Config) -> None:
+        """Put a configuration in force in all, or in none. Raises CannotReload."""
+        check_changes(self._config, config)
+        if _bound_by(config) != _bound_by(self._config):
+            raise CannotReload(
+                "listeners: cannot come, go or move while there are workers: restart the gateway for that"
+            )
+        try:
+            await self.ask("reload", config)
+        except OperationFailed as error:
+            await self.ask("reload", self._config)
+            raise CannotReload(error.failure.message) from error
+        self._config = config
+        for worker in self._workers:
+            worker.config = config
+
+
+def _bound_by(config: Config) -> dict[str, str]:
+    return {label: table.bind for label, table in config.listeners.labelled()}
+
+
+def _listening(name: str, address: Address, *, first: bool) -> list[socket.socket]:
+    """Sockets for each address that the host name stands for."""
+    found: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, where in dict.fromkeys(
+            socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        ):
+            if address.port and first:  # the system would let another gateway listen beside this one
+                _bound(family, kind, protocol, where, shared=False).close()
+            found.append(_bound(family, kind, protocol, where, shared=True))
+            found[-1].listen(BACKLOG)
+    except OSError as error:
+        for one in found:
+            one.close()
+        raise CannotStart(f"{name}: cannot listen on {address}: {listening_reason(name, error)}") from error
+    return found
+
+
+def _bound(family: int, kind: int, protocol: int, where: Any, *, shared: bool) -> socket.socket:
+    one = socket.socket(family, kind, protocol)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind(where)
+    except OSError:
+        one.close()
+        raise
+    return one
