@@ -246,6 +246,10 @@ class HttpCodec(Protocol):
         """Bytes received and not yet delivered."""
 
     @property
+    def amid_answered(self) -> bool:
+        """Server: whether a request still comes that has been answered to the end."""
+
+    @property
     def closed(self) -> bool:
         """Nothing more will be said by either side: after the last `output` the connection can be closed."""
 

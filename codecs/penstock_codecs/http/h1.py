@@ -328,6 +328,11 @@ class Http1Connection:
         return len(self._h11.trailing_data[0]) if body is None else body.held + len(body.surplus)
 
     @property
+    def amid_answered(self) -> bool:
+        """Whether a request still comes that has been answered."""
+        return self._h11.our_state is h11.DONE and self._h11.their_state is h11.SEND_BODY
+
+    @property
     def closed(self) -> bool:
         """Whether the connection can be closed once the output is written."""
         if self._error is not None or self._aborted:

@@ -365,6 +365,11 @@ class Http2Connection:
         return len(self._frames) + sum(len(event.data) for event in self._events if isinstance(event, Data))
 
     @property
+    def amid_answered(self) -> bool:
+        """Whether a request still comes that has been answered."""
+        return bool(self._answered)
+
+    @property
     def closed(self) -> bool:
         """Whether the connection can be closed once the output is written."""
         return self._error is not None or self._aborted or (self._going_away and not self._streams)

@@ -117,6 +117,10 @@ class S3PServer(_Conversation[Command]):
             self._unanswered.append(event)
         return event
 
+    def refuse(self, message: str) -> RemoteProtocolError:
+        """Read no further, because the client asks too much (ERR_LIMITS): what `next_event` raises from now on."""
+        return self._broken(FailureCode.LIMIT_EXCEEDED, message)
+
     def send(self, event: Reply) -> list[bytes]:
         """The bytes of a reply to the oldest unanswered command. Raises LocalProtocolError where it does not fit."""
         if self._finished:

@@ -9,8 +9,9 @@ import trio
 
 from penstock.fronts.exchange import Exchange, HeaderList, Request
 from penstock.fronts.s2 import parameters
+from penstock.fronts.s2.paced import PacedBody
 from penstock.fronts.s2.settings import S2Settings
-from penstock.limits import Holding, current_seat
+from penstock.metrics.clients import count_told
 from penstock_codecs.compression import Compression, DecompressionError, compress, decompress, most_compressed
 from penstock_codecs.failures import Failure, FailureCode, fail
 from penstock_codecs.limits import S2_COMPRESS_RESPONSE_FROM, S2_MAX_UNARY_BODY
@@ -82,16 +83,12 @@ class Call:
         compression = self._body_compression()
         most = most_compressed(compression, S2_MAX_UNARY_BODY)
         held = bytearray()
-        seat = current_seat()
-        with Holding(seat) as holding, trio.move_on_after(self.settings.body_seconds) as patience:
-            while piece := await self.exchange.receive():
+        with PacedBody(self.exchange) as body, trio.move_on_after(self.settings.body_seconds) as patience:
+            while piece := await body.receive(len(held)):
                 if len(held) + len(piece) > most:
                     raise fail(too_large, f"Failed to buffer the request body: larger than {most} bytes")
                 held += piece
-                holding.set(len(held))
-                await seat.request_room()
         if patience.cancelled_caught:
-            seat.limited("body_seconds")
             why = f"the request body took more than {self.settings.body_seconds:g} seconds"
             raise fail(FailureCode.REQUEST_TIMEOUT, why)
         try:
@@ -121,6 +118,7 @@ class Call:
 
     async def respond_failure(self, failure: Failure) -> None:
         """An error, always JSON (fact sheet 6)."""
+        count_told(failure.code)
         status, body = failure_to_http(failure)
         challenge = [("www-authenticate", "Bearer")] if status == 401 else []  # RFC 9110, 15.5.2
         challenge += _when_to_retry(failure)

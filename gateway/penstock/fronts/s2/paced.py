@@ -1,4 +1,4 @@
-"""The body of a session that comes in frames: none may take too long to come, or more memory than there is."""
+"""The body of a request, or the frames of a session: none may take too long to come, or more memory than there is."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class PacedBody:
         self._pace = Pace()
 
     async def receive(self, held: int) -> bytes:
-        """The next piece; b"" at the end. `held`: bytes of a frame that is not complete yet.
+        """The next piece; b"" at the end. `held`: bytes of a body or frame that is not complete yet.
 
-        Raises OperationFailed: REQUEST_TIMEOUT where the frame comes too slowly, RATE_LIMITED where there is no room.
+        Raises OperationFailed: REQUEST_TIMEOUT where it comes too slowly, RATE_LIMITED where there is no room.
         """
         self._holding.set(held)
         limits = self._seat.limits
@@ -37,10 +37,8 @@ class PacedBody:
             await self._seat.request_room()
             return await self._exchange.receive()
         self._seat.limited("min_receive_rate")
-        raise fail(
-            FailureCode.REQUEST_TIMEOUT,
-            f"a frame must come within {limits.receive_grace_seconds:g} s, or {limits.min_receive_rate} bytes/s",
-        )
+        least = f"{limits.receive_grace_seconds:g} s, or at {limits.min_receive_rate} bytes a second"
+        raise fail(FailureCode.REQUEST_TIMEOUT, f"a request or frame must come within {least}")
 
     def complete(self) -> None:
         """A frame is complete."""

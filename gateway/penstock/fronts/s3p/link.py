@@ -14,7 +14,7 @@ from penstock.fronts.s3p.settings import S3PSettings
 from penstock.limits import Crowded, Holding, Pace, current_seat
 from penstock.metrics.clients import Pauses
 from penstock_codecs.codec import PAUSED, Pull
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
+from penstock_codecs.failures import OperationFailed, RemoteProtocolError
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import RecordBatch
 from penstock_codecs.s3p import AppendRecords, Command, Reply, S3PServer
@@ -122,10 +122,10 @@ class Link:
                 await self._receive()
                 return
         except Crowded as error:
-            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, str(error))) from None
+            raise self._codec.refuse(str(error)) from None
         self._seat.limited("min_receive_rate")
         why = f"a command must come within {limits.receive_grace_seconds:g} s, or {limits.min_receive_rate} bytes/s"
-        raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, why))
+        raise self._codec.refuse(why)
 
     async def _receive(self) -> None:
         data = await self._stream.receive_some(self._read_size)
