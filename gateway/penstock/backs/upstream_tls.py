@@ -18,6 +18,8 @@ _REASONS = (
     ("RECORD_LAYER_FAILURE", "the server does not speak TLS"),
     ("PACKET_LENGTH_TOO_LONG", "the server does not speak TLS"),
     ("CERTIFICATE_REQUIRED", "the server wants a client certificate"),
+    ("CERTIFICATE_REVOKED", "the server says that our certificate is revoked"),
+    ("CERTIFICATE_EXPIRED", "the server says that our certificate has expired"),
     ("BAD_CERTIFICATE", "the server refuses our client certificate"),
     ("UNKNOWN_CA", "the server does not trust our client certificate"),
     ("HANDSHAKE_FAILURE", "the server refuses the handshake (no common cipher, or it wants a client certificate)"),

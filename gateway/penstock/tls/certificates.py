@@ -29,9 +29,9 @@ __all__ = ["CERTIFICATES", "EXPIRES_SOON_SECONDS", "POLL_SECONDS", "Certificates
 
 log = structlog.get_logger()
 
-POLL_SECONDS: Final = 1.0
-"""How often files are looked at: a stat of each, about 2 us. A change counts when two looks in a row have found the
-same, so that a certificate and its key that are written one after the other are taken together."""
+POLL_SECONDS: Final = 0.5
+"""How often files are looked at: a stat of each, about 2 us, in a thread. A change counts when two looks in a row have
+found the same, so that a certificate and its key that are written one after the other are taken together."""
 EXPIRES_SOON_SECONDS: Final = 14 * 86_400.0
 """A certificate that ends within this is told of in the log, at the start, when it is read, and once a day."""
 _REMIND_SECONDS: Final = 86_400.0
