@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 from support.process import BASIN, CONFIG, GatewayProcess
-from support.reloads import KeptAlive, wait_for
+from support.reloads import KeptAlive, churn, wait_for
 from support.s3p import S3PClient
 
 PATIENT = CONFIG + "\n[drain]\naccept_seconds = 60\ndeadline_seconds = 60\ngrace_seconds = 0.2\n"
@@ -90,3 +91,80 @@ def test_operators_are_served_to_the_end_and_hold_up_nobody() -> None:
             assert time.monotonic() - begun < 10, "the deadline is far away"
             assert not gateway.events("drain_deadline")
             assert tail.wait(10) == 0, tail.stderr and tail.stderr.read()
+
+
+class S3PWriter(threading.Thread):
+    """Appends numbers by S3P, each once the one before is acknowledged, and connects again where it is cut off. What is
+    not acknowledged it sends again."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        super().__init__()
+        self.address = "127.0.0.1", gateway.s3p_port
+        self.acknowledged = 0
+        self.cuts = 0
+        self.in_doubt: list[int] = []
+        self.stopping = threading.Event()
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stopping.is_set():
+                self.write()
+        except Exception as error:
+            self.failure = error
+
+    def write(self) -> None:
+        sent = False
+        try:
+            with S3PClient(self.address) as client:
+                while not self.stopping.is_set():
+                    sent = True
+                    reply = client.append("numbers", b"%d" % self.acknowledged)
+                    assert isinstance(reply, bytes), reply
+                    sent = False
+                    self.acknowledged += 1
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            self.cuts += 1
+            self.in_doubt += [self.acknowledged] * sent
+
+    def finish(self) -> None:
+        self.stopping.set()
+        self.join(30)
+        assert self.failure is None, self.failure
+
+
+def wait_until_written(writer: S3PWriter, more: int) -> None:
+    enough, deadline = writer.acknowledged + more, time.monotonic() + 20
+    while writer.acknowledged < enough:
+        assert time.monotonic() < deadline and writer.is_alive(), writer.failure
+        time.sleep(0.005)
+
+
+def numbers_in(gateway: GatewayProcess) -> list[int]:
+    with S3PClient(("127.0.0.1", gateway.s3p_port)) as client:
+        return [int(body) for _, body in client.read_all("numbers")]
+
+
+def test_a_client_of_s3p_loses_nothing_by_drains_and_notices_no_reload(fresh_gateway: GatewayProcess) -> None:
+    """A command that was taken is answered before the connection ends; one that comes too late was not done."""
+    with S3PClient(("127.0.0.1", fresh_gateway.s3p_port)) as client:
+        client.create("numbers")
+    writer = S3PWriter(fresh_gateway)
+    writer.start()
+    try:
+        wait_until_written(writer, 50)
+        churn(fresh_gateway, ["s3p"])
+        assert writer.cuts == 0
+        for _ in range(3):
+            wait_until_written(writer, 50)
+            fresh_gateway.restart()
+        wait_until_written(writer, 50)
+    finally:
+        writer.finish()
+    found = numbers_in(fresh_gateway)
+    assert sorted(set(found)) == list(range(len(set(found)))), "what was acknowledged is there"
+    assert len(set(found)) >= writer.acknowledged
+    doubled = [number for number in set(found) if found.count(number) > 1]
+    assert not doubled, "what was not acknowledged was not done"

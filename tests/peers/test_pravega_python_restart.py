@@ -16,6 +16,7 @@ import pytest
 from support.pravega import Found, PravegaClient, advertising, bodies_by_s2s, need_pravega, streams_of, wait_until
 from support.pravega_relay import NOBODY, Relay
 from support.process import GatewayProcess
+from support.reloads import churn
 from support.rounds import each_number_of_rounds
 
 SCOPE, STREAM = "Scope", "s"
@@ -82,6 +83,21 @@ def test_a_writer_and_a_reader_live_on(
         behind.gateway.start()
         writer.finish(60)
         found = Found(reader.finish(90))
+    assert sorted(map(int, found.bodies("r"))) == list(range(count))
+    assert check_order(stored(behind.gateway)) == list(range(count))
+
+
+def test_a_writer_and_a_reader_do_not_notice_reloads(behind: Behind, writer: PravegaClient) -> None:
+    count = 600
+    with PravegaClient(behind.controller.port) as reader:
+        reader.call("group", "g", SCOPE, STREAM)
+        reader.call("reader", "r", "g")
+        reader.start("read", ["r"], count, 60)
+        writer.start("write", SCOPE, STREAM, [(str(n), str(n % KEYS)) for n in range(count)], flush_every=5)
+        writer.wait_for(count // 4)
+        churn(behind.gateway, ["segment", "controller"])
+        writer.finish(60)
+        found = Found(reader.finish(60))
     assert sorted(map(int, found.bodies("r"))) == list(range(count))
     assert check_order(stored(behind.gateway)) == list(range(count))
 

@@ -18,6 +18,7 @@ from s2_sdk import AppendInput, ReadLimit, Record, SeqNum
 from s2_sdk._exceptions import AppendIndefiniteFailureError
 from support.peers import create_basin, create_stream, finish
 from support.process import GatewayProcess
+from support.reloads import churn
 
 BASIN = "restart-basin"
 TOTAL = 600
@@ -130,3 +131,12 @@ def test_a_drain_costs_a_client_nothing_at_all(fresh_gateway: GatewayProcess, ro
         await asyncio.to_thread(fresh_gateway.start)
 
     assert finish(across(fresh_gateway, drain_and_start), 90) == 0
+
+
+def test_reloads_cost_a_client_nothing_at_all(fresh_gateway: GatewayProcess) -> None:
+    """Other configurations, good and bad, while sessions are busy: no connection is dropped."""
+
+    async def reload_again_and_again() -> None:
+        await asyncio.to_thread(churn, fresh_gateway, ["s2"])
+
+    assert finish(across(fresh_gateway, reload_again_and_again), 90) == 0

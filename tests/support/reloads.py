@@ -6,12 +6,14 @@ import http.client
 import json
 import socket
 import time
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from support.process import BASIN, GatewayProcess
 
-__all__ = ["KeptAlive", "ask_for_reload", "rewrite", "wait_for"]
+__all__ = ["KeptAlive", "ask_for_reload", "churn", "client_connections", "rewrite", "wait_for"]
 
 PATIENCE_SECONDS = 15.0
 
@@ -89,3 +91,34 @@ class KeptAlive:
     def close(self) -> None:
         """End it."""
         self.connection.close()
+
+
+_ALTERNATES = (
+    '\n[[routes]]\nname = "nobody"\nbasin = "nobody-s-basin"\nread_only = true\n[[routes]]\nname = "rest"\n',
+    '\n[[identities]]\nname = "reader"\ntokens = ["sesame"]\n[drain]\ngrace_seconds = 2\n',
+    '\n[[listeners.s2]]\nname = "extra"\nbind = "127.0.0.1:0"\n',
+)
+_UNUSABLE = "\n[store\n", "\n[recorder]\ndirectory = 'elsewhere'\n", '\n[[routes]]\nname = "x"\nback = "nowhere"\n'
+
+
+def client_connections(gateway: GatewayProcess, protocol: str) -> set[int]:
+    """The numbers of the open connections with clients that speak it."""
+    with closing(http.client.HTTPConnection("127.0.0.1", gateway.management_port, timeout=30)) as connection:
+        connection.request("GET", "/connections")
+        shown = json.loads(connection.getresponse().read())["connections"]
+    return {one["connection"] for one in shown if one["side"] == "front" and one["protocol"] == protocol}
+
+
+def churn(gateway: GatewayProcess, protocols: Sequence[str], times: int = 12) -> None:
+    """So many reloads, each second one refused, after which the connections of these protocols are the same."""
+    path = gateway.directory / "gateway.toml"
+    first = path.read_text().replace("[listeners.s2]", "[[listeners.s2]]")
+    before = {protocol: client_connections(gateway, protocol) for protocol in protocols}
+    assert all(before.values()), before
+    for turn in range(times):
+        path.write_text(first + _ALTERNATES[turn % len(_ALTERNATES)])
+        status, answer = ask_for_reload(gateway)
+        assert status == 200, answer
+        path.write_text(first + _UNUSABLE[turn % len(_UNUSABLE)])
+        assert ask_for_reload(gateway)[0] == 409
+    assert {protocol: before[protocol] & client_connections(gateway, protocol) for protocol in protocols} == before
