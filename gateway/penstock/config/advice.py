@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.config.address import Address
-from penstock.config.listeners import AnyListener, ControllerListener, S2Listener, S3PListener, SegmentListener
+from penstock.config.exposure import is_exposed, proves_clients, shows_secrets
+from penstock.config.listeners import AnyListener, S2Listener, S3PListener, SegmentListener
 from penstock.config.management import Management
 from penstock.config.recorder import RecorderTable
 from penstock.config.route_advice import Advice, about_routes
@@ -21,13 +22,7 @@ def advice(config: Config) -> list[Advice]:
     """Remarks on `config`, the insecure first."""
     found: list[Advice] = []
     for label, listener in config.listeners.labelled():
-        about = f"listeners.{label}"
-        if isinstance(listener, S2Listener):
-            found += _about_s2(about, listener)
-        elif isinstance(listener, S3PListener):
-            found += _about_s3p(about, listener)
-        else:
-            found += _about_pravega(about, listener)
+        found += _about_listener(config, label, listener)
     if config.management.enabled:
         found += _about_management(config.management)
     if config.recorder is not None:
@@ -39,43 +34,29 @@ def advice(config: Config) -> list[Advice]:
     return sorted(found, key=lambda remark: not remark.insecure)
 
 
-def _about_s2(about: str, listener: S2Listener) -> Iterator[Advice]:
-    local = Address.parse(listener.bind).is_loopback
-    if not local and not listener.auth_tokens:
+def _about_listener(config: Config, label: str, listener: AnyListener) -> Iterator[Advice]:
+    about, kind = f"listeners.{label}", label.partition(".")[0]
+    if not is_exposed(listener):
+        if isinstance(listener, S2Listener) and listener.cors and not proves_clients(config, label, listener):
+            yield Advice(
+                False,
+                f"{about}: any web page that is open on this machine can read, write and delete everything, since "
+                "cors is true and clients need no token.",
+            )
+        return
+    if not proves_clients(config, label, listener):
+        what = f"every stream of basin {listener.basin}" if isinstance(listener, S3PListener) else "everything"
         yield Advice(
             True,
-            f"{about}: whoever reaches {listener.bind} can read, write and delete everything. "
-            "Give auth_tokens, or bind to 127.0.0.1.",
+            f"{about}: whoever reaches {listener.bind} can read, write and delete {what}, as anonymous = true says. "
+            "Let its clients prove who they are (docs/access.md), or guard the port.",
         )
-    if not local and listener.auth_tokens and listener.tls_certificate is None:
+    if shows_secrets(config, listener) and listener.tls_certificate is None:
+        secrets = "bearer tokens" if kind == "s2" else "passwords and tokens"
         yield Advice(
             True,
-            f"{about}: bearer tokens cross the network to {listener.bind} in clear text. "
+            f"{about}: {secrets} cross the network to {listener.bind} in clear text. "
             "Give tls_certificate and tls_key, or put a proxy with TLS in front.",
-        )
-    if local and listener.cors and not listener.auth_tokens:
-        yield Advice(
-            False,
-            f"{about}: any web page that is open on this machine can read, write and delete everything, since "
-            "cors is true and there are no auth_tokens.",
-        )
-
-
-def _about_s3p(about: str, listener: S3PListener) -> Iterator[Advice]:
-    if not Address.parse(listener.bind).is_loopback:
-        yield Advice(
-            True,
-            f"{about}: whoever reaches {listener.bind} can read, write and delete every stream of basin "
-            f"{listener.basin}: S3P knows neither users nor encryption. Bind to 127.0.0.1, or guard the port.",
-        )
-
-
-def _about_pravega(about: str, listener: SegmentListener | ControllerListener) -> Iterator[Advice]:
-    if not Address.parse(listener.bind).is_loopback:
-        yield Advice(
-            True,
-            f"{about}: whoever reaches {listener.bind} can read, write and delete everything: clients of "
-            "Pravega are not asked who they are. Bind to 127.0.0.1, or guard the port.",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -10,17 +10,8 @@ from penstock.access.authority import Authority
 from penstock.access.delegation import Delegation, load_key
 from penstock.access.passwords import Passwords
 from penstock.access.token_file import TokenFileError
-from penstock.config import (
-    Address,
-    Config,
-    ControllerListener,
-    IdentityTable,
-    Management,
-    S2Listener,
-    S3PListener,
-    SegmentListener,
-)
-from penstock.config.listeners import AnyListener
+from penstock.config import Config, IdentityTable, SegmentListener
+from penstock.config.exposure import open_by_mistake
 from penstock.errors import CannotStart
 
 __all__ = ["check_closed", "open_authority", "open_delegation", "passwords"]
@@ -64,49 +55,6 @@ def passwords(tables: Iterable[IdentityTable]) -> Passwords:
 
 
 def check_closed(config: Config) -> None:
-    """Raises CannotStart for a listener that others than this machine reach, that serves whoever reaches it, and that
-    does not say that this is meant."""
-    for label, listener in config.listeners.labelled():
-        if not (listener.anonymous or _is_local(listener.bind) or any(_proofs(config, label, listener))):
-            raise CannotStart(
-                f"listeners.{label}: other machines reach {listener.bind}, and its clients need not prove who they "
-                f"are. Give {_ways(listener)}; or say that everybody may use it: anonymous = true (--anonymous)"
-            )
-    management = config.management
-    if not management.enabled or management.anonymous or _is_local(management.bind):
-        return
-    if not (management.auth_tokens or management.proves_clients):
-        raise CannotStart(
-            f"management: other machines reach {management.bind}, and its clients need not prove who they are. Give "
-            f"{_ways(management)}; or say that everybody may use it: anonymous = true"
-        )
-
-
-def _is_local(bind: str) -> bool:
-    return Address.parse(bind).is_loopback
-
-
-def _proofs(config: Config, label: str, listener: AnyListener) -> Iterator[bool]:
-    """Ways in which all clients prove who they are, and whether this listener has them."""
-    yield listener.proves_clients
-    if isinstance(listener, S2Listener):
-        yield bool(listener.auth_tokens) or config.access is not None
-    if isinstance(listener, SegmentListener):
-        yield listener.delegation_tokens
-    if isinstance(listener, ControllerListener):
-        yield config.listeners.segment_of(listener).delegation_tokens
-    if isinstance(listener, S2Listener | S3PListener):
-        kind = label.partition(".")[0]
-        routes = [route for route in config.routes if not route.listeners or {label, kind} & set(route.listeners)]
-        yield bool(routes) and all(route.identity for route in routes)
-
-
-def _ways(listener: AnyListener | Management) -> str:
-    """The keys by which it would have them."""
-    if isinstance(listener, S2Listener):
-        return "[access] or auth_tokens, or tls_client_ca"
-    if isinstance(listener, S3PListener):
-        return "tls_client_ca, or routes that are all for identities"
-    if isinstance(listener, Management):
-        return "auth_tokens or tls_client_ca"
-    return "delegation_tokens of [listeners.segment], or tls_client_ca"
+    """Raises CannotStart for a listener that is open to others than this machine by mistake."""
+    for problem in open_by_mistake(config):
+        raise CannotStart(problem)

@@ -16,7 +16,7 @@ from penstock_codecs.s2.routes import Endpoint, find
         ("GET", "/v1/streams/a%2Fb/records/tail", Endpoint.CHECK_TAIL, {"stream": "a%2Fb"}),
         ("GET", "/v1/basins/b/streams/s/read", Endpoint.READ, {"basin": "b", "stream": "s"}),
         ("POST", "/v1/basins/b/streams/s/append", Endpoint.APPEND, {"basin": "b", "stream": "s"}),
-        ("DELETE", "/v1/access-tokens/t", Endpoint.NOT_IMPLEMENTED, {"id": "t"}),
+        ("DELETE", "/v1/access-tokens/t", Endpoint.REVOKE_ACCESS_TOKEN, {"id": "t"}),
         ("GET", "/v1/metrics/b/s", Endpoint.NOT_IMPLEMENTED, {"basin": "b", "stream": "s"}),
         ("PUT", "/v1/locations/default", Endpoint.NOT_IMPLEMENTED, {}),
     ],

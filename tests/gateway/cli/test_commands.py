@@ -42,18 +42,27 @@ def test_check_explains_what_is_shipped() -> None:
     assert "INSECURE" not in result.stdout
 
 
+ANYBODY = "anonymous = true"
+DELEGATING = "[listeners.segment]\ndelegation_tokens = true\n"
+
+
 @pytest.mark.parametrize(
     ("listeners", "said", "insecure"),
     [
-        ("[listeners.s2]\nbind = '0.0.0.0:1'", "whoever reaches 0.0.0.0:1 can read, write and delete everything", True),
-        ("[listeners.s2]\nbind = '[::]:1'", "whoever reaches [::]:1 can", True),
+        (f"[listeners.s2]\nbind = '0.0.0.0:1'\n{ANYBODY}", "0.0.0.0:1 can read, write and delete everything", True),
+        (f"[listeners.s2]\nbind = '[::]:1'\n{ANYBODY}", "whoever reaches [::]:1 can", True),
         ("[listeners.s2]\nbind = 'example.org:1'\nauth_tokens = ['t']", "cross the network", True),
-        ("[listeners.s3p]\nbind = '0.0.0.0:1'", "S3P knows neither users nor encryption", True),
+        (f"[listeners.s3p]\nbind = '0.0.0.0:1'\n{ANYBODY}", "delete every stream of basin penstock", True),
         ("[listeners.s2]\nbind = 'localhost:1'", "any web page that is open on this machine", False),
         ("[listeners.s2]\ndefault_basin = 'not-there'", "listeners.s2.default_basin: basin not-there is not in", False),
         ("[listeners.s3p]\nbasin = 'not-there'", "listeners.s3p.basin: basin not-there is not in", False),
-        ("[listeners.segment]\nbind = '0.0.0.0:1'", "clients of Pravega are not asked who they are", True),
-        (SEGMENT + "[listeners.controller]\nbind = '[::]:1'", "listeners.controller: whoever reaches [::]:1", True),
+        (f"[listeners.segment]\nbind = '0.0.0.0:1'\n{ANYBODY}", "delete everything, as anonymous = true says", True),
+        (DELEGATING + "bind = '0.0.0.0:1'", "passwords and tokens cross the network to 0.0.0.0:1 in clear text", True),
+        (
+            SEGMENT + f"[listeners.controller]\nbind = '[::]:1'\n{ANYBODY}",
+            "listeners.controller: whoever reaches [::]:1",
+            True,
+        ),
         ("[listeners.segment]\nbasin = 'not-there'", "listeners.segment.basin: basin not-there is not in", False),
     ],
 )
@@ -63,6 +72,59 @@ def test_check_says_what_to_mind(tmp_path: Path, listeners: str, said: str, inse
     attention = " ".join(result.stdout.partition("Attention")[2].split())
     assert said in attention
     assert ("INSECURE" in attention) is insecure
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+@pytest.mark.parametrize(
+    ("text", "where", "ways"),
+    [
+        ("[listeners.s2]\nbind = '0.0.0.0:1'", "listeners.s2", "[access] or auth_tokens"),
+        ("[[listeners.s2]]\nname = 'a'\nbind = 'example.org:1'", "listeners.s2.a", "tls_client_ca"),
+        ("[listeners.s3p]\nbind = '[::]:1'", "listeners.s3p", "routes that are all for identities"),
+        ("[listeners.segment]\nbind = '0.0.0.0:1'", "listeners.segment", "delegation_tokens"),
+        (SEGMENT + "[listeners.controller]\nbind = '0.0.0.0:1'", "listeners.controller", "delegation_tokens"),
+        ("[listeners.s2]\n[management]\nbind = '0.0.0.0:1'", "management", "auth_tokens"),
+        ("[listeners.s3p]\nbind = '[::]:1'\n[[routes]]\nname = 'all'", "listeners.s3p", "anonymous = true"),
+    ],
+)
+def test_what_is_open_by_mistake_does_not_start(tmp_path: Path, command: str, text: str, where: str, ways: str) -> None:
+    result = run(command, "--config", config_file(tmp_path, text))
+    assert result.exit_code == 2
+    assert f"Error: {where}: other machines reach" in result.stderr
+    assert ways in result.stderr
+    assert "anonymous = true" in result.stderr
+
+
+def test_a_flag_that_opens_needs_another() -> None:
+    result = run("serve", "--s2", "0.0.0.0:1")
+    assert result.exit_code == 2
+    assert "listeners.s2: other machines reach 0.0.0.0:1" in result.stderr
+    assert "--anonymous" in result.stderr
+
+
+GUARDED_S3P = """
+[listeners.s3p]
+bind = "0.0.0.0:1"
+[[identities]]
+name = "here"
+addresses = ["10.0.0.0/8"]
+[[routes]]
+name = "all"
+identity = ["here"]
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[listeners.s2]\nbind = '0.0.0.0:1'\n[access]",
+        "[listeners.s2]\nbind = '0.0.0.0:1'\nauth_tokens = ['t']",
+        DELEGATING + "bind = '0.0.0.0:1'\n[listeners.controller]\nbind = '0.0.0.0:2'",
+        GUARDED_S3P,
+    ],
+)
+def test_what_proves_its_clients_may_be_reached(tmp_path: Path, text: str) -> None:
+    assert run("check", "--config", config_file(tmp_path, text)).exit_code == 0
 
 
 def test_check_is_content_with_a_guarded_listener(tmp_path: Path) -> None:
