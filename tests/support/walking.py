@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 
 import pytest
 
-__all__ = ["Block", "Walk", "blocks_of"]
+__all__ = ["Block", "Walk", "blocks_of", "free_ports", "with_ports"]
 
 ROOT: Final = Path(__file__).parents[2]
 PORTS: Final = (8080, 8081, 8090, 7500, 7600, 9090, 12345, 9600, 9601)
@@ -46,7 +46,7 @@ class Walk:
         if shutil.which("bash") is None or shutil.which("curl") is None:
             pytest.skip("bash or curl is not installed")
         self.directory = directory
-        self._ports = _free_ports()
+        self._ports = free_ports()
         self._gateways: list[subprocess.Popen[bytes]] = []
         self._environment = {
             name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")
@@ -56,9 +56,7 @@ class Walk:
 
     def here(self, text: str) -> str:
         """The text with the ports that it has here."""
-        for usual, port in self._ports.items():
-            text = re.sub(rf"(?<=[: ]){usual}\b", str(port), text)
-        return text
+        return with_ports(text, self._ports)
 
     def write(self, name: str, text: str) -> None:
         """A file, with the ports that it has here."""
@@ -121,7 +119,14 @@ class Walk:
             process.wait()
 
 
-def _free_ports() -> dict[int, int]:
+def with_ports(text: str, ports: dict[int, int]) -> str:
+    """The text with other ports than the usual ones."""
+    for usual, port in ports.items():
+        text = re.sub(rf"(?<=[: ]){usual}\b", str(port), text)
+    return text
+
+
+def free_ports() -> dict[int, int]:
     """For each usual port one that nobody has."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORTS]

@@ -1,0 +1,96 @@
+"""What shipped files say to run, run here: with ports that are free and a directory that is ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from support.walking import free_ports, with_ports
+
+from penstock.cli.overrides import overridden
+from penstock.cli.serving import serve_command
+from penstock.config import Address, Config, load_config
+
+__all__ = ["ROOT", "Served", "gateway_arguments", "ports_of", "serving"]
+
+ROOT: Final = Path(__file__).parents[2]
+START_SECONDS: Final = 30.0
+
+
+def gateway_arguments(arguments: Sequence[str], config: Path) -> Config:
+    """What `penstock serve` would run with these flags, and this file in the place of the one that they name. Raises
+    click.UsageError for a flag that there is not."""
+    given = dict(serve_command.make_context("serve", list(arguments), resilient_parsing=False).params)
+    assert given.pop("path") is not None, "which configuration?"
+    return overridden(load_config(config), **given)
+
+
+def ports_of(config: Config) -> list[int]:
+    """Those of all listeners for clients."""
+    return [Address.parse(listener.bind).port for _, listener in config.listeners.labelled()]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A gateway that runs, and on which ports what files say is meant."""
+
+    ports: dict[int, int]
+
+    def check(self, command: Sequence[str]) -> None:
+        """Run a command that must succeed."""
+        subprocess.run(self._here(command), check=True, timeout=20, env=_environment())
+
+    def first_line(self, script: str) -> str:
+        """What a Python script prints first; it goes on for ever."""
+        command = self._here([sys.executable, "-uc", script])
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=_environment()) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            process.kill()
+        return line.decode()
+
+    def _here(self, command: Sequence[str]) -> list[str]:
+        return [with_ports(sys.executable if part == "python" else part, self.ports) for part in command]
+
+
+@contextlib.contextmanager
+def serving(arguments: Sequence[str], config: Path | str, data: Path) -> Iterator[Served]:
+    """`penstock serve` with the arguments of a shipped file, its configuration and its directory here. It must end well
+    when it is told to. `config`: a file, or its text."""
+    ports = free_ports()
+    text = config.read_text() if isinstance(config, Path) else config
+    file = data.parent / "gateway.toml"
+    file.write_text(with_ports(text.replace("/var/lib/penstock", str(data)), ports))
+    places = {"/etc/penstock/gateway.toml": str(file), "/var/lib/penstock": str(data), "0.0.0.0": "127.0.0.1"}
+    words = []
+    for word in arguments:
+        for there, here in places.items():
+            word = word.replace(there, here)
+        words.append(with_ports(word, ports))
+    log, banner = data.parent / "log", data.parent / "banner"
+    with log.open("wb") as errors, banner.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", *words], cwd=data.parent, stdout=output, stderr=errors
+        )
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not banner.stat().st_size and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert banner.stat().st_size, log.read_text()
+        yield Served(ports)
+        process.terminate()
+        assert process.wait(20) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
