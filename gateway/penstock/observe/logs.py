@@ -1,7 +1,8 @@
 """Structured logs: one event a line on standard error, JSON for machines and colours for people.
 
 A line costs about 15 us, so lines are written per connection, per group or per failure, never per record. What a
-task binds with `structlog.contextvars` (the connection's number, protocol and peer) stands on each of its lines.
+task binds with `structlog.contextvars` (the connection's number, its listener and peer) stands on each of its lines,
+and so do the route and the trace that it works on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, Literal
 import orjson
 import structlog
 
+from penstock.metrics.families import LOG_LINES
+from penstock.observe.context import ROUTE, TRACE
 from penstock.observe.levels import Leveled, set_level
 
 __all__ = ["configure_logging"]
@@ -27,7 +30,9 @@ def configure_logging(level: str = "info", format: Literal["auto", "json", "cons
     people = format == "console" or (format == "auto" and sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        _add_context,
         structlog.processors.add_log_level,
+        _count,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if people:
@@ -46,6 +51,22 @@ def configure_logging(level: str = "info", format: Literal["auto", "json", "cons
         )
     logging.basicConfig(handlers=[_ToStructlog()], force=True)
     set_level(level)
+
+
+def _add_context(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """What the task works on, where the line does not say so itself."""
+    route, trace = ROUTE.get(), TRACE.get()
+    if route:
+        event.setdefault("route", route)
+    if trace is not None:
+        event.setdefault("trace", trace.trace_id)
+        event.setdefault("span", trace.span_id)
+    return event
+
+
+def _count(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    LOG_LINES.child(event["level"]).inc()
+    return event
 
 
 def _console() -> structlog.dev.ConsoleRenderer:

@@ -11,6 +11,7 @@ from penstock.backs.passing import S2SPassage, s2s_passage
 from penstock.identity import CLIENT, Client
 from penstock.metrics.metered import metered_appends, metered_reads
 from penstock.mirror.route import MirroredRoute
+from penstock.observe.context import ROUTE
 from penstock.recorder.tap import note_use
 from penstock.routing.carrying import carry_out
 from penstock.routing.internal import owner_of, renamed
@@ -202,5 +203,7 @@ class View:
 
 
 def _note(decision: Decision, client: Client) -> None:
-    """The client's connection has to do with the stream, by its name for the client."""
-    note_use("" if decision.route is None else decision.route.name, decision.asked, client.identity)
+    """The client's connection has to do with the stream, by its name for the client, and the task with the route."""
+    route = "" if decision.route is None else decision.route.name
+    ROUTE.set(route)
+    note_use(route, decision.asked, client.identity)
