@@ -76,7 +76,7 @@ class Browser:
         """A new page, which is loaded when this returns."""
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
-        tab = Tab(self, session)
+        tab = Tab(self, session, target)
         for domain in ("Page", "Runtime", "Log"):
             tab.call(f"{domain}.enable")
         tab.load(url)
@@ -132,9 +132,11 @@ class Browser:
 class Tab:
     """One page of a browser."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
+    def __init__(self, browser: Browser, session: str, target: str) -> None:
         self._browser = browser
         self._session = session
+        self._target = target
+        self._forgiven = 0
 
     def call(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """See `Browser.call`."""
@@ -203,7 +205,16 @@ class Tab:
             str(one["exceptionDetails"]) for one in self._browser.events("Runtime.exceptionThrown", self._session)
         ]
         entries = [one["entry"] for one in self._browser.events("Log.entryAdded", self._session)]
-        return thrown + [f"{one['level']}: {one['text']}" for one in entries if one["level"] == "error"]
+        said = thrown + [f"{one['level']}: {one['text']}" for one in entries if one["level"] == "error"]
+        return said[self._forgiven :]
+
+    def forgive(self) -> None:
+        """What was complained about until now had to be."""
+        self._forgiven += len(self.complaints())
+
+    def close(self) -> None:
+        """Nobody looks at it any more."""
+        self._browser.call("Target.closeTarget", {"targetId": self._target})
 
 
 def _pipe() -> tuple[int, int]:

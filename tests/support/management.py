@@ -127,14 +127,14 @@ def management_port(gateway: GatewayProcess) -> int:
     raise AssertionError(f"no management listener\n{gateway.log_tail()}")
 
 
-def ask(port: int, target: str, words: object = None) -> tuple[int, Any]:
-    """Status and JSON of an answer of a real gateway; with `words` it is asked by POST."""
+def ask(port: int, target: str, words: object = None, method: str | None = None) -> tuple[int, Any]:
+    """Status and JSON of an answer of a real gateway; with `words` it is asked by POST, unless `method` says else."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         if words is None:
-            connection.request("GET", target)
+            connection.request(method or "GET", target)
         else:
-            connection.request("POST", target, json.dumps(words), dict(JSON))
+            connection.request(method or "POST", target, json.dumps(words), dict(JSON))
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
