@@ -13,7 +13,7 @@ from penstock.fronts.s2.following import Follower
 from penstock.fronts.s2.parameters import read_of
 from penstock.metrics.clients import count_told
 from penstock.metrics.meters import PROTOCOL
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamPosition
 from penstock_codecs.operations import FromSeqNum, Read
 from penstock_codecs.sse import DIALECTS, BatchEvent, Done, ErrorEvent, EventId, EventStreamServer, Ping
@@ -49,10 +49,10 @@ class EventStreams:
                     pass
                 await call.exchange.send(codec.send(Done()))
             except OperationFailed as error:
-                # Without a last event an EventSource reconnects by itself: just what a drain wants.
+                # Also for a drain: an EventSource reconnects whatever was said last, but S2's TypeScript client takes an
+                # answer that ends without a word for the end of what it asked for.
                 count_told(error.failure.code)
-                if error.failure.code is not FailureCode.SERVER_DRAINING:
-                    await call.exchange.send(codec.send(ErrorEvent(error.failure)))
+                await call.exchange.send(codec.send(ErrorEvent(error.failure)))
             await call.exchange.finish()
 
 
