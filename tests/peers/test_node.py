@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.peers import run_client
+from support.peers import create_basin, run_client
 from support.process import GatewayProcess
 
 NODE = Path(__file__).parent / "node"
@@ -59,3 +59,19 @@ def test_streamstore(gateway: GatewayProcess, basin: str, scenario: str, transpo
 @pytest.mark.parametrize("mode", ["host", "query"])
 def test_eventsource_follows_and_resumes(gateway: GatewayProcess, basin: str, stream: str, mode: str) -> None:
     run_client(["node", "eventsource.mjs", mode, gateway.s2_url, basin, stream], cwd=NODE, seconds=45)
+
+
+@pytest.mark.parametrize("transport", ["s2s", "fetch"])
+def test_streamstore_lives_on_across_a_drain(fresh_gateway: GatewayProcess, transport: str) -> None:
+    """Its sessions come back by themselves: nothing acknowledged is lost, nothing is there twice."""
+    create_basin(fresh_gateway.s2_port, "restart-basin")
+    command = ["node", "restart.mjs", fresh_gateway.s2_url, "restart-basin", transport]
+    with subprocess.Popen(command, cwd=NODE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
+        try:
+            assert client.stdout is not None and client.stderr is not None
+            assert client.stdout.readline() == "go\n", client.stderr.read()
+            fresh_gateway.restart()
+            _, complaints = client.communicate(timeout=60)
+        finally:
+            client.kill()
+    assert client.returncode == 0, complaints
