@@ -37,12 +37,12 @@ recover_seconds = 0
 
 [[routes]]
 name = "theirs"
-match.prefix = "{basin}/"
+basin = "{basin}"
 back = "far"
 
 [[routes]]
 name = "lost"
-match.prefix = "nowhere-at-all/"
+basin = "nowhere-at-all"
 back = "nobody"
 
 [store]
@@ -218,7 +218,7 @@ def test_servers_behind_the_gateway(busy: GatewayProcess) -> None:
     way = {"listener": "listeners.s2", "route": "theirs", "back": "far"}
     assert scrape.sum("penstock_records_total", protocol="s2", direction="in", **way) == 3
     assert scrape.sum("penstock_records_total", protocol="sse", direction="out", **way) == 3
-    assert scrape.sum("penstock_record_bytes_total", protocol="s2s", direction="in", **way) > 1000  # passed through
+    assert scrape.sum("penstock_record_bytes_total", protocol="s2s", direction="in", **way) > 920  # passed through
     assert scrape.sum("penstock_back_connections_made_total", back="far", protocol="s2") > 0
     assert scrape.sum("penstock_back_network_bytes_total", back="far", direction="out") > 1000
     assert scrape.sum("penstock_back_circuit", back="far", state="closed") == 1
