@@ -49,8 +49,8 @@ class EventStreams:
                     pass
                 await call.exchange.send(codec.send(Done()))
             except OperationFailed as error:
-                # Also for a drain: an EventSource reconnects whatever was said last, but S2's TypeScript client takes an
-                # answer that ends without a word for the end of what it asked for.
+                # Also for a drain: an EventSource reconnects whatever was said last, but S2's TypeScript client takes
+                # an answer that ends without a word for the end of what it asked for.
                 count_told(error.failure.code)
                 await call.exchange.send(codec.send(ErrorEvent(error.failure)))
             await call.exchange.finish()
