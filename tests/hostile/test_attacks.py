@@ -86,7 +86,7 @@ def _ordinary_or_long() -> Iterator[object]:
         yield pytest.param(name, marks=pytest.mark.slow) if name in LIKE_OTHERS else name
 
 
-@pytest.mark.parametrize("name", _ordinary_or_long())
+@pytest.mark.parametrize("name", list(_ordinary_or_long()))
 def test_others_are_served_and_memory_is_bounded(process: GatewayProcess, name: str) -> None:
     use(process)
     attack = ATTACKS[name]

@@ -95,8 +95,7 @@ class Link:
         held = self._codec.buffered
         self._held.set(held)
         if held:
-            await self._fill_up(held)
-            return True
+            return await self._fill_up(held)
         self._pace.next()
         self._seat.rest()
         if not self._draining.begun:
@@ -111,8 +110,8 @@ class Link:
     def _first_seconds(self) -> float:
         return min(self._settings.idle_timeout_seconds, self._seat.limits.first_byte_seconds)
 
-    async def _fill_up(self, held: int) -> None:
-        """More of a command that has begun."""
+    async def _fill_up(self, held: int) -> bool:
+        """More of a command that has begun; False where the client is silent for too long."""
         limits = self._seat.limits
         now = trio.current_time()
         deadline = self._pace.deadline(held, limits, now)
@@ -120,9 +119,12 @@ class Link:
             with trio.move_on_at(min(deadline, now + self._settings.idle_timeout_seconds)):
                 await self._seat.room()
                 await self._receive()
-                return
+                return True
         except Crowded as error:
             raise self._codec.refuse(str(error)) from None
+        if trio.current_time() < deadline:
+            self._seat.limited("idle_timeout_seconds")
+            return False
         self._seat.limited("min_receive_rate")
         why = f"a command must come within {limits.receive_grace_seconds:g} s, or {limits.min_receive_rate} bytes/s"
         raise self._codec.refuse(why)

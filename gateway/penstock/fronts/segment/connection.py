@@ -48,7 +48,7 @@ _AT: Final[Mapping[type[Message], str]] = {
 """Which field of a request an error gives as the offset; elsewhere there is none."""
 _GREETINGS: Final = frozenset({released.Hello, released.KeepAlive, draft.KeepAlive})
 """What anybody may say."""
-_GREETINGS_AT_FIRST: Final = 1000
+_GREETINGS_AT_FIRST: Final = 5000
 _GREETINGS_PER_SECOND: Final = 10
 """How often; clients say one in 20 seconds."""
 
