@@ -11,13 +11,21 @@ from typing import NamedTuple
 
 from penstock.store.batches import Row, Span, decode
 from penstock.store.heads import StreamHead
-from penstock.store.sequencer import Part, Sequenced, check_conditions, check_sealed, sequence, validate
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.failures import OperationFailed
-from penstock_codecs.model import RecordBatch, RecordId, StreamRef, Wire
+from penstock.store.sequencer import Part, Sequenced, check_conditions, check_sealed, layout_of
+from penstock_codecs.byte_layout import Layout, byte_length
+from penstock_codecs.model import (
+    U64_MAX,
+    Columns,
+    RecordBatch,
+    RecordId,
+    StreamRef,
+    Wire,
+    is_command,
+    next_record_id,
+)
 from penstock_codecs.operations import Append
-from penstock_codecs.s2.protobuf import S2_RECORDS
-from penstock_codecs.streams import StreamConfig
+from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
+from penstock_codecs.streams import StreamConfig, TimestampingMode
 
 __all__ = ["Foreseen", "Known", "again", "confirmed", "foresee"]
 
@@ -41,20 +49,21 @@ class Foreseen(NamedTuple):
     """An append as it will be if the stream's tail is where its records begin: after `before`, at byte `offset`.
 
     `payload`: the records as S2 has them (`S2_RECORDS`), numbered. They have no timestamps of the client's and hold no
-    commands. `timestamping`: that of the configuration it was decided by. `size`: the room that it takes in flight.
+    commands. Identifiers are pairs, and `layout` and `timestamping` plain values, since they go from process to
+    process; `timestamping` is that of the configuration it was decided by. `size`: the room that it takes in flight.
     """
 
-    size: int
     payload: bytes
+    size: int
     records: int
     metered: int
     layout: int
     offset: int
     end_offset: int
     first_seq: int
-    before: RecordId | None
-    first_id: RecordId
-    last_id: RecordId
+    before: tuple[int, int] | None
+    first_id: tuple[int, int]
+    last_id: tuple[int, int]
     arrived_at: int
     timestamping: tuple[object, object]
     match_seq_num: int | None
@@ -67,37 +76,45 @@ def _timestamping(config: StreamConfig) -> tuple[object, object]:
 
 
 def foresee(append: Append, known: Known, now: int, envelopes: Layout, size: int) -> tuple[Foreseen, Known] | None:
-    """Decide an append on what is known, and what is known after it; None for one that only the store can decide."""
-    if append.timestamps is not None or append.exact_timestamp is not None:
+    """Decide an append on what is known, and what is known after it; None for one that only the store can decide.
+
+    What `sequence` does, without anything that the store does once more: 8 us a batch instead of 20, and the encoding.
+    """
+    bodies, headers, before, config = append.bodies, append.headers, known.last_id, known.config
+    count, first_seq, offset = len(bodies), known.next_seq, known.next_offset
+    decided_elsewhere = (
+        append.timestamps is not None
+        or append.exact_timestamp is not None
+        or config.timestamping_mode is TimestampingMode.CLIENT_REQUIRE
+        or not 0 < count <= U64_MAX - first_seq
+        or (headers and any(map(is_command, headers.values())))
+    )
+    if decided_elsewhere:
         return None
-    before = known.last_id
-    head = StreamHead(known.config, next_seq=known.next_seq, last_id=before, next_offset=known.next_offset)
-    try:
-        if validate(append):
-            return None
-        unconditional = Append(append.stream, append.bodies, append.metered, append.headers)
-        (part,), after = sequence(unconditional, (), head, known.config, now, envelopes)
-    except OperationFailed:
-        return None  # the store will say so itself, if it is so
-    row, span = part.row, part.span
+    timestamp = now if before is None else max(now, before[0])
+    first_id = next_record_id(before, timestamp)
+    last_id = RecordId(timestamp, first_id.seq + count - 1)
+    columns = Columns(range(first_seq, first_seq + count), [timestamp] * count, bodies, headers)
+    layout = layout_of(columns, envelopes)
+    end_offset = offset + byte_length(columns, layout)
     foreseen = Foreseen(
+        encode_records(columns),
         size,
-        row.payload,
-        row.records,
-        row.metered,
-        int(row.layout),
-        span.first_offset,
-        span.end_offset,
-        row.first_seq,
-        before,
-        row.first_id,
-        part.last_id,
+        count,
+        append.metered,
+        int(layout),
+        offset,
+        end_offset,
+        first_seq,
+        None if before is None else (before[0], before[1]),
+        (timestamp, first_id.seq),
+        (timestamp, last_id.seq),
         now,
-        _timestamping(known.config),
+        _timestamping(config),
         append.match_seq_num,
         append.fencing_token,
     )
-    return foreseen, known._replace(next_seq=after.next_seq, last_id=after.last_id, next_offset=after.next_offset)
+    return foreseen, Known(first_seq + count, last_id, end_offset, config)
 
 
 def confirmed(foreseen: Foreseen, head: StreamHead, config: StreamConfig) -> Sequenced | None:
@@ -115,7 +132,8 @@ def confirmed(foreseen: Foreseen, head: StreamHead, config: StreamConfig) -> Seq
     )
     if not rightly:
         return None
-    layout, first_id, last_id = Layout(foreseen.layout), foreseen.first_id, foreseen.last_id
+    layout = Layout(foreseen.layout) if foreseen.layout else Layout.PLAIN
+    first_id, last_id = RecordId(*foreseen.first_id), RecordId(*foreseen.last_id)
     next_seq = foreseen.first_seq + foreseen.records
     batch = RecordBatch.from_wire(
         Wire(S2_RECORDS, foreseen.payload),
@@ -127,8 +145,17 @@ def confirmed(foreseen: Foreseen, head: StreamHead, config: StreamConfig) -> Seq
     )
     row = Row(next_seq - 1, foreseen.records, foreseen.metered, first_id, layout, foreseen.payload)
     part = Part(batch, row, Span(foreseen.offset, foreseen.end_offset, layout), last_id)
-    after = head._replace(
-        next_seq=next_seq, last_id=last_id, next_offset=foreseen.end_offset, last_modified=foreseen.arrived_at
+    after = StreamHead(  # all fields at once: `_replace` takes 3 us more
+        head.config,
+        next_seq,
+        last_id,
+        head.fencing_token,
+        head.trim_point,
+        head.alive,
+        foreseen.end_offset,
+        head.truncated_at,
+        head.sealed,
+        foreseen.arrived_at,
     )
     return Sequenced((part,), after)
 

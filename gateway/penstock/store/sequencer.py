@@ -30,6 +30,7 @@ __all__ = [
     "check_bytes",
     "check_conditions",
     "check_sealed",
+    "layout_of",
     "sequence",
     "sequence_bytes",
     "validate",
@@ -92,7 +93,7 @@ def sequence(
     check_conditions(append.match_seq_num, append.fencing_token, head)
     timestamps = _timestamps(append, head, config, arrived_at)
     columns = Columns(_numbers(append.bodies, head), timestamps, append.bodies, append.headers)
-    part, after = _part(columns, append.metered, _layout(columns, envelopes), head, arrived_at)
+    part, after = _part(columns, append.metered, layout_of(columns, envelopes), head, arrived_at)
     return Sequenced((part,), _apply(commands, after, head.next_seq) if commands else after)
 
 
@@ -166,7 +167,7 @@ def _part(
     return Part(batch, row, span, last_id), after
 
 
-def _layout(columns: Columns, envelopes: Layout) -> Layout:
+def layout_of(columns: Columns, envelopes: Layout) -> Layout:
     """That of records which no segment client wrote. Nearly always there is nothing to be enveloped."""
     if envelopes and (columns.headers or not all(columns.bodies) or max(columns.bodies) >= MARK):
         return envelopes

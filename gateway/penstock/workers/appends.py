@@ -134,7 +134,10 @@ class RemoteAppends:
             self._channel.post(HandOver(call, 0, work))
             return
         place.place.in_flight += 1
-        self._channel.post(HandOver(call, place.number, work if foreseen is None else foreseen))
+        if foreseen is None:
+            self._channel.post(HandOver(call, place.number, work))
+        else:
+            self._channel.post((call, place.number, uncopied(foreseen.payload), *foreseen[1:]))
 
     def refuse(self, request: Request[Work, _Lane], failure: Failure) -> None:
         """See `Appending.refuse`: nothing is ever refused here."""
@@ -149,7 +152,7 @@ class RemoteAppends:
             place.known = None  # what comes of it only the store can tell
             return None
         foreseen, place.known = decided
-        return foreseen._replace(payload=uncopied(foreseen.payload))
+        return foreseen
 
     # ---- answers ----
 
@@ -161,26 +164,20 @@ class RemoteAppends:
 
     def acknowledged(self, told: Acknowledged) -> None:
         """One is durable."""
-        sent = self._sent.pop(told.call, None)
+        call, first_seq, first_ms, next_seq, last_ms, last_id_seq, offset, tail_seq, tail_ms = told
+        sent = self._sent.pop(call, None)
         if sent is None:
             return
-        request, last_id = sent.request, RecordId(told.last_ms, told.last_id_seq)
+        request, last_id = sent.request, RecordId(last_ms, last_id_seq)
         if sent.lane is not None:
             place = sent.lane.place
             place.in_flight -= 1
-            if sent.wanted is not None and sent.wanted != told.first_seq:
+            if sent.wanted is not None and sent.wanted != first_seq:
                 place.known = None
             if place.known is None and not place.in_flight:
-                place.known = Known(told.next_seq, last_id, told.offset, place.config)
-        request.ticket.resolve(
-            Appended(
-                StreamPosition(told.first_seq, told.first_ms),
-                StreamPosition(told.next_seq, told.last_ms),
-                StreamPosition(told.tail_seq, told.tail_ms),
-                last_id,
-                told.offset,
-            )
-        )
+                place.known = Known(next_seq, last_id, offset, place.config)
+        start, end = StreamPosition(first_seq, first_ms), StreamPosition(next_seq, last_ms)
+        request.ticket.resolve(Appended(start, end, StreamPosition(tail_seq, tail_ms), last_id, offset))
         self.admission.leave(request.size)
 
     def failed(self, call: int, failure: Failure) -> bool:

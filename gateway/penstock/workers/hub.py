@@ -10,6 +10,7 @@ import trio
 from penstock.backs.embedded import EmbeddedBack
 from penstock.store.append_sessions import Chain
 from penstock.store.committer import Ticket
+from penstock.store.foreseen import Foreseen
 from penstock.store.heads import Stream
 from penstock.store.store import Store
 from penstock.workers.channel import Channel
@@ -30,8 +31,9 @@ from penstock.workers.messages import (
     Reconfigured,
 )
 from penstock.workers.watching import Watches
+from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, OperationFailed
-from penstock_codecs.operations import Appended
+from penstock_codecs.operations import Append, Appended
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["Hub"]
@@ -80,6 +82,7 @@ class Hub:
         self._acknowledged: list[Acknowledged] = []
         channel.before_sending = self._send_acknowledgements
         self._handlers: dict[type, Callable[[Any], None]] = {
+            tuple: self._foreseen,
             HandOver: self._hand_over,
             Perform: self._perform,
             Open: self._open,
@@ -112,17 +115,22 @@ class Hub:
 
     # ---- appends ----
 
+    def _foreseen(self, message: tuple[Any, ...]) -> None:
+        self._enter(message[0], message[1], Foreseen._make(message[2:]))
+
     def _hand_over(self, message: HandOver) -> None:
-        appends, receipt = self._store.appends, _Receipt(self, message.call)
-        if not message.lane:
-            request = appends.requested(message.append, None, Chain(), receipt)
-        else:
-            lane = self._lanes[message.lane]
-            if lane.stream.config is not lane.config:
-                lane.config = lane.stream.config
-                self.post(Reconfigured(message.lane, lane.config))
-            request = appends.requested(message.append, lane.stream, lane.chain, receipt)
-        appends.admission.enter(request)
+        self._enter(*message)
+
+    def _enter(self, call: int, number: int, append: Append | AppendBytes | Foreseen) -> None:
+        appends, receipt = self._store.appends, _Receipt(self, call)
+        if not number:
+            appends.admission.enter(appends.requested(append, None, Chain(), receipt))
+            return
+        lane = self._lanes[number]
+        if lane.stream.config is not lane.config:
+            lane.config = lane.stream.config
+            self.post(Reconfigured(number, lane.config))
+        appends.admission.enter(appends.requested(append, lane.stream, lane.chain, receipt))
 
     def acknowledge(self, call: int, appended: Appended) -> None:
         """An append is durable: tell the worker together with others."""
@@ -131,7 +139,7 @@ class Hub:
         assert last_id is not None and offset is not None
         if not self._acknowledged:
             self.channel.wake()
-        self._acknowledged.append(Acknowledged(call, *first, *end, last_id.seq, offset, *tail))
+        self._acknowledged.append((call, *first, *end, last_id.seq, offset, *tail))
 
     def _send_acknowledgements(self) -> None:
         if self._acknowledged:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from penstock.config import Config
 from penstock.store.batches import Row, Span
-from penstock.store.foreseen import Foreseen
 from penstock.store.heads import StreamHead
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure
@@ -94,11 +93,14 @@ class Open(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """An append, in a session or, with lane 0, alone. It is acknowledged, or `Failed`, by its number."""
+    """An append, in a session or, with lane 0, alone. It is acknowledged, or `Failed`, by its number.
+
+    One that was foreseen is the most frequent message, and so a bare tuple: number, lane, and the fields of `Foreseen`.
+    """
 
     call: int
     lane: int
-    append: Append | AppendBytes | Foreseen
+    append: Append | AppendBytes
 
 
 class Close(NamedTuple):
@@ -156,18 +158,9 @@ class Opened(NamedTuple):
     config: StreamConfig
 
 
-class Acknowledged(NamedTuple):
-    """What an `Appended` has; `last_id_seq` is of its last record, as `last_ms` is."""
-
-    call: int
-    first_seq: int
-    first_ms: int
-    next_seq: int
-    last_ms: int
-    last_id_seq: int
-    offset: int
-    tail_seq: int
-    tail_ms: int
+Acknowledged = tuple[int, int, int, int, int, int, int, int, int]
+"""The number of an append, and what its `Appended` has: number and timestamp of the first record, number behind the
+last one, timestamp and place within its ms of that, length in bytes; number and timestamp of the tail."""
 
 
 class Acknowledgements(NamedTuple):
