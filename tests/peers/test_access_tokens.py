@@ -8,14 +8,15 @@ import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import s2_sdk as s2
-from support.access import TokensOf, closed_gateway, scope
+from support.access import CLOSED, TokensOf, closed_gateway, scope
 from support.peers import Curl, finish
 from support.process import BASIN, GatewayProcess
+from support.redaction import leaks
 
 from penstock_codecs.s2.access_tokens import ResourceSet
 
@@ -35,7 +36,9 @@ BODY = '{"records":[{"body":"x"}]}'
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayProcess, TokensOf]]:
-    with closed_gateway(tmp_path_factory.mktemp("closed")) as running:
+    directory = tmp_path_factory.mktemp("closed")
+    recorder = f'[recorder]\ndirectory = "{directory}/recorded"\nstart = true\n'
+    with closed_gateway(directory, CLOSED + recorder) as running:
         yield running
 
 
@@ -275,8 +278,19 @@ async def test_sessions_end_when_their_token_does(gateway: GatewayProcess, token
 
 
 def test_secrets_are_nowhere(gateway: GatewayProcess, tokens: TokensOf, admin: str) -> None:
-    """Neither in the log nor in the file of the tokens, nor in what the management listener shows."""
-    secret = admin.rpartition("_")[2]
-    assert secret.encode() not in gateway.log_path.read_bytes()
-    for file in Path(tokens.path.parent).glob("access.sqlite3*"):
-        assert secret.encode() not in file.read_bytes()
+    """Neither in the log nor in recordings, nor in the tokens' file, nor in what the management listener shows."""
+
+    async def issue() -> str:
+        async with sdk(gateway, admin) as client:
+            read = s2.AccessTokenScope(ops=[s2.Operation.READ])
+            return await client.issue_access_token("of-a-secret", scope=read)
+
+    issued = finish(issue())
+    with urlopen(f"http://127.0.0.1:{gateway.management_port}/config") as answer:
+        places = [answer.read(), gateway.log_path.read_bytes()]
+    recorded = list((gateway.directory / "recorded").glob("*.pcapng"))
+    assert recorded
+    places += [file.read_bytes() for file in (*recorded, *tokens.path.parent.glob("access.sqlite3*"))]
+    for secret in (admin, issued):
+        for place in places:
+            assert not leaks(place, secret.rpartition("_")[2].encode())

@@ -6,7 +6,9 @@ A second client, by hand, shows tokens that this one never would.
 from __future__ import annotations
 
 import time
+from base64 import b64encode
 from collections.abc import Iterator
+from urllib.request import urlopen
 
 import pytest
 from support.peers import unique
@@ -49,7 +51,8 @@ name = "for-all"
 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[GatewayProcess]:
-    with running_gateway(DELEGATING) as running:
+    recorder = '[recorder]\ndirectory = "{data}/recorded"\nstart = true\n'
+    with running_gateway(DELEGATING + recorder) as running:
         yield running
 
 
@@ -154,6 +157,19 @@ def test_tokens_are_checked(client: PravegaClient, gateway: GatewayProcess, scop
         connection.send(released.GetStreamSegmentInfo(ask(), segment, good))
         assert isinstance(connection.reply(), released.StreamSegmentInfo)
     assert bodies_by_s2s(gateway, f"{scope}/s") == before
+
+
+def test_secrets_are_nowhere(client: PravegaClient, gateway: GatewayProcess, scope: str) -> None:
+    """Neither in the log nor in recordings, nor in what the management listener shows."""
+    client.call("write", scope, "s", numbered(1, 1))
+    with urlopen(f"http://127.0.0.1:{gateway.management_port}/config") as answer:
+        places = [answer.read(), gateway.log_path.read_bytes()]
+    recorded = list((gateway.data / "recorded").glob("*.pcapng"))
+    assert recorded
+    places += [file.read_bytes() for file in recorded]
+    secrets = (CREDENTIALS[1].encode(), b64encode(":".join(CREDENTIALS).encode()), b"eyJhbGciOiJIUzI1NiI", b"scrypt:")
+    for secret in secrets:
+        assert not any(secret in place for place in places), secret
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from penstock.config import Config
 __all__ = ["MASKED", "as_toml", "masked"]
 
 MASKED: Final = "(masked)"
-_SECRET: Final = re.compile(r"(^|_)(tokens?|passwords?|secrets?)\Z")
+_SECRET: Final = re.compile(r"(^|_)(tokens?|passwords?|password_hash|secrets?)\Z")
 """Keys that hold secrets. Those that name a file of them end otherwise."""
 
 
