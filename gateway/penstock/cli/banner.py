@@ -52,6 +52,9 @@ def _preparation(config: Config, basin: str) -> tuple[str, str] | None:
 def _s2(listener: S2Listener, address: Address, basin: str, preparation: tuple[str, str] | None) -> Iterator[str]:
     url = f"{'https' if listener.tls_certificate else 'http'}://{address}/v1"
     curl = f"curl --cacert {shlex.quote(listener.tls_certificate)}" if listener.tls_certificate else "curl"
+    if listener.proves_clients:
+        curl += " --cert client.pem --key client-key.pem"
+        yield from ("", f"  # client.pem and client-key.pem: yours, that {listener.tls_client_ca} vouches for")
     in_basin = f"-H 's2-basin: {basin}'"
     if listener.auth_tokens:
         in_basin += ' -H "authorization: Bearer $TOKEN"'
@@ -74,6 +77,10 @@ def _s2(listener: S2Listener, address: Address, basin: str, preparation: tuple[s
 def _s3p(listener: S3PListener, address: Address, basin: str, *, alone: bool) -> Iterator[str]:
     name = STREAM if listener.names == "fixed" else f"{basin}/{STREAM}"
     client = f"nc -w 1 {address.host} {address.port}"
+    if listener.tls_certificate:
+        client = f"openssl s_client -quiet -no_ign_eof -verify_quiet -CAfile {shlex.quote(listener.tls_certificate)}"
+        client += " -cert client.pem -key client-key.pem" if listener.proves_clients else ""
+        client = f"(cat; sleep 1) | {client} -connect {address}"
     if alone:
         create = _command("CREATE", name, [])
         append = _command("APPEND", name, [], ["first", "second"])

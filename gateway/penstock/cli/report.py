@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from penstock.cli.recorder_report import recorder_lines
 from penstock.cli.route_report import back_lines, route_parts
+from penstock.cli.tls_report import clients, tls_lines
 from penstock.config import (
     Basin,
     Config,
@@ -32,6 +33,7 @@ def report(config: Config, source: str) -> str:
     parts = [
         (f"{source} is valid. With it, this would run:", []),
         ("Listeners", list(_listeners(config))),
+        ("TLS", list(tls_lines(config))),
         ("Backs", list(back_lines(config))),
         *route_parts(config),
         ("Names", [*_each(listeners.s3p, _s3p_names), *_each(listeners.segment, _segment_names)]),
@@ -67,7 +69,9 @@ def _listeners(config: Config) -> Iterator[str]:
     else:
         tokens = len(config.management.auth_tokens)
         who = f"those with one of {tokens} bearer tokens" if tokens else "anybody, without a token"
-        what = "health, routes, positions, cut-overs, recordings; HTTP"
+        who = clients(config.management, who)
+        carrier = "HTTPS" if config.management.tls_certificate else "HTTP"
+        what = f"health, routes, positions, cut-overs, recordings; {carrier}"
         yield f"Management ({what}) on {config.management.bind}, for {who}"
 
 
@@ -80,7 +84,8 @@ def _s2(listener: S2Listener) -> Iterator[str]:
     carrier = "HTTPS" if listener.tls_certificate else "HTTP"
     yield f"S2 by {carrier} (S2S, SSE, JSON, protobuf; HTTP/1.1 and HTTP/2) on {listener.bind}"
     tokens = len(listener.auth_tokens)
-    yield f"S2 clients: {f'those with one of {tokens} bearer tokens' if tokens else 'anybody, without a token'}"
+    who = f"those with one of {tokens} bearer tokens" if tokens else "anybody, without a token"
+    yield f"S2 clients: {clients(listener, who)}"
     unnamed = f"meant for basin {listener.default_basin}" if listener.default_basin else "refused"
     yield f"S2 requests that name no basin: {unnamed}"
     yield f"S2 in browsers: pages of {'any origin' if listener.cors else 'the same origin only'}"
@@ -89,7 +94,8 @@ def _s2(listener: S2Listener) -> Iterator[str]:
 
 
 def _s3p(listener: S3PListener) -> Iterator[str]:
-    yield f"S3P 0.2.0 on {listener.bind}, for anybody"
+    carrier = " by TLS" if listener.tls_certificate else ""
+    yield f"S3P 0.2.0{carrier} on {listener.bind}, for {clients(listener, 'anybody')}"
 
 
 _SEGMENTS = {
@@ -102,12 +108,12 @@ _SEGMENTS = {
 def _segment(listener: SegmentListener) -> Iterator[str]:
     carrier = "TLS" if listener.tls_certificate else "TCP"
     yield f"Segments (Pravega's protocol, wire versions 5 to 16, and the draft) by {carrier} on {listener.bind}"
-    yield "Clients of segments and of the controller: anybody"
+    yield f"Clients of segments: {clients(listener, 'anybody')}"
 
 
 def _controller(listener: ControllerListener) -> Iterator[str]:
     carrier = "HTTPS" if listener.tls_certificate else "HTTP"
-    yield f"Pravega's controller (gRPC by {carrier}/2) on {listener.bind}"
+    yield f"Pravega's controller (gRPC by {carrier}/2) on {listener.bind}, for {clients(listener, 'anybody')}"
     where = listener.advertise or "the segment listener, on the host by which they reached the controller"
     yield f"The controller sends its clients to {where}"
     yield f"A stream that is to have several segments: {_SEGMENTS[listener.segments]}"

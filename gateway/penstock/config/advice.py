@@ -61,13 +61,13 @@ def _about_listener(config: Config, label: str, listener: AnyListener) -> Iterat
 
 
 def _about_management(management: Management) -> Iterator[Advice]:
-    local = Address.parse(management.bind).is_loopback
-    if not local:
+    safe = management.proves_clients or (management.auth_tokens and management.tls_certificate is not None)
+    if not Address.parse(management.bind).is_loopback and not safe:
         tokens = "bearer tokens cross the network in clear text" if management.auth_tokens else "nobody is asked"
         yield Advice(
             True,
             f"management: whoever reaches {management.bind} may see all traffic, record it, and cut routes over, and "
-            f"{tokens}. Bind to 127.0.0.1, or put a proxy with TLS in front.",
+            f"{tokens}. Give tls_certificate and tls_key with auth_tokens or tls_client_ca, or bind to 127.0.0.1.",
         )
 
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.certificates import needs_openssl, self_signed
 from support.process import GatewayProcess
 
 LOG = '[store]\ndirectory = "{data}"\n[log]\nformat = "json"\n'
@@ -99,6 +100,15 @@ def test_the_commands_work_with_tls_and_tokens(tmp_path: Path) -> None:
     assert '"seq_num":2' in printed[0] and "second" in printed[1]
     assert '"seq_num":4' in http1[0]
     assert all('"code":"authn"' in text for text in refused)
+
+
+@pytest.mark.peer
+@needs_openssl
+def test_s3ps_command_works_with_tls(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    tls = f"tls_certificate = '{certificate}'\ntls_key = '{key}'\n"
+    with GatewayProcess(S3P + tls + LOG + "[[store.basins]]\nname = 'penstock'") as gateway:
+        assert [text.replace("\r\n", " ")[:4] for text in run(gateway.banner())] == ["+OK ", "*4 $"]
 
 
 @pytest.mark.peer
