@@ -9,6 +9,7 @@ from support.http_handlers import count, echo, hello
 
 from penstock.fronts.exchange import Exchange
 from penstock.fronts.http_server import serve_http
+from penstock.identity import CLIENT, Client
 from penstock_codecs.http import (
     PREFACE,
     Body,
@@ -170,6 +171,34 @@ async def test_pipelined_requests_are_answered_in_order(autojump_clock: Clock) -
         while got.count(b"hello") < 3:
             got += await near.receive_some(65536)
         assert [got.index(b"hello /%d" % i) for i in range(3)] == sorted(got.index(b"hello /%d" % i) for i in range(3))
+
+
+async def test_who_a_client_was_for_one_request_it_is_not_for_the_next(autojump_clock: Clock) -> None:
+    """Also where that was received before the one in front of it was answered. What the connection is known by holds
+    from the next request on."""
+    near, far = memory_pair()
+    seen = []
+    connections: list[trio.lowlevel.Task] = []
+
+    async def handler(exchange: Exchange) -> None:
+        seen.append(CLIENT.get().identity)
+        CLIENT.set(Client("by its token"))
+        await hello(exchange)
+        if len(seen) == 2:
+            connections[0].context.run(CLIENT.set, Client("another by now"))
+
+    async def serve() -> None:
+        CLIENT.set(Client("by its address"))
+        connections.append(trio.lowlevel.current_task())
+        await serve_http(far, handler)
+
+    async with trio.open_nursery() as nursery, near:
+        nursery.start_soon(serve)
+        await near.send_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 3)
+        got = b""
+        while got.count(b"hello") < 3:
+            got += await near.receive_some(65536)
+    assert seen == ["by its address", "by its address", "another by now"]
 
 
 @BOTH

@@ -19,6 +19,7 @@ from penstock.fronts.http.exchange import HttpExchange
 from penstock.fronts.http.room import SendRoom
 from penstock.fronts.http.settings import Drain, HttpSettings
 from penstock.fronts.http.usage import TooNoisy, Usage
+from penstock.identity import ANYBODY, CLIENT
 from penstock.limits import Crowded
 from penstock.metrics.clients import Pauses, count_told
 from penstock.outflow import WIRE_ROOM, Outflow
@@ -104,6 +105,7 @@ class HttpServerConnection:
             self._usage.end()
 
     async def _run(self, start: bytes, drain: Drain) -> None:
+        self._task = trio.lowlevel.current_task()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             with drain.watched_by(self._drain):
@@ -322,6 +324,8 @@ class HttpServerConnection:
 
     # ---- exchanges -----------------------------------------------------------------------------------------------
     async def _serve(self, exchange: HttpExchange) -> None:
+        # It was begun by whichever task read it, which may be one that serves a request of somebody else.
+        CLIENT.set(self._task.context.get(CLIENT, ANYBODY))
         try:
             with exchange.scope:
                 await self._handler(exchange)
