@@ -277,13 +277,20 @@ def test_a_kill_in_the_middle_of_a_load(killed: str) -> None:
 
 PAGE = "docs/management.md"
 EXPECTED = {
+    "/ready": ['"ready": true'],
+    "/config?format": ['mirror = "second"', 'directory = "./recordings"'],
+    "/log -H": ['"level": "debug"'],
+    "/reload -H": ['"changed"'],
+    "/streams?basin": ['"stream": "penstock/orders"', '"has_more": false'],
+    "DELETE": ['"connection_not_found"'],
+    "/drain -H": ['"state": "draining"'],
     '{"body":"first"}': ['"end":{"seq_num":3'],
     "positions?stream": ['"record_id"', '"last_event_id": "0,0,0"', '"offset": 13', '"query": "seq_num=1"'],
     "penstock positions": ["seq_num    2", "last_event_id=1,0,0"],
     "9600/routes\n": ['"secondary": "second"', '"records_compared": 3'],
     "/streams?limit": ['"stream": "penstock/orders"', '"hashed": 3'],
     "penstock cut-over": ["cut over; second answers clients, embedded is given the copy"],
-    "curl -X POST": ['"swapped": true', '"primary": "embedded"'],
+    "/cut-over -H": ['"swapped": true', '"primary": "embedded"'],
     "penstock connections": ["client sent", "management", "backs.second"],
     "penstock record start": ["recording 1: recording (1 file), stream penstock/ord*", "/recordings/penstock-1-"],
     "penstock record list": ["recording 1: recording (1 file), stream penstock/ord*"],

@@ -196,6 +196,7 @@ def test_the_banner_has_the_ports_that_are_bound(fresh_gateway: GatewayProcess) 
     banner = fresh_gateway.banner()
     assert f"127.0.0.1:{fresh_gateway.s2_port}/v1/streams" in banner
     assert f"nc -w 1 127.0.0.1 {fresh_gateway.s3p_port}" in banner
+    assert f"http://127.0.0.1:{fresh_gateway.management_port}/\n" in banner
 
 
 def test_what_is_insecure_is_logged() -> None:

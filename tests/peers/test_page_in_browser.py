@@ -114,7 +114,7 @@ def test_a_pause_holds_messages_back(tab: Tab, s2: S2Client) -> None:
 
 def test_the_log_level_is_chosen(tab: Tab, gateway: GatewayProcess) -> None:
     """By the keyboard alone."""
-    tab.until("!document.querySelector('#log-level').disabled")
+    tab.until("!document.querySelector('#log-label').hidden")
     tab.evaluate("document.querySelector('#log-level').focus()")
     tab.type("debug")
     tab.key("d", 68, "d")

@@ -30,6 +30,9 @@ def banner(config: Config, addresses: Mapping[str, Sequence[Address]]) -> str:
             lines += _s3p(listener, address, basin, alone=not config.listeners.s2)
         elif isinstance(listener, ControllerListener):
             lines += _pravega(listener, address, basin)
+    if config.management.enabled:
+        scheme = "https" if config.management.tls_certificate else "http"
+        lines += ["", f"For operators, in a browser: {scheme}://{addresses['management'][0].to_connect}/"]
     return "\n".join([*lines, ""])
 
 

@@ -21,7 +21,7 @@ class Management(TlsListener, frozen=True, kw_only=True):
     ] = "127.0.0.1:9600"
     auth_tokens: Annotated[
         tuple[Token, ...],
-        key("Bearer tokens, each good for everything but GET /health, which needs none; none: no authentication."),
+        key("Bearer tokens, each good for everything; none: no authentication. Probes need none (docs/management.md)."),
     ] = ()
     anonymous: Anonymous = False
     max_connections: Annotated[int, key("Connections at once; more wait in the system's queue.", least=1)] = 100

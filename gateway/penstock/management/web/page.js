@@ -46,9 +46,7 @@ function notice(text, kind) {
   $("notice").textContent = text;
   $("notice").dataset.kind = kind;
   $("notice").hidden = !text;
-  if (kind === "done") {
-    noticeTimer = setTimeout(() => { $("notice").hidden = true; }, 6000);
-  }
+  noticeTimer = setTimeout(() => { $("notice").hidden = true; }, kind === "done" ? 6000 : 20000);
 }
 
 // ---- events ---------------------------------------------------------------------------------------------------------
@@ -162,13 +160,14 @@ function setReady(state, text, reasons = []) {
     $("ready").textContent = text;
   }
   $("reasons").textContent = reasons.join("; ");
+  $("main").classList.toggle("stale", state === "lost");
   document.title = state === "ready" ? "Penstock" : `${text} - Penstock`;
 }
 
 function show(state) {
   setReady(state.ready ? "ready" : "not-ready", state.ready ? "ready" : "not ready", state.reasons);
+  $("log-label").hidden = false;
   const level = $("log-level");
-  level.disabled = false;
   if (document.activeElement !== level) {
     level.value = state.log_level;
   }
