@@ -26,6 +26,7 @@ from penstock.running import Running
 from penstock.surroundings import ALONE, Surroundings
 from penstock.tls import CERTIFICATES
 from penstock.wiring import fault_settings, open_listeners, open_recordings, open_routing
+from penstock.wiring.tracing import open_tracing
 from penstock.workers.crew import Crew
 
 __all__ = ["Running", "serve"]
@@ -52,6 +53,7 @@ async def serve(
     _raise_descriptor_limit()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(CERTIFICATES.watched())
+        await stack.enter_async_context(open_tracing(config))
         taps = Connections()
         recordings = await stack.enter_async_context(open_recordings(config, taps))
         embedded = await stack.enter_async_context(surroundings.open_embedded(config))

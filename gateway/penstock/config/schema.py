@@ -21,6 +21,7 @@ from penstock.config.management import Management
 from penstock.config.recorder import RecorderTable
 from penstock.config.references import check_faults, check_recorder, check_references
 from penstock.config.routes import IdentityTable, RouteTable
+from penstock.config.tracing import Tracing
 from penstock.config.workers import check_workers
 from penstock_codecs.limits import MIB
 
@@ -102,6 +103,7 @@ class Config(Table, frozen=True, kw_only=True):
     drain: Drain = Drain()
     reload: Reload = Reload()
     log: Log = Log()
+    tracing: Tracing | None = None
 
     def __post_init__(self) -> None:
         listeners = self.listeners

@@ -13,7 +13,9 @@ from typing import Any, Final, TypeVar
 
 from penstock.backs.base import AppendSession, Following, ReadSession
 from penstock.backs.passing import RawSession
-from penstock.metrics.meters import Flow, Meter
+from penstock.metrics.meters import Flow, Meter, spelled
+from penstock.metrics.spans import AppendGroups, SessionSpan, operation_span
+from penstock.observe.tracing import tracer
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.http import Buffer, ResponseHead
@@ -39,6 +41,9 @@ def _size(append: Append | AppendBytes) -> int:
 async def metered_operation(meter: Meter, operation: Operation[R], carried_out: Awaitable[R]) -> R:
     """What `carried_out` gives, which carries the operation out."""
     began = perf_counter()
+    by = tracer()
+    if by is not None:
+        carried_out = operation_span(by, meter, spelled(type(operation).__name__), carried_out)
     try:
         result = await carried_out
     except OperationFailed as error:
@@ -81,13 +86,19 @@ class _Entered(AbstractAsyncContextManager[S]):
         self._meter = meter
         self._flow = flow
         self._began = 0.0
+        self._span: SessionSpan | None = None
 
     async def __aenter__(self) -> S:
         self._began = perf_counter()
+        by = tracer()
+        if by is not None:
+            self._span = SessionSpan(by, self._meter, f"session {'in' if self._flow is self._meter.appends else 'out'}")
         try:
             inner = await self._entering.__aenter__()
-        except OperationFailed as error:
-            self._meter.failed(error.failure.code)
+        except BaseException as error:
+            self._end_span(error)
+            if isinstance(error, OperationFailed):
+                self._meter.failed(error.failure.code)
             raise
         self._flow.sessions.value += 1
         return self._session(inner)
@@ -100,21 +111,33 @@ class _Entered(AbstractAsyncContextManager[S]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
         self._flow.sessions.value -= 1
-        return await self._entering.__aexit__(kind, error, traceback)
+        try:
+            return await self._entering.__aexit__(kind, error, traceback)
+        finally:
+            self._end_span(error)
+
+    def _end_span(self, error: BaseException | None) -> None:
+        if self._span is not None:
+            if isinstance(error, Exception):
+                self._span.fail(str(error.failure) if isinstance(error, OperationFailed) else type(error).__name__)
+            self._span.end()
 
 
 class _Appends:
     """See `AppendSession`."""
 
-    def __init__(self, inner: AppendSession, meter: Meter) -> None:
+    def __init__(self, inner: AppendSession, meter: Meter, groups: AppendGroups | None) -> None:
         self._inner = inner
         self._meter = meter
+        self._groups = groups  # None: nobody wants spans
         self._sent: deque[tuple[float, int]] = deque()  # when, and how much, of what is not acknowledged
 
     async def send(self, append: Append | AppendBytes) -> None:
         began = perf_counter()
         sent = (began, _size(append))
         self._sent.append(sent)  # first: it may be acknowledged before `send` is back
+        if self._groups is not None:
+            self._groups.sent()
         try:
             await self._inner.send(append)
         except BaseException:
@@ -139,12 +162,15 @@ class _Appends:
             began, size = sent.popleft() if sent else (now, 0)  # none: its `send` was cancelled all the same
             meter.append_seconds.observe(now - began)
             _count(meter.appends, appended, size)
+        if self._groups is not None and acknowledged:
+            records = sum(one.end.seq_num - one.start.seq_num for one in acknowledged)
+            self._groups.acknowledged(len(acknowledged), records, len(sent))
         return acknowledged
 
 
 class _EnteredAppends(_Entered[AppendSession]):
     def _session(self, inner: AppendSession) -> AppendSession:
-        return _Appends(inner, self._meter)
+        return _Appends(inner, self._meter, None if self._span is None else self._span.groups)
 
 
 class _Reads:

@@ -24,7 +24,7 @@ from penstock.recorder.tap import CONNECTION
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import RecordBatch
 
-__all__ = ["PROTOCOL", "Flow", "Meter", "current_client", "meter"]
+__all__ = ["PROTOCOL", "Flow", "Meter", "current_client", "meter", "spelled"]
 
 PROTOCOL: ContextVar[str] = ContextVar("penstock.protocol", default="")
 """What the current request speaks, where that says more than its listener's kind: `s2s` or `sse`. "": it does not."""
@@ -51,10 +51,11 @@ class Flow:
 class Meter:
     """One listener, route, back and protocol. `appends` goes in, `reads` goes out."""
 
-    __slots__ = ("_errors", "_labels", "_operations", "append_seconds", "append_wait", "appends", "first_read", "reads")
+    __slots__ = ("_errors", "_operations", "append_seconds", "append_wait", "appends", "first_read", "labels", "reads")
 
     def __init__(self, *labels: str) -> None:
-        self._labels = labels
+        self.labels = labels
+        """Listener, route, back and protocol."""
         self._errors: dict[FailureCode, Count] = {}
         self._operations: dict[type, Spread] = {}
         self.appends = Flow(*labels, "in")
@@ -67,18 +68,18 @@ class Meter:
         """An operation or session failed so."""
         found = self._errors.get(code)
         if found is None:
-            found = self._errors[code] = ERRORS.child(*self._labels, code.value)
+            found = self._errors[code] = ERRORS.child(*self.labels, code.value)
         found.value += 1
 
     def seconds_of(self, operation: type) -> Spread:
         """How long operations of this type take."""
         found = self._operations.get(operation)
         if found is None:
-            found = self._operations[operation] = OPERATION_SECONDS.child(*self._labels, _spelled(operation.__name__))
+            found = self._operations[operation] = OPERATION_SECONDS.child(*self.labels, spelled(operation.__name__))
         return found
 
 
-def _spelled(name: str) -> str:
+def spelled(name: str) -> str:
     """`CreateStream` as `create_stream`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 

@@ -13,6 +13,7 @@ from penstock.tls import Pair, ServerFiles, ServerTls
 from penstock.tls.handshakes import HandshakeSettings
 from penstock.tls.server import HTTP
 from penstock.wiring.access import check_closed
+from penstock.wiring.tracing import check_tracing
 from penstock.wiring.upstreams import check_back
 
 __all__ = ["check_files", "handshake_settings", "tls_of"]
@@ -28,6 +29,7 @@ def check_files(config: Config) -> None:
     for name, back in config.backs.items():
         check_back(name, back)
     _check_directory("store.directory", Path(config.store.directory))
+    check_tracing(config)
     if config.recorder is not None:
         _check_directory("recorder.directory", Path(config.recorder.directory))
 

@@ -8,6 +8,7 @@ import trio
 
 from penstock.fronts.exchange import Exchange
 from penstock.fronts.http_server import Drain, HttpSettings, serve_http
+from penstock.fronts.traced import traced_requests
 from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.s2.errors import failure_to_http
 
@@ -30,11 +31,12 @@ class HttpServer:
     def __init__(self, settings: HttpSettings, front: HttpFront) -> None:
         self._settings = settings
         self._front = front
+        self._handle = traced_requests(front.handle)
         self._drain = Drain()
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """One connection from its first byte to its last."""
-        await serve_http(stream, self._front.handle, self._settings, self._drain)
+        await serve_http(stream, self._handle, self._settings, self._drain)
 
     def begin_drain(self) -> None:
         """The gateway is about to stop."""

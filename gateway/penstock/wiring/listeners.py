@@ -26,6 +26,7 @@ from penstock.fronts.controller import ControllerFront
 from penstock.fronts.s2 import S2Front
 from penstock.fronts.s3p import S3PFront, refuse_s3p
 from penstock.fronts.segment import SegmentFront
+from penstock.fronts.traced import traced_connections
 from penstock.identity import Identities
 from penstock.limits.refusals import Refuse, close_at_once
 from penstock.management.controls import Controls
@@ -115,7 +116,8 @@ class _Opening:
     def _s3p(self, label: str, listener: S3PListener) -> Listener:
         settings, back = s3p_settings(listener), Facing(self._router.for_listener(label))
         front = S3PFront(self._faulty(back, label), settings)
-        return self._listener(label, listener, front.serve, front.drain, (settings,), back)
+        serve = traced_connections(front.serve)
+        return self._listener(label, listener, serve, front.drain, (settings,), back)
 
     def _segment(self, label: str, listener: SegmentListener) -> Listener:
         names = SegmentNames(listener.basin)
@@ -127,7 +129,8 @@ class _Opening:
         def bound(addresses: Sequence[Address]) -> None:
             ports.extend(address.port for address in addresses)
 
-        return self._listener(label, listener, front.serve, front.drain, (settings,), back, bound=bound)
+        serve = traced_connections(front.serve)
+        return self._listener(label, listener, serve, front.drain, (settings,), back, bound=bound)
 
     def _controller(self, label: str, listener: ControllerListener) -> Listener:
         segment = self._config.listeners.segment_of(listener)

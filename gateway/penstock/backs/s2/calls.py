@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import urlencode
@@ -13,6 +13,8 @@ import trio
 from penstock.backs.http.client import HttpClient, Response
 from penstock.backs.http.stream import HttpStream
 from penstock.backs.s2.settings import BasinStyle, S2BackSettings
+from penstock.observe.context import TRACE
+from penstock.observe.tracing import Attributes, SpanKind, span, tracer
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.s2.errors import failure_from_http
@@ -107,9 +109,16 @@ class Calls:
         """A whole exchange. Raises OperationFailed for errors that the server tells of, too."""
         target = f"{path}?{urlencode(query)}" if query else path
         named = self._basin(basin)
-        response = await self._http.request(
-            method, target, [*named, *headers], body, authority=self._authority(basin), max_body=_MAX_ANSWER
-        )
+        by = tracer()
+        with nullcontext() if by is None else span(by, f"{method} {self.back}", SpanKind.CLIENT, self._said(path)):
+            response = await self._http.request(
+                method,
+                target,
+                [*named, *headers, *_trace()],
+                body,
+                authority=self._authority(basin),
+                max_body=_MAX_ANSWER,
+            )
         if not 200 <= response.status < 300:
             raise OperationFailed(failure_of(response.status, response.body, response.header("retry-after-ms")))
         return Answer(response, self.where)
@@ -121,10 +130,13 @@ class Calls:
         return self._http.open(
             method,
             f"{path}?{query}" if query else path,
-            [*self._basin(basin), *headers],
+            [*self._basin(basin), *headers, *_trace()],
             body=method == "POST",
             authority=self._authority(basin),
         )
+
+    def _said(self, path: str) -> Attributes:
+        return {"penstock.back": self.back, "url.path": path[:200]}
 
     def lost(self, why: str) -> Failure:
         """A server that broke off, or breaks the protocol."""
@@ -141,6 +153,12 @@ class Calls:
         if basin is None or self._settings.basin_style is BasinStyle.HEADER:
             return None
         return f"{basin}.{self._settings.basin_authority or self._http.authority}"
+
+
+def _trace() -> HeaderList:
+    """What tells the server of the trace that the current task is part of."""
+    trace = TRACE.get()
+    return () if trace is None else trace.headers
 
 
 async def refusal(stream: HttpStream, status: int, retry_after_ms: str | None) -> Failure:

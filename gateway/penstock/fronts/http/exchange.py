@@ -12,6 +12,7 @@ import trio
 from penstock.fronts.exchange import HeaderList, Request
 from penstock.inbox import Inbox
 from penstock.metrics.clients import count_response
+from penstock.observe.tracing import REQUEST
 from penstock_codecs.http import Body, Buffer, Continue, End, RequestHead, ResponseHead, body_forbidden
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ def _now() -> str:
     if _date[0] != second:
         _date = (second, formatdate(second, usegmt=True))
     return _date[1]
+
+
+def _answered(status: int) -> None:
+    count_response(status)
+    request = REQUEST.get()
+    if request is not None:
+        request.note({"http.response.status_code": status})
 
 
 class HttpExchange:
@@ -84,7 +92,7 @@ class HttpExchange:
         self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
     ) -> None:
         """A whole answer; one write where it is small."""
-        count_response(status)
+        _answered(status)
         fields = self._fields(headers)
         measured = trailers is None and status not in (204, 304) and status >= 200
         if measured and not any(name == "content-length" for name, _ in fields):
@@ -101,7 +109,7 @@ class HttpExchange:
 
     async def start(self, status: int, headers: HeaderList) -> None:
         """The head of a streamed answer; it is on its way to the client when this returns."""
-        count_response(status)
+        _answered(status)
         if status < 300:  # full duplex: the body is wanted, and cannot be asked for after the head
             self._let_continue()
         self._connection.say(ResponseHead(self.stream_id, status, self._fields(headers)))

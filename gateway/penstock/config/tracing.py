@@ -1,0 +1,34 @@
+"""What can be configured about traces; see `penstock.config.schema`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from penstock.config.fields import Table, key
+
+__all__ = ["Tracing"]
+
+
+class Tracing(Table, frozen=True, kw_only=True):
+    """Traces by OpenTelemetry, docs/observing.md. Leave the table out and none are made. Needs the extra `otel`."""
+
+    endpoint: Annotated[
+        str,
+        key(
+            "Where spans are sent, as OTLP over HTTP in protobuf; a collector's path is `/v1/traces`.",
+            example="http://127.0.0.1:4318/v1/traces",
+        ),
+    ]
+    sample_ratio: Annotated[
+        float,
+        key("The share of traces that are recorded. Clients that say so themselves are followed.", least=0, most=1),
+    ] = 1.0
+    service_name: Annotated[str, key("What the spans' resource is called.")] = "penstock"
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"endpoint: expected http://HOST:PORT/PATH, got {self.endpoint!r:.200}")
+        if not self.service_name.strip():
+            raise ValueError("service_name: expected a name")

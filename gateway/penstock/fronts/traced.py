@@ -1,0 +1,71 @@
+"""Where traces come in: by the headers of a request, or with a connection of a protocol that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from penstock.fronts.exchange import Exchange, Handler
+from penstock.observe.context import TRACE, TraceContext
+from penstock.observe.tracing import REQUEST, Attributes, SpanKind, span, tracer
+from penstock.recorder.tap import CONNECTION
+
+__all__ = ["traced_connections", "traced_requests"]
+
+_UNTRACED = "management"
+"""Who asks how the gateway is doing is no part of what it does."""
+
+Serve = Callable[[trio.abc.Stream], Awaitable[None]]
+
+
+def traced_requests(handle: Handler) -> Handler:
+    """The same handler. Each request is part of the trace that its client says (W3C Trace Context), and is a span of it
+    where those are wanted."""
+
+    async def handle_traced(exchange: Exchange) -> None:
+        request = exchange.request
+        told = request.header("traceparent")
+        parent = None
+        if told is not None:
+            parent = TraceContext.parse(told, ",".join(request.header_values("tracestate")))
+        by, where = tracer(), _connection()
+        if by is None or where.get("penstock.protocol") == _UNTRACED:
+            TRACE.set(parent)
+            await handle(exchange)
+            return
+        said = {"http.request.method": request.method, "url.path": request.path[:200], **where}
+        with span(by, f"{request.method} {where.get('penstock.protocol', '')}", SpanKind.SERVER, said, parent) as one:
+            REQUEST.set(one)
+            await handle(exchange)
+
+    return handle_traced
+
+
+def traced_connections(serve: Serve) -> Serve:
+    """The same for connections whose protocol cannot tell of traces: each begins one."""
+
+    async def serve_traced(stream: trio.abc.Stream) -> None:
+        by = tracer()
+        if by is None:
+            await serve(stream)
+            return
+        where = _connection()
+        with span(by, f"connection {where.get('penstock.protocol', '')}", SpanKind.SERVER, where):
+            await serve(stream)
+
+    return serve_traced
+
+
+def _connection() -> Attributes:
+    tap = CONNECTION.get()
+    if tap is None:
+        return {}
+    conversation = tap.conversation
+    return {
+        "penstock.listener": conversation.name,
+        "penstock.protocol": conversation.protocol,
+        "penstock.connection": conversation.number,
+        "client.address": conversation.client.host,
+        "client.port": conversation.client.port,
+    }
