@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import structlog
@@ -20,6 +20,8 @@ from penstock.limits.refusals import Refusals, Refuse, close_at_once
 from penstock.observe import bind_connection, next_connection_number
 from penstock.recorder.connections import Connections
 from penstock.recorder.tap import CONNECTION, note_identity
+from penstock.recorder.tapped import encrypted
+from penstock.routing.certificates import names_in
 from penstock.routing.facing import Facing
 from penstock.tls import ServerTls, tls_stream
 
@@ -109,14 +111,43 @@ def listening_reason(name: str, error: OSError) -> str:
     return error.strerror or str(error)
 
 
+@dataclass(slots=True, eq=False)
+class Connected:
+    """An open connection. `host`: where its client is. `scope` ends it."""
+
+    host: str
+    stream: trio.abc.Stream
+    scope: trio.CancelScope
+    task: trio.lowlevel.Task
+
+    def identify(self, before: Identities, identities: Identities) -> None:
+        """Know its client by these identities, by its certificate or else its address, from its next request on; but
+        for one that is known by something else than these two."""
+        context = self.task.context
+        client, identity = context[CLIENT], self._identity(identities)
+        if identity not in (None, client.identity) and self._identity(before) == client.identity:
+            context.run(CLIENT.set, replace(client, identity=identity))
+            context.run(note_identity, identity)
+
+    def _identity(self, identities: Identities) -> str | None:
+        """None where the handshake is not done: then the certificate is yet to be seen."""
+        shown = None
+        if (tls := encrypted(self.stream)) is not None:
+            try:
+                shown = identities.of_certificate(names_in(tls.getpeercert()))
+            except (trio.NeedHandshakeError, ValueError):
+                return None
+        return identities.of_address(self.host) if shown is None else shown
+
+
 class Accepting(Protocol):
     """For whom it is accepted: `penstock.places.Place`."""
 
     listener: Listener
     """What new connections are given; it may become another."""
     limiter: Limiter
-    scopes: dict[int, trio.CancelScope]
-    """The open connections by their numbers."""
+    open: dict[int, Connected]
+    """The connections by their numbers."""
 
 
 async def accept_connections(
@@ -165,7 +196,7 @@ async def _run_connection(
     CONNECTION.set(tapped.tap)
     note_identity(identity)
     log.debug("connection_opened")
-    place.scopes[number] = seat.scope
+    place.open[number] = Connected(host, tapped, seat.scope, trio.lowlevel.current_task())
     try:
         _keep_alive(stream)
         with seat.scope:
@@ -177,7 +208,7 @@ async def _run_connection(
     except* Exception as group:
         log.error("connection_failed", exc_info=group)
     finally:
-        del place.scopes[number]
+        del place.open[number]
         place.limiter.leave(seat)
         await trio.aclose_forcefully(tapped)
     log.debug("connection_closed")

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 import trio
 
-from penstock.accepting import Listener, accept_connections, open_sockets
+from penstock.accepting import Connected, Listener, accept_connections, open_sockets
 from penstock.config import Address
 from penstock.limits import Limiter
 from penstock.live import take_over
@@ -37,8 +37,8 @@ class Place:
     ) -> None:
         self.listener = listener
         self.limiter = limiter
-        self.scopes: dict[int, trio.CancelScope] = {}
-        """The open connections by their numbers."""
+        self.open: dict[int, Connected] = {}
+        """The connections by their numbers."""
         self.cut_off = False
         """Whether connections were cut off at the end."""
         self.over = trio.Event()
@@ -52,7 +52,7 @@ class Place:
         listener.bound(self.addresses)
 
     @classmethod
-    async def open(
+    async def listen(
         cls, listener: Listener, given: Sequence[socket.socket], limiter: Limiter, taps: Connections
     ) -> Place:
         """Listen, on the sockets that are given if any. Raises CannotStart."""
@@ -126,6 +126,8 @@ class Place:
             settings=mine.settings,
             back=mine.back,
         )
+        for connected in self.open.values():
+            connected.identify(mine.identities, successor.identities)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -176,7 +178,7 @@ class Places:
         """Listen: on the sockets that are given for it, or bind. Raises CannotStart."""
         limiter = self._operators if listener.protocol == MANAGEMENT else self._limiter
         given = self._given.pop(listener.name, ())
-        place = await Place.open(listener, given, limiter, self._taps)
+        place = await Place.listen(listener, given, limiter, self._taps)
         self._opened.append(place)
         return place
 
@@ -224,10 +226,10 @@ class Places:
 
     def close_connection(self, number: int) -> bool:
         """End the client's connection of this number; whether there is one."""
-        scope = next((place.scopes[number] for place in self.all if number in place.scopes), None)
-        if scope is not None:
-            scope.cancel()
-        return scope is not None
+        found = next((place.open[number] for place in self.all if number in place.open), None)
+        if found is not None:
+            found.scope.cancel()
+        return found is not None
 
     async def drain(self, seconds: float) -> None:
         """Let nobody in any more, tell clients, and wait until their connections have ended, so many seconds at most.

@@ -59,6 +59,21 @@ def test_routes_hold_from_the_next_request_of_open_connections(gateway: GatewayP
         assert client.bodies("routed") == [body.decode() for _, body in s3p.read("routed")] == ["first", "second"]
 
 
+def test_whose_an_address_is_holds_from_the_next_request_of_open_connections(gateway: GatewayProcess) -> None:
+    """The identity that a route is for is given to connections that are open, and taken from them."""
+    own = '[[routes]]\nname = "own"\nidentity = ["ours"]\n[[identities]]\nname = "ours"\naddresses = ["{}"]\n'
+    with closing(KeptAlive(gateway.s2_port)) as client, s3p_of(gateway) as s3p:
+        assert client.append("owned", "first") == 200
+        first = rewrite(gateway, more=own.format("127.0.0.1"))
+        assert ask_for_reload(gateway)[0] == 200
+        assert client.append("owned", "second") == 200
+        assert isinstance(s3p.append("owned", b"third"), bytes)
+        (gateway.directory / "gateway.toml").write_text(first + own.format("192.0.2.1"))
+        assert ask_for_reload(gateway)[0] == 200
+        assert client.append("owned", "fourth") == 403
+        assert isinstance(s3p.append("owned", b"fifth"), S3PError)
+
+
 def test_names_of_s3p_hold_for_the_next_command(gateway: GatewayProcess) -> None:
     with s3p_of(gateway) as s3p, closing(KeptAlive(gateway.s2_port)) as client:
         rewrite(gateway, ("[listeners.s3p]\n", '[listeners.s3p]\nnames = "path"\n'))
