@@ -25,27 +25,28 @@ from penstock.metrics.families import CERTIFICATE_EXPIRY
 from penstock.metrics.series import Sample, watching
 from penstock.tls.files import Described, Stamp, stamp_of
 
-__all__ = ["CERTIFICATES", "EXPIRES_SOON_SECONDS", "POLL_SECONDS", "Certificates", "Expiry", "Outcome", "Reloaded"]
+__all__ = ["CERTIFICATES", "POLL_SECONDS", "Certificates", "Expiry", "Outcome", "Reloaded"]
 
 log = structlog.get_logger()
 
 POLL_SECONDS: Final = 0.5
 """How often files are looked at: a stat of each, about 2 us, in a thread. A change counts when two looks in a row have
 found the same, so that a certificate and its key that are written one after the other are taken together."""
-EXPIRES_SOON_SECONDS: Final = 14 * 86_400.0
-"""A certificate that ends within this is told of in the log, at the start, when it is read, and once a day."""
 _REMIND_SECONDS: Final = 86_400.0
+"""What ends soon is told of in the log at the start, when it is read, and so often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
     """Until when a certificate or revocation list in use is good, in Unix seconds. `owner`: whose it is, as
-    `listeners.s2` or `backs.lite`; `subject`: of the certificate, or the list's issuer."""
+    `listeners.s2` or `backs.lite`; `subject`: of the certificate, or the list's issuer; `soon`: so many seconds before
+    that it is time to replace it."""
 
     owner: str
     file: str
     subject: str
     until: float
+    soon: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ class Certificates:
     def expiries(self) -> list[Expiry]:
         """Of all certificates and lists in use, the first to end first."""
         found = {
-            Expiry(one.owner, file, about.subject, about.until.timestamp())
+            Expiry(one.owner, file, about.subject, about.until.timestamp(), about.soon)
             for one in self._all
             for file, about in one.described()
             if about.until is not None
@@ -187,7 +188,7 @@ class Certificates:
         now = time.time()
         for one in expiries:
             left = one.until - now
-            if left < EXPIRES_SOON_SECONDS:
+            if left < one.soon:
                 days = round(left / 86_400, 1)
                 event = "certificate_expires" if left > 0 else "certificate_expired"
                 log.warning(event, owner=one.owner, file=one.file, subject=one.subject, days_left=days)

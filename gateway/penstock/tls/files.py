@@ -20,17 +20,23 @@ _REASONS: Final = (
     ("NO_CERTIFICATE_OR_CRL_FOUND", "there is none in it"),
 )
 
+CERTIFICATE_ENDS_SOON: Final = 14 * 86_400.0
+"""Authorities that renew by themselves do so before that."""
+LIST_ENDS_SOON: Final = 86_400.0
+"""Lists are replaced every few hours or days."""
+
 Stamp = tuple[int, int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
     """A certificate or a revocation list: whose it is, until when it is good (None: for ever), and the host names that
-    stand in it."""
+    stand in it. `soon`: so many seconds before its end it is time to replace it."""
 
     subject: str
     until: datetime | None
     names: tuple[str, ...] = ()
+    soon: float = CERTIFICATE_ENDS_SOON
 
 
 def stamp_of(path: str) -> Stamp:
@@ -59,7 +65,7 @@ def revocation_lists_in(path: str) -> list[Described]:
     lists = [x509.load_pem_x509_crl(part[part.index(b"-----BEGIN X509 CRL-----") :] + end + b"\n") for part in parts]
     if not lists:
         raise ValueError("there is no revocation list in it")
-    return [Described(one.issuer.rfc4514_string(), one.next_update_utc) for one in lists]
+    return [Described(one.issuer.rfc4514_string(), one.next_update_utc, soon=LIST_ENDS_SOON) for one in lists]
 
 
 def _described(certificate: x509.Certificate) -> Described:

@@ -213,10 +213,13 @@ async def test_what_is_in_use_says_when_it_ends(authority: Authority, place: Cal
     assert samples["listeners.ends", used.certificate, "CN=ends"] == found[1].until
     warned = [line for line in logs if line["event"] == "certificate_expires" and line["owner"].endswith(".ends")]
     assert [(line["file"], line["days_left"]) for line in warned] == [
-        (authority.crl, 2.0),
         (used.certificate, 3.0),
         (used.certificate, 3.0),
     ]
+    authority.revoke(until=DAY / 2)
+    with capture_logs() as logs:
+        await CERTIFICATES.reload()
+    assert [line["file"] for line in logs if line.get("days_left") == 0.5] == [authority.crl]
     del tls, client
 
 
