@@ -14,6 +14,7 @@ COPY proto proto
 COPY codecs codecs
 COPY gateway gateway
 COPY pipeline pipeline
+COPY config config
 RUN pip --python /opt/penstock/bin/python install --no-cache-dir --no-compile . \
  && /opt/penstock/bin/python -m compileall -q /opt/penstock/lib
 
@@ -24,7 +25,7 @@ RUN groupadd --system --gid 10001 penstock \
  && useradd --system --uid 10001 --gid penstock --home-dir /var/lib/penstock --no-log-init penstock \
  && install -d -o penstock -g penstock -m 0750 /var/lib/penstock
 COPY --from=build /opt/penstock /opt/penstock
-COPY config/gateway.toml /etc/penstock/gateway.toml
+COPY --from=build /opt/penstock/share/penstock/config/gateway.toml /etc/penstock/gateway.toml
 ENV PATH=/opt/penstock/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 WORKDIR /var/lib/penstock

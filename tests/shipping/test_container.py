@@ -22,7 +22,7 @@ from penstock.config import load_config
 
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text()
 COMPOSE: Final = yaml.safe_load((ROOT / "compose.yaml").read_text())
-CONTEXT: Final = ("pyproject.toml", "README.md", "proto", "codecs", "gateway", "pipeline", "config/gateway.toml")
+CONTEXT: Final = ("pyproject.toml", "README.md", "proto", "codecs", "gateway", "pipeline", "config")
 
 
 def instructions(name: str) -> list[str]:
@@ -55,7 +55,7 @@ def test_it_runs_as_nobody_in_particular_and_writes_to_its_volume_only() -> None
     assert json.loads(volume) == [home]
     arguments = command()
     assert arguments[arguments.index("--data") + 1] == home
-    assert f"COPY config/gateway.toml {arguments[arguments.index('--config') + 1]}" in DOCKERFILE
+    assert f"config/gateway.toml {arguments[arguments.index('--config') + 1]}" in DOCKERFILE
 
 
 def test_its_command_binds_what_is_exposed() -> None:

@@ -154,7 +154,8 @@ def test_one_store_has_one_process() -> None:
 @each_file
 def test_it_runs(name: str, tmp_path: Path) -> None:
     """The gateway with the manifest's arguments and configuration, what probes ask, and the application beside it."""
-    with serving(gateway(name)["args"], text_of(name), tmp_path / "data") as served:
+    text = text_of(name).replace("accept_seconds = 5", "accept_seconds = 0")
+    with serving(gateway(name)["args"], text, tmp_path / "data") as served:
         for kind in ("startup", "liveness", "readiness"):
             get = gateway(name)[f"{kind}Probe"]["httpGet"]
             url = f"http://127.0.0.1:{served.ports[9600]}{get['path']}"

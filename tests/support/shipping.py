@@ -61,9 +61,11 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(arguments: Sequence[str], config: Path | str, data: Path) -> Iterator[Served]:
+def serving(
+    arguments: Sequence[str], config: Path | str, data: Path, python: Path = Path(sys.executable)
+) -> Iterator[Served]:
     """`penstock serve` with the arguments of a shipped file, its configuration and its directory here. It must end well
-    when it is told to. `config`: a file, or its text."""
+    when it is told to. `config`: a file, or its text; `python`: of the environment that has it."""
     ports = free_ports()
     text = config.read_text() if isinstance(config, Path) else config
     file = data.parent / "gateway.toml"
@@ -76,9 +78,7 @@ def serving(arguments: Sequence[str], config: Path | str, data: Path) -> Iterato
         words.append(with_ports(word, ports))
     log, banner = data.parent / "log", data.parent / "banner"
     with log.open("wb") as errors, banner.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", *words], cwd=data.parent, stdout=output, stderr=errors
-        )
+        process = subprocess.Popen([python, "-m", "penstock", *words], cwd=data.parent, stdout=output, stderr=errors)
     try:
         deadline = time.monotonic() + START_SECONDS
         while not banner.stat().st_size and process.poll() is None and time.monotonic() < deadline:

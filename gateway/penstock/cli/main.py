@@ -16,11 +16,13 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS: Final = {
     "check": "penstock.cli.serving:check_command",
+    "completion": "penstock.cli.completion:completion_command",
     "connections": "penstock.cli.traffic.connections:connections_command",
     "cut-over": "penstock.cli.cut_over:cut_over_command",
     "decode": "penstock.cli.decode:decode_command",
     "diff": "penstock.cli.diff:diff_command",
     "drain": "penstock.cli.asked_for:drain_command",
+    "doctor": "penstock.cli.doctor:doctor_command",
     "explain": "penstock.cli.captures.explain:explain_command",
     "export": "penstock.cli.captures.export:export_command",
     "mock": "penstock.cli.mock:mock_command",

@@ -11,9 +11,9 @@ from typing import Final
 
 from penstock.errors import CannotStart
 
-__all__ = ["locked"]
+__all__ = ["LOCK_FILE", "locked"]
 
-_NAME: Final = "penstock.lock"
+LOCK_FILE: Final = "penstock.lock"
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def locked(directory: Path) -> Iterator[None]:
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        held = os.open(directory / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        held = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise CannotStart(f"cannot use the data directory {directory}: {error.strerror}") from error
     try:

@@ -1,0 +1,156 @@
+"""The wheel in a virtual environment that has nothing else: every command, and every shipped configuration.
+
+The wheel is built by the project's own backend, and what it depends on comes from where pip is configured to look, or
+from pip's cache. One environment serves all tests of this file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+from zipfile import ZipFile
+
+import pytest
+from support.shipping import ROOT, serving
+
+UNREACHABLE: Final = re.compile(r"NewConnectionError|Temporary failure in name resolution|Network is unreachable")
+PACKAGES: Final = ("proto/penstock_proto", "codecs/penstock_codecs", "gateway/penstock", "pipeline/penstock_spark")
+OTHERS: Final = frozenset({"pipeline.toml"})
+"""Configurations that are not a gateway's."""
+NEEDS: Final = {"bridge-s2-sidecar.toml": "ca.pem"}
+"""Files that a configuration names and its user brings; without them it says so."""
+
+EVERY_HELP: Final = """
+import json, click
+from penstock.cli import main
+
+def commands(command, path):
+    yield path
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from commands(command.get_command(context, name), [*path, name])
+
+from click.testing import CliRunner
+failed = []
+asked = list(commands(main, []))
+for path in asked:
+    result = CliRunner().invoke(main, [*path, "--help"])
+    if result.exit_code or not result.output.startswith("Usage: "):
+        failed.append([path, result.output, repr(result.exception)])
+print(json.dumps({"asked": asked, "failed": failed}))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from what is here."""
+    directory = tmp_path_factory.mktemp("wheel")
+    _pip("wheel", "--no-deps", "--wheel-dir", directory, ROOT)
+    (built,) = directory.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A virtual environment with the wheel, and nothing that is not asked for by it."""
+    place = tmp_path_factory.mktemp("clean") / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    _pip("--python", place / "bin" / "python", "install", "--no-compile", wheel)
+    yield place
+    shutil.rmtree(place)
+
+
+def _pip(*arguments: object) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=110, check=False)
+    if done.returncode and UNREACHABLE.search(done.stderr + done.stdout):
+        pytest.skip("pip finds no packages: neither the network nor its cache has them")
+    assert done.returncode == 0, done.stderr
+
+
+def _python(environment: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The environment's Python, where nothing of the repository can be imported."""
+    command = [str(environment / "bin" / "python"), "-I", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=environment, timeout=100, check=False)
+
+
+def configurations() -> list[str]:
+    return sorted({file.name for file in (ROOT / "config").glob("*.toml")} - OTHERS)
+
+
+def test_everything_is_in_the_wheel(wheel: Path) -> None:
+    names = set(ZipFile(wheel).namelist())
+    for package in PACKAGES:
+        root = ROOT / package
+        for file in root.rglob("*"):
+            if file.is_file() and "__pycache__" not in file.parts:
+                assert str(file.relative_to(root.parent)) in names, file
+    shared = {name.partition("/share/penstock/")[2] for name in names if "/share/penstock/" in name}
+    shipped = {str(file.relative_to(ROOT)) for file in (ROOT / "config").rglob("*") if file.is_file()}
+    assert shared == shipped
+    assert not any(name.startswith("tests/") for name in names)
+
+
+def test_it_is_the_wheel_that_runs(environment: Path) -> None:
+    done = _python(environment, "-c", "import penstock; print(penstock.__file__)")
+    assert done.stdout.startswith(str(environment)), done
+    done = _python(environment, "-c", "from importlib.util import find_spec; print(find_spec('pytest'))")
+    assert done.stdout == "None\n", "it has what the tests need, too"
+
+
+def test_every_command_has_help(environment: Path) -> None:
+    done = _python(environment, "-c", EVERY_HELP)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["failed"] == []
+    names = {" ".join(path) for path in told["asked"]}
+    assert {"", "serve", "check", "record start", "token issue", "pipeline run", "completion", "doctor"} <= names
+
+
+def test_the_program_itself(environment: Path) -> None:
+    program = environment / "bin" / "penstock"
+    done = subprocess.run([program, "--help"], capture_output=True, text=True, check=True)
+    assert "serve" in done.stdout
+
+
+@pytest.mark.parametrize("name", configurations())
+def test_each_configuration_is_checked(environment: Path, name: str) -> None:
+    file = environment / "share" / "penstock" / "config" / name
+    done = _python(environment, "-m", "penstock", "check", "--config", file)
+    if name in NEEDS:
+        assert done.returncode == 2
+        assert NEEDS[name] in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"{file} is valid.")
+
+
+def test_each_configuration_is_served(environment: Path, tmp_path: Path) -> None:
+    """It starts, answers /live, and stops by SIGTERM. Servers behind it need not be there."""
+
+    def serve(name: str) -> None:
+        file = environment / "share" / "penstock" / "config" / name
+        place = tmp_path / name
+        place.mkdir()
+        text = file.read_text().replace('"./data', f'"{place}/data')
+        arguments = ["serve", "--config", "/etc/penstock/gateway.toml"]
+        if "[management]" not in text:
+            arguments += ["--management", "127.0.0.1:9600"]
+        with (
+            serving(arguments, text, place / "data", python=environment / "bin" / "python") as served,
+            urllib.request.urlopen(f"http://127.0.0.1:{served.ports[9600]}/live") as answer,
+        ):
+            assert answer.status == 200
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in pool.map(serve, [name for name in configurations() if name not in NEEDS]):
+            pass
