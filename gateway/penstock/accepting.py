@@ -17,6 +17,7 @@ from penstock.faults.cutting import CUT
 from penstock.identity import CLIENT, NOBODY, Client, Identities
 from penstock.limits import SEAT, Limiter, Seat
 from penstock.limits.refusals import Refusals, Refuse, close_at_once
+from penstock.metrics.families import CONNECTIONS_REFUSED
 from penstock.observe import bind_connection, next_connection_number
 from penstock.recorder.connections import Connections
 from penstock.recorder.tap import CONNECTION, note_identity
@@ -177,6 +178,7 @@ async def accept_connections(
         if isinstance(seat, Seat):
             connections.start_soon(_run_connection, place, stream, peer, seat, taps)
         else:
+            CONNECTIONS_REFUSED.child(listener.name, listener.protocol, "limit").inc()
             await refusals.tell(listener.refuse, listener.carried(stream), seat)
 
 
@@ -200,6 +202,7 @@ async def _run_connection(
     try:
         _keep_alive(stream)
         with seat.scope:
+            await seat.calm()
             await listener.serve(tapped)
         if seat.scope.cancelled_caught:
             log.debug("connection_shed")

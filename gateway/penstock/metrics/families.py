@@ -93,7 +93,7 @@ CONNECTIONS_ACCEPTED: Final = _counter(
 CONNECTIONS_REFUSED: Final = _counter(
     "penstock_connections_refused_total",
     "Connections of clients that ended before they were served: `limit` (a limit of the configuration), `handshake` "
-    "(TLS failed, or the client showed no certificate that counts), `descriptors` (the process has no more).",
+    "(TLS failed, or the client showed no certificate that counts).",
     (*_LISTENER, "reason"),
 )
 NETWORK_BYTES: Final = _counter(
