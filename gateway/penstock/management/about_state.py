@@ -16,6 +16,7 @@ from penstock.management.readiness import Readiness
 from penstock.management.settings import ManagementSettings
 from penstock.management.words import Answer, Endpoints, NoWords, Refusal, read_words
 from penstock.metrics.exposition import render_parts
+from penstock.metrics.families import READY
 from penstock.observe import LEVELS, level
 from penstock_codecs.failures import FailureCode, fail
 
@@ -55,13 +56,14 @@ class AboutState:
         return 200, {"live": True}
 
     async def _ready(self, _exchange: Exchange, _name: str) -> Answer:
-        reasons = await self._readiness.looked_at()
+        reasons = await self._readiness.reasons()
         return (503 if reasons else 200), {"ready": not reasons, "reasons": reasons}
 
     # ---- what is so ----------------------------------------------------------------------------------------------
 
     async def _metrics(self, exchange: Exchange, _name: str) -> None:
         """In pieces, so that traffic has its turn between them."""
+        READY.child().value = not await self._readiness.reasons()
         snapshots = await self._controls.snapshots()
         content_type, parts = render_parts(exchange.request.header("accept") or "", snapshots)
         head = [("content-type", content_type), _NO_STORE]

@@ -17,10 +17,11 @@ async def _alone() -> Sequence[bytes]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controls:
     """`config`: what is in force now. `draining`: whether it is about to stop. `not_ready`: why new clients should go
-    elsewhere, in plain words, each naming what is wrong (a back that is down, a drain); empty: ready. `drain`: as
+    elsewhere, whatever the backs say, in plain words, each naming what is wrong (a drain); empty: ready. `drain`: as
     SIGTERM does. `reload`: as SIGHUP does: a line that says what changed; raises CannotReload, which says why all stays
     as it was. `set_log_level`: debug, info, warning or error, from now on and until the next reload; raises ValueError.
-    `close_connection`: a client's, by its number; whether there was one.
+    `close_connection`: a client's, by its number; whether there was one. `snapshots`: what the other processes of this
+    gateway count (`penstock.metrics.merging.snapshot`).
     """
 
     config: Callable[[], Config]

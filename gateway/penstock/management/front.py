@@ -62,7 +62,7 @@ class ManagementFront:
             close = None if controls is None else controls.close_connection
             self._endpoints = {**self._endpoints, **AboutTraffic(traffic, settings, close).endpoints}
         if controls is not None:
-            readiness = Readiness(overview, controls.not_ready)
+            readiness = Readiness(overview, controls)
             state = AboutState(settings, controls, readiness)
             self._open = {**self._open, **state.open}
             self._endpoints = {**self._endpoints, **state.endpoints}

@@ -32,7 +32,7 @@ class Sampler:
         """The `data` of a `state` event."""
         total, rows = await self._traffic.newest(_MOST_ROWS)
         state = merged(await self._controls.snapshots())
-        reasons = self._readiness.reasons()
+        reasons = await self._readiness.reasons()
         return {
             "time": time.time() * 1000,
             "ready": not reasons,
@@ -40,6 +40,7 @@ class Sampler:
             "log_level": level(),
             "connections": total,
             "rows": rows,
+            "decodes": self._traffic.decodes,
             "recordings": [one for one in self._traffic.running() if one["kind"] == "file"],
             "bytes": _directions(state, NETWORK_BYTES.name),
             "records": _directions(state, RECORDS.name),

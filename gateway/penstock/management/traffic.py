@@ -96,6 +96,11 @@ class Traffic:
         self._known: dict[str, set[str]] = {}
         self.know(listeners, backs)
 
+    @property
+    def decodes(self) -> bool:
+        """Whether `decoded` gives anything: what goes by in other processes cannot be followed."""
+        return self.others is None
+
     def know(self, listeners: Collection[str], backs: Collection[str]) -> None:
         """These are the names that there are from now on."""
         self._known = {

@@ -152,6 +152,14 @@ async def test_metrics_are_what_prometheus_reads(asker: Asker) -> None:
     assert (answer.status, answer.body) == (200, b"")
 
 
+@pytest.mark.parametrize(("reasons", "value"), [([], 1), (["the gateway is draining"], 0)])
+async def test_readiness_is_a_metric_too(asker: Asker, process: Process, reasons: list[str], value: int) -> None:
+    process.reasons = reasons
+    answer = await asker.client.ask("GET", "/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(answer.body.decode())}
+    assert [sample.value for sample in families["penstock_ready"].samples] == [value]
+
+
 async def test_the_level_is_shown(asker: Asker) -> None:
     assert await asker.get("/log") == {"level": level()}
 

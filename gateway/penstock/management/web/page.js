@@ -173,6 +173,8 @@ function show(state) {
   }
   showRates(state);
   showConnections(state);
+  $("messages-empty").textContent =
+    state.decodes ? "Nothing was said yet." : "What workers serve is not decoded here: that takes workers = 1.";
   showRecordings(state.recordings);
 }
 
