@@ -29,7 +29,8 @@ LABELS: Final[Mapping[str, str]] = {
     "direction": "`in`: towards the gateway's streams. `out`: from them. Of connections: `in` is what the peer sent.",
     "code": "What went wrong, by the name that docs/protocols and S2's API have for it.",
     "operation": "What was asked for, as `create_stream`.",
-    "limit": "The key of a limit, as it stands in the configuration: `max_connections_per_client`.",
+    "limit": "The key of a limit, as it stands under [limits]: `max_connections_per_client`. That of a listener has "
+    "`listener.` before it: `listener.max_connections`.",
     "reason": "Why, in one word.",
     "state": "One of a few words; the series of the one that holds has the value 1, the others 0.",
     "status": "The HTTP status.",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from support.management import ask
 from support.process import BASIN, GatewayProcess
 from support.s2_http import S2Client
 from support.s2s import append_input
@@ -227,6 +228,51 @@ def test_servers_behind_the_gateway(busy: GatewayProcess) -> None:
     assert scrape.sum("penstock_back_connections_failed_total", back="nobody", reason="unmade") >= 1
     lost = {"listener": "listeners.s2", "route": "lost", "back": "nobody"}
     assert scrape.sum("penstock_errors_total", code="hot_server", **lost) == 1
+
+
+LIFE = """\
+[listeners.s2]
+bind = "127.0.0.1:{s2_port}"
+
+[listeners.s3p]
+bind = "127.0.0.1:{s3p_port}"
+
+[listeners.s3p.limits]
+max_connections = 1
+
+[store]
+directory = "{data}"
+
+[drain]
+accept_seconds = 60
+
+[log]
+format = "json"
+"""
+
+
+def test_what_happens_to_the_process() -> None:
+    with GatewayProcess(LIFE) as gateway:
+        address = ("127.0.0.1", gateway.s3p_port)
+        with S3PClient(address) as first, S3PClient(address) as second:
+            assert first.append("missing", b"x").code == "ERR_UNKNOWN_STREAM"
+            assert second.reply().code == "ERR_LIMITS"
+        began = Scrape(gateway.management_port).sum("penstock_reloaded_timestamp_seconds")
+        assert ask(gateway.management_port, "/reload", {})[0] == 200
+        config = gateway.directory / "gateway.toml"
+        config.write_text(config.read_text() + "[nonsense]\n")
+        assert ask(gateway.management_port, "/reload", {})[0] == 409
+        scrape = Scrape(gateway.management_port)
+        assert (scrape.sum("penstock_ready"), scrape.sum("penstock_draining")) == (1, 0)
+        assert ask(gateway.management_port, "/drain", {})[0] == 202
+        drained = Scrape(gateway.management_port)
+    refused = {"listener": "listeners.s3p", "protocol": "s3p"}
+    assert scrape.sum("penstock_connections_refused_total", reason="limit", **refused) == 1
+    assert scrape.sum("penstock_limited_total", listener="listeners.s3p", limit="listener.max_connections") >= 1
+    assert scrape.sum("penstock_reloads_total", outcome="applied") == 1
+    assert scrape.sum("penstock_reloads_total", outcome="refused") == 1
+    assert scrape.sum("penstock_reloaded_timestamp_seconds") > began
+    assert (drained.sum("penstock_ready"), drained.sum("penstock_draining")) == (0, 1)
 
 
 def test_nothing_is_about_single_streams_or_clients(busy: GatewayProcess) -> None:
