@@ -1,4 +1,4 @@
-"""Pravega's Java client with a user name and a password: it shows delegation tokens with all that it asks of segments."""
+"""Pravega's Java client with a user name and a password: it shows delegation tokens with all its requests."""
 
 from __future__ import annotations
 

@@ -32,6 +32,8 @@ class TokensOf:
 
     def __init__(self, data: Path) -> None:
         self.path = data / "access.sqlite3"
+        self.texts: dict[str, str] = {}
+        """Of those that were issued, by their ids."""
 
     def issue(
         self,
@@ -46,7 +48,8 @@ class TokensOf:
         ends = None if seconds is None else datetime.fromtimestamp(now + seconds, UTC)
         info = AccessTokenInfo(id=token_id, scope=allowed, expires_at=ends, auto_prefix_streams=auto_prefix)
         with closing(TokenFile(self.path)) as file:
-            return file.issue(info, int(now * 1000))
+            self.texts[token_id] = file.issue(info, int(now * 1000))
+        return self.texts[token_id]
 
     def revoke(self, token_id: str) -> None:
         with closing(TokenFile(self.path)) as file:

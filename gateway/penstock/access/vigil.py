@@ -87,7 +87,8 @@ class Vigil:
         except Exception:  # a file that cannot be read now says nothing about the token
             log.exception("access_tokens_unreadable")
             return
-        if failure is not None:
-            log.info("sessions_ended", token=grant.info.id, sessions=len(sessions), reason=failure.message)
-            for watched in list(sessions):
+        ending = [] if failure is None else [watched for watched in sessions if watched.failure is None]
+        if failure is not None and ending:
+            log.info("sessions_ended", token=grant.info.id, sessions=len(ending), reason=failure.message)
+            for watched in ending:
                 watched.end(failure)

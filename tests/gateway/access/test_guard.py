@@ -1,0 +1,180 @@
+"""What a guarded back lets the clients with tokens do, and when their sessions end; on a clock that runs by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from support.access import TokensOf, scope
+from support.store import BASIN, STREAM, Wall, appending, command
+
+from penstock.access.authority import Authority
+from penstock.access.grants import Grant
+from penstock.access.guard import Guarded
+from penstock.access.operations import OPS
+from penstock.access.vigil import LAPSE_SECONDS
+from penstock.backs.base import Following
+from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.identity import CLIENT, Client
+from penstock_codecs import operations
+from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import (
+    CheckTail,
+    CreateBasin,
+    CreateStream,
+    DeleteStream,
+    EnsureBasin,
+    FromSeqNum,
+    ListBasins,
+    ListStreams,
+    Operation,
+    Read,
+)
+from penstock_codecs.s2.access_tokens import ResourceSet, Scope
+from penstock_codecs.table_operations import GetTableInfo
+
+HOUR_MS = 3_600_000
+
+
+class Guards:
+    """A store, its tokens, and the store as their clients have it."""
+
+    def __init__(self, store: EmbeddedBack, tokens: TokensOf, authority: Authority, wall: Wall) -> None:
+        self.store = store
+        self.tokens = tokens
+        self.authority = authority
+        self.wall = wall
+        self.back = Guarded(store, authority.vigil)
+
+    @contextmanager
+    def client(self, allowed: Scope, *, auto_prefix: bool = False, name: str = "token") -> Iterator[Grant]:
+        """The block is a client's with such a token."""
+        self.tokens.issue(name, allowed, auto_prefix=auto_prefix)
+        grant = self.authority.grant(self.tokens.texts[name])
+        before = CLIENT.set(Client(grant=grant))
+        try:
+            yield grant
+        finally:
+            CLIENT.reset(before)
+
+    async def refuses(self, operation: Operation[object]) -> str:
+        with pytest.raises(OperationFailed) as refused:
+            await self.back.perform(operation)
+        assert refused.value.failure.code is FailureCode.PERMISSION_DENIED
+        return refused.value.failure.message
+
+
+@pytest.fixture
+async def guards(tmp_path: Path) -> AsyncIterator[Guards]:
+    wall = Wall()
+    async with open_embedded(EmbeddedSettings(directory=tmp_path / "store"), wall) as store:
+        tokens = TokensOf(tmp_path)
+        with closing(Authority(tokens.path, wall)) as authority:
+            await store.perform(EnsureBasin(BASIN))
+            await store.perform(EnsureBasin("basin-two"))
+            await store.perform(CreateStream(STREAM))
+            yield Guards(store, tokens, authority, wall)
+
+
+def test_every_operation_of_s2_is_known() -> None:
+    """What is not in the table is refused to clients with tokens: what only other protocols have."""
+    apart = {operations.ListBasins, operations.ListStreams, operations.Locate}
+    of_s2 = {one for one in vars(operations).values() if isinstance(one, type) and issubclass(one, Operation)} - {
+        Operation
+    }
+    assert of_s2 - apart == OPS.keys()
+
+
+async def test_what_is_not_allowed_is_not_asked(guards: Guards) -> None:
+    with guards.client(scope("append", "create-stream", streams=ResourceSet(exact="stream"))):
+        assert (await guards.back.perform(appending(b"x"))).end.seq_num == 1
+        assert "check-tail is not allowed" in await guards.refuses(CheckTail(STREAM))
+        assert "trim is not allowed" in await guards.refuses(command(b"trim", bytes(8)))
+        assert "stream other is not in its scope" in await guards.refuses(CreateStream(StreamRef(BASIN, "other")))
+        assert "create-basin" in await guards.refuses(CreateBasin("basin-three"))
+        assert "delete-stream" in await guards.refuses(DeleteStream(STREAM))
+        assert "GetSegmentInfo" in await guards.refuses(GetSegmentInfo(STREAM))
+        assert "GetTableInfo" in await guards.refuses(GetTableInfo("a/table"))
+    assert (await guards.back.perform(CheckTail(STREAM))).seq_num == 1, "who has no token of ours passes"
+
+
+async def test_listings_have_what_the_scope_has(guards: Guards) -> None:
+    for name in ("a/1", "a/2", "b"):
+        await guards.store.perform(CreateStream(StreamRef(BASIN, name)))
+    one_basin = ResourceSet(exact=BASIN)
+    with guards.client(scope("list-basins", "list-streams", basins=one_basin, streams=ResourceSet(prefix="a/"))):
+        assert [one.name for one in (await guards.back.perform(ListBasins())).items] == [BASIN]
+        assert (await guards.back.perform(ListBasins("basin-t"))).items == []
+        assert [one.name for one in (await guards.back.perform(ListStreams(BASIN))).items] == ["a/1", "a/2"]
+        assert [one.name for one in (await guards.back.perform(ListStreams(BASIN, "a/2"))).items] == ["a/2"]
+        assert (await guards.back.perform(ListStreams(BASIN, "b"))).items == []
+        assert "basin-two" in await guards.refuses(ListStreams("basin-two"))
+    with guards.client(scope("list-streams", streams=ResourceSet(exact="a/1")), name="exact"):
+        page = await guards.back.perform(ListStreams(BASIN, limit=1))
+        assert ([one.name for one in page.items], page.has_more) == (["a/1"], False)
+
+
+async def test_names_behind_a_prefix(guards: Guards) -> None:
+    ops = ("create-stream", "check-tail", "append", "list-streams")
+    with guards.client(scope(*ops, streams=ResourceSet(prefix="t/")), auto_prefix=True):
+        made = await guards.back.perform(CreateStream(StreamRef(BASIN, "s")))
+        assert made.info.name == "s"
+        assert (await guards.back.perform(appending(b"x", stream=StreamRef(BASIN, "s")))).end.seq_num == 1
+        assert [one.name for one in (await guards.back.perform(ListStreams(BASIN))).items] == ["s"]
+    assert (await guards.store.perform(CheckTail(StreamRef(BASIN, "t/s")))).seq_num == 1
+
+
+async def test_what_was_taken_is_acknowledged_before_a_session_ends(
+    guards: Guards, autojump_clock: trio.testing.MockClock
+) -> None:
+    with guards.client(scope("append")):
+        async with guards.back.append_session(STREAM) as session:
+            await session.send(appending(b"1"))
+            assert (await session.receive())[-1].end.seq_num == 1
+            await session.send(appending(b"2"))
+            guards.tokens.revoke("token")
+            ended = None
+            acknowledged = 1
+            try:
+                while found := await session.receive():
+                    acknowledged = found[-1].end.seq_num
+            except OperationFailed as error:
+                ended = error.failure
+            assert ended is not None
+            assert (ended.code, "was revoked" in ended.message) == (FailureCode.AUTHN, True)
+            await session.send(appending(b"3"))
+    assert (await guards.store.perform(CheckTail(STREAM))).seq_num == acknowledged == 2
+
+
+async def test_a_batch_that_is_not_allowed_ends_the_session(guards: Guards) -> None:
+    with guards.client(scope("append", "fence")):
+        async with guards.back.append_session(STREAM) as session:
+            await session.send(command(b"fence", b"mine"))
+            await session.send(command(b"trim", bytes(8)))
+            await session.send(appending(b"never"))
+            assert (await session.receive())[-1].end.seq_num == 1
+            with pytest.raises(OperationFailed, match="trim is not allowed"):
+                await session.receive()
+    assert (await guards.store.perform(CheckTail(STREAM))).seq_num == 1
+
+
+async def test_a_read_ends_when_its_token_has_expired(guards: Guards, autojump_clock: trio.testing.MockClock) -> None:
+    with guards.client(scope("read")) as grant:
+        object.__setattr__(grant, "expires_ms", guards.wall.now + HOUR_MS)
+        async with guards.back.read_session(Read(STREAM, FromSeqNum(0))) as session:
+            assert isinstance(await session.next(), Following)
+            with trio.move_on_after(10 * LAPSE_SECONDS) as waited:
+                await session.next()
+            assert waited.cancelled_caught, "it holds"
+            guards.wall.now += HOUR_MS
+            with pytest.raises(OperationFailed, match="has expired") as ended:
+                await session.next()
+            assert ended.value.failure.code is FailureCode.PERMISSION_DENIED
+    with pytest.raises(OperationFailed):
+        guards.authority.grant(guards.tokens.texts["token"])
