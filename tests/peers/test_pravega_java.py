@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.java import MAVEN_SECONDS, JavaProgram, running_java
+from support.java import MAVEN_SECONDS, JavaProgram, running_again, running_java
 from support.peers import unique
 from support.pravega import (
     PravegaClient,
@@ -24,6 +24,7 @@ from support.pravega_relay import NOBODY, Relay
 from support.process import BASIN, GatewayProcess, running_gateway
 from support.s2_http import S2Client
 from support.segment import pull
+from support.tls_gateway import secured_gateway
 
 from penstock_codecs.segment import BlockAppended, Message, SegmentServer, join_events, released
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES
@@ -44,11 +45,12 @@ class Event(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """The gateway, the relay before its segment store, and the Java client."""
+    """The gateway, the relay before its segment store, and the Java client, whose classes are in `classes`."""
 
     gateway: GatewayProcess
     relay: Relay
     java: JavaProgram
+    classes: Path
 
     def ask(self, *question: object) -> list[str]:
         """The words of an answer that is no failure."""
@@ -67,8 +69,9 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     with Relay() as relay, Relay() as controller, running_gateway(advertising(relay.port)) as gateway:
         relay.target, controller.target = gateway.segment_port, gateway.controller_port
         uri = f"tcp://127.0.0.1:{controller.port}"
-        with running_java(PROJECT, "Peer", tmp_path_factory.mktemp("java"), uri) as java:
-            yield Peer(gateway, relay, java)
+        classes = tmp_path_factory.mktemp("java")
+        with running_java(PROJECT, "Peer", classes, uri) as java:
+            yield Peer(gateway, relay, java, classes)
 
 
 @pytest.fixture
@@ -280,3 +283,18 @@ def test_kill_nine_during_pipelined_appends(peer: Peer, scope: str) -> None:
     print(f"{ROUNDS} rounds in {time.monotonic() - began:.0f} s: {written} events, {in_doubt} of them were in doubt")
     assert stored(peer, scope) == list(range(int(written)))
     assert in_doubt >= ROUNDS
+
+
+@pytest.mark.slow
+def test_over_tls(peer: Peer, tmp_path: Path) -> None:
+    """Controller and segments. The client checks names too."""
+    with secured_gateway(tmp_path) as secured:
+        uri, authority = f"tls://localhost:{secured.port('controller.tls')}", secured.authority.ca
+        with running_again("Peer", peer.classes, uri, authority) as java:
+            other, name = peer._replace(java=java), unique("Java")
+            assert other.ask("scope", name) == ["true"]
+            assert other.ask("stream", name, "s", 1) == ["true"]
+            other.ask("group", name, "group", "s")
+            other.ask("write", name, "s", "x", 20, KEYS, 1000)
+            read = other.read(name, "s", "group", "reader", 20)
+        assert [event.body for event in read] == filled("x", 20, 1000)

@@ -11,12 +11,15 @@ from typing import Any
 import hiredis
 import pytest
 import s2_sdk as s2
+from click.testing import CliRunner
 from support.authority import Authority, Issued
 from support.peers import Curl, finish, unique
 from support.pravega import PravegaClient, need_pravega
 from support.process import BASIN
 from support.s3p import encode
 from support.tls_gateway import SecuredGateway, secured_gateway
+
+from penstock.cli import main
 
 JSON = ("-H", "content-type: application/json", "-H", f"s2-basin: {BASIN}")
 BODY = b'{"records":[{"body":"one"},{"body":"two"}]}'
@@ -103,6 +106,18 @@ def test_curl_at_the_management_listener(curl: Curl, secured: SecuredGateway) ->
     ends = [line for line in answer.stdout.decode().splitlines() if "certificate_expiry" in line and "#" not in line]
     assert any('file="server.pem"' in line and 'owner="listeners.s2.tls"' in line for line in ends), ends
     assert curl("--fail", "--cacert", secured.authority.ca, url).returncode != 0
+
+
+def test_our_own_commands_at_the_management_listener(secured: SecuredGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = f"https://localhost:{secured.port('management')}"
+    told = CliRunner().invoke(main, ["connections", "--management", there])
+    assert told.exit_code == 1 and "certificate verify failed" in told.output
+    monkeypatch.setenv("PENSTOCK_MANAGEMENT_CA", secured.authority.ca)
+    told = CliRunner().invoke(main, ["connections", "--management", there])
+    assert told.exit_code == 1 and f"no answer from {there}: " in told.output and "alert" in told.output
+    shown = ["--management-certificate", secured.guest.certificate, "--management-key", secured.guest.key]
+    told = CliRunner().invoke(main, ["connections", "--management", there, *shown])
+    assert told.exit_code == 0, told.output
 
 
 # ---- s2-sdk --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.peers import need
 
-__all__ = ["MAVEN_SECONDS", "JavaProgram", "running_java"]
+__all__ = ["MAVEN_SECONDS", "JavaProgram", "running_again", "running_java"]
 
 MAVEN_SECONDS = 300
 
@@ -48,17 +48,24 @@ def running_java(project: Path, main: str, directory: Path, *arguments: object) 
     Skips the test where Java or Maven is missing, or the dependencies cannot be had.
     """
     maven = need("mvn", "apt-get install maven")
-    compiler, java = need("javac", "apt-get install default-jdk"), need("java", "apt-get install default-jdk")
+    compiler = need("javac", "apt-get install default-jdk")
     fetch = [maven, "-q", "-B", "-f", str(project / "pom.xml"), "dependency:copy-dependencies"]
     fetched = subprocess.run(
         [*fetch, f"-DoutputDirectory={directory}"], capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False
     )
     if fetched.returncode:
         pytest.skip(f"Maven cannot get what {project.name}/pom.xml asks for: {fetched.stdout[-500:]}")
-    path = f"{directory}/*:{directory}"
     sources = map(str, project.glob("*.java"))
-    subprocess.run([compiler, "-cp", path, "-d", str(directory), *sources], check=True, timeout=100)
-    command = [java, "-Xmx300m", "-cp", path, main, *map(str, arguments)]
+    subprocess.run([compiler, "-cp", _path(directory), "-d", str(directory), *sources], check=True, timeout=100)
+    with running_again(main, directory, *arguments) as program:
+        yield program
+
+
+@contextmanager
+def running_again(main: str, directory: Path, *arguments: object) -> Iterator[JavaProgram]:
+    """The same where `running_java` has put everything into `directory` already."""
+    java = need("java", "apt-get install default-jdk")
+    command = [java, "-Xmx300m", "-cp", _path(directory), main, *map(str, arguments)]
     complaints = directory / "stderr.log"
     with (
         complaints.open("wb") as log,
@@ -68,3 +75,8 @@ def running_java(project: Path, main: str, directory: Path, *arguments: object) 
             yield JavaProgram(process, complaints)
         finally:
             process.kill()
+
+
+def _path(directory: Path) -> str:
+    """Where Java looks for classes."""
+    return f"{directory}/*:{directory}"

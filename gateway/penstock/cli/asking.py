@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 import click
 
 from penstock.config import Address
+from penstock.errors import CannotStart
+from penstock.tls import ClientTls
 
 __all__ = ["ask", "follow", "management_options", "refused"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PIECE: Final = 64 * 1024
+_HTTPS: Final = "https://"
+_META: Final = "penstock.management."
 
 
 def management_options(command: F) -> F:
@@ -25,12 +30,31 @@ def management_options(command: F) -> F:
         metavar="HOST:PORT",
         default="127.0.0.1:9600",
         show_default=True,
-        help="The gateway's management listener.",
+        help="The gateway's management listener; https://HOST:PORT where it has TLS.",
     )
     token = click.option(
         "--token", envvar="PENSTOCK_MANAGEMENT_TOKEN", help="A bearer token, where the listener wants one."
     )
-    return address(token(command))
+    ca = _file("ca", "PEM file of the authorities that its certificate is trusted by; else the system's.")
+    certificate = _file("certificate", "PEM file of a certificate to show, where the listener asks for one.")
+    key = _file("key", "PEM file of that certificate's key.")
+    return address(token(ca(certificate(key(command)))))
+
+
+def _file(name: str, meaning: str) -> Callable[[F], F]:
+    """An option that `_tls` finds in the context of the command."""
+
+    def keep(context: click.Context, _option: click.Parameter, path: str | None) -> None:
+        context.meta[_META + name] = path
+
+    return click.option(
+        f"--management-{name}",
+        type=click.Path(dir_okay=False, exists=True),
+        envvar=f"PENSTOCK_MANAGEMENT_{name.upper()}",
+        expose_value=False,
+        callback=keep,
+        help=meaning,
+    )
 
 
 def ask(
@@ -83,11 +107,23 @@ def _connection(
     management: str, token: str | None, patience: float
 ) -> tuple[http.client.HTTPConnection, dict[str, str]]:
     try:
-        host, port = Address.parse(management)
+        host, port = Address.parse(management.removeprefix(_HTTPS))
     except ValueError as error:
         raise click.UsageError(f"--management: {error}") from None
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    if management.startswith(_HTTPS):
+        return http.client.HTTPSConnection(host, port, timeout=patience, context=_tls()), headers
     return http.client.HTTPConnection(host, port, timeout=patience), headers
+
+
+def _tls() -> ssl.SSLContext:
+    context = click.get_current_context(silent=True)
+    said = {} if context is None else context.meta
+    ca, certificate, key = (said.get(_META + name) for name in ("ca", "certificate", "key"))
+    try:
+        return ClientTls(ca, certificate, key).context
+    except CannotStart as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _no_answer(management: str, error: Exception) -> click.ClickException:

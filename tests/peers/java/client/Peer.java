@@ -72,7 +72,11 @@ public class Peer {
     public static void main(String[] args) throws Exception {
         PrintStream answers = System.out;
         System.setOut(System.err);
-        config = ClientConfig.builder().controllerURI(URI.create(args[0])).build();
+        ClientConfig.ClientConfigBuilder builder = ClientConfig.builder().controllerURI(URI.create(args[0]));
+        if (args.length > 1) { // the authority by whose certificate servers are trusted
+            builder = builder.trustStore(args[1]).validateHostName(true);
+        }
+        config = builder.build();
         BlockingQueue<String> requests = new LinkedBlockingQueue<>();
         new Thread(() -> listen(requests)).start();
         while (true) {
