@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
+from support.certificates import needs_openssl, self_signed
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.reloads import KeptAlive, ask_for_reload, rewrite, wait_for
 from support.s3p import S3PClient, S3PError
@@ -45,6 +49,35 @@ def test_tokens_hold_from_the_next_request_of_open_connections(gateway: GatewayP
         assert client.append("tokens", "second") in (401, 403)
         assert client.append("tokens", "third", authorization="Bearer sesame") == 200
         assert client.bodies("tokens", authorization="Bearer sesame") == ["first", "third"]
+
+
+def test_access_tokens_are_wanted_and_not_from_the_next_request_of_open_connections(gateway: GatewayProcess) -> None:
+    with closing(KeptAlive(gateway.s2_port)) as client:
+        assert client.append("guarded", "first") == 200
+        before = rewrite(gateway, more="[access]\n")
+        assert ask_for_reload(gateway)[0] == 200
+        assert client.append("guarded", "second") == 401
+        assert client.ask("GET", "/v1/access-tokens")[0] == 401
+        (gateway.directory / "gateway.toml").write_text(before)
+        assert ask_for_reload(gateway)[0] == 200
+        assert client.append("guarded", "third") == 200
+
+
+def test_limits_hold_from_the_next_request_of_open_connections(gateway: GatewayProcess) -> None:
+    with closing(KeptAlive(gateway.s2_port)) as client:
+        assert client.append("limited", "first") == 200
+        rewrite(gateway, more="[limits]\nrequests_per_second = 1\nburst_seconds = 2\n")
+        assert ask_for_reload(gateway)[0] == 200
+        statuses = [client.append("limited", "more") for _ in range(10)]
+        assert statuses.count(429) >= 1
+
+
+def test_faults_hold_from_the_next_request_of_open_connections(gateway: GatewayProcess) -> None:
+    with closing(KeptAlive(gateway.s2_port)) as client:
+        assert client.append("faulty", "first") == 200
+        rewrite(gateway, more='[[faults]]\nname = "busy"\naction = "error"\ncode = "rate_limited"\n')
+        assert ask_for_reload(gateway)[0] == 200
+        assert client.append("faulty", "second") == 429
 
 
 def test_routes_hold_from_the_next_request_of_open_connections(gateway: GatewayProcess) -> None:
@@ -161,3 +194,34 @@ def test_a_signal_and_a_changed_file_reload_too() -> None:
         rewrite(gateway, ("[listeners.s2]\n", '[listeners.s2]\nauth_tokens = ["sesame"]\n'))
         assert wait_for(gateway, "reloaded", 2)["changed"] == ["listeners.s2.auth_tokens"]
         assert client.append("signals", "first") in (401, 403)
+
+
+def test_the_management_listener_goes_and_comes() -> None:
+    """Whoever asked for it is answered; a signal brings it back."""
+    with GatewayProcess() as gateway, closing(KeptAlive(gateway.s2_port)) as client:
+        before = rewrite(gateway, ("[management]\n", "[management]\nenabled = false\n"))
+        assert ask_for_reload(gateway) == (200, {"changed": "in force: management.enabled"})
+        with pytest.raises(OSError):
+            ask_for_reload(gateway)
+        (gateway.directory / "gateway.toml").write_text(before)
+        assert gateway.process is not None
+        gateway.process.send_signal(signal.SIGHUP)
+        wait_for(gateway, "reloaded", 2)
+        gateway.management_port = gateway.events("listening")[-1]["port"]
+        assert ask_for_reload(gateway)[0] == 200
+        assert client.append("managed", "all the while") == 200
+
+
+@needs_openssl
+def test_a_listener_begins_to_speak_tls(gateway: GatewayProcess, tmp_path: Path) -> None:
+    """With those who connect from then on."""
+    certificate, key = self_signed(tmp_path)
+    with closing(KeptAlive(gateway.s2_port)) as client:
+        tls = f'tls_certificate = "{certificate}"\ntls_key = "{key}"\n'
+        rewrite(gateway, ("[listeners.s2]\n", f"[listeners.s2]\n{tls}"))
+        assert ask_for_reload(gateway)[0] == 200
+        assert client.append("secret", "in the open") == 200
+        trusting = ssl.create_default_context(cafile=certificate)
+        with closing(http.client.HTTPSConnection("127.0.0.1", gateway.s2_port, context=trusting, timeout=20)) as other:
+            other.request("GET", "/health")
+            assert other.getresponse().read() == b"OK"
