@@ -63,7 +63,14 @@ class LiveRecording(Recording):
         """`writer`: for a listener who wants something else than pcapng; `kind`: how the recording is listed."""
         self.kind = kind
         self._pipe = _Pipe(writer or CaptureWriter(APPLICATION))
-        super().__init__(self._pipe, EventQueue(queue_bytes), rules, flush_seconds=flush_seconds, retry_seconds=60.0)
+        super().__init__(
+            self._pipe,
+            EventQueue(queue_bytes),
+            rules,
+            flush_seconds=flush_seconds,
+            retry_seconds=60.0,
+            tells_drops=writer is None,  # a page tells it itself
+        )
 
     async def __aenter__(self) -> LiveRecording:
         self._pipe.open(trio.lowlevel.current_trio_token())

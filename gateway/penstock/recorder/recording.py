@@ -76,8 +76,10 @@ class Recording:
         flush_seconds: float,
         retry_seconds: float,
         limited: bool = True,
+        tells_drops: bool = True,
     ) -> None:
-        """`queue`: empty, and not yet admitting anything. `limited`: as `Pacing` has it."""
+        """`queue`: empty, and not yet admitting anything. `limited`: as `Pacing` has it. `tells_drops`: the log says
+        what was dropped."""
         self._outlet = outlet
         self._queue = queue
         self._rules = rules
@@ -93,6 +95,7 @@ class Recording:
         self._wanted = self._done = 0  # calls of `flush`
         self._asked = self._closing = self._ended = False
         self._logging = threading.Lock()
+        self._tells_drops = tells_drops
         self._drops_logged = 0
         self._drops_at = -_DROPS_SECONDS
         self._drops_seen = 0
@@ -165,7 +168,7 @@ class Recording:
             drops = self._queue.drops
             conversations = drops.conversations - self._drops_logged
             self._drops_logged += conversations
-            if conversations:
+            if conversations and self._tells_drops:
                 said = {"conversations": conversations, "in_all": drops.conversations, "queue_bytes": self._queue.held}
                 Context().run(log.warning, "recording_drops_conversations", **said)
         finally:
