@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from penstock.cli.access_report import access_lines, s2_clients
 from penstock.cli.recorder_report import recorder_lines
 from penstock.cli.route_report import back_lines, route_parts
 from penstock.cli.tls_report import clients, tls_lines
@@ -34,6 +36,7 @@ def report(config: Config, source: str) -> str:
         (f"{source} is valid. With it, this would run:", []),
         ("Listeners", list(_listeners(config))),
         ("TLS", list(tls_lines(config))),
+        ("Access", list(access_lines(config))),
         ("Backs", list(back_lines(config))),
         *route_parts(config),
         ("Names", [*_each(listeners.s3p, _s3p_names), *_each(listeners.segment, _segment_names)]),
@@ -41,6 +44,7 @@ def report(config: Config, source: str) -> str:
         ("What segments cannot carry", list(_each(listeners.segment, _segment_losses))),
         ("Store", list(_store(config))),
         ("Recorder", list(recorder_lines(config.recorder))),
+        ("Traces", [] if config.tracing is None else [config.tracing.in_words]),
         ("Faults, on purpose", [fault.in_words for fault in config.faults]),
         ("Shutdown", [f"On SIGTERM or SIGINT clients have {config.drain.deadline_seconds:g} s to finish."]),
         ("Attention", [("INSECURE: " if insecure else "") + text for insecure, text in advice(config)]),
@@ -60,7 +64,7 @@ def _each(listeners: tuple[L, ...], said: Callable[[L], Iterable[str]]) -> Itera
 
 def _listeners(config: Config) -> Iterator[str]:
     listeners = config.listeners
-    yield from _each(listeners.s2, _s2) if listeners.s2 else ["S2: off"]
+    yield from _each(listeners.s2, partial(_s2, config)) if listeners.s2 else ["S2: off"]
     yield from _each(listeners.s3p, _s3p) if listeners.s3p else ["S3P: off"]
     yield from _each(listeners.segment, _segment) if listeners.segment else ["Segments: off"]
     yield from _each(listeners.controller, _controller) if listeners.controller else ["Pravega's controller: off"]
@@ -80,12 +84,10 @@ def _part(title: str, lines: list[str]) -> str:
     return "\n".join([title, *wrapped])
 
 
-def _s2(listener: S2Listener) -> Iterator[str]:
+def _s2(config: Config, listener: S2Listener) -> Iterator[str]:
     carrier = "HTTPS" if listener.tls_certificate else "HTTP"
     yield f"S2 by {carrier} (S2S, SSE, JSON, protobuf; HTTP/1.1 and HTTP/2) on {listener.bind}"
-    tokens = len(listener.auth_tokens)
-    who = f"those with one of {tokens} bearer tokens" if tokens else "anybody, without a token"
-    yield f"S2 clients: {clients(listener, who)}"
+    yield f"S2 clients: {clients(listener, s2_clients(config, listener))}"
     unnamed = f"meant for basin {listener.default_basin}" if listener.default_basin else "refused"
     yield f"S2 requests that name no basin: {unnamed}"
     yield f"S2 in browsers: pages of {'any origin' if listener.cors else 'the same origin only'}"

@@ -26,6 +26,11 @@ class Tracing(Table, frozen=True, kw_only=True):
     ] = 1.0
     service_name: Annotated[str, key("What the spans' resource is called.")] = "penstock"
 
+    @property
+    def in_words(self) -> str:
+        """What is done, as `penstock check` says it."""
+        return f"{self.sample_ratio:.4g} of the traces that begin here go to {self.endpoint}, as {self.service_name}."
+
     def __post_init__(self) -> None:
         parts = urlsplit(self.endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:

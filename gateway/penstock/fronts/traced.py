@@ -29,7 +29,8 @@ def traced_requests(handle: Handler) -> Handler:
         parent = None
         if told is not None:
             parent = TraceContext.parse(told, ",".join(request.header_values("tracestate")))
-        by, where = tracer(), _connection()
+        by = tracer()
+        where = {} if by is None else _connection()
         if by is None or where.get("penstock.protocol") == _UNTRACED:
             TRACE.set(parent)
             await handle(exchange)
