@@ -132,7 +132,9 @@ class Place:
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def stop_accepting(self) -> None:
-        """Nobody else is let in, and clients are told. May be called more than once."""
+        """Nobody else is let in, and clients are told. Later calls change nothing."""
+        if self._accepting.cancel_called:
+            return
         self._accepting.cancel()
         self.close()
         if self.listener.tls is not None:
@@ -142,7 +144,8 @@ class Place:
     def cut_at(self, deadline: float) -> None:
         """Connections that are still open then are cut off."""
         if self._connections is not None:
-            self._connections.cancel_scope.deadline = deadline
+            scope = self._connections.cancel_scope
+            scope.deadline = min(scope.deadline, deadline)
 
     def close(self) -> None:
         """Close the sockets; of a listener that did not run yet it is all that there is to be done."""
@@ -162,7 +165,7 @@ class Places:
         self._nursery: trio.Nursery | None = None
         self._open: dict[str, Place] = {}
         self._leaving: set[Place] = set()
-        self._opened: list[Place] = []
+        self._listening: set[Place] = set()
 
     @property
     def addresses(self) -> dict[str, list[Address]]:
@@ -179,13 +182,18 @@ class Places:
         limiter = self._operators if listener.protocol == MANAGEMENT else self._limiter
         given = self._given.pop(listener.name, ())
         place = await Place.listen(listener, given, limiter, self._taps)
-        self._opened.append(place)
+        self._listening.add(place)
         return place
 
     def close(self) -> None:
         """Close every socket."""
-        for place in self._opened:
+        for place in self._listening:
             place.close()
+
+    def abandon(self, place: Place) -> None:
+        """Close one that was opened, and will not begin."""
+        self._listening.discard(place)
+        place.close()
 
     def has(self, listener: Listener) -> bool:
         """Whether there is one of this name and address."""
@@ -223,6 +231,7 @@ class Places:
             await place.run(task_status=task_status)
         finally:
             self._leaving.discard(place)
+            self._listening.discard(place)
 
     def close_connection(self, number: int) -> bool:
         """End the client's connection of this number; whether there is one."""

@@ -52,6 +52,7 @@ class Reloader:
         self.config = config
         self._parts = parts
         self._one_at_a_time = trio.Lock()
+        self._closed = False
 
     async def reload(self, config: Config) -> str:
         """Put it in force: all of it, at once, or nothing. What changed, in a line. Raises CannotReload.
@@ -59,6 +60,7 @@ class Reloader:
         Everything that may fail is done before: files are read, backs opened, new listeners bound.
         """
         async with self._one_at_a_time:
+            self._check_open()
             changed = changes(self.config, config)
             check_changes(self.config, config)
             try:
@@ -68,6 +70,14 @@ class Reloader:
                 raise CannotReload(str(error)) from error
             log.info("reloaded", changed=changed)
             return f"in force: {', '.join(changed) or 'nothing else than before'}"
+
+    def close(self) -> None:
+        """The gateway drains: nothing more is put in force."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CannotReload("the gateway is draining")
 
     async def _reload(self, config: Config) -> None:
         parts = self._parts
@@ -80,8 +90,9 @@ class Reloader:
             for listener in listeners:
                 if not parts.places.has(listener):
                     opened.append(await parts.places.open(listener))
-                    undo.callback(opened[-1].close)
+                    undo.callback(parts.places.abandon, opened[-1])
             await apply_basins(parts.embedded, config, self.config)
+            self._check_open()
             undo.pop_all()
             self._commit(config, plan, listeners, opened)
 
