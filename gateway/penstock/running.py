@@ -101,12 +101,11 @@ class Running:
             log.error("reload_refused", reason=str(error))
             raise
         finally:
-            self._notifier.ready(outcome)
+            if not self._drain.is_set():
+                self._notifier.ready(outcome)
 
     async def reload(self, config: Config) -> str:
         """The same for a configuration that was read already, without a line in the log."""
-        if self._drain.is_set():
-            raise CannotReload("the gateway is draining")
         if self._crew is None:
             return await self._reloader.reload(config)
         before = self.config
@@ -123,6 +122,7 @@ class Running:
         """Stop accepting, after `drain.accept_seconds`, and let clients finish; `serve` returns when they have, or at
         the hard deadline. Later calls change nothing."""
         self._drain.set()
+        self._reloader.close()
         READY.child().value, DRAINING.child().value = 0, 1
 
     async def drained(self) -> None:
