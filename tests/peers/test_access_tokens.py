@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -115,6 +116,17 @@ def test_wrong_expired_and_revoked_tokens_change_nothing(
             assert (answer[0], answer[1]["code"]) == (status, code), token
     assert tail(curl, gateway, admin, stream) == 1
     assert (asked(curl, gateway, admin, "/v1/basins")[1], asked(curl, gateway, admin, "/v1/streams")[1]) == before
+
+
+@pytest.mark.parametrize("token", ["nonsense", f"pst_{'0' * 16}_{'A' * 43}"])
+def test_nothing_is_read_of_a_request_that_is_refused(gateway: GatewayProcess, token: str) -> None:
+    """The answer comes though the body does not; it is the same for a basin that is not there."""
+    for basin in (BASIN, "no-such-basin"):
+        lines = ("POST /v1/streams/s/records HTTP/1.1", "host: h", f"s2-basin: {basin}", "content-length: 2000000")
+        head = "\r\n".join((*lines, f"authorization: Bearer {token}", "content-type: application/json", "", ""))
+        with socket.create_connection(("127.0.0.1", gateway.s2_port), timeout=20) as connection:
+            connection.sendall(head.encode())
+            assert connection.recv(4096).startswith(b"HTTP/1.1 401 ")
 
 
 def test_a_revocation_holds_at_the_next_request(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.access.passwords import hash_password
 from penstock.cli.report import report
 from penstock.config import parse_config
 
 SEGMENT = "[listeners.segment]\n"
 CONTROLLER = SEGMENT + "[listeners.controller]\n"
+S2 = "[listeners.s2]\n"
+ANA = f"[[identities]]\nname = 'a'\nusername = 'ana'\npassword_hash = '{hash_password('p')}'"
 FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
 
 
@@ -38,6 +41,11 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
         (SEGMENT + "[management]\nbind = '0.0.0.0:9600'", "INSECURE: management: whoever reaches 0.0.0.0:9600"),
         (SEGMENT + "[management]\nbind = '0.0.0.0:9600'", "cut routes over, and nobody is asked"),
         (CONTROLLER + "segments = 'refuse'", "several segments: it is not created"),
+        (S2 + "auth_tokens = ['t']\n[access]", "S2 clients: those with one of 1 bearer tokens or an access token"),
+        (S2 + "anonymous = true\n[access]", "S2 clients: anybody without a token, and those with an access token"),
+        (S2 + "[access]\nfile = 'tokens'", "Access tokens for S2 are in tokens, as hashes"),
+        (SEGMENT + "delegation_tokens = true", "good for 600 s, which its controllers give for the password of nobody"),
+        (SEGMENT + "delegation_tokens = true\n" + ANA, "give for the password of ana"),
     ],
 )
 def test_what_is_said(text: str, said: str) -> None:
