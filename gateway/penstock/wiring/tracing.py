@@ -14,9 +14,12 @@ from penstock.config.tracing import Tracing
 from penstock.errors import CannotStart
 from penstock.observe.tracing import Tracer, tracing
 
-__all__ = ["check_tracing", "open_tracing"]
+__all__ = ["LAST_SECONDS", "check_tracing", "open_tracing"]
 
 _NEEDED: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+
+LAST_SECONDS: Final = 5.0
+"""A collector that hangs holds the end of the gateway up for no longer."""
 
 
 def check_tracing(config: Config) -> None:
@@ -38,7 +41,7 @@ def _is_there(module: str) -> bool:
 @asynccontextmanager
 async def open_tracing(config: Config) -> AsyncIterator[None]:
     """Spans are made and sent until the block ends, where the configuration has `[tracing]`. What is left then is sent
-    within a few seconds, or never. Raises CannotStart."""
+    within LAST_SECONDS, or never. Raises CannotStart."""
     if config.tracing is None:
         yield
         return
@@ -48,8 +51,8 @@ async def open_tracing(config: Config) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(exporting.__exit__, None, None, None)
+            with trio.move_on_after(LAST_SECONDS, shield=True):
+                await trio.to_thread.run_sync(exporting.__exit__, None, None, None, abandon_on_cancel=True)
 
 
 def _exporting(table: Tracing) -> AbstractContextManager[Tracer]:

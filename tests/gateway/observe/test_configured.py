@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from penstock.cli.report import report
 from penstock.config import ConfigError, parse_config
 from penstock.errors import CannotStart
 from penstock.observe.tracing import tracer
 from penstock.wiring import check_files
-from penstock.wiring.tracing import open_tracing
+from penstock.wiring.tracing import LAST_SECONDS, open_tracing
 
 PAGE = Path(__file__).parents[3] / "docs" / "observing.md"
 LISTENER = "[listeners.s2]\n"
@@ -53,6 +58,23 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     with pytest.raises(CannotStart, match=r"opentelemetry\.sdk is not installed.*penstock\[otel\]"):
         check_files(parse_config(shown()))
+
+
+async def test_a_collector_that_hangs_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    over = threading.Event()
+
+    @contextmanager
+    def exporting(*_: object) -> Iterator[object]:
+        yield object()
+        over.wait()
+
+    monkeypatch.setattr("penstock.observe.otel.exporting", exporting)
+    async with open_tracing(parse_config(shown())):
+        began = trio.current_time()
+    assert trio.current_time() - began == pytest.approx(LAST_SECONDS)
+    over.set()
 
 
 async def test_a_collector_that_is_away_is_no_trouble() -> None:
