@@ -184,11 +184,12 @@ class Found(NamedTuple):
 
 class State(NamedTuple):
     """What is durable of a stream, and its newest batches: those since the last `State`, or, with `anew`, without
-    any connection to what the worker knew of the stream."""
+    any connection to what the worker knew of the stream. `begins`: it is the first since `Find`."""
 
     stream: int
     ref: StreamRef
     head: StreamHead
     alive: bool
+    begins: bool
     anew: bool
     batches: Sequence[tuple[Row, Span]]

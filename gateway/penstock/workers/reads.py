@@ -93,8 +93,8 @@ class RemoteReads(Reads):
         """The parent says how a stream is."""
         stream = self._streams.get(state.stream)
         if stream is None:
-            if not (state.anew and self._finding[state.ref]):
-                return  # it was about to be left
+            if not state.begins:
+                return  # it has been left meanwhile
             stream = self._streams[state.stream] = _stream(state)
         if state.anew:
             stream.recent = TailCache()

@@ -42,7 +42,7 @@ class Watches:
         """Somebody there begins to read a stream: say how it is now, and from now on what becomes of it."""
         if stream.id not in self._watches:
             watch = self._watches[stream.id] = _Watch(stream)
-            self._post(watch, anew=True, batches=[])
+            self._post(watch, [], begins=True, anew=True)
             self._nursery.start_soon(self._follow, watch)
 
     def refresh(self, ref: StreamRef) -> None:
@@ -77,7 +77,7 @@ class Watches:
             return
         batches = stream.recent.since(told.next_seq) if stream.durable.next_seq > told.next_seq else []
         if batches is None or sum(batch.metered for batch, _ in batches) > MOST_BYTES:
-            self._post(watch, anew=True, batches=[])
+            self._post(watch, [], anew=True)
             return
         rows = []
         for batch, span in batches:
@@ -85,9 +85,11 @@ class Watches:
             payload = uncopied(batch.wire.data)
             last = batch.next_seq_num - 1
             rows.append((Row(last, batch.count, batch.metered, batch.first_id, span.layout, payload), span))
-        self._post(watch, anew=False, batches=rows)
+        self._post(watch, rows)
 
-    def _post(self, watch: _Watch, *, anew: bool, batches: list[tuple[Row, Span]]) -> None:
+    def _post(
+        self, watch: _Watch, batches: list[tuple[Row, Span]], *, begins: bool = False, anew: bool = False
+    ) -> None:
         stream = watch.stream
         watch.told, watch.alive = stream.durable, stream.durably_alive
-        self._channel.post(State(stream.id, stream.ref, stream.durable, watch.alive, anew, batches))
+        self._channel.post(State(stream.id, stream.ref, stream.durable, watch.alive, begins, anew, batches))
