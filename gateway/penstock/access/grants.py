@@ -10,6 +10,7 @@ from penstock.access.scopes import ops_of
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.access_tokens import AccessTokenInfo, Op, ResourceSet
+from penstock_codecs.s2.names import validate_stream_name
 
 __all__ = ["Grant"]
 
@@ -59,8 +60,10 @@ class Grant:
             raise self.denied(f"access token {token_id} is not in its scope")
 
     def place(self, stream: StreamRef) -> StreamRef:
-        """The stream that the client means."""
-        return StreamRef(stream.basin, self.prefix + stream.stream) if self.prefix else stream
+        """The stream that the client means. Raises INVALID where the prefix makes its name too long."""
+        if not self.prefix:
+            return stream
+        return StreamRef(stream.basin, validate_stream_name(self.prefix + stream.stream, FailureCode.INVALID))
 
     def shown(self, name: str) -> str:
         """A stream's name as the client knows it."""

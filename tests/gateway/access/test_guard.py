@@ -127,6 +127,8 @@ async def test_names_behind_a_prefix(guards: Guards) -> None:
         assert made.info.name == "s"
         assert (await guards.back.perform(appending(b"x", stream=StreamRef(BASIN, "s")))).end.seq_num == 1
         assert [one.name for one in (await guards.back.perform(ListStreams(BASIN))).items] == ["s"]
+        with pytest.raises(OperationFailed, match="1 to 512 bytes, not 513"):
+            await guards.back.perform(CreateStream(StreamRef(BASIN, "x" * 511)))
     assert (await guards.store.perform(CheckTail(StreamRef(BASIN, "t/s")))).seq_num == 1
 
 

@@ -1,0 +1,97 @@
+"""`penstock token`: what it prints, keeps and refuses."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from penstock.access.passwords import check_hash
+from penstock.access.token_file import parse_token
+from penstock.cli import main
+
+
+def run(directory: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["token", "--file", str(directory / "tokens"), *arguments])
+
+
+def test_a_token_alone_is_on_standard_output(tmp_path: Path) -> None:
+    done = run(tmp_path, "issue", "a", "--read")
+    assert done.exit_code == 0
+    assert parse_token(done.stdout.strip()) is not None
+    assert "access token a holds until it is revoked; it is shown only now" in done.stderr
+
+
+def test_what_flags_mean(tmp_path: Path) -> None:
+    flags = ("--basin", "the-basin", "--stream-prefix", "a/", "--auto-prefix", "--read", "--append", "--op", "fence")
+    said = json.loads(run(tmp_path, "issue", "a", *flags, "--expires", "2d", "--json").stdout)
+    token = said.pop("access_token")
+    assert parse_token(token) is not None
+    ends = datetime.fromisoformat(said.pop("expires_at"))
+    assert abs(ends - datetime.now(UTC) - timedelta(days=2)) < timedelta(minutes=5)
+    assert said == {
+        "id": "a",
+        "auto_prefix_streams": True,
+        "scope": {
+            "basins": {"exact": "the-basin"},
+            "streams": {"prefix": "a/"},
+            "op_groups": {"stream": {"read": True, "write": False}},
+            "ops": ["append", "fence"],
+        },
+    }
+
+
+def test_list_and_revoke(tmp_path: Path) -> None:
+    for name in ("a/1", "a/2", "b"):
+        assert run(tmp_path, "issue", name, "--admin", "--expires", "2999-01-01T00:00Z").exit_code == 0
+    listed = run(tmp_path, "list", "--prefix", "a/").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["a/1", "a/2"]
+    assert listed[0].endswith("until 2999-01-01T00:00:00+00:00")
+    assert run(tmp_path, "revoke", "a/1").exit_code == 0
+    assert [one["id"] for one in json.loads(run(tmp_path, "list", "--json").stdout)] == ["a/2", "b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("issue", "a"), "say what it is good for"),
+        (("issue", "a", "--read", "--basin", "b", "--basin-prefix", "b"), "cannot go together"),
+        (("issue", "a", "--read", "--auto-prefix"), "--auto-prefix needs --stream-prefix"),
+        (("issue", "a", "--read", "--expires", "soon"), "neither a length as 30d"),
+        (("issue", "a", "--read", "--expires", "2030-01-01T00:00"), "in which time zone"),
+        (("issue", "a", "--op", "fly"), "'fly' is not one of"),
+        (("issue", "x" * 97, "--read"), "1 to 96 bytes"),
+        (("revoke", "a"), "there is no access token a"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, arguments: tuple[str, ...], why: str) -> None:
+    done = run(tmp_path, *arguments)
+    assert done.exit_code != 0
+    assert why in " ".join(done.stderr.split())
+    assert run(tmp_path, "list").stdout == ""
+
+
+def test_a_configuration_says_where_they_are(tmp_path: Path) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(f"[listeners.s2]\n[store]\ndirectory = '{tmp_path}/data'\n")
+    arguments = ["token", "--config", str(config), "issue", "a", "--read"]
+    refused = CliRunner().invoke(main, arguments)
+    assert "has no [access]" in refused.stderr
+    config.write_text(config.read_text() + "[access]\n")
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    assert (tmp_path / "data" / "access.sqlite3").exists()
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("no database" * 100)
+    assert "cannot be used" in run(tmp_path, "list").stderr
+
+
+def test_a_password_is_asked_for(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["token", "password"], input="secret\nsecret\n")
+    assert done.exit_code == 0
+    check_hash(done.stdout.splitlines()[-1])
+    assert "secret" not in done.stdout.splitlines()[-1]
