@@ -2,7 +2,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help serve pipeline test test-long check bench soak node-peers peers proto clean
+.PHONY: help serve pipeline test test-long check bench soak hostile node-peers peers proto clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -52,6 +52,9 @@ bench: $(VENV)/.dev  ## the benchmark beside redis-server and haproxy (bench/REA
 
 soak: $(VENV)/.dev  ## ten minutes of heavy traffic while all is recorded (ARGS="--seconds 60" for less)
 	$(BIN)/python bench/soak.py $(ARGS)
+
+hostile: $(VENV)/.dev  ## how much slower others are served beside hostile clients (ARGS="--only 'rapid reset'")
+	$(BIN)/python bench/hostile.py $(ARGS)
 
 NODE_PEERS := tests/peers/node
 

@@ -62,7 +62,6 @@ class Http1Connection:
     """
 
     version = "1.1"
-    noise = 0
 
     def __init__(self, role: Role, limits: HttpLimits | None = None, scheme: str = "http") -> None:
         self._limits = limits or HttpLimits()
@@ -82,6 +81,8 @@ class Http1Connection:
         self._going_away = False
         self._discarded = 0
         self._ended = False
+        self.noise = 0
+        """Pieces of body that nobody wanted any more."""
 
     def _fresh(self) -> h11.Connection:
         role = h11.SERVER if self._role is Role.SERVER else h11.CLIENT
@@ -119,6 +120,7 @@ class Http1Connection:
                 received = self._received(event)
                 if received is not None:
                     return received
+                self.noise += 1
             return Noise()
         except h11.RemoteProtocolError as error:
             raise self._refuse(str(error), error.error_status_hint) from None
@@ -325,7 +327,7 @@ class Http1Connection:
     def buffered(self) -> int:
         """Bytes received and not yet delivered."""
         body = self._chunked
-        return len(self._h11.trailing_data[0]) if body is None else body.held + len(body.surplus)
+        return len(self._h11._receive_buffer) if body is None else body.held + len(body.surplus)
 
     @property
     def amid_answered(self) -> bool:

@@ -1,6 +1,6 @@
-"""Writes the configuration down for people: `config/gateway.toml` and the tables of `docs/configuration.md`.
+"""Writes the configuration down for people: `config/gateway.toml`, `docs/configuration.md` and `docs/limits.md`.
 
-`python -m penstock.config.document` writes both anew; the tests fail where they differ from the structs.
+`python -m penstock.config.document` writes them anew; the tests fail where they differ from the structs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import msgspec
 
 from penstock.config.fields import key
+from penstock.config.limits_document import limits_page
 from penstock.config.schema import default_config
 from penstock_codecs.toml.hints import Tables, choices, tables_in
 
@@ -193,9 +194,10 @@ def _comment(text: str) -> list[str]:
 
 
 def write(root: Path) -> None:
-    """Write both files below `root`, the repository."""
+    """Write the files below `root`, the repository."""
     (root / "config" / "gateway.toml").write_text(default_toml(), encoding="utf-8")
     (root / "docs" / "configuration.md").write_text(configuration_page(), encoding="utf-8")
+    (root / "docs" / "limits.md").write_text(limits_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,10 +20,12 @@ connection."""
 class Account:
     """One client: the identity that it proved, or its address."""
 
-    __slots__ = ("crowd", "held", "key", "leader", "octets", "requests", "turns", "waiting")
+    __slots__ = ("calm_until", "crowd", "held", "key", "leader", "octets", "requests", "turns", "waiting")
 
     def __init__(self, key: str) -> None:
         self.key = key
+        self.calm_until = 0.0
+        """Until when its new connections wait before they are served, because it has abused others."""
         self.crowd = Crowd()
         self.held = 0
         """Bytes in flight."""

@@ -127,9 +127,10 @@ class Limiter:
 
     def _forget(self, account: Account) -> None:
         """Nobody needs it where it has no connection, unless it has used up its rates."""
-        if len(account.crowd) or account.held:
+        if len(account.crowd) or account.held or account.key not in self._accounts:
             return
-        if not (self.table.requests_per_second or self.table.bytes_per_second):
+        rates = self.table.requests_per_second or self.table.bytes_per_second
+        if not (rates or account.calm_until > trio.current_time()):
             self._accounts.pop(account.key, None)
             return
         self._accounts.move_to_end(account.key)

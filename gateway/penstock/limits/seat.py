@@ -20,6 +20,10 @@ __all__ = ["Crowded", "Holding", "Seat", "too_many"]
 _OWN: Final = 64 * KIB
 _STRANGERS_OWN: Final = 16 * KIB
 """What a connection may hold however full all is; of one on which nothing was answered yet."""
+_CALM_SECONDS: Final = 10.0
+_CALM_DELAY: Final = 0.5
+"""How long a client that has abused others is treated so, and how long each of its connections then waits, in
+seconds: 200 requests that are reset cost 30 ms, and as many more on each new connection."""
 
 
 def too_many(seconds: float) -> OperationFailed:
@@ -95,6 +99,16 @@ class Seat:
     def limited(self, key: str) -> None:
         """Something was refused, cut or made to wait by the limit of this name."""
         self._limiter.limited(self.listener, key)
+
+    def abused(self) -> None:
+        """The connection is cut off for what only hostile clients do: new ones of this client wait for a while."""
+        self.account.calm_until = trio.current_time() + _CALM_SECONDS
+
+    async def calm(self) -> None:
+        """Wait where the client has abused others: it would go on with a new connection each time."""
+        if self.account.calm_until > trio.current_time():
+            self.limited("calm")
+            await trio.sleep(_CALM_DELAY)
 
     # ---- rates ---------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from penstock.metrics.clients import Pauses, count_told
 from penstock.outflow import WIRE_ROOM, Outflow
 from penstock.wire import TooSlow, Wire
 from penstock_codecs.codec import Pull
-from penstock_codecs.failures import LocalProtocolError, RemoteProtocolError
+from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
 from penstock_codecs.http import (
     CANCEL,
     ENHANCE_YOUR_CALM,
@@ -42,16 +42,12 @@ from penstock_codecs.http import (
     Reset,
     ResponseHead,
 )
-from penstock_codecs.limits import KIB
 
 __all__ = ["HttpServerConnection"]
 
-_TURN_SECONDS: Final = 0.0005
-"""How long one connection may read before others have their turn: 256 KiB of the smallest frames or chunks take
-half a second. A pass through the scheduler costs 10 us. Those of one client take turns among themselves, so that it
-gains nothing by having many."""
-_TIGHT_SEND: Final = 64 * KIB
-"""What may be on its way to a client for whom there is no more room."""
+_TURN_SECONDS: Final = 0.00025
+"""How long one connection may read before others have their turn: 256 KiB of the smallest frames take half a second,
+a pass through the scheduler 10 us. Those of one client take turns among themselves."""
 
 _log = structlog.get_logger()
 
@@ -140,13 +136,11 @@ class HttpServerConnection:
             self._seat.limited("head_timeout_seconds")
 
     def _calm(self, reason: str) -> None:
-        """End the connection because its client asks too much."""
+        """End the connection: its client asks too much."""
         _log.info("connection_refused", reason=reason)
+        self._seat.abused()
         self._codec.send(GoAway(ENHANCE_YOUR_CALM))
-        for exchange in self._exchanges.values():
-            exchange.scope.cancel()
-        self._broken = True
-        self._reading.cancel()
+        self._cancel_all()
         self.flush()
 
     async def _wait_for_room(self) -> None:
@@ -170,8 +164,7 @@ class HttpServerConnection:
         try:
             while self._unread < self._unread_limit and not (self._broken or self._lost):
                 if perf_counter() > until:
-                    self._taking_turns = True
-                    self._nursery.start_soon(self._take_turn)
+                    self._wait_for_turn()
                     break
                 event = self._codec.next_event()
                 if isinstance(event, Pull):
@@ -181,6 +174,11 @@ class HttpServerConnection:
             self._break_off(error)
         self._set_deadline()
         self.flush()
+
+    def _wait_for_turn(self) -> None:
+        if not self._taking_turns:
+            self._taking_turns = True
+            self._nursery.start_soon(self._take_turn)
 
     async def _take_turn(self) -> None:
         async with self._seat.account.turns:  # which passes through the scheduler
@@ -266,11 +264,10 @@ class HttpServerConnection:
             self._reading.cancel()
 
     def _stop_writing(self, error: Exception) -> None:
-        if isinstance(error, TooSlow):
+        slow = isinstance(error, TooSlow)
+        if slow:
             self._seat.limited("slow_reader_seconds")
-            self._lose("client reads too slowly")
-        else:
-            self._lose("connection lost")
+        self._lose("client reads too slowly" if slow else "connection lost")
 
     async def wait_sent(self, stream_id: int, finish: bool = False) -> None:
         """Wait until no more than `send_buffer` bytes of the stream are on their way; with `finish`, all written.
@@ -298,7 +295,7 @@ class HttpServerConnection:
 
     def _clogged(self, stream_id: int, most: int) -> bool:
         unsent = self._codec.unsent(stream_id)
-        if unsent + self._wire.pending > (_TIGHT_SEND if self._seat.crowded else self._settings.send_buffer):
+        if unsent + self._wire.pending > self._usage.send_buffer(self._settings.send_buffer):
             return True
         return unsent > 0 and self._codec.held > most
 
@@ -361,6 +358,8 @@ class HttpServerConnection:
             self._outflow.fill()
             self._codec.send(GoAway())
         self._wake_reader()
+        if self._unread_limit < math.inf and self._codec.buffered:  # it pipelines requests
+            self._wait_for_turn()
         self._pump()
 
     # ---- the end -------------------------------------------------------------------------------------------------
@@ -376,9 +375,14 @@ class HttpServerConnection:
         exchange.scope.deadline = trio.current_time() + grace
 
     def _break_off(self, error: RemoteProtocolError) -> None:
-        self._broken = True
         count_told(error.failure.code)
         _log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
+        if error.failure.code is FailureCode.LIMIT_EXCEEDED:
+            self._seat.abused()
+        self._cancel_all()
+
+    def _cancel_all(self) -> None:
+        self._broken = True
         for exchange in self._exchanges.values():
             exchange.scope.cancel()
 

@@ -9,6 +9,7 @@ import trio
 from penstock.limits import Holding, current_seat
 from penstock.wire import Wire
 from penstock_codecs.http import HttpCodec
+from penstock_codecs.limits import KIB
 
 __all__ = ["TooNoisy", "Usage"]
 
@@ -17,6 +18,8 @@ NOISE_PER_SECOND: Final = 100
 BYTES_PER_NOISE: Final = 256
 """HTTP/2 frames that say nothing (pings, settings, empty data, window for what was not sent) which one connection may
 send: at first, for each second, and one for so many bytes that it was sent."""
+TIGHT_SEND: Final = 64 * KIB
+"""What may be on its way to a client for whom there is no more room."""
 
 
 class TooNoisy(Exception):
@@ -60,6 +63,10 @@ class Usage:
     def written(self) -> None:
         """Something was written, or there is more to write."""
         self._to_send.set(self._wire.pending + self._codec.held)
+
+    def send_buffer(self, usual: int) -> int:
+        """How much may be on its way to the client."""
+        return min(usual, TIGHT_SEND) if self.seat.crowded else usual
 
     def begin(self, under_way: int) -> bool:
         """A request begins beside those that are under way; False where that is one too many."""

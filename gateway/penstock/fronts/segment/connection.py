@@ -130,6 +130,7 @@ class Connection:
             self._greetings += 1
             if self._greetings > _GREETINGS_AT_FIRST + (trio.current_time() - self._begun_at) * _GREETINGS_PER_SECOND:
                 self._link.seat.limited("noise")
+                self._link.seat.abused()
                 raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "too many messages that say nothing"))
             return
         seat = self._link.seat

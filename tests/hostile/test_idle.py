@@ -1,0 +1,70 @@
+"""10,000 connections that say nothing: they are closed to make room for those who do."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from collections.abc import Iterator
+
+import pytest
+from support.attacks import FROM
+from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
+from support.s2_http import S2Client
+
+from penstock_codecs.limits import MIB
+
+MANY = 10_000
+ROOM = 200
+"""Descriptors that this process needs for other things."""
+LIMITED = """
+[limits]
+max_connections_per_client = 20_000
+
+[listeners.s2.limits]
+max_connections = {many}
+"""
+GROWTH = 300 * MIB
+
+
+@pytest.fixture
+def many() -> Iterator[int]:
+    """As many connections as this machine lets a process have, up to 10,000."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    hard = before[1] if before[1] != resource.RLIM_INFINITY else 2 * MANY
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, before[1]))
+    if hard < MANY + 2 * ROOM:
+        print(f"this machine allows {hard} descriptors: {hard - 2 * ROOM} connections instead of {MANY}")
+    yield min(MANY, hard - 2 * ROOM)
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_idle_connections_lock_nobody_out(many: int) -> None:
+    with running_gateway(CONFIG + LIMITED.format(many=many - ROOM)) as process:
+        client = S2Client(("127.0.0.1", process.s2_port), BASIN)
+        client.append("there", "before")
+        before = process.resident_bytes()
+        idle = [_connected(process) for _ in range(many)]
+        for number in range(20):
+            client.append("there", str(number))
+        assert client.bodies("there", seq_num=0) == ["before", *map(str, range(20))]
+        assert process.resident_bytes() - before < GROWTH
+        assert _ended(idle[0]), "the oldest made room"
+        assert process.events("limit_reached")[0]["limit"] == "listener.max_connections"
+        for one in idle:
+            one.close()
+        client.append("there", "after")
+
+
+def _connected(process: GatewayProcess) -> socket.socket:
+    one = socket.socket()
+    one.settimeout(20)
+    one.bind((FROM, 0))
+    one.connect(("127.0.0.1", process.s2_port))
+    return one
+
+
+def _ended(one: socket.socket) -> bool:
+    try:
+        return one.recv(1) == b""
+    except ConnectionResetError:
+        return True
