@@ -22,6 +22,8 @@ __all__ = ["Block", "Walk", "blocks_of", "free_ports", "with_ports"]
 ROOT: Final = Path(__file__).parents[2]
 PORTS: Final = (8080, 8081, 8090, 7500, 7600, 9090, 12345, 9600, 9601)
 """Those that documents and shipped configurations name; each stands for a free one."""
+_ASKS: Final = re.compile(r"\bpenstock (connections|drain|reload|tail|record (start|stop|list))\b(?!`)")
+"""Commands that ask the management listener at its usual port."""
 START_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 20.0
 
@@ -56,7 +58,8 @@ class Walk:
 
     def here(self, text: str) -> str:
         """The text with the ports that it has here."""
-        return with_ports(text, self._ports)
+        management = f" --management 127.0.0.1:{self._ports[9600]}"
+        return re.sub(_ASKS, lambda found: found[0] + management, with_ports(text, self._ports))
 
     def write(self, name: str, text: str) -> None:
         """A file, with the ports that it has here."""
@@ -81,6 +84,8 @@ class Walk:
 
     def serve(self, text: str) -> None:
         """Run a gateway in the background; returns when it listens."""
+        if "--management" not in text:  # its usual port may be somebody else's
+            text = f"{text.rstrip()} --management 127.0.0.1:9600"
         log, banner = self.directory / "log", self.directory / f"banner-{len(self._gateways)}"
         with log.open("ab") as errors, banner.open("wb") as output:
             process = subprocess.Popen(
