@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ log = structlog.get_logger()
 _LINGER_SECONDS: Final = 1.0
 """So long a refused client has to take the alert: closing at once may reset the connection before it is read."""
 _LINGER_BYTES: Final = 64 * 1024
+_LINES_PER_SECOND: Final = 10
+"""So many refusals of one listener are told one by one."""
 
 _REASONS: Final = (
     ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "the client shows no certificate"),
@@ -66,6 +69,8 @@ class Handshakes:
         self._serve = serve
         self._begin_drain = begin_drain
         self._draining = Draining()
+        self._since = -math.inf
+        self._told = 0
 
     def begin_drain(self) -> None:
         """The gateway is about to stop: who has not finished its handshake is cut off."""
@@ -81,17 +86,20 @@ class Handshakes:
             await trio.aclose_forcefully(stream)
 
     async def _admitted(self, tls: trio.SSLStream[trio.abc.Stream]) -> bool:
+        failure: trio.BrokenResourceError | None = None
         with self._draining.interrupts(self.settings.seconds) as patience:
             try:
                 await tls.do_handshake()
             except trio.BrokenResourceError as error:
-                await self._refuse(tls, error.__cause__)
-                return False
+                failure = error
+        if failure is not None:
+            await self._refuse(tls, failure.__cause__)
+            return False
         if patience.cancelled_caught:
             if not self._draining.begun:
                 LIMITED.labels(self._listener, "tls_handshake_seconds").inc()
                 self._count()
-                log.info("tls_refused", reason=f"no handshake in {self.settings.seconds:g} s")
+                self._tell(f"no handshake in {self.settings.seconds:g} s")
             return False
         self._recognise(tls)
         return True
@@ -109,8 +117,20 @@ class Handshakes:
             log.debug("tls_refused", reason="the client went away during the handshake")
             return
         self._count()
-        log.warning("tls_refused", reason=_reason(cause))
+        self._tell(_reason(cause))
         await _say_why(tls)
+
+    def _tell(self, reason: str) -> None:
+        """A line of the log, unless there were many in this second: anybody can cause them."""
+        now = trio.current_time()
+        if now - self._since >= 1:
+            if self._told > _LINES_PER_SECOND:
+                more = self._told - _LINES_PER_SECOND
+                log.warning("tls_refused", reason=f"{more} more, which are not told of one by one")
+            self._since, self._told = now, 0
+        self._told += 1
+        if self._told <= _LINES_PER_SECOND:
+            log.warning("tls_refused", reason=reason)
 
     def _count(self) -> None:
         protocol = self._listener.removeprefix("listeners.").partition(".")[0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -156,12 +158,54 @@ async def test_a_certificate_says_who_a_client_is(
     assert found.served == [identity]
 
 
-async def test_a_client_is_not_resumed_where_certificates_are_shown(authority: Authority, serving: Serving) -> None:
-    """A session that is resumed shows no certificate anew: one that is revoked meanwhile would get in."""
-    tls = serving(client_ca=authority.ca)
-    assert tls.context.num_tickets == 0
-    assert tls.context.options & ssl.OP_NO_TICKET
-    assert serving().context.num_tickets > 0
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("asking", [False, True])
+def test_no_session_is_resumed_where_certificates_are_shown(
+    authority: Authority, serving: Serving, version: ssl.TLSVersion, asking: bool
+) -> None:
+    """One that is resumed shows no certificate anew: who is revoked meanwhile would get in."""
+    tls = serving(client_ca=authority.ca) if asking else serving()
+    context = client_context(authority, authority.issue("good", "a.example"))
+    context.maximum_version = version
+    session, resumed = None, []
+    for _ in range(2):
+        ours, theirs = socket.socketpair()
+        thread = threading.Thread(target=_say_one, args=(theirs, tls.context))
+        thread.start()
+        with context.wrap_socket(ours, server_hostname="server.example", session=session) as client:
+            assert client.recv(1) == b"x"
+            session = client.session
+            resumed.append(client.session_reused)
+        thread.join()
+    assert resumed == [False, not asking]
+
+
+def _say_one(plain: socket.socket, context: ssl.SSLContext) -> None:
+    with context.wrap_socket(plain, server_side=True) as server:
+        server.sendall(b"x")
+        server.recv(1)
+
+
+async def test_a_flood_of_bad_handshakes_is_no_flood_of_lines(
+    serving: Serving, autojump_clock: trio.testing.MockClock
+) -> None:
+    handshakes = Handshakes("listeners.test", HandshakeSettings(), _never, lambda: None)
+    tls = serving()
+    before = CONNECTIONS_REFUSED.labels("listeners.test", "test", "handshake").value
+
+    async def refused(times: int) -> list[str]:
+        with capture_logs() as logs:
+            for _ in range(times):
+                ours, theirs = trio.testing.memory_stream_pair()
+                await ours.send_all(b"GET / HTTP/1.1\r\n\r\n")
+                await ours.send_eof()
+                await handshakes.serve(tls_stream(theirs, tls.context))
+        return [line["reason"] for line in logs]
+
+    assert await refused(25) == ["the client does not speak TLS"] * 10
+    await trio.sleep(1)
+    assert await refused(1) == ["15 more, which are not told of one by one", "the client does not speak TLS"]
+    assert CONNECTIONS_REFUSED.labels("listeners.test", "test", "handshake").value == before + 26
 
 
 @pytest.mark.parametrize("offered, agreed", [
