@@ -52,6 +52,7 @@ class FaultyAppends:
     # ---- in ------------------------------------------------------------------------------------------------------
 
     async def send(self, append: Append | AppendBytes) -> None:
+        """See `AppendSession.send`."""
         if self._over:
             return
         records, size = (len(append.bodies), append.metered) if isinstance(append, Append) else (1, len(append.data))
@@ -90,11 +91,13 @@ class FaultyAppends:
             self._waiting.cancel()
 
     def close(self) -> None:
+        """See `AppendSession.close`."""
         self._inner.close()
 
     # ---- out -----------------------------------------------------------------------------------------------------
 
     async def receive(self) -> list[Appended]:
+        """See `AppendSession.receive`."""
         while True:
             first = self._order[0] if self._order else None
             if isinstance(first, Failure):

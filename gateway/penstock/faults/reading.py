@@ -35,6 +35,7 @@ class FaultyReads:
         self._counting: tuple[Rule, ...] = () if session else rules
 
     async def next(self) -> RecordBatch | Following | None:
+        """See `ReadSession.next`."""
         if self._held is None:
             got = await self._fetch()
             if not isinstance(got, RecordBatch):
@@ -71,7 +72,9 @@ class FaultyReads:
         return batch
 
     def behind(self) -> bool:
+        """See `ReadSession.behind`."""
         return self._held is not None or self._inner.behind()
 
     def tail(self) -> StreamPosition:
+        """See `ReadSession.tail`."""
         return self._inner.tail()
