@@ -42,11 +42,12 @@ from recordings import RECORD_APPEND, RECORD_READ, RECORDED
 from relays import DIRECT, PENSTOCK, RELAY_ACK, RELAY_READ
 from report import against, number, size_name, table
 from servers import Client
-from tables import CAPTURE, LOOP, SINK, SOURCE, SPARK, TableBench
+from tables import CAPTURE, LOOP, SINK, SOURCE, SPARK
+from workers import ALONE, TWO, WORKERS_APPEND, WORKERS_READ, WorkersBench
 
 RESULTS = Path(__file__).parent / "results"
-SEGMENT, RELAY, RECORD, PIPELINE = "segment", "relay", "record", "pipeline"
-DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, PIPELINE)
+SEGMENT, RELAY, RECORD, WORKERS, PIPELINE = "segment", "relay", "record", "workers", "pipeline"
+DUTIES = (APPEND, READ, ACK, DELIVERY, SEGMENT, RELAY, RECORD, WORKERS, PIPELINE)
 
 SMALL = 1024
 """Bytes of the largest records that the pipeline is measured with."""
@@ -70,7 +71,7 @@ def arguments() -> argparse.Namespace:
 
 
 def cases(
-    bench: TableBench, duties: Sequence[str], *, smallest: bool, middle: bool, small: bool
+    bench: WorkersBench, duties: Sequence[str], *, smallest: bool, middle: bool, small: bool
 ) -> list[Callable[[int, int], Iterator[Row]]]:
     """What to measure, in the order of DUTIES. The segment protocol is for small events: `smallest` size only. What
     recording costs depends on bytes more than on records: `middle` size only. The pipeline is for `small` ones."""
@@ -84,7 +85,7 @@ def cases(
         RECORD: [bench.recorded] if middle else [],
         PIPELINE: [bench.tables] if small else [],
     }
-    return [one for duty in DUTIES if duty in duties for one in known[duty]]
+    return [one for duty in DUTIES if duty in duties for one in known.get(duty, ())]
 
 
 def measure(
@@ -96,13 +97,16 @@ def measure(
         for size in scale.sizes:
             directory = scratch / str(size)
             directory.mkdir()
-            with TableBench(scale, directory, client, say, gateway) as bench:
+            with WorkersBench(scale, directory, client, say, gateway) as bench:
                 middle = sorted(scale.sizes)[len(scale.sizes) // 2]
                 smallest = size == min(scale.sizes)
                 for duty in cases(bench, duties, smallest=smallest, middle=size == middle, small=size <= SMALL):
                     for connections in scale.connections:
                         rows += duty(size, connections)
                         say(f"{rows[-1].duty}, {size_name(size)}, {connections} connections")
+                if WORKERS in duties and size <= SMALL:
+                    rows += bench.workers(size)
+                    say(f"{WORKERS}, {size_name(size)}")
             shutil.rmtree(directory)
     return rows
 
@@ -176,6 +180,19 @@ def record_table(rows: Sequence[Row], duty: str) -> str:
     return table(head, lines)
 
 
+def workers_table(rows: Sequence[Row], duty: str) -> str:
+    """Rates of one process and of two workers, and the ratios of the rounds, each of which is a pair."""
+    lines = []
+    for case, some in group(rows, duty):
+        alone, two = (next(row for row in some if row.candidate == name) for name in (ALONE, TWO))
+        low, middle, high = ratios(alone, two, "records_s")
+        rates = (alone.figures["records_s"], two.figures["records_s"])
+        costs = (alone.figures["cpu_us"], two.figures["cpu_us"])
+        lines.append((case, *map(number, rates), f"{middle:.2f}", f"{low:.2f} .. {high:.2f}", *map(number, costs)))
+    head = ("case", ALONE, TWO, "ratio", "of rounds", f"CPU us/record, {ALONE}", f"CPU us/record, {TWO}")
+    return table(head, lines)
+
+
 def ratios(plain: Row, recorded: Row, figure: str) -> tuple[float, float, float]:
     """The least, the median and the greatest of the rounds."""
     found = [two[figure] / one[figure] for one, two in zip(plain.rounds, recorded.rounds, strict=True)]
@@ -207,6 +224,12 @@ def targets(rows: Sequence[Row]) -> str:
         pairs = [row for row in here if row.candidate == candidate + RECORDED]
         return min((ratios(plain[row.size, row.connections], row, "records_s")[1] for row in pairs), default=None)
 
+    def workers(duty: str) -> float | None:
+        """The best of the sizes: how much of the second core the disk takes depends on them."""
+        here = {(row.size, row.candidate): row for row in rows if row.duty == duty}
+        sizes = {size for size, _ in here}
+        return max((ratios(here[size, ALONE], here[size, TWO], "records_s")[1] for size in sizes), default=None)
+
     def delivery(connections: int) -> float | None:
         return found.get((DELIVERY, 1024, connections, "S2S h1"), {}).get("p99_ms")
 
@@ -229,6 +252,8 @@ def targets(rows: Sequence[Row]) -> str:
         ("append, S3P: recorded / not recorded, worst case", recorded(RECORD_APPEND, "S3P"), ">= 0.85"),
         ("catch-up, S2S h1: recorded / not recorded, worst case", recorded(RECORD_READ, "S2S h1"), ">= 0.85"),
         ("catch-up, S3P: recorded / not recorded, worst case", recorded(RECORD_READ, "S3P"), ">= 0.85"),
+        ("append, S2S h1: two workers / one process, best size", workers(WORKERS_APPEND), ">= 1.6"),
+        ("catch-up, S2S h1: two workers / one process, best size", workers(WORKERS_READ), ">= 1.6"),
         ("spark source, 100 B: Spark / loop", tables(100), ">= 0.5"),
         ("spark source, 1 KiB: Spark / loop", tables(1024), ">= 0.5"),
     )
@@ -265,6 +290,8 @@ def report(rows: Sequence[Row], seconds: float) -> str:
         (RELAY_ACK, "Append to acknowledgement through a relay", lambda: added_table(rows, RELAY_ACK)),
         (RECORD_APPEND, "Durable appends while all is recorded", lambda: record_table(rows, RECORD_APPEND)),
         (RECORD_READ, "Catch-up reads while all is recorded", lambda: record_table(rows, RECORD_READ)),
+        (WORKERS_APPEND, "Durable appends by two workers", lambda: workers_table(rows, WORKERS_APPEND)),
+        (WORKERS_READ, "Catch-up reads from two workers", lambda: workers_table(rows, WORKERS_READ)),
     )
     spark = (
         (SOURCE, "Streams as tables of Spark, one core"),
