@@ -4,7 +4,7 @@
 
 For each attack of the tests (`tests/support/attacks.py`), and for 10,000 idle connections, a well-behaved client
 appends and reads, one after the other, first beside nobody and then beside the attack; printed is the ratio of the 99th
-percentiles. Gateway, attacker and client are processes of their own. The attacker is niced to 19, and sends as much as
+percentiles (times in ms). Gateway, attacker and client are processes of their own. The attacker is niced to 19, and sends as much as
 it then can: on two cores it would else take the processor time of those that it is measured beside, which says nothing
 about the gateway. What it sends costs the gateway all the same. Ends with 1 where a ratio is over 2.
 """
@@ -31,8 +31,10 @@ from support.s2_http import S2Client
 from support.s3p import S3PClient
 from support.segment_client import ReleasedSocket
 
-MANY: dict[str, Attack] = {"10,000 idle connections": replace(ATTACKS["idle"], connections=10_000, pause=1.0)}
-ALL = {**ATTACKS, **MANY}
+MANY = {"10,000 idle connections": replace(ATTACKS["idle"], connections=10_000, pause=1.0)}
+NOBODY = {"nobody": replace(ATTACKS["idle"], connections=0, pause=1.0)}
+"""What the machine's own noise is: others may be at work on it."""
+ALL: dict[str, Attack] = {**NOBODY, **ATTACKS, **MANY}
 MOST = 2.0
 """The ratio that is to be kept."""
 WARM_SECONDS = 1.0
@@ -124,21 +126,23 @@ def run(names: list[str], protocols: list[str], seconds: float) -> int:
         steps = {protocol: VICTIMS[protocol](gateway) for protocol in protocols}
         for step in steps.values():
             measured(step, WARM_SECONDS)
-        print(f"{'attack':28}{'client':10}{'quiet p99':>10}{'beside':>10}{'ratio':>8}{'RSS MiB':>10}")
+        heads = ("quiet p50", "p99", "beside p50", "p99", "ratio", "RSS MiB")
+        print(f"{'attack':26}{'client':9}" + "".join(f"{head:>11}" for head in heads))
         for name in names:
             for protocol, step in steps.items():
-                quiet = p99(measured(step, seconds))
+                quiet = measured(step, seconds)
                 with attack(name, getattr(gateway, f"{ALL[name].port}_port")) as attacker:
                     measured(step, WARM_SECONDS if name not in MANY else 6 * WARM_SECONDS)
-                    beside = p99(measured(step, seconds))
+                    beside = measured(step, seconds)
                     memory = gateway.resident_bytes() / 2**20
                     assert attacker.stdin is not None
                     attacker.stdin.close()
                     attacker.wait()
-                ratio = beside / quiet
+                ratio = p99(beside) / p99(quiet)
                 over += ratio > MOST
-                shown = f"{quiet:>8.2f}ms{beside:>8.2f}ms{ratio:>8.2f}{memory:>10.0f}"
-                print(f"{name:28}{protocol:10}{shown}{'   over' if ratio > MOST else ''}", flush=True)
+                numbers = (statistics.median(quiet), p99(quiet), statistics.median(beside), p99(beside), ratio, memory)
+                shown = "".join(f"{number:>11.2f}" for number in numbers)
+                print(f"{name:26}{protocol:9}{shown}{'   over' if ratio > MOST else ''}", flush=True)
                 time.sleep(0.5)
     return over
 

@@ -30,9 +30,9 @@ class Breaker:
     """Guards the making of connections to one server; what has a connection already is not held up.
 
     The rule: `breaker_failures` connections in a row that could not be made open the circuit, and so do as many that
-    were lost before the server answered anything (these are counted apart, up to the next answer). After
-    `breaker_open_seconds` one connection is let through: made, it closes the circuit, else it opens it again. One that
-    was closed so after losses opens at the next loss before an answer.
+    were lost before the server answered anything, or on which it did not answer in time (these are counted apart, up to
+    the next answer). After `breaker_open_seconds` one connection is let through: made, it closes the circuit, else it
+    opens it again. One that was closed so after losses opens at the next loss before an answer.
     """
 
     def __init__(self, settings: UpstreamSettings) -> None:

@@ -37,6 +37,7 @@ class Problem(Enum):
     SCALE_REFUSED = "the stream cannot be scaled so", FailureCode.INVALID
     NOT_CURRENT = "these are no segments that the stream has now", FailureCode.INVALID
     LEASE_TOO_LARGE = "the lease is too long", FailureCode.INVALID
+    TOO_MANY = "too many transactions of the stream are open", FailureCode.QUOTA_EXHAUSTED
     TOO_OLD = "the transaction has been open for too long", FailureCode.INVALID
 
 

@@ -32,6 +32,8 @@ MAX_LEASE_MS: Final = 600_000
 """Longest lease, which is Pravega's: a client that says nothing for longer has lost its transaction."""
 MAX_OPEN_MS: Final = 86_400_000
 """Pings extend a transaction's life up to this, which is Pravega's bound too."""
+MOST_OPEN: Final = 1000
+"""Transactions of one stream that are open at once; each has as many segments as the stream."""
 COMPLETED_SECONDS: Final = 86_400
 """How long it is known how a transaction ended."""
 LISTED: Final = 500
@@ -88,13 +90,15 @@ class Transactions:
     async def create(self, scope: str, name: str, lease: int) -> tuple[TransactionId, list[Segment]]:
         """Begin a transaction, for `lease` ms; and the stream's segments that its own are named after.
 
-        Raises LEASE_TOO_LARGE, INVALID_CONFIG, STREAM_NOT_FOUND, STREAM_SEALED.
+        Raises LEASE_TOO_LARGE, INVALID_CONFIG, STREAM_NOT_FOUND, STREAM_SEALED, TOO_MANY.
         """
         _check_lease(lease)
         async with self._catalog.turn(scope, name):
             stream = await self._scaling.finish(await self._catalog.find(scope, name))
             if not stream.record.open:
                 raise Refused(Problem.STREAM_SEALED, str(stream))
+            if await self._count(_open(scope, name)) >= MOST_OPEN:
+                raise Refused(Problem.TOO_MANY, f"{MOST_OPEN} of {stream}")
             transaction, segments, now = TransactionId.new(), stream.current, self._clock()
             ids = tuple(segment.id for segment in segments)
             record = Transaction(TransactionState.OPEN, ids, now + lease, now + MAX_OPEN_MS)
@@ -270,6 +274,9 @@ class Transactions:
         if info is not None and info.length == 0:
             await self._catalog.segments.delete(name)
         return 0 if info is None else info.length
+
+    async def _count(self, prefix: Prefix[Transaction]) -> int:
+        return len([text async for text, _ in self._table.each(prefix)])
 
     async def _remove(self, key: Key[Any]) -> None:
         entry = await self._table.get(key)

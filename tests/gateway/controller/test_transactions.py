@@ -103,6 +103,17 @@ async def test_what_is_not_known(stream: Controller) -> None:
         await stream.transactions.create(SCOPE, "missing", LEASE)
 
 
+async def test_no_more_are_open_than_are_allowed(
+    back: EmbeddedBack, stream: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.controller.transactions.MOST_OPEN", 3)
+    first, *_ = [await begin(back, stream, b"", b"") for _ in range(3)]
+    with RefusedWith(Problem.TOO_MANY):
+        await begin(back, stream, b"", b"")
+    await stream.transactions.abort(SCOPE, "stream", first)
+    await begin(back, stream, b"", b"")
+
+
 async def test_identifiers_are_positive(stream: Controller) -> None:
     """A released client would extend the sign (fact sheet 3.1)."""
     for _ in range(100):

@@ -291,7 +291,10 @@ class HttpClientConnection:
     def late(self, stream: HttpStream, seconds: float) -> OperationFailed:
         """The failure of a stream whose answer did not come. A connection on which nothing at all came since the
         request takes no more requests: the server may have vanished without a word."""
-        if self._heard <= stream.opened:
+        silent = self._heard <= stream.opened
+        if silent or not self.used:
+            self.upstream.breaker.lost(f"no answer in {seconds:g} s")
+        if silent:
             self.retire()
         return too_late(self.upstream.settings, "answer", seconds)
 

@@ -166,7 +166,9 @@ class Line:
             raise OperationFailed(call.failure)
         if call.reply is None:
             if self._heard <= asked:
-                self.give_up(f"it said nothing for {seconds:g} s")
+                why = f"it said nothing for {seconds:g} s"
+                self._upstream.breaker.lost(why)
+                self.give_up(why)
             raise too_late(self._upstream.settings, "answer", seconds)
         if not answers(request, call.reply):
             why = f"it answered {type(request).__name__} with {type(call.reply).__name__}"

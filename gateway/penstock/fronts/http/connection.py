@@ -264,8 +264,7 @@ class HttpServerConnection:
             self._reading.cancel()
 
     def _stop_writing(self, error: Exception) -> None:
-        slow = isinstance(error, TooSlow)
-        if slow:
+        if slow := isinstance(error, TooSlow):
             self._seat.limited("slow_reader_seconds")
         self._lose("client reads too slowly" if slow else "connection lost")
 

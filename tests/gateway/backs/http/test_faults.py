@@ -86,6 +86,18 @@ async def test_a_server_lost_before_its_answer(settings: HttpClientSettings, aut
 
 
 @BOTH
+async def test_a_server_that_accepts_and_never_answers(settings: HttpClientSettings, autojump_clock: Clock) -> None:
+    async def listens(script: Script) -> None:
+        await trio.sleep_forever()
+
+    async with client_of(Scripted(settings, listens), settings, breaker_failures=3) as (client, _):
+        for _ in range(3):
+            assert client.upstream.breaker.state is BreakerState.CLOSED
+            await failed(client.request("GET", "/"))
+        assert client.upstream.breaker.state is BreakerState.OPEN
+
+
+@BOTH
 async def test_a_server_lost_amid_its_answer(settings: HttpClientSettings, autojump_clock: Clock) -> None:
     async def halfway(script: Script) -> None:
         await hangs_up(script)
