@@ -13,6 +13,7 @@ import trio
 
 from penstock.fronts.draining import Draining
 from penstock.identity import CLIENT, NOBODY, Identities
+from penstock.limits import current_seat
 from penstock.metrics.families import CONNECTIONS_REFUSED, LIMITED
 from penstock.recorder.tap import note_identity
 from penstock.recorder.tapped import encrypted
@@ -106,7 +107,10 @@ class Handshakes:
 
     def _recognise(self, tls: trio.SSLStream[trio.abc.Stream]) -> None:
         """Note whose certificate the client has shown."""
-        identity = self.settings.identities.of_certificate(names_in(tls.getpeercert()))
+        certificate = tls.getpeercert()
+        identity = self.settings.identities.of_certificate(names_in(certificate))
+        if certificate:
+            current_seat().admit(identity or "")  # limits of strangers are no longer its own
         if identity is not None:
             CLIENT.set(replace(CLIENT.get(), identity=identity))
             note_identity(identity)

@@ -18,6 +18,7 @@ from support.authority import Authority, Issued
 from support.tls import client_context, greet
 
 from penstock.identity import NOBODY, Identities
+from penstock.limits import SEAT, Limiter, Seat, client_key
 from penstock.metrics.families import CONNECTIONS_REFUSED, LIMITED
 from penstock.tls import Pair, ServerFiles, ServerTls, tls_stream
 from penstock.tls.handshakes import Handshakes, HandshakeSettings
@@ -156,6 +157,22 @@ async def test_a_certificate_says_who_a_client_is(
     shown = authority.issue("named", *names, cn=cn)
     found = await greet(serving(client_ca=authority.ca), client_context(authority, shown), identities=identities)
     assert found.served == [identity]
+
+
+@pytest.mark.parametrize("shown, known, counted", [("ingest", True, "ingest"), ("other", True, ""), (None, False, "")])
+async def test_who_shows_a_certificate_is_no_stranger_to_limits(
+    authority: Authority, serving: Serving, shown: str | None, known: bool, counted: str
+) -> None:
+    """And is counted as who it is, from wherever it connects."""
+    limiter = Limiter()
+    seat = limiter.seat("listeners.test", 10, "192.0.2.1", "")
+    assert isinstance(seat, Seat)
+    SEAT.set(seat)
+    identities = Identities.of([("ingest", (), ("cn:ingest",), ())])
+    context = client_context(authority, authority.issue("named", cn=shown) if shown else None)
+    found = await greet(serving(client_ca=authority.ca, required=False), context, identities=identities)
+    assert found.served == [counted]
+    assert (seat.known, seat.account.key) == (known, client_key("" if counted else "192.0.2.1", counted))
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
