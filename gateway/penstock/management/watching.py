@@ -110,10 +110,14 @@ class Watching:
                 return
 
     async def _sample(self) -> None:
-        while True:
-            said = msgspec.json.encode(await self._state())
-            self._newest_state = self._next(), said
-            self._moved.unpark_all()
+        while not self._over:
+            try:
+                said = msgspec.json.encode(await self._state())
+            except OperationFailed as error:  # a worker could not say
+                log.warning("page_cannot_look", reason=error.failure.message)
+            else:
+                self._newest_state = self._next(), said
+                self._moved.unpark_all()
             await trio.sleep(_SAMPLE_SECONDS)
 
     async def _listen(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from penstock.recorder.connections import Connections
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.recordings import Recordings
 from penstock.recorder.tap import Tap
+from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.http import Data, End
 
 APPEND = b"*4\r\n$6\r\nAPPEND\r\n$5\r\nhello\r\n*0\r\n*1\r\n$%d\r\n%b\r\n"
@@ -189,6 +190,24 @@ async def test_nothing_is_done_while_nobody_looks(page: Page, monkeypatch: pytes
 async def test_a_page_shows_the_rest_where_nobody_else_may_listen(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recordings_module, "MOST_RECORDINGS", 0)
     assert (await (await page.follow()).next("state"))["ready"] is True
+
+
+async def test_a_moment_that_nobody_can_say_is_passed_by(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that fails is no reason to show nothing from then on."""
+    monkeypatch.setattr("penstock.management.watching._SAMPLE_SECONDS", 0.001)
+    monkeypatch.setattr(Traffic, "newest", fails_once(Traffic.newest))
+    assert (await (await page.follow()).next("state"))["connections"] == 0
+
+
+def fails_once(real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    failures = iter([True])
+
+    async def newest(traffic: Traffic, most: int) -> Any:
+        if next(failures, False):
+            raise fail(FailureCode.UNAVAILABLE, "the worker is gone")
+        return await real(traffic, most)
+
+    return newest
 
 
 async def test_a_drain_ends_the_events(page: Page) -> None:

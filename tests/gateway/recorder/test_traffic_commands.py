@@ -42,17 +42,15 @@ def test_tail_into_tshark() -> None:
         with following(port, "--pcapng", "-", "--stream", f"{BASIN}/wanted") as tail:
             wanted = ("-Y", "http", "-T", "fields", "-e", "http.request.uri", "-e", "http.response.code")
             decode = ("-d", f"tcp.port=={gateway.s2_port},http")
-            reading = subprocess.Popen(
-                [tshark, "-l", "-i", "-", "-c", "6", *decode, *wanted],
-                stdin=tail.stdout,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            S2Client(("127.0.0.1", gateway.s2_port), BASIN).append("unwanted", "not this")
-            S2Client(("127.0.0.1", gateway.s2_port), BASIN).append("wanted", "this")
-            output, errors = reading.communicate(timeout=60)
-            assert reading.returncode == 0, errors
-            assert output.decode().split() == ["/v1/streams/wanted/records", "200"]
+            with subprocess.Popen(
+                [tshark, "-l", "-i", "-", *decode, *wanted], stdin=tail.stdout, stdout=subprocess.PIPE
+            ) as reading:
+                S2Client(("127.0.0.1", gateway.s2_port), BASIN).append("unwanted", "not this")
+                S2Client(("127.0.0.1", gateway.s2_port), BASIN).append("wanted", "this")
+                assert reading.stdout is not None
+                said = [reading.stdout.readline().split() for _ in range(2)]
+                assert said == [[b"/v1/streams/wanted/records"], [b"200"]]
+                reading.terminate()
 
 
 def test_tail_tells_messages_as_they_come() -> None:
@@ -114,6 +112,18 @@ def test_the_commands() -> None:
         assert (refused.returncode, refused.stderr) == (1, "Error: backs: 'lite' is unknown; there are none\n")
         refused = command(port, "tail", "--pcapng", "-", "--json")
         assert refused.returncode == 2 and "--pcapng writes what goes by as it is" in refused.stderr
+
+
+def test_a_connection_is_closed_by_command() -> None:
+    with GatewayProcess(CONFIG) as gateway, S3PClient(("127.0.0.1", gateway.s3p_port)) as client:
+        client.create("orders")
+        port = gateway.management_port
+        (number,) = [row["connection"] for row in ask(port, "/connections")[1]["connections"] if row["streams"]]
+        assert command(port, "connections", "--close", str(number)).stdout == f"connection {number} is closed\n"
+        with pytest.raises((EOFError, ConnectionError)):
+            client.append("orders", b"lost")
+        refused = command(port, "connections", "--close", str(number))
+        assert (refused.returncode, refused.stderr) == (1, f"Error: no connection '{number}' is open\n")
 
 
 def test_it_does_not_start_where_it_cannot_record(tmp_path: Path) -> None:

@@ -21,8 +21,15 @@ _MOST_NAMES: Final = 3
 @click.command("connections")
 @management_options
 @click.option("--json", "as_json", is_flag=True, help="As JSON lines, one for each connection.")
-def connections_command(management: str, token: str | None, as_json: bool) -> None:
+@click.option("--close", "closed", type=click.IntRange(1), metavar="N", help="End the one of this number instead.")
+def connections_command(management: str, token: str | None, as_json: bool, closed: int | None) -> None:
     """All connections of a running gateway, those with servers behind it too."""
+    if closed is not None:
+        status, answer = ask(management, token, f"/connections/{closed}/close", {})
+        if status != 200:
+            raise refused(answer)
+        click.echo(f"connection {closed} is closed")
+        return
     status, answer = ask(management, token, "/connections")
     if status != 200:
         raise refused(answer)
