@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from time import perf_counter
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 from penstock.metrics.families import CLIENT_ERRORS, HTTP_RESPONSES, PAUSED_SECONDS, RECORDS_DROPPED
 from penstock.metrics.meters import current_client
-from penstock.metrics.series import Count
+from penstock.metrics.standing import standing
 from penstock.recorder.tap import CONNECTION
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.features import Feature
@@ -41,22 +40,13 @@ class Pauses:
     def __init__(self) -> None:
         tap = CONNECTION.get()
         labels = ("", "") if tap is None else (tap.conversation.name, tap.conversation.protocol)
-        self._reading = PAUSED_SECONDS.child(*labels, "in")
-        self._writing = PAUSED_SECONDS.child(*labels, "out")
+        self._reading = standing(PAUSED_SECONDS, *labels, "in")
+        self._writing = standing(PAUSED_SECONDS, *labels, "out")
 
     def reading(self) -> AbstractContextManager[None]:
         """Nothing is read while the block waits."""
-        return _paused(self._reading)
+        return self._reading.still()
 
     def writing(self) -> AbstractContextManager[None]:
         """The client takes nothing, or not enough, while the block waits."""
-        return _paused(self._writing)
-
-
-@contextmanager
-def _paused(seconds: Count) -> Iterator[None]:
-    began = perf_counter()
-    try:
-        yield
-    finally:
-        seconds.value += perf_counter() - began
+        return self._writing.still()

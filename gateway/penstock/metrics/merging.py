@@ -15,6 +15,7 @@ import msgspec
 from penstock.metrics.families import FAMILIES
 from penstock.metrics.process import process_samples
 from penstock.metrics.series import Merge, Spread, looked_up, watching
+from penstock.metrics.standing import standing_samples
 
 __all__ = ["State", "current", "merge", "merged", "snapshot"]
 
@@ -31,7 +32,7 @@ _JOIN: Final[Mapping[Merge, Callable[[float, float], float]]] = {Merge.SUM: add,
 
 def current() -> State:
     """What this process has now, with what its sources say."""
-    with watching(process_samples):
+    with watching(process_samples), watching(standing_samples):
         asked = looked_up()
     state: State = {}
     for family in FAMILIES:
