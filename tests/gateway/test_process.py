@@ -202,7 +202,7 @@ def test_the_banner_has_the_ports_that_are_bound(fresh_gateway: GatewayProcess) 
 def test_what_is_insecure_is_logged() -> None:
     with GatewayProcess(SHORT_DRAIN, arguments=("--s3p", "127.0.0.1:0")) as gateway:
         assert not gateway.events("insecure")
-    with GatewayProcess(SHORT_DRAIN, arguments=("--s2", "[::]:0")) as gateway:
+    with GatewayProcess(SHORT_DRAIN, arguments=("--s2", "[::]:0", "--anonymous")) as gateway:
         (event,) = gateway.events("insecure")
         assert event["level"] == "warning" and "whoever reaches [::]:0" in event["reason"]
 

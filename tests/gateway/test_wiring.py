@@ -63,11 +63,11 @@ from penstock_codecs.streams import Retention
 
 
 def test_defaults_are_those_of_the_parts() -> None:
-    assert http_settings(S2Limits()) == HttpSettings()
+    assert http_settings(S2Limits()) == HttpSettings(streams_before_auth=100)
     assert s2_settings(S2Listener(), Drain()) == S2Settings()
     assert s3p_settings(S3PListener()) == S3PSettings()
     assert segment_settings(SegmentListener()) == SegmentSettings()
-    assert controller_http_settings(ControllerLimits()) == HttpSettings(keep_alive=3600.0)
+    assert controller_http_settings(ControllerLimits()) == HttpSettings(keep_alive=3600.0, streams_before_auth=100)
     assert store_settings(Store()) == StoreSettings(directory=Path("data"))
     assert store_settings(Store(), SegmentLoss()) == StoreSettings(directory=Path("data"))
 
