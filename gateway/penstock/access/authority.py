@@ -20,7 +20,7 @@ __all__ = ["Authority"]
 R = TypeVar("R")
 
 CACHED: Final = 10_000
-"""Grants that are remembered until the file changes, about 1 KiB each. A look-up takes 50 us; for a token that is known 7,
+"""Grants that are remembered until the file changes, about 1 KiB each. A look-up takes 50 us; of a known token 7,
 of which 2 are for asking whether the file has changed."""
 
 
