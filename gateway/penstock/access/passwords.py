@@ -12,13 +12,17 @@ from typing import Final, NamedTuple
 
 import trio
 
-__all__ = ["Passwords", "basic_credentials", "check_hash", "hash_password"]
+from penstock_codecs.failures import FailureCode, fail
+
+__all__ = ["MOST_WAITING", "Passwords", "basic_credentials", "check_hash", "hash_password"]
 
 _PREFIX: Final = "scrypt"
 _COST: Final = (1 << 14, 8, 1)
 """N, r and p of scrypt: 16 MiB and about 50 ms for each guess."""
 _MOST_COST: Final = 1 << 18
 """N times r of a hash in a configuration, 32 MiB: more would be a way to stop the gateway by mistake."""
+MOST_WAITING: Final = 50
+"""Passwords that wait to be checked, one after the other; known ones do not wait."""
 _REMEMBERED: Final = 1000
 """Credentials that were right: a client sends them with each call."""
 
@@ -89,11 +93,16 @@ class Passwords:
         self._guesses = trio.CapacityLimiter(1)  # whoever guesses must not keep all threads busy
 
     async def identity(self, name: str, password: str) -> str | None:
-        """The identity; None for nobody's. An unknown name takes as long as a wrong password."""
+        """The identity; None for nobody's. An unknown name takes as long as a wrong password.
+
+        Raises OperationFailed(RATE_LIMITED) where too many wait for their turn.
+        """
         key = hashlib.sha256(f"{len(name)}:{name}:{password}".encode("utf-8", "surrogateescape")).digest()
         known = self._known.get(key)
         if known is not None:
             return known
+        if self._guesses.statistics().tasks_waiting >= MOST_WAITING:
+            raise fail(FailureCode.RATE_LIMITED, "too many passwords are being checked, try again later")
         identity, hashed = self._users.get(name, (None, self._nobody))
         right = await trio.to_thread.run_sync(hashed.matches, password, limiter=self._guesses)
         if identity is None or not right:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import jwt
 import pytest
+import trio
 
 from penstock.access.delegation import KEY_BYTES, READ, Delegation, TokenRejected, load_key
-from penstock.access.passwords import Passwords, basic_credentials, check_hash, hash_password
+from penstock.access.passwords import MOST_WAITING, Passwords, basic_credentials, check_hash, hash_password
+from penstock_codecs.failures import FailureCode, OperationFailed
 
 KEY = b"k" * KEY_BYTES
 
@@ -95,6 +97,28 @@ async def test_passwords() -> None:
         assert await passwords.identity("bob", "") == "others"
         for name, password in (("ana", ""), ("ana", "secret"), ("bob", "s:ecret"), ("", ""), ("nobody", "x")):
             assert await passwords.identity(name, password) is None
+
+
+async def test_who_guesses_is_not_waited_for() -> None:
+    """Guesses are checked one by one, and only so many wait; who is known need not."""
+    passwords = Passwords({"ana": ("analytics", hash_password("secret"))})
+    assert await passwords.identity("ana", "secret") == "analytics"
+    refused = 0
+
+    async def guess(number: int) -> None:
+        nonlocal refused
+        try:
+            assert await passwords.identity("ana", str(number)) is None
+        except OperationFailed as error:
+            assert error.failure.code is FailureCode.RATE_LIMITED
+            refused += 1
+            assert await passwords.identity("ana", "secret") == "analytics"
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for number in range(MOST_WAITING + 2):
+            nursery.start_soon(guess, number)
+    assert refused == 1
 
 
 def test_hashes_are_salted_and_checked() -> None:

@@ -32,6 +32,8 @@ from penstock.fronts.exchange import Exchange, Request
 from penstock.fronts.grpc import Code, GrpcContext, GrpcError, GrpcService, Method
 from penstock.identity import CLIENT
 from penstock.recorder.tap import note_identity
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.grpc import error_of
 from penstock_proto import pravega_controller_pb2 as pb
 
 __all__ = ["CALLS", "ControllerFront"]
@@ -66,7 +68,10 @@ class ControllerFront:
             return
         shown = basic_credentials(request.header("authorization"))
         passwords = self._settings.passwords
-        identity = None if shown is None or passwords is None else await passwords.identity(*shown)
+        try:
+            identity = None if shown is None or passwords is None else await passwords.identity(*shown)
+        except OperationFailed as error:
+            raise error_of(error.failure) from None
         if identity is None:
             log.info("call_refused", path=request.path, reason="no valid user name and password")
             raise GrpcError(Code.UNAUTHENTICATED, "a valid user name and password are required")
