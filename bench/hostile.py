@@ -3,10 +3,11 @@
     python bench/hostile.py [--seconds 6] [--only NAME ...] [--protocol s2|s3p|segment]
 
 For each attack of the tests (`tests/support/attacks.py`), and for 10,000 idle connections, a well-behaved client
-appends and reads, one after the other, first beside nobody and then beside the attack; printed is the ratio of the 99th
-percentiles (times in ms). Gateway, attacker and client are processes of their own. The attacker is niced to 19, and sends as much as
-it then can: on two cores it would else take the processor time of those that it is measured beside, which says nothing
-about the gateway. What it sends costs the gateway all the same. Ends with 1 where a ratio is over 2.
+appends and reads, one after the other, first beside nobody and then beside the attack; printed is the ratio of the
+99th percentiles (times in ms). Gateway, attacker and client are processes of their own. The attacker is niced, and
+sends as much as it then can: on two cores it would else take the processor time of those that it is measured beside,
+which says nothing about the gateway. What it sends costs the gateway all the same. Ends with 1 where a ratio is over
+2.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ _JOIN_TO: Final = 128 * 1024
 _GATHER: Final = 512
 """Most parts of one writev; Linux allows 1024."""
 _READS_PER_CHECKPOINT: Final = 8
+_LINGER_BYTES: Final = 1024 * 1024
+"""Whoever sends more than this when he has been told that nothing more is read wants to keep us busy."""
 
 # What is read is copied by the codec before anything else runs, so one buffer serves all connections of a run and
 # an idle connection holds none.
@@ -176,13 +178,14 @@ class Wire:
             size -= len(first)
 
     async def linger(self, seconds: float) -> None:
-        """Say that no more will come, and wait for the peer to close, dropping what it still sends."""
+        """Say that no more will come, and wait for the peer to close, dropping what it still sends, up to 1 MiB."""
+        left = _LINGER_BYTES
         with trio.move_on_after(seconds):
             try:
                 if isinstance(self._stream, trio.abc.HalfCloseableStream) and self._fd is not None:
                     await self._stream.send_eof()
-                while await self.receive():
-                    pass
+                while left > 0 and (data := await self.receive()):
+                    left -= len(data)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return
 
