@@ -83,7 +83,7 @@ class Positions:
     """Answers by the listeners' names and routes."""
 
     def __init__(self, overview: Overview) -> None:
-        self._listeners = overview.listeners
+        self._overview = overview
 
     async def find(self, query: str) -> dict[str, Any]:
         """The answer to a query, as JSON. Raises BAD_QUERY, which names the parameter, and what the back says."""
@@ -96,7 +96,9 @@ class Positions:
         token = CLIENT.set(client)
         try:
             located = await listener.back.perform(Locate(stream, start))
-            there = [one for one in self._listeners if _place(one.back, stream) == _place(listener.back, stream)]
+            there = [
+                one for one in self._overview.listeners if _place(one.back, stream) == _place(listener.back, stream)
+            ]
             if located.offset is None and await _counted(there, listener.back, stream):
                 located = await listener.back.perform(Locate(stream, start))
         finally:
@@ -106,14 +108,14 @@ class Positions:
     def _listener(self, asked: Mapping[str, str]) -> ListenerView:
         wanted = asked.get("listener")
         kind = next((name for name in ("s3p", "segment") if name in asked), None)
-        for listener in self._listeners:
+        for listener in self._overview.listeners:
             if (wanted is None or listener.name.removeprefix("listeners.") == wanted.removeprefix("listeners.")) and (
                 kind is None or getattr(listener, kind) is not None
             ):
                 return listener
         if wanted is None:
             raise fail(_BAD, f"{kind}: there is no listener for this protocol; give stream=BASIN/STREAM")
-        fitting = [one.name for one in self._listeners if kind is None or getattr(one, kind) is not None]
+        fitting = [one.name for one in self._overview.listeners if kind is None or getattr(one, kind) is not None]
         raise fail(_BAD, f"listener: expected one of {', '.join(fitting) or 'none'}, got {wanted!r:.80}")
 
     def _stream(self, asked: Mapping[str, str], listener: ListenerView) -> StreamRef:

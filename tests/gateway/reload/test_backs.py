@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from support.management import ask
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.reloads import KeptAlive, ask_for_reload, wait_for
 
@@ -60,6 +61,26 @@ def test_a_session_keeps_its_back_until_it_ends(here: GatewayProcess, gateway: G
         answer.close()
         follower.close()
         wait_for(here, "back_closed", closed + 1)
+
+
+def test_operators_are_shown_what_is_in_force(here: GatewayProcess, gateway: GatewayProcess) -> None:
+    def shown(what: str, path: str = "") -> list[str]:
+        status, answer = ask(here.management_port, f"/{path or what}")
+        assert status == 200
+        return [one["name"] for one in answer[what]]
+
+    reloaded(here, BACK.format(port=gateway.s2_port) + ROUTE)
+    assert shown("backs") == ["embedded", "far"]
+    assert shown("routes") == ["there"]
+    status, answer = ask(here.management_port, "/config")
+    assert status == 200 and list(answer["backs"]) == ["far"]
+    with closing(KeptAlive(gateway.s2_port)) as there:
+        assert there.append("shown", "there") == 200
+    status, answer = ask(here.management_port, "/positions?stream=penstock/shown&seq_num=0")
+    assert status == 200, answer
+    reloaded(here, "")
+    assert shown("backs") == ["embedded"] and shown("routes") == []
+    assert ask(here.management_port, "/positions?stream=penstock/shown&seq_num=0")[0] == 404
 
 
 def test_a_mirror_begins_and_ends_with_its_route(here: GatewayProcess, gateway: GatewayProcess) -> None:
