@@ -20,6 +20,8 @@ RULES = [
     {"name": "acks", "action": "cut", "operations": ["append"], "after": 2, "every": 2, "times": 2},
     {"name": "reads", "action": "cut", "operations": ["read"], "after": 1, "times": 1, "cut_after_bytes": 20},
     {"name": "late", "action": "delay", "listeners": ["segment"], "delay_ms": 1, "jitter_ms": 5, "seed": 1},
+    {"name": "slow-control", "stream": None, "action": "delay", "listeners": ["controller"], "delay_ms": 5},
+    {"name": "no-control", "stream": None, "action": "error", "listeners": ["controller"], "times": 1, "after": 3},
 ]
 
 
@@ -94,3 +96,5 @@ def test_pravega(faulty: GatewayProcess, stream: str) -> None:
     assert [text for _, text in found["one"]] == [text for text, _ in events]
     assert bodies_by_s3p(faulty, stream) == [text.encode() for text, _ in events]
     assert injected(faulty, stream)
+    assert injected(faulty, "slow-control")
+    assert injected(faulty, "no-control") == ["error"], "the client asks again by itself"
