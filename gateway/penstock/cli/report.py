@@ -34,6 +34,7 @@ def report(config: Config, source: str) -> str:
     listeners = config.listeners
     parts = [
         (f"{source} is valid. With it, this would run:", []),
+        ("Processes", list(_processes(config))),
         ("Listeners", list(_listeners(config))),
         ("TLS", list(tls_lines(config))),
         ("Access", list(access_lines(config))),
@@ -60,6 +61,11 @@ def _each(listeners: tuple[L, ...], said: Callable[[L], Iterable[str]]) -> Itera
     for listener in listeners:
         before = f"{listener.name}: " if listener.name else ""
         yield from (before + line for line in said(listener))
+
+
+def _processes(config: Config) -> Iterator[str]:
+    if config.workers > 1:
+        yield f"{config.workers} workers serve clients; one more process has the store"
 
 
 def _listeners(config: Config) -> Iterator[str]:

@@ -85,6 +85,8 @@ class Worker:
             descriptors = {name: [one.fileno() for one in some] for name, some in self._sockets.items()}
             channel.post(Welcome(self.number, self.config, descriptors))
             await Hub(channel, self._back).run(self._receive)
+        except Exception:  # what one worker says must not end the others
+            log.exception("worker_failed", worker=self.number)
         finally:
             ours.close()  # it ends when it learns of that
             self._channel = None

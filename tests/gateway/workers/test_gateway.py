@@ -181,6 +181,27 @@ def test_management_knows_all_workers(shared: GatewayProcess) -> None:
         session.close()
 
 
+def test_a_reload_reaches_all_or_changes_nothing(shared: GatewayProcess) -> None:
+    port, path = shared.management_port, shared.directory / "gateway.toml"
+    before = path.read_text()
+    with session_in(shared, client_of(shared), 1, "reloaded") as session:
+        path.write_text(before.replace("deadline_seconds = 5", "deadline_seconds = 6"))
+        assert ask(port, "/reload", {})[0] == 200
+        assert len(shared.events("reloaded")) == 3
+        for change, named in (
+            ("workers = 3", "workers"),
+            ("workers = 2\n[[listeners.s2]]\nname = 'new'\nbind = '127.0.0.1:0'", "listeners"),
+            ("workers = 2\nnonsense = 1", "nonsense"),
+        ):
+            text = before.replace("[listeners.s2]", "[[listeners.s2]]").replace("workers = 2", change, 1)
+            path.write_text(text if "[[listeners.s2]]" in change else before.replace("workers = 2", change, 1))
+            status, answer = ask(port, "/reload", {})
+            assert status == 409 and named in str(answer), answer
+        assert len(shared.events("reloaded")) == 3
+        session.send(append_input(b"on"))
+        assert session.ack().end.seq_num == 1
+
+
 def test_whoever_is_killed_loses_nothing_that_was_acknowledged_and_a_drain_reaches_all() -> None:
     with GatewayProcess(TWO) as gateway:
         kill_a_worker(gateway)
