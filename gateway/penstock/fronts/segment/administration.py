@@ -1,7 +1,7 @@
 """Requests about whole segments: what is done for each, and its reply (segment fact sheet, 1.3).
 
 Whether something may be done has been asked of the delegation token (`checkpoint`), and is the back's to say. A segment
-that is not there is answered by NoSuchSegment, also to GetStreamSegmentInfo: the real clients never look at its `exists`.
+that is not there is answered by NoSuchSegment, also to GetStreamSegmentInfo: real clients never look at its `exists`.
 """
 
 from __future__ import annotations
