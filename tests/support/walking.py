@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -132,7 +133,13 @@ def with_ports(text: str, ports: dict[int, int]) -> str:
 
 
 def free_ports() -> dict[int, int]:
-    """For each usual port one that nobody has."""
+    """For each usual port one that nobody has, below those that the system gives to whoever asks for any."""
+    found: dict[int, int] = {}
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORTS]
-        return {usual: one.getsockname()[1] for usual, one in zip(PORTS, sockets, strict=True)}
+        for usual in PORTS:
+            while usual not in found:
+                port = random.randrange(15_000, 32_000)
+                with contextlib.suppress(OSError):
+                    stack.enter_context(socket.create_server(("0.0.0.0", port)))
+                    found[usual] = port
+    return found
