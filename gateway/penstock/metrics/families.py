@@ -138,8 +138,8 @@ _section("What clients do")
 
 RECORDS: Final = _counter(
     "penstock_records_total",
-    "Records that were acknowledged (`in`) or read (`out`). Not counted where records go by as bytes that nobody looks "
-    "into: reads of the segment protocol, and S2S sessions that are passed through to a server that speaks S2S.",
+    "Records that were acknowledged (`in`) or read (`out`). Not counted where they are read as bytes that nobody looks "
+    "into: over the segment protocol, and in S2S sessions that are passed through to a server that speaks S2S.",
     _FLOW,
 )
 RECORD_BYTES: Final = _counter(
@@ -150,8 +150,8 @@ RECORD_BYTES: Final = _counter(
 )
 BATCHES: Final = _counter(
     "penstock_batches_total",
-    "Batches that were acknowledged (`in`), or pieces that were read (`out`). Not counted for sessions that are passed "
-    "through.",
+    "Batches that were acknowledged (`in`), or pieces that were read (`out`). Reads that are passed through are not "
+    "counted.",
     _FLOW,
 )
 APPEND_SECONDS: Final = _histogram(

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from penstock.backs.base import AppendSession, Following, ReadSession
 from penstock.backs.passing import RawSession
 from penstock.metrics.meters import Flow, Meter, spelled
+from penstock.metrics.passed import PassedAppends
 from penstock.metrics.spans import AppendGroups, SessionSpan, operation_span
 from penstock.observe.tracing import tracer
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
@@ -218,9 +219,11 @@ class _Raw:
         self._inner = inner
         self._meter = meter
         self._bytes = flow.bytes
-        self._reads = flow is meter.reads  # else what comes back are acknowledgements
+        self._appends = None if flow is meter.reads else PassedAppends(meter)
 
     async def send(self, pieces: Sequence[Buffer]) -> None:
+        if self._appends is not None:
+            self._appends.sent(pieces)  # first: they may be acknowledged before `send` is back
         try:
             await self._inner.send(pieces)
         except OperationFailed as error:
@@ -244,8 +247,10 @@ class _Raw:
         except OperationFailed as error:
             self._meter.failed(error.failure.code)
             raise
-        if self._reads:
+        if self._appends is None:
             self._bytes.value += sum(map(len, pieces))
+        else:
+            self._appends.answered(pieces)
         return pieces
 
 

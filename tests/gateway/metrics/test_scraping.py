@@ -207,9 +207,10 @@ def test_servers_behind_the_gateway(busy: GatewayProcess) -> None:
         client.append("bridged", "one", "two", "three")
         with client.events("bridged", seq_num=0, count=3) as events:
             events.rest()
-        session = client.append_session("bridged")
-        session.send(append_input(*[b"x" * 92] * 10))
-        session.ack()
+        session = client.append_session("bridged")  # it is passed through
+        for _ in range(2):
+            session.send(append_input(*[b"x" * 92] * 10))
+            session.ack()
         session.stream.end()
         assert session.rest() == []
         session.close()
@@ -219,7 +220,10 @@ def test_servers_behind_the_gateway(busy: GatewayProcess) -> None:
     way = {"listener": "listeners.s2", "route": "theirs", "back": "far"}
     assert scrape.sum("penstock_records_total", protocol="s2", direction="in", **way) == 3
     assert scrape.sum("penstock_records_total", protocol="sse", direction="out", **way) == 3
-    assert scrape.sum("penstock_record_bytes_total", protocol="s2s", direction="in", **way) > 920  # passed through
+    assert scrape.sum("penstock_record_bytes_total", protocol="s2s", direction="in", **way) > 920
+    assert scrape.sum("penstock_records_total", protocol="s2s", direction="in", **way) == 20
+    assert scrape.sum("penstock_batches_total", protocol="s2s", direction="in", **way) == 2
+    assert scrape.sum("penstock_append_seconds_count", protocol="s2s", **way) == 2
     assert scrape.sum("penstock_back_connections_made_total", back="far", protocol="s2") > 0
     assert scrape.sum("penstock_back_network_bytes_total", back="far", direction="out") > 1000
     assert scrape.sum("penstock_back_circuit", back="far", state="closed") == 1
