@@ -14,6 +14,7 @@ import structlog
 import trio
 
 from penstock.accepting import Listener
+from penstock.backs.base import Back
 from penstock.backs.embedded import EmbeddedBack
 from penstock.config import Config
 from penstock.faults.rules import Faults
@@ -63,11 +64,7 @@ async def serve(
         places = stack.enter_context(contextlib.closing(Places(surroundings.sockets, limiter, taps)))
         labels = [label for label, _ in config.listeners.labelled()]
         traffic = Traffic(taps, recordings, labels, config.backs)
-        crew = None
-        if config.workers > 1:
-            assert isinstance(embedded, EmbeddedBack), "who has workers has the store"
-            crew = stack.enter_context(contextlib.closing(Crew(config, embedded, surroundings.sockets)))
-            traffic.others = crew
+        traffic.others = crew = _crew(config, embedded, surroundings, stack)
         parts = Parts(
             embedded=embedded,
             routing=routing,
@@ -90,6 +87,14 @@ async def serve(
             task_status.started(running)
             await running.drained()
     log.info("stopped")
+
+
+def _crew(config: Config, embedded: Back, surroundings: Surroundings, stack: contextlib.AsyncExitStack) -> Crew | None:
+    """The processes that serve the clients; None: this one does."""
+    if config.workers == 1:
+        return None
+    assert isinstance(embedded, EmbeddedBack), "who has workers has the store"
+    return stack.enter_context(contextlib.closing(Crew(config, embedded, surroundings.sockets)))
 
 
 def _own(listeners: list[Listener], others_serve: bool) -> list[Listener]:
