@@ -203,6 +203,8 @@ class HttpCodec(Protocol):
     """
 
     version: str
+    given: int
+    """Bytes of body that `output` has given out so far; on HTTP/1.1 always 0."""
     noise: int
     """How many frames have come that say nothing."""
 

@@ -62,6 +62,7 @@ class Http1Connection:
     """
 
     version = "1.1"
+    given = 0
 
     def __init__(self, role: Role, limits: HttpLimits | None = None, scheme: str = "http") -> None:
         self._limits = limits or HttpLimits()

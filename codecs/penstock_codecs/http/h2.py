@@ -66,6 +66,8 @@ class Http2Connection:
         self._aborted = False
         self._abandoned = 0
         self._peer_ended = False
+        self.given = 0
+        """Bytes of body that were given out."""
         self.noise = 0
         """Frames that have come and said nothing."""
         self._frames = OneFrame(role, self._limits.max_head)
@@ -311,6 +313,7 @@ class Http2Connection:
             end = stream.ending and not (stream.unsent or stream.trailers)
             self._out += data_frames(self._h2, stream_id, piece, end)
             written += len(piece)
+        self.given += written
         self._held -= held - stream.held
         if stream.unsent:
             self._turns.append(stream_id)

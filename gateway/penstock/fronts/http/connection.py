@@ -257,9 +257,9 @@ class HttpServerConnection:
             self._outflow.flush(self._nursery, len(self._exchanges) <= 1)
 
     def _after_writing(self) -> None:
-        self._usage.written()
         self._wake_reader()
-        self._progress.unpark_all()
+        if self._usage.written():
+            self._progress.unpark_all()
         if not self._wire.pending and not self._exchanges and self._codec.closed:
             self._reading.cancel()
 

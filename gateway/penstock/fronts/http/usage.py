@@ -37,6 +37,7 @@ class Usage:
         self._codec = codec
         self._received = Holding(self.seat)
         self._to_send = Holding(self.seat)
+        self._pending = self._given = 0
         self._begun_at = trio.current_time()
 
     async def room_to_read(self) -> None:
@@ -60,9 +61,16 @@ class Usage:
                 self.seat.limited("noise")
                 raise TooNoisy("too many frames that say nothing")
 
-    def written(self) -> None:
-        """Something was written, or there is more to write."""
-        self._to_send.set(self._wire.pending + self._codec.held)
+    def written(self) -> bool:
+        """Something was written, or there is more to write; whether that is anything to those who wait to send.
+
+        A client of many streams without window could else wake them all by each of its frames.
+        """
+        pending, given = self._wire.pending, self._codec.given
+        self._to_send.set(pending + self._codec.held)
+        moved = pending != self._pending or given != self._given
+        self._pending, self._given = pending, given
+        return moved
 
     def send_buffer(self, usual: int) -> int:
         """How much may be on its way to the client."""
