@@ -50,6 +50,11 @@ class Guarded:
         self._vigil = vigil
 
     @property
+    def inner(self) -> Back:
+        """What is behind it."""
+        return self._inner
+
+    @property
     def capabilities(self) -> frozenset[Capability]:
         """See `Back.capabilities`."""
         return self._inner.capabilities
