@@ -153,6 +153,14 @@ class OwnReads(Reads):
             raise unknown_stream(stream.ref)
         return stream
 
+    def there(self, ref: StreamRef) -> Stream | None:
+        """The stream, where there is one to read already and nothing stands in the way of saying so."""
+        try:
+            stream = self._catalog.find(ref)
+        except OperationFailed:
+            return None
+        return stream if stream.durably_alive else None
+
     async def hear(self, _stream: Stream) -> None:
         """See `Reads.hear`: what is known here is never older than the file."""
         await trio.lowlevel.checkpoint()

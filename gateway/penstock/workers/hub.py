@@ -177,7 +177,13 @@ class Hub:
         self._start(message.call, self._back.perform, message.operation)
 
     def _find(self, message: Find) -> None:
-        self._start(message.call, self._watch, message)
+        stream = self._store.reads.there(message.stream)
+        if stream is None:
+            self._start(message.call, self._watch, message)
+            return
+        self._watches.refresh(message.stream)  # nearly always: no task is needed for that
+        self._watches.tell(stream)
+        self.post(Done(message.call, Found(stream.id)))
 
     async def _watch(self, message: Find) -> Found:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from penstock.store.batches import batch_of_rows
 from penstock.store.heads import Basin, BasinHead, Creation, Stream
@@ -26,6 +27,10 @@ from penstock_codecs.streams import BasinConfig, StreamConfig
 __all__ = ["RemoteReads"]
 
 _UNKNOWN = Creation(0, None, "")
+IDLE_STREAMS: Final = 1000
+"""So many streams that nobody reads just now are known on: whoever reads one again need not have it begun anew."""
+IDLE_STATES: Final = 16
+"""A stream that changed so often since somebody read it is left: those who poll come back before that."""
 
 
 class RemoteReads(Reads):
@@ -40,6 +45,7 @@ class RemoteReads(Reads):
         self._tail_caches = TailCaches(tail_cache_bytes)
         self._streams: dict[int, Stream] = {}
         self._finding: Counter[StreamRef] = Counter()
+        self._idle: dict[int, int] = {}  # of streams that nobody reads: how often they changed since
 
     async def find_stream(
         self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
@@ -53,6 +59,7 @@ class RemoteReads(Reads):
             self._found(ref, None)
             raise
         self._found(ref, stream)
+        self._idle.pop(stream.id, None)
         return stream
 
     def _found(self, ref: StreamRef, stream: Stream | None) -> None:
@@ -79,9 +86,18 @@ class RemoteReads(Reads):
 
     def _leave(self, stream: Stream) -> None:
         """Nobody may read it any more."""
-        if not stream.users and not self._finding[stream.ref] and self._streams.get(stream.id) is stream:
-            del self._streams[stream.id]
-            self._channel.post(Leave(stream.id))
+        if stream.users or self._finding[stream.ref] or self._streams.get(stream.id) is not stream:
+            return
+        self._idle[stream.id] = 0
+        if not stream.durable.alive:
+            self._forget(stream.id)
+        elif len(self._idle) > IDLE_STREAMS:
+            self._forget(next(iter(self._idle)))
+
+    def _forget(self, number: int) -> None:
+        """Nobody has read it for long."""
+        del self._idle[number], self._streams[number]
+        self._channel.post(Leave(number))
 
     def given_up(self, found: Found) -> None:
         """A stream was found for somebody who does not wait any more."""
@@ -103,6 +119,10 @@ class RemoteReads(Reads):
             batch = batch_of_rows([row], state.head.tail)
             self._tail_caches.push(stream.recent, batch, span)
         stream.followers.unpark_all()
+        if stream.id in self._idle and not self._finding[state.ref]:
+            self._idle[stream.id] += 1
+            if self._idle[stream.id] >= IDLE_STATES or not state.alive:
+                self._forget(stream.id)
 
 
 def _stream(state: State) -> Stream:

@@ -10,7 +10,9 @@ from support.workers import worker_of
 
 from penstock.backs.base import Following
 from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.workers import reads
 from penstock.workers.back import RemoteBack
+from penstock.workers.reads import IDLE_STATES
 from penstock_codecs.byte_operations import ReadBytes
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import RecordBatch, StreamRef
@@ -131,6 +133,7 @@ async def test_a_new_stream_of_the_same_name_is_another(backs: Backs) -> None:
         await writer.send(appending(b"lost"))
         with Fails(FailureCode.STREAM_NOT_FOUND):
             await writer.receive()
+    assert two.reads._streams == {}
     assert await bodies(two, FromSeqNum(0)) == []
     await two.perform(appending(b"new"))
     assert await bodies(one, FromSeqNum(0)) == [b"new"]
@@ -171,11 +174,31 @@ async def test_a_read_that_is_given_up_leaves_nothing_behind(backs: Backs) -> No
                 nursery.start_soon(read)
                 await trio.lowlevel.checkpoint()
                 scope.cancel()
-    await one.perform(CheckTail(STREAM))
-    await one.perform(CheckTail(STREAM))
+    await forgotten(parent, one)
+
+
+async def forgotten(parent: EmbeddedBack, worker: RemoteBack) -> None:
+    """A stream that nobody reads is forgotten when it has changed some times."""
     stream = parent.store.registry.stream(STREAM)
-    assert stream is not None and stream.users == 0
+    assert stream is not None
+    for number in range(IDLE_STATES + 1):
+        await parent.perform(appending(b"%d" % number))
+        await worker.perform(CheckTail(STREAM))
+    await worker.perform(CheckTail(STREAM))
+    assert stream.users == 0
+    assert (worker.reads._streams, worker.reads._idle) == ({}, {})
+
+
+async def test_who_reads_again_finds_what_is_known_and_more(backs: Backs, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, one, two = backs
+    for number in range(IDLE_STATES - 1):
+        await two.perform(appending(b"%d" % number))
+        assert len(await bodies(one, FromSeqNum(0))) == number + 1
+        assert len(one.reads._streams) == 1
+    monkeypatch.setattr(reads, "IDLE_STREAMS", 0)
+    assert len(await bodies(one, FromSeqNum(0))) == IDLE_STATES - 1
     assert one.reads._streams == {}
+    await forgotten(parent, one)
 
 
 async def test_a_parent_that_has_gone_is_unavailable(backs: Backs) -> None:
