@@ -202,7 +202,7 @@ async def _run_connection(
     try:
         _keep_alive(stream)
         with seat.scope:
-            await seat.calm()
+            await seat.turn_to_begin()
             await listener.serve(tapped)
         if seat.scope.cancelled_caught:
             log.debug("connection_shed")

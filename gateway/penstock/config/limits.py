@@ -38,13 +38,16 @@ class Limits(Table, frozen=True, kw_only=True):
     inflight_wait_seconds: Annotated[
         float, key("How long a client waits for room for such bytes before it is refused.", least=0.1)
     ] = 10.0
+    connections_per_second: Annotated[
+        float, key("New connections of one client; more of them wait before they are served. 0: any.", least=0)
+    ] = 0.0
     requests_per_second: Annotated[
         float,
         key("Requests, commands and calls of one client, refused beyond it (segment requests wait); 0: any.", least=0),
     ] = 0.0
     bytes_per_second: Annotated[float, key("What one client may send; more is read later. 0: any.", least=0)] = 0.0
     burst_seconds: Annotated[
-        float, key("A client that was quiet may use this many seconds' worth of both rates at once.", least=0.1)
+        float, key("A client that was quiet may use this many seconds' worth of each rate at once.", least=0.1)
     ] = 2.0
     first_byte_seconds: Annotated[
         float, key("A connection must say something within this. Over TLS: from the handshake on.", least=0.1)

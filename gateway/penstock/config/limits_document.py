@@ -53,6 +53,7 @@ LIMITS: Final = [
         ("max_inflight_bytes", _FULL, "max_inflight_bytes"),
         ("max_inflight_bytes_per_client", _FULL, "max_inflight_bytes_per_client"),
         ("inflight_wait_seconds", "how long that waits", ""),
+        ("connections_per_second", "it waits before it is served", "connections_per_second"),
         (
             "requests_per_second",
             "S2 429 `rate_limited` with `Retry-After` and `retry-after-ms`; gRPC RESOURCE_EXHAUSTED; S3P "
@@ -60,7 +61,7 @@ LIMITS: Final = [
             "requests_per_second",
         ),
         ("bytes_per_second", _WAITS, "bytes_per_second"),
-        ("burst_seconds", "what both rates may save", ""),
+        ("burst_seconds", "what each rate may save", ""),
         ("first_byte_seconds", "closed", "first_byte_seconds"),
         ("receive_grace_seconds", "goes with the next", ""),
         ("min_receive_rate", _SLOW, "min_receive_rate"),

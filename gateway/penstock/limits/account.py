@@ -20,7 +20,7 @@ connection."""
 class Account:
     """One client: the identity that it proved, or its address."""
 
-    __slots__ = ("calm_until", "crowd", "held", "key", "leader", "octets", "requests", "turns", "waiting")
+    __slots__ = ("arrivals", "calm_until", "crowd", "held", "key", "leader", "octets", "requests", "turns", "waiting")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -32,6 +32,7 @@ class Account:
         self.leader: object = None
         """The seat that may hold more than there is room for, so that of several large messages one is completed."""
         self.waiting = trio.lowlevel.ParkingLot()
+        self.arrivals = Bucket()
         self.turns = trio.Lock()
         """Held by the one of its connections that goes on with what took too long: all of them have one turn."""
         self.requests = Bucket()

@@ -129,7 +129,8 @@ class Limiter:
         """Nobody needs it where it has no connection, unless it has used up its rates."""
         if len(account.crowd) or account.held or account.key not in self._accounts:
             return
-        rates = self.table.requests_per_second or self.table.bytes_per_second
+        table = self.table
+        rates = table.requests_per_second or table.bytes_per_second or table.connections_per_second
         if not (rates or account.calm_until > trio.current_time()):
             self._accounts.pop(account.key, None)
             return

@@ -104,11 +104,19 @@ class Seat:
         """The connection is cut off for what only hostile clients do: new ones of this client wait for a while."""
         self.account.calm_until = trio.current_time() + _CALM_SECONDS
 
-    async def calm(self) -> None:
-        """Wait where the client has abused others: it would go on with a new connection each time."""
-        if self.account.calm_until > trio.current_time():
+    async def turn_to_begin(self) -> None:
+        """Wait before the connection is served, where the client makes very many of them, or has abused others: it
+        would go on with a new connection each time."""
+        limits, now = self._limiter.table, trio.current_time()
+        rate = limits.connections_per_second
+        wait = self.account.arrivals.owe(1, rate, limits.burst_seconds, now) if rate else 0.0
+        if wait:
+            self.limited("connections_per_second")
+        if self.account.calm_until > now:
             self.limited("calm")
-            await trio.sleep(_CALM_DELAY)
+            wait = max(wait, _CALM_DELAY)
+        if wait:
+            await trio.sleep(wait)
 
     # ---- rates ---------------------------------------------------------------------------------------------------
 

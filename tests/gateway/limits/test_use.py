@@ -123,6 +123,33 @@ async def test_rates_are_those_of_the_table_and_of_the_client(autojump_clock: Mo
     assert sibling.request() == 0.0
 
 
+async def test_who_connects_too_often_waits(autojump_clock: MockClock) -> None:
+    limiter = Limiter(Limits(connections_per_second=2, burst_seconds=1))
+    began = trio.current_time()
+    for _ in range(2):
+        await seated(limiter).turn_to_begin()
+    await seated(limiter, "10.0.0.2").turn_to_begin()
+    assert trio.current_time() == began
+    await seated(limiter).turn_to_begin()
+    assert trio.current_time() - began == pytest.approx(0.5)
+
+
+async def test_who_has_abused_others_waits_at_each_new_connection(autojump_clock: MockClock) -> None:
+    limiter = Limiter()
+    first = seated(limiter)
+    first.abused()
+    limiter.leave(first)
+    began = trio.current_time()
+    await seated(limiter, "10.0.0.2").turn_to_begin()
+    assert trio.current_time() == began
+    await seated(limiter).turn_to_begin()
+    assert trio.current_time() > began
+    await trio.sleep(10)
+    began = trio.current_time()
+    await seated(limiter).turn_to_begin()
+    assert trio.current_time() == began
+
+
 def test_a_message_has_its_grace_and_then_a_rate() -> None:
     limits, pace = Limits(receive_grace_seconds=10, min_receive_rate=100), Pace()
     assert pace.deadline(0, limits, 0.0) == math.inf
