@@ -1,5 +1,7 @@
 """The HTTP server: both versions, over memory and over real sockets, on a clock that jumps."""
 
+from contextvars import ContextVar
+
 import pytest
 import trio
 import trio.testing
@@ -199,6 +201,26 @@ async def test_who_a_client_was_for_one_request_it_is_not_for_the_next(autojump_
         while got.count(b"hello") < 3:
             got += await near.receive_some(65536)
     assert seen == ["by its address", "by its address", "another by now"]
+
+
+async def test_what_is_noted_of_one_request_is_not_noted_of_the_next(autojump_clock: Clock) -> None:
+    """Route, protocol, trace: whatever its handler puts into its context."""
+    near, far = memory_pair()
+    noted: ContextVar[str] = ContextVar("noted", default="")
+    seen = []
+
+    async def handler(exchange: Exchange) -> None:
+        seen.append(noted.get())
+        noted.set(exchange.request.path)
+        await hello(exchange)
+
+    async with trio.open_nursery() as nursery, near:
+        nursery.start_soon(serve_http, far, handler)
+        await near.send_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 3)
+        got = b""
+        while got.count(b"hello") < 3:
+            got += await near.receive_some(65536)
+    assert seen == ["", "", ""]
 
 
 @BOTH

@@ -19,7 +19,6 @@ from penstock.fronts.http.exchange import HttpExchange
 from penstock.fronts.http.room import SendRoom
 from penstock.fronts.http.settings import Drain, HttpSettings
 from penstock.fronts.http.usage import TooNoisy, Usage
-from penstock.identity import ANYBODY, CLIENT
 from penstock.limits import Crowded
 from penstock.metrics.clients import Pauses, count_told
 from penstock.outflow import WIRE_ROOM, Outflow
@@ -194,7 +193,9 @@ class HttpServerConnection:
             exchange = self._exchanges[event.stream_id] = HttpExchange(self, event)
             if self._peer_ended:
                 self._limit_half_closed(exchange)
-            self._nursery.start_soon(self._serve, exchange)
+            # It was read by whichever task had the time, which may serve a request of somebody else: what that one has
+            # noted in its context is none of this one's.
+            self._task.context.copy().run(self._nursery.start_soon, self._serve, exchange)
         elif isinstance(event, Data):
             self._deliver_data(event)
         elif isinstance(event, End) and event.stream_id in self._exchanges:
@@ -320,8 +321,6 @@ class HttpServerConnection:
 
     # ---- exchanges -----------------------------------------------------------------------------------------------
     async def _serve(self, exchange: HttpExchange) -> None:
-        # It was begun by whichever task read it, which may be one that serves a request of somebody else.
-        CLIENT.set(self._task.context.get(CLIENT, ANYBODY))
         try:
             with exchange.scope:
                 await self._handler(exchange)
