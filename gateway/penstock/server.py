@@ -17,6 +17,7 @@ from penstock.accepting import Listener
 from penstock.backs.base import Back
 from penstock.backs.embedded import EmbeddedBack
 from penstock.config import Config
+from penstock.errors import out_of_groups
 from penstock.faults.rules import Faults
 from penstock.limits import Limiter
 from penstock.management.traffic import Traffic
@@ -79,6 +80,7 @@ async def serve(
         )
         running = Running(Reloader(config, parts), parts, surroundings, crew)
         opened = [await places.open(listener) for listener in parts.build(config, routing.router)]
+        stack.enter_context(out_of_groups())
         async with trio.open_nursery() as nursery:
             if crew is not None:
                 await crew.begin(nursery)

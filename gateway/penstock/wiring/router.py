@@ -3,8 +3,8 @@ mirrors copy beside them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import structlog
@@ -12,7 +12,7 @@ import structlog
 from penstock.backs.base import Back
 from penstock.backs.upstream import Watch, unwatched
 from penstock.config import EMBEDDED, Config, RouteTable
-from penstock.errors import CannotStart
+from penstock.errors import CannotStart, out_of_groups
 from penstock.metrics.series import watching
 from penstock.mirror.route import MirroredRoute
 from penstock.routing.permissions import Permission
@@ -77,7 +77,7 @@ class Routing:
                 if known is not None and known.said == said_by(table, losses):
                     backs[name] = known
                 else:
-                    with _alone():
+                    with out_of_groups():
                         backs[name] = await self._backs.open(name, table, losses)
             return await self._plan(config, backs)
         except BaseException:
@@ -139,7 +139,7 @@ class Routing:
 async def open_routing(config: Config, embedded: Back, watch: Watch = unwatched) -> AsyncIterator[Routing]:
     """Everything that is configured, until the block ends. `watch` is given each connection to a server. Raises
     CannotStart; see `Routing.prepare`."""
-    with _alone():
+    with out_of_groups():
         async with open_backs(embedded, watch) as backs, open_mirrors() as mirrors:
             routing = Routing(embedded, backs, mirrors)
             routing.commit(await routing.prepare(config))
@@ -152,22 +152,6 @@ async def open_router(config: Config, embedded: Back, watch: Watch = unwatched) 
     """The same for those who never change it."""
     async with open_routing(config, embedded, watch) as routing:
         yield routing.router
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Backs have nurseries, which put what is raised within them into a group; CannotStart is for the operator."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        found, rest = group.split(CannotStart)
-        while found is not None and rest is None:
-            inner = found.exceptions[0]
-            if isinstance(inner, CannotStart):
-                raise inner from inner.__cause__
-            assert isinstance(inner, BaseExceptionGroup)
-            found = inner
-        raise
 
 
 def _route(table: RouteTable, targets: Mapping[str, Target]) -> Route:
