@@ -130,7 +130,7 @@ class Manager:
         self.config.write_text(RESTARTED.format(port=self.port, data=folder / "data"))
         self.notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notified.bind(str(folder / "notify"))
-        self.notified.settimeout(30)
+        self.notified.settimeout(60)
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start a gateway as service managers do: the socket as descriptor 3, the pid known to it alone."""
@@ -178,9 +178,9 @@ class Writer(threading.Thread):
     def write(self) -> None:
         words = {"records": [{"body": str(self.written)}], "match_seq_num": self.written}
         headers = {"s2-basin": "penstock", "content-type": "application/json"}
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as client:
-            client.connect()
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as client:
             try:
+                client.connect()
                 client.request("POST", "/v1/streams/held/records", json.dumps(words), headers)
                 answer = client.getresponse()
                 text = answer.read()
@@ -203,7 +203,7 @@ def test_nobody_is_refused_while_the_gateway_restarts(tmp_path: Path) -> None:
                 manager.wait_for(b"READY=1")
                 if not turn:
                     writer.start()
-                enough, deadline = writer.written + 20, time.monotonic() + 20
+                enough, deadline = writer.written + 20, time.monotonic() + 60
                 while writer.written < enough and writer.is_alive() and time.monotonic() < deadline:
                     time.sleep(0.01)
                 assert writer.written >= enough, (writer.failure, (tmp_path / "log").read_text())
@@ -212,7 +212,7 @@ def test_nobody_is_refused_while_the_gateway_restarts(tmp_path: Path) -> None:
                     writer.join(30)
                 process.terminate()
                 manager.wait_for(b"STOPPING=1")
-                assert process.wait(20) == 0
+                assert process.wait(60) == 0
             except BaseException:
                 writer.stopping.set()
                 raise
