@@ -44,7 +44,14 @@ CUT_OFF = [name for name in ATTACKS if name.startswith("slowloris")]
 LIKE_OTHERS = frozenset(
     {
         *("priority flood", "settings flood", "ping flood unread", "window updates", "empty data", "tiny data h2"),
-        *("many headers http/1.1", "reset segment", "unread answers h2", "slowloris controller"),
+        *(
+            "window games",
+            "made to reset",
+            "many headers http/1.1",
+            "reset segment",
+            "unread answers h2",
+            "slowloris controller",
+        ),
     }
 )
 """Left to the long run."""

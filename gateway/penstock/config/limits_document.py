@@ -160,8 +160,8 @@ second before they are served (`limit` "calm"):
 
 - more than 200 requests that were reset before they were answered, by the client or because of it (CVE-2023-44487);
 - over 2,000 HTTP/2 frames that say nothing (pings, settings, empty data, window for what was not sent), or pieces of
-  a body that nobody wants any more, and 100 more each second; over 5,000 keep-alives of the segment protocol, and 10
-  more each second ("noise");
+  a body that nobody wants any more, and 100 more each second, 16 with each request and one for 256 bytes of answers;
+  over 5,000 keep-alives of the segment protocol, and 10 more each second ("noise");
 - a header block over its limit, also by CONTINUATION frames or by references to what was said before.
 
 A connection whose small frames take long is interrupted every 0.25 ms, and all of one client's connections have one

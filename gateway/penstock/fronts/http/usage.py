@@ -15,9 +15,10 @@ __all__ = ["TooNoisy", "Usage"]
 
 NOISE: Final = 2000
 NOISE_PER_SECOND: Final = 100
+NOISE_PER_REQUEST: Final = 16
 BYTES_PER_NOISE: Final = 256
 """HTTP/2 frames that say nothing (pings, settings, empty data, window for what was not sent) which one connection may
-send: at first, for each second, and one for so many bytes that it was sent."""
+send: at first, for each second, for each request (gRPC sends several), and one for so many bytes that it was sent."""
 TIGHT_SEND: Final = 64 * KIB
 """What may be on its way to a client for whom there is no more room."""
 
@@ -37,7 +38,7 @@ class Usage:
         self._codec = codec
         self._received = Holding(self.seat)
         self._to_send = Holding(self.seat)
-        self._pending = self._given = 0
+        self._pending = self._given = self._requests = 0
         self._begun_at = trio.current_time()
 
     async def room_to_read(self) -> None:
@@ -54,7 +55,7 @@ class Usage:
         pause = self.seat.received(size)
         if pause:
             await trio.sleep(pause)
-        noise = self._codec.noise - NOISE
+        noise = self._codec.noise - NOISE - NOISE_PER_REQUEST * self._requests
         if noise > 0:
             seconds = trio.current_time() - self._begun_at
             if noise > seconds * NOISE_PER_SECOND + self._wire.written / BYTES_PER_NOISE:
@@ -82,6 +83,7 @@ class Usage:
             self.seat.limited("max_streams_before_auth")
             return False
         self.seat.busy = True
+        self._requests += 1
         return True
 
     def rest(self) -> None:
