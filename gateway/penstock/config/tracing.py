@@ -6,6 +6,7 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 from penstock.config.fields import Table, key
+from penstock.config.urls import without_secrets
 
 __all__ = ["Tracing"]
 
@@ -29,7 +30,8 @@ class Tracing(Table, frozen=True, kw_only=True):
     @property
     def in_words(self) -> str:
         """What is done, as `penstock check` says it."""
-        return f"{self.sample_ratio:.4g} of the traces that begin here go to {self.endpoint}, as {self.service_name}."
+        where = without_secrets(self.endpoint)
+        return f"{self.sample_ratio:.4g} of the traces that begin here go to {where}, as {self.service_name}."
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.endpoint)

@@ -9,10 +9,10 @@ import msgspec
 import tomli_w
 
 from penstock.config import Config
+from penstock.config.urls import MASKED, without_secrets
 
 __all__ = ["MASKED", "as_toml", "masked"]
 
-MASKED: Final = "(masked)"
 _SECRET: Final = re.compile(r"(^|_)(tokens?|passwords?|password_hash|secrets?)\Z")
 """Keys that hold secrets. Those that name a file of them end otherwise."""
 
@@ -38,4 +38,6 @@ def _shown(value: object, *, secret: bool) -> object:
         }
     if isinstance(value, list | tuple):
         return [_shown(inner, secret=secret) for inner in value]
-    return MASKED if secret and isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return MASKED if secret else without_secrets(value)

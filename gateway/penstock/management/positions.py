@@ -39,11 +39,11 @@ _NAMES: Final = ("stream", "s3p", "segment")
 _RECORD_ID: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
 
 
-def query_of(query: str, known: tuple[str, ...]) -> dict[str, str]:
-    """A query's parameters, decoded; bytes that are not UTF-8 stand as surrogates. Raises BAD_QUERY for one that is not
-    known or stands twice."""
+def query_of(query: str, known: tuple[str, ...], errors: str = "strict") -> dict[str, str]:
+    """A query's parameters, decoded; `errors` (as for `bytes.decode`): what becomes of bytes that are not UTF-8. Raises
+    BAD_QUERY for one that is not known or stands twice, and for such bytes where they are an error."""
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, errors="surrogateescape", max_num_fields=_MOST_FIELDS)
+        pairs = parse_qsl(query, keep_blank_values=True, errors=errors, max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise fail(_BAD, f"the query cannot be read: {error}") from None
     found: dict[str, str] = {}
@@ -87,7 +87,7 @@ class Positions:
 
     async def find(self, query: str) -> dict[str, Any]:
         """The answer to a query, as JSON. Raises BAD_QUERY, which names the parameter, and what the back says."""
-        asked = query_of(query, _KNOWN)
+        asked = query_of(query, _KNOWN, "surrogateescape")  # names of S3P are bytes
         start_name, start_text = _one_of(asked, tuple(_STARTS))
         start = _STARTS[start_name](start_name, start_text)
         listener = self._listener(asked)

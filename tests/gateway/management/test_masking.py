@@ -8,9 +8,11 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
-from penstock.config import Config
+from penstock.config import Config, default_config
 from penstock.config.fields import Token
-from penstock.management.masking import _SECRET
+from penstock.config.tracing import Tracing
+from penstock.config.urls import without_secrets
+from penstock.management.masking import _SECRET, masked
 
 TOKEN = next(meta for meta in get_args(Token) if isinstance(meta, msgspec.Meta))
 
@@ -52,3 +54,24 @@ def test_each_is_masked(key: str) -> None:
 @pytest.mark.parametrize("key", ["token_file", "tokens_file", "tls_key", "password_file", "stream"])
 def test_what_names_a_file_is_not(key: str) -> None:
     assert not _SECRET.search(key)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("http://127.0.0.1:4318/v1/traces", "http://127.0.0.1:4318/v1/traces"),
+        ("https://user:secret@host/v1", "https://(masked)@host/v1"),
+        ("HTTP://host/v1?api-key=secret&b=@c", "HTTP://host/v1?(masked)"),
+        ("https://secret@host?secret", "https://(masked)@host?(masked)"),
+        ("spiffe://plant/line-?", "spiffe://plant/line-?"),
+    ],
+)
+def test_of_a_url_no_secret_is_shown(given: str, shown: str) -> None:
+    assert without_secrets(given) == shown
+
+
+def test_a_collector_s_secrets_are_shown_nowhere() -> None:
+    tracing = Tracing(endpoint="https://user:secret@host/v1/traces?api-key=secret")
+    config = msgspec.structs.replace(default_config(), tracing=tracing)
+    assert masked(config)["tracing"]["endpoint"] == "https://(masked)@host/v1/traces?(masked)"
+    assert "secret" not in tracing.in_words and "//(masked)@host/v1/traces" in tracing.in_words

@@ -71,3 +71,9 @@ async def test_a_basin_that_goes_away_is_left_out(asker: Asker, back: EmbeddedBa
 )
 async def test_what_is_no_question(asker: Asker, query: str, said: str) -> None:
     assert said in (await asker.get(f"/streams?{query}", 400))["message"]
+
+
+@pytest.mark.parametrize("query", ["prefix=%ff", "basin=%ff", "after=%ff/%ff", "after=basin-one/%ff"])
+async def test_what_is_no_text_is_refused(asker: Asker, streams: list[str], query: str) -> None:
+    answer = await asker.ask("GET", f"/streams?{query}")
+    assert answer.status == 400 and b"utf-8" in answer.body
