@@ -7,6 +7,7 @@ and so do the route and the trace that it works on.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from typing import Any, Literal
@@ -76,7 +77,10 @@ def _console() -> structlog.dev.ConsoleRenderer:
 
 
 def _to_json(event: Any, **_options: Any) -> bytes:
-    return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS)
+    try:
+        return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # a surrogate, or a number of more than 64 bits: what a peer said may have them
+        return json.dumps(event, default=repr, skipkeys=True, separators=(",", ":")).encode("ascii")
 
 
 class _ToStructlog(logging.Handler):

@@ -44,6 +44,31 @@ def test_an_object_per_line_where_nobody_looks(format: str) -> None:
     assert "ValueError: oops" in failure["exception"]
 
 
+_STRANGE = """
+import structlog
+from penstock.observe import configure_logging
+configure_logging("info", {format!r})
+log = structlog.get_logger()
+log.info("said", name="a\\udcff", number=1 << 64, lines="b\\nforged \\x1b[2J", raw=b"x")
+try:
+    raise ValueError("a\\udcff")
+except ValueError:
+    log.exception("failed")
+"""
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_whatever_a_peer_says_can_be_logged_and_ends_no_line(format: str) -> None:
+    program = _STRANGE.format(format=format)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    first, *failure = done.stderr.splitlines()
+    assert "said" in first and "forged" in first and "\\udcff" in first and "\x1b[2J" not in first
+    assert "failed" in failure[0] and "ValueError" in done.stderr
+    if format == "json":
+        line = json.loads(first)
+        assert (line["name"], line["number"], line["lines"]) == ("a\udcff", 1 << 64, "b\nforged \x1b[2J")
+
+
 def test_the_level_is_the_least_that_is_written() -> None:
     assert [json.loads(line)["event"] for line in written("error", "json").splitlines()] == ["failed"]
     assert json.loads(written("debug", "json").splitlines()[0])["event"] == "detail"
