@@ -154,7 +154,7 @@ class Accepting(Protocol):
 async def accept_connections(
     place: Accepting, sockets: trio.SocketListener, connections: trio.Nursery, taps: Connections
 ) -> None:
-    """Accept for ever, starting each connection in `connections`, with a tap and a seat of the place's limiter.
+    """Accept until the socket is closed, starting each connection in `connections`, with a tap and a seat of the place's limiter.
 
     Where there is none, the client is told so in the words of its protocol.
     """
@@ -162,6 +162,8 @@ async def accept_connections(
     while True:
         try:
             stream = await sockets.accept()
+        except trio.ClosedResourceError:
+            return  # a client and the end came together: who was woken up for the one finds the other
         except OSError as error:
             if error.errno in _GONE:
                 await trio.lowlevel.checkpoint()

@@ -196,6 +196,16 @@ async def test_a_connection_that_ended_before_it_was_accepted_harms_nobody(
     assert place.limiter.connections == 0, "every seat was given back"
 
 
+async def test_a_socket_that_is_closed_under_it_ends_it() -> None:
+    """Cancelled, too, but not asked yet: a client had woken it up."""
+    listener = Front(echo).listener
+    (real,) = await open_sockets(listener)
+    await real.aclose()
+    async with trio.open_nursery() as nursery:
+        place = Place(listener, [], Limiter(), Connections())
+        await accept_connections(place, real, nursery, Connections())
+
+
 async def test_out_of_descriptors_waits_and_goes_on(autojump_clock: trio.testing.MockClock) -> None:
     served = trio.Event()
 

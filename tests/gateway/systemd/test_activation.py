@@ -212,7 +212,7 @@ def test_nobody_is_refused_while_the_gateway_restarts(tmp_path: Path) -> None:
                     writer.join(30)
                 process.terminate()
                 manager.wait_for(b"STOPPING=1")
-                assert process.wait(60) == 0
+                assert process.wait(60) == 0, (tmp_path / "log").read_text()
             except BaseException:
                 writer.stopping.set()
                 raise
