@@ -26,7 +26,15 @@ from penstock.routing.certificates import names_in
 from penstock.routing.facing import Facing
 from penstock.tls import ServerTls, tls_stream
 
-__all__ = ["BACKLOG", "Accepting", "Listener", "accept_connections", "listening_reason", "open_sockets"]
+__all__ = [
+    "BACKLOG",
+    "Accepting",
+    "Listener",
+    "accept_connections",
+    "check_private",
+    "listening_reason",
+    "open_sockets",
+]
 
 log = structlog.get_logger()
 
@@ -59,6 +67,8 @@ class Listener:
     connections, from the first to the last. `identities` says who a client is by its address. `refuse(stream, limit)`
     tells a client that there is no room for it.
 
+    `private`: it must not be bound where other machines reach it (`check_private`).
+
     `settings` and `back` are what its front looks at for each request: a reload puts another listener's in their place.
     """
 
@@ -73,6 +83,7 @@ class Listener:
     identities: Identities = NOBODY
     tls: ServerTls | None = None
     refuse: Refuse = close_at_once
+    private: bool = False
     settings: tuple[object, ...] = ()
     back: Facing | None = None
 
@@ -93,6 +104,18 @@ async def open_sockets(listener: Listener) -> list[trio.SocketListener]:
         raise CannotStart(
             f"{listener.name}: cannot listen on {listener.address}: {listening_reason(listener.name, error)}"
         ) from error
+
+
+def check_private(listener: Listener, bound: Sequence[Address]) -> None:
+    """Raises CannotStart for a private listener that is bound where other machines reach it. Its address need not say
+    so: names may stand for any, and sockets may be given."""
+    for address in bound:
+        if listener.private and not address.is_loopback:
+            raise CannotStart(
+                f"{listener.name}: it is to be bound to {listener.address}, which is {address}: other machines reach "
+                "that, and its clients need not prove who they are (docs/access.md). Or say that everybody may use "
+                "it: anonymous = true"
+            )
 
 
 def listening_reason(name: str, error: OSError) -> str:
@@ -154,7 +177,8 @@ class Accepting(Protocol):
 async def accept_connections(
     place: Accepting, sockets: trio.SocketListener, connections: trio.Nursery, taps: Connections
 ) -> None:
-    """Accept until the socket is closed, starting each connection in `connections`, with a tap and a seat of the place's limiter.
+    """Accept until the socket is closed, starting each connection in `connections`, with a tap and a seat of the
+    place's limiter.
 
     Where there is none, the client is told so in the words of its protocol.
     """
