@@ -10,8 +10,9 @@ from typing import Final
 import structlog
 import trio
 
-from penstock.accepting import Connected, Listener, accept_connections, open_sockets
+from penstock.accepting import Connected, Listener, accept_connections, check_private, open_sockets
 from penstock.config import Address
+from penstock.errors import CannotStart
 from penstock.limits import Limiter
 from penstock.live import take_over
 from penstock.recorder.connections import Connections
@@ -58,8 +59,15 @@ class Place:
         """Listen, on the sockets that are given if any. Raises CannotStart."""
         if given:
             sockets = [trio.SocketListener(trio.socket.from_stdlib_socket(one)) for one in given]
-            return cls(listener, sockets, limiter, taps)
-        return cls(listener, await open_sockets(listener), limiter, taps)
+        else:
+            sockets = await open_sockets(listener)
+        try:
+            check_private(listener, [_bound(one) for one in sockets])
+        except CannotStart:
+            for one in sockets:
+                one.socket.close()
+            raise
+        return cls(listener, sockets, limiter, taps)
 
     @property
     def connections(self) -> int:
@@ -196,9 +204,13 @@ class Places:
         place.close()
 
     def has(self, listener: Listener) -> bool:
-        """Whether there is one of this name and address."""
+        """Whether there is one of this name and address. Raises CannotStart where it is, and must not be, bound where
+        other machines reach it."""
         place = self._open.get(listener.name)
-        return place is not None and place.listener.address == listener.address
+        if place is None or place.listener.address != listener.address:
+            return False
+        check_private(listener, place.addresses)
+        return True
 
     async def begin(self, nursery: trio.Nursery, places: Sequence[Place]) -> None:
         """Accept on all of these."""

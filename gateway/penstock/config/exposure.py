@@ -9,12 +9,20 @@ from penstock.config.listeners import AnyListener, ControllerListener, S2Listene
 from penstock.config.management import Management
 from penstock.config.schema import Config
 
-__all__ = ["is_exposed", "open_by_mistake", "proves_clients", "shows_secrets"]
+__all__ = ["is_exposed", "is_private", "open_by_mistake", "proves_clients", "shows_secrets"]
 
 
 def is_exposed(listener: AnyListener | Management) -> bool:
     """Whether others than this machine can connect."""
     return not Address.parse(listener.bind).is_loopback
+
+
+def is_private(config: Config, label: str, listener: AnyListener | Management) -> bool:
+    """Whether it must not be reached by others than this machine: its clients need not prove who they are, and it does
+    not say that this is meant. `label`: what routes call it, or `management`."""
+    if isinstance(listener, Management):
+        return not (listener.anonymous or listener.auth_tokens or listener.proves_clients)
+    return not (listener.anonymous or any(_proofs(config, label, listener)))
 
 
 def proves_clients(config: Config, label: str, listener: AnyListener) -> bool:
@@ -35,14 +43,13 @@ def open_by_mistake(config: Config) -> Iterator[str]:
     """For each listener that others than this machine reach, that serves whoever reaches it, and that does not say
     that this is meant: what to do about it."""
     for label, listener in config.listeners.labelled():
-        if is_exposed(listener) and not (listener.anonymous or any(_proofs(config, label, listener))):
+        if is_exposed(listener) and is_private(config, label, listener):
             yield (
                 f"listeners.{label}: other machines reach {listener.bind}, and its clients need not prove who they "
                 f"are. Give {_ways(listener)}; or say that everybody may use it: anonymous = true (--anonymous)"
             )
     management = config.management
-    guarded = management.anonymous or management.auth_tokens or management.proves_clients
-    if management.enabled and is_exposed(management) and not guarded:
+    if management.enabled and is_exposed(management) and is_private(config, "management", management):
         yield (
             f"management: other machines reach {management.bind}, and its clients need not prove who they are. "
             f"Give {_ways(management)}; or say that everybody may use it: anonymous = true"

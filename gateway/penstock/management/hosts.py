@@ -10,15 +10,9 @@ import ipaddress
 import re
 from typing import Final
 
-__all__ = ["is_local_name", "is_loopback"]
+__all__ = ["is_local_name"]
 
 _PORT: Final = re.compile(r":[0-9]*\Z")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether who binds there hears this machine alone."""
-    address = _address(host)
-    return host == "localhost" if address is None else address.is_loopback
 
 
 def is_local_name(authority: str) -> bool:

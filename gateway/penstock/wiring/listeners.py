@@ -20,6 +20,7 @@ from penstock.config import (
     S3PListener,
     SegmentListener,
 )
+from penstock.config.exposure import is_private
 from penstock.faults.exchange import FaultyFront
 from penstock.faults.rules import Faults
 from penstock.fronts.controller import ControllerFront
@@ -173,6 +174,7 @@ class _Opening:
             settings=(*settings, handshakes.settings),
             back=back,
             refuse=_REFUSE[type(listener)] if listener.tls_certificate is None else close_at_once,
+            private=is_private(self._config, label, listener),
         )
 
 

@@ -21,12 +21,12 @@ from penstock.config import (
     SegmentBack,
     SegmentListener,
 )
+from penstock.config.exposure import is_private
 from penstock.errors import CannotStart
 from penstock.fronts.http_server import HttpSettings
 from penstock.identity import NOBODY, Identities
 from penstock.management.controls import Controls
 from penstock.management.front import ManagementFront
-from penstock.management.hosts import is_loopback
 from penstock.management.overview import BackView, Circuit, ListenerView, Overview, RouteView
 from penstock.management.settings import ManagementSettings
 from penstock.management.traffic import Traffic
@@ -66,13 +66,14 @@ def management_listener(
         handshakes.begin_drain,
         duties=front.run,
         tls=tls_of("management", table),
+        private=is_private(config, "management", table),
         settings=(shown, settings, handshakes.settings),
     )
 
 
 def management_settings(table: Management) -> ManagementSettings:
     """What the front is told."""
-    loopback = is_loopback(Address.parse(table.bind).host)
+    loopback = Address.parse(table.bind).is_loopback
     return ManagementSettings(bearer_tokens=frozenset(table.auth_tokens), loopback=loopback)
 
 

@@ -9,7 +9,9 @@ from support.management import management_port
 from support.process import CONFIG, GatewayProcess
 from support.recorded_traffic import MANAGEMENT
 
-from penstock.management.hosts import is_local_name, is_loopback
+from penstock.config import Management
+from penstock.management.hosts import is_local_name
+from penstock.wiring.management import management_settings
 
 
 @pytest.mark.parametrize(
@@ -38,10 +40,19 @@ def test_names_of_this_machine(authority: str, local: bool) -> None:
 
 @pytest.mark.parametrize(
     ("host", "loopback"),
-    [("127.0.0.1", True), ("127.3.2.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("gw", False)],
+    [
+        ("127.0.0.1", True),
+        ("127.3.2.1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("gw.localhost", True),
+        ("0.0.0.0", False),
+        ("[::]", False),
+        ("gw", False),
+    ],
 )
-def test_where_only_this_machine_is_heard(host: str, loopback: bool) -> None:
-    assert is_loopback(host) is loopback
+def test_names_are_looked_at_where_only_this_machine_is_heard(host: str, loopback: bool) -> None:
+    assert management_settings(Management(bind=f"{host}:9600")).loopback is loopback
 
 
 @pytest.mark.parametrize("tokens", [False, True])
