@@ -127,7 +127,7 @@ def test_a_certificate_gives_tls_and_a_bad_one_a_reason(files: dict[str, str]) -
     bad = {"tls_certificate": files["tls_key"], "tls_key": files["tls_key"]}
     for listener in (S2Listener, S3PListener, SegmentListener, ControllerListener, Management):
         assert tls_of("some", listener(**files)) is not None
-        with pytest.raises(CannotStart, match="some: .* not a PEM certificate chain and its key"):
+        with pytest.raises(CannotStart, match=r"some: .* not a PEM certificate chain and its key"):
             tls_of("some", listener(**bad))
         assert tls_of("some", listener()) is None
 
