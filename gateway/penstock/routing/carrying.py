@@ -12,8 +12,9 @@ import msgspec
 from penstock.metrics.metered import metered_operation
 from penstock.metrics.meters import meter
 from penstock.routing import basins
-from penstock.routing.permissions import needs_of
+from penstock.routing.permissions import Permission, needs_of
 from penstock.routing.route import Decision
+from penstock.routing.segments import INTERNAL_BASIN
 from penstock.routing.sessions import in_clients_words
 from penstock.routing.target import TargetHolder
 from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, Merge, ReadBytes
@@ -52,6 +53,8 @@ _READING: Final[frozenset[type]] = frozenset(
     }
 )
 """They change nothing, so they need not wait while a target is held."""
+_NEEDED_OF_SOURCE: Final = frozenset({Permission.MANAGE})
+"""A stream that is merged is gone. (A transaction is a part of the target.)"""
 
 
 async def carry_out(view: View, operation: Operation[R]) -> R:
@@ -107,6 +110,7 @@ async def _merge(view: View, operation: Merge) -> Any:
     decision.check(needs_of(operation))
     sources = [view.decide(source) for source in operation.sources]
     for source in sources:
+        source.check(_NEEDED_OF_SOURCE if source.asked.basin != INTERNAL_BASIN else needs_of(operation))
         if source.holder not in (decision.holder, view.embedded):
             raise fail(
                 FailureCode.NOT_IMPLEMENTED,

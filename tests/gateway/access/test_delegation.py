@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextvars
+import dataclasses
 import stat
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import jwt
 import pytest
@@ -12,7 +16,10 @@ import trio
 
 from penstock.access.delegation import KEY_BYTES, READ, Delegation, TokenRejected, load_key
 from penstock.access.passwords import MOST_WAITING, Passwords, basic_credentials, check_hash, hash_password
+from penstock.fronts.segment.checkpoint import Checkpoint
+from penstock.fronts.segment.connection import _HANDLERS
 from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.segment import Message, released
 
 KEY = b"k" * KEY_BYTES
 
@@ -76,6 +83,28 @@ def test_tokens_that_are_no_good() -> None:
     with pytest.raises(TokenRejected) as rejected:
         delegation.check(token)
     assert rejected.value.expired
+
+
+@pytest.mark.parametrize("kind", [*_HANDLERS, released.SetupAppend, released.ReadSegment])
+def test_each_request_s_segments_are_looked_at(kind: type[Message]) -> None:
+    """Also those that are refused later: nothing but a refusal comes of any."""
+    delegation = Delegation(KEY, 600, Clock())
+    token = delegation.issue("me", "S", "s")
+    names = {field.name for field in dataclasses.fields(kind)}
+
+    def check(mine: str, *others: str) -> None:
+        said = dict.fromkeys(names, ()) | {"delegation_token": token, "writer_id": UUID(int=1), "segment": mine}
+        said |= {"target": mine, "parent_segment": mine, "source": (mine, *others)[-1], "sources": (mine, *others)}
+        request: Any = kind(**{name: value for name, value in said.items() if name in names})
+        contextvars.copy_context().run(Checkpoint().check, delegation, request)
+
+    check("S/s/0")
+    if kind is not released.FlushToStorage:
+        with pytest.raises(TokenRejected, match="not good"):
+            check("S/sx/0")
+    if kind in (released.MergeSegments, released.MergeSegmentsBatch):
+        with pytest.raises(TokenRejected, match="not good"):
+            check("S/s/0", "T/s/0")
 
 
 def test_the_key_is_made_once(tmp_path: Path) -> None:

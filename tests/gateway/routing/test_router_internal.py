@@ -63,6 +63,24 @@ async def test_streams_of_different_servers_are_not_merged(here: EmbeddedBack, t
     assert "for-far/a is on back far" in error.failure.message
 
 
+async def test_who_may_not_delete_a_stream_does_not_merge_it_into_another(
+    here: EmbeddedBack, there: EmbeddedBack
+) -> None:
+    tables = [RouteTable(name="kept", stream="kept", allow=("read", "append")), RouteTable(name="own")]
+    view = routed(here, there, *tables).for_listener("segment")
+    target, kept, own, internal = (
+        *(StreamRef("for-near", name) for name in ("target", "kept", "own")),
+        StreamRef(INTERNAL_BASIN, f"for-near/kept/0.#epoch.0{TRANSACTION}"),
+    )
+    await made(here, "for-near", "target", "kept", "own")
+    await here.perform(CreateStream(internal))
+    error = await refusal(view, Merge(target, (kept,)))
+    assert error.failure.code is FailureCode.PERMISSION_DENIED and "manage" in error.failure.message
+    await here.perform(GetSegmentInfo(kept))
+    await view.perform(Merge(target, (own,)))
+    await view.perform(Merge(kept, (internal,)))
+
+
 async def test_where_tables_are(here: EmbeddedBack, there: EmbeddedBack) -> None:
     table = RouteTable(name="all", basin="telemetry", back="far", to_basin="prod-telemetry")
     view = routed(here, there, table).for_listener("segment")

@@ -30,6 +30,7 @@ _NAMED: Final[Mapping[type, tuple[str, ...]]] = {
     released.CreateTransientSegment: ("parent_segment",),
     released.MergeSegments: ("target", "source"),
     released.MergeSegmentsBatch: ("target", "sources"),
+    released.FlushToStorage: (),
 }
 """The fields that name segments, where that is not `segment`."""
 
