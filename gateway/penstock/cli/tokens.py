@@ -16,6 +16,7 @@ import msgspec
 from penstock.access.passwords import hash_password
 from penstock.access.scopes import EVERYTHING, ops_of
 from penstock.access.token_file import TokenFile, TokenFileError
+from penstock.captures.text import printable
 from penstock.clock import wall_clock
 from penstock.config import Access, ConfigError, default_config, load_config
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -179,8 +180,10 @@ def _list(path: Path, /, prefix: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(found)))
         return
+    if not found:
+        click.echo("there are no access tokens" + (f" whose ids begin with {prefix}" if prefix else ""), err=True)
     for info in found:
-        click.echo("  ".join(_in_words(info, wall_clock())))
+        click.echo(printable("  ".join(_in_words(info, wall_clock()))))
 
 
 def _in_words(info: AccessTokenInfo, now: int) -> Iterator[str]:

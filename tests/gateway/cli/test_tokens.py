@@ -54,6 +54,21 @@ def test_list_and_revoke(tmp_path: Path) -> None:
     assert [one["id"] for one in json.loads(run(tmp_path, "list", "--json").stdout)] == ["a/2", "b"]
 
 
+def test_names_that_others_have_given_are_told_as_text(tmp_path: Path) -> None:
+    """Whoever may issue tokens says what they are called: no lines of their own, and no words to the terminal."""
+    run(tmp_path, "issue", "a\nb  everything\x1b[2J", "--stream", "\x07", "--read")
+    done = run(tmp_path, "list")
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("a\\nb  everything\\x1b[2J  ") and "streams \\x07" in line
+
+
+def test_that_there_are_none_is_said(tmp_path: Path) -> None:
+    listed = run(tmp_path, "list")
+    assert (listed.exit_code, listed.stdout, listed.stderr) == (0, "", "there are no access tokens\n")
+    assert "no access tokens whose ids begin with a/" in run(tmp_path, "list", "--prefix", "a/").stderr
+    assert run(tmp_path, "list", "--json").stdout == "[]\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
