@@ -265,7 +265,9 @@ def test_who_is_who() -> None:
         + "[[identities]]\nname = 'one'\ntokens = ['a', 'b']\naddresses = ['10.0.0.0/8', '::1']\n"
         + "[[identities]]\nname = 'two'\ntokens = ['b', 'c']\naddresses = ['10.1.0.0/16', '127.0.0.1']\n"
     )
-    known = Identities.of((table.name, table.tokens, table.certificates, table.addresses) for table in config.identities)
+    known = Identities.of(
+        (table.name, table.tokens, table.certificates, table.addresses) for table in config.identities
+    )
     assert [known.of_token(token) for token in ("a", "b", "c", "d", "\udcff")] == ["one", "one", "two", None, None]
     addresses = ("10.1.2.3", "127.0.0.1", "::1", "::ffff:127.0.0.1", "fe80::1%eth0", "192.0.2.1", "")
     assert [known.of_address(address) for address in addresses] == ["one", "two", "one", "two", "", "", ""]
