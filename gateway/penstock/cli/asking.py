@@ -127,7 +127,13 @@ def _tls() -> ssl.SSLContext:
 
 
 def _no_answer(management: str, error: Exception) -> click.ClickException:
-    return click.ClickException(f"no answer from {management}: {error or type(error).__name__}")
+    why = isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.strerror
+    hint = (
+        ". Does the gateway run, with its management listener there?"
+        if isinstance(error, ConnectionRefusedError)
+        else ""
+    )
+    return click.ClickException(f"no answer from {management}: {why or error or type(error).__name__}{hint}")
 
 
 def _no_json(management: str) -> click.ClickException:

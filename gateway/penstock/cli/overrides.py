@@ -75,7 +75,7 @@ def _management(configured: Management, text: str) -> Management:
     try:
         return replace(configured, enabled=True, bind=text)
     except ValueError as error:
-        raise ValueError(f"--management: {error}") from error
+        raise ValueError(_of_flag("--management", error)) from error
 
 
 def _to_anybody(listeners: tuple[L, ...]) -> tuple[L, ...]:
@@ -91,4 +91,9 @@ def _listeners(flag: str, text: str | None, configured: tuple[L, ...], default: 
     try:
         return (replace(configured[0] if configured else default, bind=text), *configured[1:])
     except (ValueError, msgspec.ValidationError) as error:
-        raise ValueError(f"{flag}: {error}") from error
+        raise ValueError(_of_flag(flag, error)) from error
+
+
+def _of_flag(flag: str, error: Exception) -> str:
+    """What is wrong with a flag, which is not called as the key that it sets."""
+    return f"{flag}: {str(error).removeprefix('bind: ')}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC
+from datetime import UTC, datetime
 
 from penstock.config import Config
 from penstock.config.tls import TlsListener
@@ -55,4 +55,7 @@ def _asked(listener: TlsListener) -> str:
 
 def _shown(path: str) -> str:
     ends = [one.until for one in certificates_in(path) if one.until is not None]
-    return f"{path} (until {min(ends).astimezone(UTC):%Y-%m-%d})" if ends else path
+    if not ends:
+        return path
+    first = min(ends).astimezone(UTC)
+    return f"{path} ({'until' if first > datetime.now(UTC) else 'EXPIRED on'} {first:%Y-%m-%d})"

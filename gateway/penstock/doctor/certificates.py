@@ -54,7 +54,7 @@ def _file(about: str, path: Path, now: datetime.datetime) -> Finding:
     if any(one.not_valid_before_utc > now for one in found):
         return wrong(about, f"{path} is not good yet", "Look at the clock, or get another certificate.")
     if until <= now:
-        return wrong(about, f"{path} has expired on {until:%Y-%m-%d}", f"Renew it: {_AT_ONCE}.")
+        return wrong(about, f"{path} expired on {until:%Y-%m-%d}", f"Renew it: {_AT_ONCE}.")
     if until - now < SOON:
         return notable(about, said, f"Renew it soon: {_AT_ONCE}.")
     return fine(about, said)

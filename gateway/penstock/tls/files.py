@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -90,9 +91,11 @@ def no_password() -> str:
     raise OSError("the key is encrypted, and nobody is there to give the password")
 
 
-def text_of(error: OSError, otherwise: str | None = None) -> str:
-    """Why a file cannot be used. `otherwise`: for what TLS says and nobody would understand."""
+def text_of(error: OSError, otherwise: str | None = None, files: Sequence[str | None] = ()) -> str:
+    """Why a file cannot be used. `otherwise`: for what TLS says and nobody would understand; `files`: which one
+    it may be, where the error does not say."""
     if not isinstance(error, ssl.SSLError):
-        return error.strerror or str(error)
+        why = error.strerror or str(error)
+        return next((f"{path}: {why}" for path in files if path is not None and not os.access(path, os.R_OK)), why)
     told = f"{error.reason or ''} {error}"
     return next((text for key, text in _REASONS if key in told), otherwise or error.reason or str(error))

@@ -95,7 +95,7 @@ class ServerTls(Reloaded):
         try:
             context = tls_context(pair.certificate, pair.key, files.alpn)
         except OSError as error:  # ssl.SSLError is one
-            reason = text_of(error, "they are not a PEM certificate chain and its key")
+            reason = text_of(error, "they are not a PEM certificate chain and its key", (pair.certificate, pair.key))
             raise CannotStart(f"{self.owner}: cannot use {pair.files} for TLS: {reason}") from error
         if files.client_ca is not None:
             self._ask(context, files.client_ca)

@@ -152,12 +152,12 @@ def test_a_bad_configuration_is_one_line_on_stderr(tmp_path: Path, command: str,
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--s2", "8080"), "--s2: bind: expected HOST:PORT"),
+        (("--s2", "8080"), "--s2: expected HOST:PORT"),
         (("--s2", "off", "--s3p", "off", "--segment", "off", "--controller", "off"), "there is nothing to run"),
         (("--segment", "off"), "[listeners.controller] needs [listeners.segment]"),
-        (("--segment", "12345"), "--segment: bind: expected HOST:PORT"),
-        (("--controller", "12345"), "--controller: bind: expected HOST:PORT"),
-        (("--management", "9600"), "--management: bind: expected HOST:PORT"),
+        (("--segment", "12345"), "--segment: expected HOST:PORT"),
+        (("--controller", "12345"), "--controller: expected HOST:PORT"),
+        (("--management", "9600"), "--management: expected HOST:PORT"),
         (("--config", "absent.toml"), "absent.toml: cannot be read"),
     ],
 )

@@ -72,6 +72,12 @@ def test_who_shows_what_and_who_is_served(said, text: str, line: str) -> None:
     assert line in said(text)
 
 
+def test_that_a_certificate_has_expired(tmp_path: Path) -> None:
+    old = Authority(tmp_path).issue("old", "a.example", until=-timedelta(days=3))
+    text = f"[listeners.s2]\ntls_certificate = '{old.certificate}'\ntls_key = '{old.key}'\n"
+    assert f"old.pem (EXPIRED on {day(-3)})" in report(parse_config(text), "gateway.toml").replace("\n    ", " ")
+
+
 def test_without_tls_nothing_is_said_of_it(said) -> None:
     assert "\nTLS\n" not in said("[listeners.s2]")
 

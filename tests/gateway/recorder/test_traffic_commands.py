@@ -150,4 +150,6 @@ def test_it_does_not_start_where_it_cannot_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [("connections",), ("record", "list"), ("tail",)])
 def test_commands_where_nobody_answers(arguments: tuple[str, ...]) -> None:
     done = command(1, *arguments)
-    assert done.returncode == 1 and "no answer from 127.0.0.1:1" in done.stderr
+    assert (
+        done.returncode == 1 and "no answer from 127.0.0.1:1: Connection refused. Does the gateway run" in done.stderr
+    )

@@ -87,7 +87,8 @@ def files(authority: Authority, server: Issued, tmp_path: Path) -> dict[str, str
 @pytest.mark.parametrize("said, reason", [
     ({"key": "other_key"}, "cannot use .*server.pem and .*unnamed-key.pem for TLS: the key is not the certificate's"),
     ({"certificate": "garbage"}, "garbage.pem and .* not a PEM certificate chain and its key"),
-    ({"certificate": "none"}, "none.pem and .*: No such file or directory"),
+    ({"certificate": "none"}, "none.pem and .*: .*none.pem: No such file or directory"),
+    ({"key": "none"}, "server.pem and .*none.pem for TLS: .*none.pem: No such file or directory"),
     ({"ca": "none"}, "cannot use the clients' authorities in .*none.pem: No such file or directory"),
     ({"ca": "garbage"}, "cannot use the clients' authorities in .*garbage.pem: there is none in it"),
     ({"crl": "none"}, "cannot use the revocation lists in .*none.pem: No such file or directory"),
