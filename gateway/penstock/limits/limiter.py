@@ -23,6 +23,8 @@ SPARE_DESCRIPTORS: Final = 1024
 """Kept for the store, backs and refusals; a quarter where there are few."""
 REMEMBERED: Final = 10_000
 """Clients without a connection whose rates are remembered, about 0.5 KiB each: whoever comes back has not forgotten."""
+CALM_SECONDS: Final = 10.0
+"""How long a client that has abused others is treated so."""
 LOG_SECONDS: Final = 10.0
 """A limit that is reached again and again has one line of the log in so many seconds."""
 
@@ -104,10 +106,16 @@ class Limiter:
             crowd.enter(seat)
 
     def move(self, seat: Seat, identity: str) -> None:
-        """The seat's client proved who it is. That it has too many connections is seen at its next one."""
-        before, after = seat.account, self._account(client_key("", identity))
-        if after is before or not before.crowd.has(seat):
+        """The seat's client proved who it is. One of its connections is closed where that is one too many: this one
+        where none of the others rests."""
+        before, key = seat.account, client_key("", identity)
+        if key == before.key or not before.crowd.has(seat):
             return
+        after = self._account(key)
+        if len(after.crowd) >= self.table.max_connections_per_client and not self._shed(
+            after.crowd, "max_connections_per_client", seat.listener
+        ):
+            seat.scope.cancel()
         before.crowd.leave(seat)
         before.held -= seat.held
         seat.account = after
@@ -116,6 +124,12 @@ class Limiter:
         if before.leader is seat:
             before.leader = None
         self._forget(before)
+
+    def calm(self, seat: Seat) -> None:
+        """See `Seat.abused`. New connections of the client come from its address before they are of an identity."""
+        for account in (seat.account, self._account(seat.origin)):
+            account.calm_until = trio.current_time() + CALM_SECONDS
+            self._forget(account)
 
     # ---- accounts ------------------------------------------------------------------------------------------------
 

@@ -20,10 +20,9 @@ __all__ = ["Crowded", "Holding", "Seat", "too_many"]
 _OWN: Final = 64 * KIB
 _STRANGERS_OWN: Final = 16 * KIB
 """What a connection may hold however full all is; of one on which nothing was answered yet."""
-_CALM_SECONDS: Final = 10.0
 _CALM_DELAY: Final = 0.5
-"""How long a client that has abused others is treated so, and how long each of its connections then waits, in
-seconds: 200 requests that are reset cost 30 ms, and as many more on each new connection."""
+"""How long each connection of a client that has abused others waits, in seconds: 200 requests that are reset cost
+30 ms, and as many more on each new connection."""
 
 
 def too_many(seconds: float) -> OperationFailed:
@@ -56,6 +55,7 @@ class Seat:
         "held",
         "known",
         "listener",
+        "origin",
         "rested_at",
         "scope",
     )
@@ -66,6 +66,8 @@ class Seat:
         self._identity = ""
         self.listener = listener
         self.account = account
+        self.origin = account.key
+        """Of the account that it had at first: its address's."""
         self.scope = trio.CancelScope()
         self.busy = False
         """Whether something is under way."""
@@ -102,7 +104,7 @@ class Seat:
 
     def abused(self) -> None:
         """The connection is cut off for what only hostile clients do: new ones of this client wait for a while."""
-        self.account.calm_until = trio.current_time() + _CALM_SECONDS
+        self._limiter.calm(self)
 
     async def turn_to_begin(self) -> None:
         """Wait before the connection is served, where the client makes very many of them, or has abused others: it

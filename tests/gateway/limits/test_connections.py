@@ -111,6 +111,49 @@ async def test_an_identity_is_counted_from_when_it_is_proved(clock: MockClock) -
     assert isinstance(limiter.seat(LISTENER, 100, "10.0.0.1"), Seat), "the address is not charged any more"
 
 
+async def test_who_proves_who_they_are_has_no_more_connections_than_others(clock: MockClock) -> None:
+    """From whatever address: a connection is counted for that until it is told whose it is."""
+    limiter = Limiter(Limits(max_connections_per_client=FEW))
+    own = []
+    for number in range(FEW + 1):
+        await trio.sleep(10)
+        own.append(seated(limiter, f"10.0.0.{number % 2}"))
+        own[-1].busy = number > 0
+        own[-1].admit("billing")
+    assert [seat.scope.cancel_called for seat in own] == [True] + [False] * FEW
+    await trio.sleep(10)
+    one_more = seated(limiter)
+    one_more.busy = True
+    one_more.admit("billing")
+    assert one_more.scope.cancel_called and not any(seat.scope.cancel_called for seat in own[1:])
+    other = seated(limiter)
+    other.admit("sales")
+    assert not other.scope.cancel_called
+    for seat in (*own, one_more, other):
+        limiter.leave(seat)
+    assert limiter.connections == 0 and not limiter._accounts
+
+
+async def test_who_abuses_others_by_a_name_waits_before_it_is_told(clock: MockClock) -> None:
+    limiter = Limiter()
+    seat = seated(limiter)
+    seat.admit("billing")
+    seat.abused()
+    for host, identity, seconds in (("10.0.0.1", "", 0.5), ("10.0.0.9", "billing", 0.5), ("10.0.0.9", "", 0)):
+        begun = trio.current_time()
+        await seated(limiter, host, identity=identity).turn_to_begin()
+        assert trio.current_time() - begun == seconds
+
+
+async def test_one_that_was_closed_is_nobody_s(clock: MockClock) -> None:
+    limiter = Limiter()
+    seat = seated(limiter)
+    limiter.leave(seat)
+    for number in range(10):
+        seat.admit(f"identity-{number}")
+    assert not limiter._accounts
+
+
 async def test_nothing_is_left_of_clients_that_have_gone(clock: MockClock) -> None:
     limiter = Limiter()
     for number in range(100):
