@@ -73,6 +73,20 @@ def asked(curl: Curl, gateway: GatewayProcess, token: str | None, path: str, *mo
     return int(status), json.loads(body) if body else None
 
 
+def test_a_token_that_is_revoked_meanwhile_issues_none(gateway: GatewayProcess, tokens: TokensOf) -> None:
+    """Who shows a token and says late what it wants has not outwitted who revokes it."""
+    body = json.dumps({"id": "late", "scope": {"ops": ["read"]}}).encode()
+    head = f"authorization: Bearer {tokens.issue('slow')}\r\ncontent-length: {len(body)}\r\nexpect: 100-continue\r\n"
+    with socket.create_connection(("127.0.0.1", gateway.s2_port), timeout=20) as client:
+        client.sendall(f"POST /v1/access-tokens HTTP/1.1\r\nhost: a\r\n{head}\r\n".encode())
+        assert client.recv(1024).startswith(b"HTTP/1.1 100 ")
+        tokens.revoke("slow")
+        client.sendall(body)
+        assert client.recv(1024).startswith(b"HTTP/1.1 401 ")
+    tokens.issue("late")  # else its id would be taken
+    tokens.revoke("late")
+
+
 def tail(curl: Curl, gateway: GatewayProcess, admin: str, stream: str) -> int:
     status, answer = asked(curl, gateway, admin, f"/v1/streams/{stream}/records/tail")
     assert status == 200, answer

@@ -64,6 +64,7 @@ class Guarded:
         grant = CLIENT.get().grant
         if grant is None:
             return await self._inner.perform(operation)
+        self._vigil.check(grant)
         if isinstance(operation, ListBasins):
             return cast(R, await self._list_basins(grant, operation))
         if isinstance(operation, ListStreams):

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from penstock.access.grants import Grant
-from penstock_codecs.failures import Failure
+from penstock_codecs.failures import Failure, OperationFailed
 
 __all__ = ["LAPSE_SECONDS", "Vigil", "Watched"]
 
@@ -71,6 +71,12 @@ class Vigil:
             sessions.discard(watched)
             if not sessions:
                 self._sessions.pop(grant, None)
+
+    def check(self, grant: Grant) -> None:
+        """Raises OperationFailed where it does not hold any more: its request may have taken long to come."""
+        failure = self._lapsed(grant)
+        if failure is not None:
+            raise OperationFailed(failure)
 
     async def _look(self) -> None:
         try:

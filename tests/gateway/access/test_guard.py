@@ -166,6 +166,18 @@ async def test_a_batch_that_is_not_allowed_ends_the_session(guards: Guards) -> N
     assert (await guards.store.perform(CheckTail(STREAM))).seq_num == 1
 
 
+async def test_what_comes_after_a_revocation_is_refused(guards: Guards) -> None:
+    """Its client was asked for its token before it had sent all that it says."""
+    with guards.client(scope("append", "list-streams")):
+        await guards.back.perform(appending(b"one"))
+        guards.tokens.revoke("token")
+        for operation in (appending(b"two"), ListStreams(BASIN)):
+            with pytest.raises(OperationFailed, match="was revoked") as refused:
+                await guards.back.perform(operation)
+            assert refused.value.failure.code is FailureCode.AUTHN
+    assert (await guards.store.perform(CheckTail(STREAM))).seq_num == 1
+
+
 async def test_a_read_ends_when_its_token_has_expired(guards: Guards, autojump_clock: trio.testing.MockClock) -> None:
     with guards.client(scope("read")) as grant:
         object.__setattr__(grant, "expires_ms", guards.wall.now + HOUR_MS)

@@ -47,6 +47,7 @@ class Tokens:
         access, issuer = self._authority(), _issuer(call)
         wanted = spelled.decode_issue(await json_body(call))
         if issuer is not None:
+            access.vigil.check(issuer)
             issuer.check_token(Op.ISSUE_ACCESS_TOKEN, wanted.id)
             wanted = spelled.with_expiry(wanted, issuer.info.expires_at)
             more = excess(wanted, issuer.info)
