@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.config import Config, S2Listener, SegmentListener
+from penstock.config import Config, ControllerListener, S2Listener, SegmentListener
 
-__all__ = ["access_lines", "s2_clients"]
+__all__ = ["access_lines", "pravega_clients", "s2_clients"]
 
 
 def s2_clients(config: Config, listener: S2Listener) -> str:
@@ -19,6 +19,14 @@ def s2_clients(config: Config, listener: S2Listener) -> str:
         return "anybody, without a token"
     those = f"those with {' or '.join(tokens)}"
     return f"anybody without a token, and {those}" if listener.anonymous else those
+
+
+def pravega_clients(config: Config, listener: SegmentListener | ControllerListener) -> str:
+    """Who is served by a listener of segments, or by a controller."""
+    if isinstance(listener, SegmentListener):
+        return "those with a delegation token" if listener.delegation_tokens else "anybody"
+    guarded = config.listeners.segment and config.listeners.segment_of(listener).delegation_tokens
+    return "those with a user name and password" if guarded else "anybody"
 
 
 def access_lines(config: Config) -> Iterator[str]:

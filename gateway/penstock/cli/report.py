@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.cli.access_report import access_lines, s2_clients
+from penstock.cli.access_report import access_lines, pravega_clients, s2_clients
 from penstock.cli.recorder_report import recorder_lines
 from penstock.cli.route_report import back_lines, route_parts
 from penstock.cli.tls_report import clients, tls_lines
@@ -72,8 +72,9 @@ def _listeners(config: Config) -> Iterator[str]:
     listeners = config.listeners
     yield from _each(listeners.s2, partial(_s2, config)) if listeners.s2 else ["S2: off"]
     yield from _each(listeners.s3p, _s3p) if listeners.s3p else ["S3P: off"]
-    yield from _each(listeners.segment, _segment) if listeners.segment else ["Segments: off"]
-    yield from _each(listeners.controller, _controller) if listeners.controller else ["Pravega's controller: off"]
+    yield from _each(listeners.segment, partial(_segment, config)) if listeners.segment else ["Segments: off"]
+    controllers = _each(listeners.controller, partial(_controller, config))
+    yield from controllers if listeners.controller else ["Pravega's controller: off"]
     if not config.management.enabled:
         yield "Management: off"
     else:
@@ -113,15 +114,16 @@ _SEGMENTS = {
 }
 
 
-def _segment(listener: SegmentListener) -> Iterator[str]:
+def _segment(config: Config, listener: SegmentListener) -> Iterator[str]:
     carrier = "TLS" if listener.tls_certificate else "TCP"
     yield f"Segments (Pravega's protocol, wire versions 5 to 16, and the draft) by {carrier} on {listener.bind}"
-    yield f"Clients of segments: {clients(listener, 'anybody')}"
+    yield f"Clients of segments: {clients(listener, pravega_clients(config, listener))}"
 
 
-def _controller(listener: ControllerListener) -> Iterator[str]:
+def _controller(config: Config, listener: ControllerListener) -> Iterator[str]:
     carrier = "HTTPS" if listener.tls_certificate else "HTTP"
-    yield f"Pravega's controller (gRPC by {carrier}/2) on {listener.bind}, for {clients(listener, 'anybody')}"
+    who = clients(listener, pravega_clients(config, listener))
+    yield f"Pravega's controller (gRPC by {carrier}/2) on {listener.bind}, for {who}"
     where = listener.advertise or "the segment listener, on the host by which they reached the controller"
     yield f"The controller sends its clients to {where}"
     yield f"A stream that is to have several segments: {_SEGMENTS[listener.segments]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from penstock.config import (
     EMBEDDED,
@@ -50,7 +50,7 @@ def route_parts(config: Config) -> Iterator[tuple[str, list[str]]]:
         yield f"Route {route.name}", list(_about(config, route))
         said: list[str] = []
         for label, front in _fronts(config, route):
-            lines = list(_planned(front, back_side(config.backs.get(route.back))))
+            lines = list(_planned(front, back_side(config.backs.get(route.back)), route.permissions))
             if lines != said:
                 said = lines
                 yield f"Route {route.name}, clients of {label}", lines
@@ -105,9 +105,12 @@ def back_side(table: BackTable | None) -> BackSide:
     return BackSide(kind="segment", delivery=table.delivery, loss=loss, keep_empty=keep, draft=draft)
 
 
-def _planned(front: FrontSide, back: BackSide) -> Iterator[str]:
+def _planned(front: FrontSide, back: BackSide, permissions: Collection[str]) -> Iterator[str]:
+    """What comes of what clients with these permissions append and read, and what is guaranteed."""
     found = plan(front, back)
     for way, items in (("appends", found.appends), ("reads", found.reads)):
+        if way.removesuffix("s") not in permissions:
+            continue
         for fate in Fate:
             if some := [_item(item) for item in items if item.fate is fate]:
                 yield f"{way}, {fate.value}: {'; '.join(some)}"

@@ -191,7 +191,8 @@ def _in_words(info: AccessTokenInfo, now: int) -> Iterator[str]:
     for what, names in (("basins", info.scope.basins), ("streams", info.scope.streams)):
         if names is not None:
             yield f"{what} {names.exact if names.prefix is None else names.prefix + '*'}"
-    yield ",".join(sorted(op.value for op in ops_of(info.scope)))
+    ops = ops_of(info.scope)
+    yield "everything" if ops == set(Op) else ",".join(sorted(op.value for op in ops))
     if info.expires_ms is not None and info.expires_at is not None:
         yield f"{'expired' if info.expires_ms <= now else 'until'} {info.expires_at.isoformat()}"
 

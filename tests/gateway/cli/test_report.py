@@ -12,6 +12,7 @@ SEGMENT = "[listeners.segment]\n"
 CONTROLLER = SEGMENT + "[listeners.controller]\n"
 S2 = "[listeners.s2]\n"
 ANA = f"[[identities]]\nname = 'a'\nusername = 'ana'\npassword_hash = '{hash_password('p')}'"
+GUARDED = SEGMENT + "delegation_tokens = true\n[listeners.controller]\n" + ANA
 FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
 
 
@@ -46,10 +47,27 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
         (S2 + "[access]\nfile = 'tokens'", "Access tokens for S2 are in tokens, as hashes"),
         (SEGMENT + "delegation_tokens = true", "good for 600 s, which its controllers give for the password of nobody"),
         (SEGMENT + "delegation_tokens = true\n" + ANA, "give for the password of ana"),
+        (SEGMENT + "delegation_tokens = true\n" + ANA, "Clients of segments: those with a delegation token"),
+        (GUARDED, "(gRPC by HTTP/2) on 127.0.0.1:9090, for those with a user name and password"),
+        (CONTROLLER, "(gRPC by HTTP/2) on 127.0.0.1:9090, for anybody"),
     ],
 )
 def test_what_is_said(text: str, said: str) -> None:
     assert said in " ".join(report(parse_config(text), "a file").split())
+
+
+@pytest.mark.parametrize(
+    ("allowed", "said", "kept_quiet"),
+    [
+        ('allow = ["read"]', ["reads, kept"], ["appends, kept"]),
+        ('allow = ["append"]', ["appends, kept", "guarantee"], ["reads, kept"]),
+        ("", ["appends, kept", "reads, kept", "guarantee"], []),
+    ],
+)
+def test_what_a_route_refuses_is_not_explained(allowed: str, said: list[str], kept_quiet: list[str]) -> None:
+    told = report(parse_config(f"{S2}[[routes]]\nname = 'a'\n{allowed}"), "a file")
+    assert all(text in told for text in said), told
+    assert not any(text in told for text in kept_quiet), told
 
 
 def test_what_is_off_is_not_explained() -> None:

@@ -49,7 +49,7 @@ def test_list_and_revoke(tmp_path: Path) -> None:
         assert run(tmp_path, "issue", name, "--admin", "--expires", "2999-01-01T00:00Z").exit_code == 0
     listed = run(tmp_path, "list", "--prefix", "a/").stdout.splitlines()
     assert [line.split()[0] for line in listed] == ["a/1", "a/2"]
-    assert listed[0].endswith("until 2999-01-01T00:00:00+00:00")
+    assert listed[0].endswith("  everything  until 2999-01-01T00:00:00+00:00")
     assert run(tmp_path, "revoke", "a/1").exit_code == 0
     assert [one["id"] for one in json.loads(run(tmp_path, "list", "--json").stdout)] == ["a/2", "b"]
 
