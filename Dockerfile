@@ -1,10 +1,12 @@
 # The gateway alone, without tests or tools.
 #
 #     docker build -t penstock .
-#     docker run --read-only --tmpfs /tmp -v penstock:/var/lib/penstock -p 127.0.0.1:8080:8080 penstock
+#     docker run --read-only --tmpfs /tmp --cap-drop ALL --stop-timeout 20 -v penstock:/var/lib/penstock \
+#       -p 127.0.0.1:8080:8080 penstock
 #
-# It writes to /var/lib/penstock (the store and recordings) and to /tmp, and nowhere else. docs/sidecar.md runs it beside
-# an application.
+# It writes to /var/lib/penstock (the store and recordings) and to /tmp, and nowhere else. It listens for S3P on 7500, for
+# Pravega's controller on 9090 and its segments on 12345; its management listener is on loopback, inside the container.
+# To stop takes up to drain.deadline_seconds, 10 by default. docs/sidecar.md runs it beside an application.
 
 FROM python:3.11-slim AS build
 WORKDIR /src
