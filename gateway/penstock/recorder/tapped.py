@@ -49,6 +49,25 @@ class TappedStream(trio.abc.Stream):
         finally:
             self._sending = False
 
+    def send_now(self, data: Buffer) -> int:
+        """Send what the kernel takes at once; how many bytes that is. 0 also where others send, or TLS must.
+
+        Raises trio.BrokenResourceError, and trio.ClosedResourceError.
+        """
+        if self._socket is None or self._sending:
+            return 0
+        if _is_shut(self._socket):
+            raise trio.ClosedResourceError
+        try:
+            size = os.write(self._socket.fileno(), data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self.tap.broken()
+            raise trio.BrokenResourceError from error
+        self.tap.sent((data,), size)
+        return size
+
     async def _send_directly(self, socket: trio.socket.SocketType, data: Buffer) -> None:
         """What trio does, but each part is told at once when the kernel has it: after trio's own call other tasks run
         first, and the answer could be told before the question."""

@@ -78,6 +78,23 @@ async def test_a_write_into_a_connection_that_is_gone(tcp: tuple[trio.SocketStre
     assert heard.ends == [(Sender.CLIENT, True)]
 
 
+async def test_what_is_sent_at_once_into_a_connection_that_is_gone(
+    tcp: tuple[trio.SocketStream, trio.SocketStream],
+) -> None:
+    client, server = tcp
+    heard = Heard()
+    tapped = tapped_front(server, heard)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    await client.aclose()
+    with pytest.raises(trio.BrokenResourceError):
+        tapped.send_now(b"in vain")
+    await tapped.aclose()
+    with pytest.raises(trio.ClosedResourceError):
+        tapped.send_now(b"in vain")
+    assert heard.ends == [(Sender.CLIENT, True)]
+    assert heard.said(Sender.SERVER) == b""
+
+
 async def test_sockets_are_named(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
     client, server = tcp
     connections, number = Connections(), next_connection_number()

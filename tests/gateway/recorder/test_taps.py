@@ -136,6 +136,22 @@ async def test_a_write_that_is_cut_off_is_told_as_far_as_it_went(
     assert await taken(client) == heard.said(Sender.SERVER)
 
 
+async def test_what_is_sent_at_once_is_told_as_far_as_it_went(
+    pair: tuple[trio.abc.Stream, trio.abc.Stream],
+) -> None:
+    """Streams that others must write, as TLS, take nothing at once."""
+    client, server = pair
+    heard = Heard()
+    tapped = tapped_front(server, heard)
+    small, large = b"small", bytes(20 * MIB)
+    sent = tapped.send_now(small) + tapped.send_now(large)
+    assert not tapped.send_now(b"it takes no more")
+    await tapped.aclose()
+    said = heard.said(Sender.SERVER)
+    assert await taken(client) == said == (small + large)[:sent]
+    assert isinstance(server, trio.SocketStream) == (sent > len(small))
+
+
 async def test_a_slow_reader_is_told_as_far_as_it_went(
     autojump_clock: trio.testing.MockClock, sockets: tuple[trio.abc.Stream, trio.abc.Stream]
 ) -> None:
