@@ -54,7 +54,7 @@ class FaultyBack:
 
     def perform(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
         """See `Back.perform`."""
-        return self._perform(operation) if self._wanted else self.inner.perform(operation)
+        return self._perform(operation) if self._faults.active and self._wanted else self.inner.perform(operation)
 
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True

@@ -14,11 +14,8 @@ class Faults:
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:
         self._rules = tuple(Rule(fault) for fault in faults)
-
-    @property
-    def active(self) -> bool:
-        """Whether there is any rule."""
-        return bool(self._rules)
+        self.active = bool(self._rules)
+        """Whether there is any rule; what is asked for every operation."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -29,6 +26,7 @@ class Faults:
         """Put these in force. A rule that is as it was goes on counting where it stands."""
         known = {rule.fault: rule for rule in self._rules}
         self._rules = tuple(known.get(fault) or Rule(fault) for fault in faults)
+        self.active = bool(self._rules)
 
     def firing(self, about: About, direction: Direction, actions: Collection[Action]) -> Iterator[Rule]:
         """The rules that this message is to have, each asked when its turn comes."""

@@ -8,7 +8,7 @@ import trio
 
 from penstock.fronts.exchange import Exchange, Handler
 from penstock.observe.context import TRACE, TraceContext
-from penstock.observe.tracing import REQUEST, Attributes, SpanKind, span, tracer
+from penstock.observe.tracing import REQUEST, Attributes, SpanKind, Tracer, span, tracer
 from penstock.recorder.tap import CONNECTION
 
 __all__ = ["traced_connections", "traced_requests"]
@@ -23,7 +23,7 @@ def traced_requests(handle: Handler) -> Handler:
     """The same handler. Each request is part of the trace that its client says (W3C Trace Context), and is a span of it
     where those are wanted."""
 
-    async def handle_traced(exchange: Exchange) -> None:
+    def handle_traced(exchange: Exchange) -> Awaitable[None]:
         request = exchange.request
         told = request.header("traceparent")
         parent = None
@@ -33,29 +33,36 @@ def traced_requests(handle: Handler) -> Handler:
         where = {} if by is None else _connection()
         if by is None or where.get("penstock.protocol") == _UNTRACED:
             TRACE.set(parent)
-            await handle(exchange)
-            return
-        said = {"http.request.method": request.method, "url.path": request.path[:200], **where}
-        with span(by, f"{request.method} {where.get('penstock.protocol', '')}", SpanKind.SERVER, said, parent) as one:
-            REQUEST.set(one)
-            await handle(exchange)
+            return handle(exchange)
+        return _handle_in_span(by, handle, exchange, parent, where)
 
     return handle_traced
+
+
+async def _handle_in_span(
+    by: Tracer, handle: Handler, exchange: Exchange, parent: TraceContext | None, where: Attributes
+) -> None:
+    request = exchange.request
+    said = {"http.request.method": request.method, "url.path": request.path[:200], **where}
+    with span(by, f"{request.method} {where.get('penstock.protocol', '')}", SpanKind.SERVER, said, parent) as one:
+        REQUEST.set(one)
+        await handle(exchange)
 
 
 def traced_connections(serve: Serve) -> Serve:
     """The same for connections whose protocol cannot tell of traces: each begins one."""
 
-    async def serve_traced(stream: trio.abc.Stream) -> None:
+    def serve_traced(stream: trio.abc.Stream) -> Awaitable[None]:
         by = tracer()
-        if by is None:
-            await serve(stream)
-            return
-        where = _connection()
-        with span(by, f"connection {where.get('penstock.protocol', '')}", SpanKind.SERVER, where):
-            await serve(stream)
+        return serve(stream) if by is None else _serve_in_span(by, serve, stream)
 
     return serve_traced
+
+
+async def _serve_in_span(by: Tracer, serve: Serve, stream: trio.abc.Stream) -> None:
+    where = _connection()
+    with span(by, f"connection {where.get('penstock.protocol', '')}", SpanKind.SERVER, where):
+        await serve(stream)
 
 
 def _connection() -> Attributes:

@@ -24,7 +24,7 @@ from penstock.observe.tracing import tracer
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.http import Buffer, ResponseHead
-from penstock_codecs.model import RecordBatch, StreamPosition
+from penstock_codecs.model import RecordBatch
 from penstock_codecs.operations import Append, Appended, Operation
 
 __all__ = ["metered_appends", "metered_operation", "metered_passage", "metered_reads"]
@@ -32,6 +32,7 @@ __all__ = ["metered_appends", "metered_operation", "metered_passage", "metered_r
 R = TypeVar("R")
 S = TypeVar("S")
 
+_APPENDS: Final = (Append, AppendBytes)
 _WAITED: Final = 0.001
 """A send that took less, in seconds, did not wait for anybody."""
 
@@ -55,7 +56,7 @@ async def metered_operation(meter: Meter, operation: Operation[R], carried_out: 
         meter.failed(error.failure.code)
         raise
     seconds = perf_counter() - began
-    if isinstance(operation, Append | AppendBytes):
+    if isinstance(operation, _APPENDS):
         meter.append_seconds.observe(seconds)
         if isinstance(result, Appended):
             _count(meter.appends, result, _size(operation))
@@ -186,6 +187,7 @@ class _Reads:
         self._meter = meter
         self._flow = meter.reads
         self._began: float | None = began  # None: it has given something
+        self.behind, self.tail = inner.behind, inner.tail
 
     async def next(self) -> RecordBatch | Following | None:
         try:
@@ -199,12 +201,6 @@ class _Reads:
         if isinstance(event, RecordBatch):
             self._flow.batch(event)
         return event
-
-    def behind(self) -> bool:
-        return self._inner.behind()
-
-    def tail(self) -> StreamPosition:
-        return self._inner.tail()
 
 
 class _EnteredReads(_Entered[ReadSession]):

@@ -78,10 +78,13 @@ class Handshakes:
         self._draining.begin()
         self._begin_drain()
 
-    async def serve(self, stream: trio.abc.Stream) -> None:
+    def serve(self, stream: trio.abc.Stream) -> Awaitable[None]:
         """Serve one connection until it ends, and close it."""
         tls = encrypted(stream)
-        if tls is None or await self._admitted(tls):
+        return self._serve(stream) if tls is None else self._serve_admitted(stream, tls)
+
+    async def _serve_admitted(self, stream: trio.abc.Stream, tls: trio.SSLStream[trio.abc.Stream]) -> None:
+        if await self._admitted(tls):
             await self._serve(stream)
         else:
             await trio.aclose_forcefully(stream)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Awaitable
 
 import trio
 
@@ -22,18 +22,21 @@ class PacedBody:
         self._holding = Holding(self._seat)
         self._pace = Pace()
 
-    async def receive(self, held: int) -> bytes:
+    def receive(self, held: int) -> Awaitable[bytes]:
         """The next piece; b"" at the end. `held`: bytes of a body or frame that is not complete yet.
 
         Raises OperationFailed: REQUEST_TIMEOUT where it comes too slowly, RATE_LIMITED where there is no room.
         """
+        if held:
+            return self._receive_more(held)
+        self._holding.set(0)
+        self._pace.next()
+        return self._exchange.receive()
+
+    async def _receive_more(self, held: int) -> bytes:
         self._holding.set(held)
         limits = self._seat.limits
-        deadline = self._pace.deadline(held, limits, trio.current_time()) if held else math.inf
-        if deadline == math.inf:
-            self._pace.next()
-            return await self._exchange.receive()
-        with trio.move_on_at(deadline):
+        with trio.move_on_at(self._pace.deadline(held, limits, trio.current_time())):
             await self._seat.request_room()
             return await self._exchange.receive()
         self._seat.limited("min_receive_rate")
