@@ -38,6 +38,7 @@ class Running:
         self._reread = surroundings.reread
         self._notifier = surroundings.notifier
         self._drain = trio.Event()
+        self._rereading = trio.Lock()
         READY.child().value, DRAINING.child().value = 1, 0
         RELOADED_SECONDS.child().value = time.time()
 
@@ -85,7 +86,14 @@ class Running:
 
     async def reread(self) -> str:
         """Read the configuration again and put it in force: what changed, in a line. Raises CannotReload, and has said
-        so in the log; then all is as it was."""
+        so in the log; then all is as it was.
+
+        One after the other, so that what is in force at the end is what was read last.
+        """
+        async with self._rereading:
+            return await self._reread_alone()
+
+    async def _reread_alone(self) -> str:
         outcome = ""
         self._notifier.reloading()
         try:

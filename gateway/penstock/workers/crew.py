@@ -130,13 +130,19 @@ class Crew:
                 "listeners: cannot come, go or move while there are workers: restart the gateway for that"
             )
         try:
-            await self.ask("reload", config)
+            await self._put(config)
         except OperationFailed as error:
-            await self.ask("reload", self._config)
+            try:
+                await self._put(self._config)
+            except OperationFailed as stuck:
+                log.error("reload_not_undone", reason=stuck.failure.message)
             raise CannotReload(error.failure.message) from error
         self._config = config
+
+    async def _put(self, config: Config) -> None:
         for worker in self._workers:
-            worker.config = config
+            worker.config = config  # first of all, so that one that is started meanwhile has it
+        await self.ask("reload", config)
 
 
 def _bound_by(config: Config) -> dict[str, str]:

@@ -71,6 +71,7 @@ class _Process:
         self._welcomed = trio.Event()
         self._back: RemoteBack | None = None
         self._running: Running | None = None
+        self._begun = trio.Event()
         self._drain = False
         self._nursery: trio.Nursery
         self._asked: dict[str, Callable[[Any], Awaitable[Any]]] = {
@@ -108,6 +109,7 @@ class _Process:
         try:
             async with trio.open_nursery() as nursery:
                 self._running = await nursery.start(serve, own_config(config), surroundings)
+                self._begun.set()
                 self._channel.post(Ready())
                 if self._drain:
                     self._running.drain()
@@ -128,6 +130,7 @@ class _Process:
         match message:
             case Welcome():
                 self._welcome = message
+                bind_contextvars(worker=message.number)  # what is asked later is done by tasks of this one
                 self._welcomed.set()
             case Drain():
                 self._drain = True
@@ -167,5 +170,6 @@ class _Process:
             self._running.controls.set_log_level(level)
 
     async def _reload(self, config: Config) -> None:
-        if self._running is not None:
-            await self._running.reload(own_config(config))
+        await self._begun.wait()  # it has been started with another one
+        assert self._running is not None
+        await self._running.reload(own_config(config))

@@ -72,7 +72,7 @@ class RemoteReads(Reads):
     async def hear(self, stream: Stream) -> None:
         """See `Reads.hear`: what the parent had to say before it answers has been heard."""
         try:
-            await self.find_stream(stream.ref, create_if_missing=False)
+            self._leave(await self.find_stream(stream.ref, create_if_missing=False))  # it may be a new one
         except OperationFailed as error:
             if error.failure.code not in (FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND):
                 raise
@@ -92,7 +92,8 @@ class RemoteReads(Reads):
         if not stream.durable.alive:
             self._forget(stream.id)
         elif len(self._idle) > IDLE_STREAMS:
-            self._forget(next(iter(self._idle)))
+            oldest = (number for number in self._idle if not self._finding[self._streams[number].ref])
+            self._forget(next(oldest))  # this one, if no other: nobody looks for it
 
     def _forget(self, number: int) -> None:
         """Nobody has read it for long."""

@@ -37,7 +37,10 @@ class WorkerGone(Exception):
 
 class Worker:
     """`over` is set when it has ended for good, `settled` when it accepts for the first time, or cannot start: then
-    `refusal` says why. `config`: what it is to run when it is started again."""
+    `refusal` says why. `config`: what it is to run when it is started again.
+
+    One that has accepted once is started again whatever the reason for which it could not be: that may pass.
+    """
 
     def __init__(
         self, number: int, config: Config, back: EmbeddedBack, sockets: dict[str, list[socket.socket]]
@@ -52,7 +55,7 @@ class Worker:
         self._channel: Channel | None = None
         self._calls: Calls | None = None
         self._process: trio.Process | None = None
-        self._draining = False
+        self._drained = trio.Event()
 
     async def run(self) -> None:
         """Keep one running until it has drained, or cannot start at all."""
@@ -63,60 +66,77 @@ class Worker:
                 code = await self._live()
                 if not self.settled.is_set():
                     self.refusal = self.refusal or f"worker {self.number} ended with code {code} before it accepted"
-                if self.refusal is not None or self._draining:
+                if self.refusal is not None or self._drained.is_set():
                     return
                 short_lives = 0 if trio.current_time() - begun >= LASTING_SECONDS else short_lives + 1
                 seconds = BACK_OFF_SECONDS[min(short_lives, len(BACK_OFF_SECONDS) - 1)]
                 log.error("worker_ended", worker=self.number, code=code, again_seconds=seconds)
-                await trio.sleep(seconds)
+                with trio.move_on_after(seconds):
+                    await self._drained.wait()
+                    return
         finally:
             self.close_sockets()
             self.settled.set()
             self.over.set()
 
-    async def _live(self) -> int:
-        """One process from its start to its end; its exit code."""
-        ours, theirs = socket.socketpair()
+    async def _live(self) -> int | None:
+        """One process from its start to its end; its exit code, None where there was none."""
         try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            self._refused(f"no worker can be started: {error.strerror}")
+            return None
+        with ours:  # it ends when it learns that this has been closed
             with theirs:
                 process = await self._start(theirs)
-            channel = self._channel = Channel(ours)
-            self._calls = Calls(channel)
-            descriptors = {name: [one.fileno() for one in some] for name, some in self._sockets.items()}
-            channel.post(Welcome(self.number, self.config, descriptors))
+            if process is None:
+                return None
+            try:
+                await self._attend(ours)
+            finally:
+                ours.close()
+                with trio.CancelScope(shield=True):
+                    code = await _ended(process)
+        log.info("worker_stopped", worker=self.number, process=process.pid, code=code)
+        return code
+
+    async def _attend(self, ours: socket.socket) -> None:
+        """Do what it asks for, until it ends."""
+        channel = self._channel = Channel(ours)
+        calls = self._calls = Calls(channel)
+        descriptors = {name: [one.fileno() for one in some] for name, some in self._sockets.items()}
+        channel.post(Welcome(self.number, self.config, descriptors))
+        if self._drained.is_set():
+            self.drain()  # it was being started when that was said
+        try:
             await Hub(channel, self._back).run(self._receive)
         except Exception:  # what one worker says must not end the others
             log.exception("worker_failed", worker=self.number)
         finally:
-            ours.close()  # it ends when it learns of that
             self._channel = None
-            if self._calls is not None:
-                self._calls.lose()
-            with trio.CancelScope(shield=True):
-                code = await self._ended()
-        log.info("worker_stopped", worker=self.number, process=process.pid, code=code)
-        return code
+            calls.lose()
 
-    async def _start(self, theirs: socket.socket) -> trio.Process:
+    async def _start(self, theirs: socket.socket) -> trio.Process | None:
         sockets = [theirs, *itertools.chain.from_iterable(self._sockets.values())]
-        self._process = process = await trio.lowlevel.open_process(
-            [sys.executable, "-P", "-m", "penstock.workers", str(theirs.fileno())],
-            pass_fds=[one.fileno() for one in sockets],
-            stdin=subprocess.DEVNULL,
-            process_group=0,  # what is typed at a terminal is for the parent
-        )
+        try:
+            self._process = process = await trio.lowlevel.open_process(
+                [sys.executable, "-P", "-m", "penstock.workers", str(theirs.fileno())],
+                pass_fds=[one.fileno() for one in sockets],
+                stdin=subprocess.DEVNULL,
+                process_group=0,  # what is typed at a terminal is for the parent
+            )
+        except OSError as error:  # no memory, no process, no descriptor is left
+            self._refused(f"no worker can be started: {error.strerror}")
+            return None
         log.info("worker_started", worker=self.number, process=process.pid)
         return process
 
-    async def _ended(self) -> int:
-        process = self._process
-        if process is None:
-            return 0
-        with trio.move_on_after(GRACE_SECONDS) as patience:
-            await process.wait()
-        if patience.cancelled_caught:
-            process.kill()
-        return await process.wait()
+    def _refused(self, reason: str) -> None:
+        """It cannot start."""
+        if self.settled.is_set():
+            log.error("worker_refused", worker=self.number, reason=reason)
+        else:
+            self.refusal = reason
 
     def _receive(self, message: Any) -> None:
         match message:
@@ -126,15 +146,16 @@ class Worker:
             case Ready():
                 self.settled.set()
             case Refused(reason):
-                self.refusal = reason
+                self._refused(reason)
 
     # ---- what it is told and asked -------------------------------------------------------------------------------
 
     def drain(self) -> None:
         """It is to end when its clients have finished, or at the deadline."""
-        self._draining = True
-        self.close_sockets()
-        self._post(Drain())
+        self._drained.set()
+        if self._channel is not None:  # else its sockets may be on their way to a process that is being started
+            self.close_sockets()
+            self._channel.post(Drain())
 
     def kill(self) -> None:
         """It has not ended."""
@@ -143,7 +164,8 @@ class Worker:
 
     def tell(self, what: str, argument: object) -> None:
         """The same as `ask`, where nobody waits for an answer."""
-        self._post(Ask(0, what, argument))
+        if self._channel is not None:
+            self._channel.post(Ask(0, what, argument))
 
     async def ask(self, what: str, argument: object) -> Any:
         """What the worker answers; see `penstock.workers.process`. Raises OperationFailed, WorkerGone."""
@@ -156,11 +178,15 @@ class Worker:
                 raise WorkerGone from error
             raise
 
-    def _post(self, message: object) -> None:
-        if self._channel is not None:
-            self._channel.post(message)
-
     def close_sockets(self) -> None:
         """No worker will listen on them any more, but the one that does."""
         for one in itertools.chain.from_iterable(self._sockets.values()):
             one.close()
+
+
+async def _ended(process: trio.Process) -> int:
+    with trio.move_on_after(GRACE_SECONDS) as patience:
+        await process.wait()
+    if patience.cancelled_caught:
+        process.kill()
+    return await process.wait()

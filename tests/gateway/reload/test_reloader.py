@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -104,4 +106,24 @@ async def test_what_is_read_again_is_put_in_force(tmp_path: Path, nursery: trio.
     assert await running.reread() == "in force: backs.far, listeners.s3p"
     assert running.controls.config() == found[0]
     assert await running.reread() == "in force: nothing else than before"
+    nursery.cancel_scope.cancel()
+
+
+async def test_of_two_reloads_at_once_the_file_as_it_was_last_stays(tmp_path: Path, nursery: trio.Nursery) -> None:
+    """The first is slow to read the file, which changes meanwhile."""
+    found, first = [config(tmp_path, MORE), config(tmp_path)], threading.Event()
+
+    def reread() -> Config:
+        if not first.is_set():
+            first.set()
+            time.sleep(0.2)  # the second, if it does not wait, ends meanwhile
+            return found[0]
+        return found[1]
+
+    running: Running = await nursery.start(serve, config(tmp_path), Surroundings(reread=reread))
+    async with trio.open_nursery() as both:
+        both.start_soon(running.reread)
+        await trio.to_thread.run_sync(first.wait)
+        both.start_soon(running.reread)
+    assert running.config == found[1]
     nursery.cancel_scope.cancel()

@@ -187,7 +187,8 @@ def test_a_reload_reaches_all_or_changes_nothing(shared: GatewayProcess) -> None
     with session_in(shared, client_of(shared), 1, "reloaded") as session:
         path.write_text(before.replace("deadline_seconds = 5", "deadline_seconds = 6"))
         assert ask(port, "/reload", {})[0] == 200
-        assert len(shared.events("reloaded")) == 3
+        told = shared.events("reloaded")
+        assert sorted(one.get("worker", 0) for one in told) == [0, 1, 2], told
         for change, named in (
             ("workers = 3", "workers"),
             ("workers = 2\n[[listeners.s2]]\nname = 'new'\nbind = '127.0.0.1:0'", "listeners"),
@@ -208,7 +209,23 @@ def test_whoever_is_killed_loses_nothing_that_was_acknowledged_and_a_drain_reach
         kill_the_parent(gateway)
         gateway.start()
         assert client_of(gateway).bodies("b", seq_num=0, count=50) == [str(number) for number in range(50)]
+        reload_as_a_worker_starts(gateway)
         drain(gateway)
+
+
+def reload_as_a_worker_starts(gateway: GatewayProcess) -> None:
+    """It has been given the old configuration, and has the new one all the same."""
+    before, path = started(gateway), gateway.directory / "gateway.toml"
+    text = path.read_text()
+    os.kill(before[1], 9)
+    until(lambda: started(gateway)[1] != before[1])
+    path.write_text(text + '\n[[routes]]\nname = "all"\nread_only = true\n')
+    assert ask(gateway.management_port, "/reload", {})[0] == 200
+    client = client_of(gateway)
+    seen = {client.append_json("a", {"records": [{"body": "x"}]}).status for _ in range(20)}
+    assert seen == {403}
+    path.write_text(text)
+    assert ask(gateway.management_port, "/reload", {})[0] == 200
 
 
 def kill_a_worker(gateway: GatewayProcess) -> None:

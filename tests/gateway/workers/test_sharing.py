@@ -201,6 +201,31 @@ async def test_who_reads_again_finds_what_is_known_and_more(backs: Backs, monkey
     await forgotten(parent, one)
 
 
+async def test_a_stream_that_is_being_looked_for_is_not_forgotten(
+    backs: Backs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that was idle for longest is what somebody begins to read as another becomes idle."""
+    parent, one, _ = backs
+    monkeypatch.setattr(reads, "IDLE_STREAMS", 1)
+    other = StreamRef(BASIN, "other")
+    await parent.perform(CreateStream(other))
+    await parent.perform(appending(b"x"))
+    assert await bodies(one, FromSeqNum(0)) == [b"x"]
+    async with one.read_session(Read(other, FromSeqNum(0))), trio.open_nursery() as nursery:
+
+        async def read() -> None:
+            assert await bodies(one, FromSeqNum(0)) == [b"x"]
+
+        nursery.start_soon(read)
+        while not one.reads._finding:
+            await trio.lowlevel.checkpoint()
+        found = one.reads._streams[next(number for number in one.reads._streams if number not in one.reads._idle)]
+        found.users -= 1
+        one.reads._leave(found)
+        found.users += 1
+    assert len(one.reads._streams) == 1
+
+
 async def test_a_parent_that_has_gone_is_unavailable(backs: Backs) -> None:
     _, one, _ = backs
     async with one.append_session(STREAM) as session:

@@ -1,0 +1,79 @@
+"""A worker as its parent has it: started again, or not, whatever comes between."""
+
+import itertools
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import structlog
+import trio
+from structlog.testing import capture_logs
+from support.store import Wall
+
+from penstock.backs.embedded import EmbeddedSettings, open_embedded
+from penstock.config import Config, Listeners, S2Listener
+from penstock.workers.messages import Refused
+from penstock.workers.worker import Worker
+
+
+@pytest.fixture
+async def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Worker]:
+    """One whose processes end at once, each with code 1."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    async with open_embedded(EmbeddedSettings(directory=tmp_path), Wall()) as back:
+        yield Worker(1, Config(workers=2, listeners=Listeners(s2=(S2Listener(),))), back, {})
+
+
+async def lives(worker: Worker, nursery: trio.Nursery, count: int) -> None:
+    """Run it until it waits to be started for one more time than so many."""
+    ended, enough = itertools.count(1), trio.Event()
+
+    def look(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        if event["event"] == "worker_ended" and next(ended) == count:
+            enough.set()
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[look])
+    nursery.start_soon(worker.run)
+    await enough.wait()
+
+
+async def test_a_drain_ends_the_wait_before_the_next_start(worker: Worker) -> None:
+    worker.settled.set()
+    with capture_logs() as events:
+        async with trio.open_nursery() as nursery:
+            await lives(worker, nursery, 1)
+            worker.drain()
+    assert worker.over.is_set()
+    assert events == []
+
+
+async def test_what_cannot_be_started_is_said_at_the_start(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere")
+    await worker.run()
+    assert worker.refusal == "no worker can be started: No such file or directory"
+
+
+async def test_what_cannot_be_started_later_is_tried_again(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No memory, no descriptor: it may be there in a moment."""
+    monkeypatch.setattr(sys, "executable", "/nowhere")
+    worker.settled.set()
+    async with trio.open_nursery() as nursery:
+        await lives(worker, nursery, 2)
+        assert not worker.over.is_set()
+        worker.drain()
+
+
+async def test_a_worker_that_refuses_later_is_started_again(worker: Worker) -> None:
+    """A file that it reads may be there again soon."""
+    worker.settled.set()
+    async with trio.open_nursery() as nursery:
+        await lives(worker, nursery, 1)
+        with capture_logs() as events:
+            worker._receive(Refused("no certificate"))
+        assert [event["reason"] for event in events] == ["no certificate"]
+        await trio.sleep(0.6)
+        assert not worker.over.is_set()
+        worker.drain()
+    assert worker.refusal is None
