@@ -117,14 +117,14 @@ class HttpServerConnection:
             with self._reading:
                 while not self._peer_ended:
                     await self._wait_for_room()
-                    await self._usage.room_to_read()
+                    await self._seat.room()
                     data = await self._wire.receive()
-                    size = len(data)
                     self._idle = False
-                    if size:
+                    if data:
                         self._codec.receive(data)
                         self._pump()
-                        await self._usage.read(size, self._unread)
+                        if pause := self._usage.read(len(data), self._unread):
+                            await trio.sleep(pause)
                     else:
                         self._peer_gone()
         except trio.BrokenResourceError:
@@ -295,7 +295,7 @@ class HttpServerConnection:
 
     def _clogged(self, stream_id: int, most: int) -> bool:
         unsent = self._codec.unsent(stream_id)
-        if unsent + self._wire.pending > self._usage.send_buffer(self._settings.send_buffer):
+        if self._usage.clogged(unsent + self._wire.pending, self._settings.send_buffer):
             return True
         return unsent > 0 and self._codec.held > most
 

@@ -41,41 +41,35 @@ class Usage:
         self._pending = self._given = self._requests = 0
         self._begun_at = trio.current_time()
 
-    async def room_to_read(self) -> None:
-        """Wait until more may be read. Raises Crowded."""
-        if self.seat.crowded:
-            await self.seat.room()
-
-    async def read(self, size: int, unread: int) -> None:
-        """So many bytes were read, and so much body is held; waits for as long as no more may be read.
+    def read(self, size: int, unread: int) -> float:
+        """So many bytes were read, and so much body is held; for how many seconds no more may be read.
 
         Raises TooNoisy.
         """
         self._received.set(unread + self._codec.buffered)
-        pause = self.seat.received(size)
-        if pause:
-            await trio.sleep(pause)
         noise = self._codec.noise - NOISE - NOISE_PER_REQUEST * self._requests
         if noise > 0:
             seconds = trio.current_time() - self._begun_at
             if noise > seconds * NOISE_PER_SECOND + self._wire.written / BYTES_PER_NOISE:
                 self.seat.limited("noise")
                 raise TooNoisy("too many frames that say nothing")
+        return self.seat.received(size)
 
     def written(self) -> bool:
         """Something was written, or there is more to write; whether that is anything to those who wait to send.
 
         A client of many streams without window could else wake them all by each of its frames.
         """
-        pending, given = self._wire.pending, self._codec.given
-        self._to_send.set(pending + self._codec.held)
+        pending, given, held = self._wire.pending, self._codec.given, self._codec.held
+        if pending + held != self._to_send.size:
+            self._to_send.set(pending + held)
         moved = pending != self._pending or given != self._given
         self._pending, self._given = pending, given
         return moved
 
-    def send_buffer(self, usual: int) -> int:
-        """How much may be on its way to the client."""
-        return min(usual, TIGHT_SEND) if self.seat.crowded else usual
+    def clogged(self, waiting: int, usual: int) -> bool:
+        """Whether more waits than may be on its way to the client, which is as `usual` where there is room."""
+        return waiting > 0 and waiting > (min(usual, TIGHT_SEND) if self.seat.crowded else usual)
 
     def begin(self, under_way: int) -> bool:
         """A request begins beside those that are under way; False where that is one too many."""
