@@ -148,7 +148,7 @@ class FaultTable(Table, frozen=True, kw_only=True):
 
     @property
     def _when(self) -> str:
-        every = "each" if self.every == 1 else f"each {self.every}th"
+        every = "each" if self.every == 1 else f"one of every {self.every}"
         odds = "" if self.probability == 1 else f" with probability {self.probability:g} (seed {self.seed})"
         after = f" after the first {self.after}" if self.after else ""
         times = f", {self.times} times at most" if self.times else ""

@@ -48,5 +48,10 @@ def test_check_says_what_is_done_on_purpose() -> None:
     assert "clients are served badly on purpose, by one" in said
 
 
+def test_check_says_how_often() -> None:
+    said = " ".join(report(parse_config(faults('action = "drop"\nevery = 3\ntimes = 2')), "it").split())
+    assert "all messages to clients; at one of every 3, 2 times at most" in said
+
+
 def test_without_faults_nothing_is_said_of_them() -> None:
     assert "purpose" not in report(parse_config(S2), "it")
