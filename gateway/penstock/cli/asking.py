@@ -30,10 +30,15 @@ def management_options(command: F) -> F:
         metavar="HOST:PORT",
         default="127.0.0.1:9600",
         show_default=True,
+        envvar="PENSTOCK_MANAGEMENT",
+        show_envvar=True,
         help="The gateway's management listener; https://HOST:PORT where it has TLS.",
     )
     token = click.option(
-        "--token", envvar="PENSTOCK_MANAGEMENT_TOKEN", help="A bearer token, where the listener wants one."
+        "--token",
+        envvar="PENSTOCK_MANAGEMENT_TOKEN",
+        show_envvar=True,
+        help="A bearer token, where the listener wants one.",
     )
     ca = _file("ca", "PEM file of the authorities that its certificate is trusted by; else the system's.")
     certificate = _file("certificate", "PEM file of a certificate to show, where the listener asks for one.")
@@ -51,6 +56,7 @@ def _file(name: str, meaning: str) -> Callable[[F], F]:
         f"--management-{name}",
         type=click.Path(dir_okay=False, exists=True),
         envvar=f"PENSTOCK_MANAGEMENT_{name.upper()}",
+        show_envvar=True,
         expose_value=False,
         callback=keep,
         help=meaning,

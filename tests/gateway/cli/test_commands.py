@@ -186,3 +186,10 @@ def test_a_flag_switches_a_listener_on() -> None:
     without = overridden(default_config(), s3p="off")
     config: Config = overridden(without, s3p="127.0.0.1:0")
     assert [one.bind for one in config.listeners.s3p] == ["127.0.0.1:0"]
+
+
+def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_MANAGEMENT", "127.0.0.1:2")
+    told = run("connections")
+    assert told.exit_code == 1 and "no answer from 127.0.0.1:2" in told.output
+    assert "PENSTOCK_MANAGEMENT_TOKEN" in run("connections", "--help").output
