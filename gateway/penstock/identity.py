@@ -31,7 +31,8 @@ class Client:
 
     `token`: the bearer token that it sent, for backs whose credentials are passed through. `listener`: the name of the
     listener that it came by, as `listeners.s2`. `grant`: what its access token allows; None where it showed none, and
-    only routes say what it may do.
+    only routes say what it may do. `gateway`: it is the gateway itself, which finishes what clients have begun: routes
+    for identities admit it.
     """
 
     identity: str = ""
@@ -39,6 +40,7 @@ class Client:
     address: str = ""
     listener: str = ""
     grant: Grant | None = None
+    gateway: bool = False
 
 
 ANYBODY: Final = Client()

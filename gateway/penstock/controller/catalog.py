@@ -27,6 +27,7 @@ from penstock.controller.records import (
 from penstock.controller.segments import SegmentStore
 from penstock.controller.table import ControllerTable, Key, Prefix
 from penstock.controller.topology import Segment, initial, is_cut, of_epoch
+from penstock.routing.permissions import ANY
 from penstock.routing.segments import SegmentName
 from penstock_codecs.table_operations import NOT_EXISTS
 
@@ -103,6 +104,7 @@ class Catalog:
     async def look_up(self, scope: str, name: str) -> Stream | None:
         """The stream; None where there is none."""
         segment = SegmentName(scope, name)
+        self.segments.require(scope, name, ANY)
         entry = await self.table.get(self.key(scope, name))
         if entry is not None and not (entry.value.exists and entry.value.plain):
             return Stream(scope, name, *entry) if entry.value.exists else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -23,6 +24,7 @@ from penstock.controller.settings import ControllerSettings
 from penstock.controller.streams import Streams
 from penstock.controller.table import ControllerTable
 from penstock.controller.transactions import Transactions
+from penstock.identity import CLIENT
 from penstock_codecs.failures import OperationFailed
 
 __all__ = ["Controller"]
@@ -53,6 +55,7 @@ class Controller:
 
     async def run(self) -> None:
         """Finish what was begun before the start, then end transactions when their time is over; until cancelled."""
+        CLIENT.set(replace(CLIENT.get(), gateway=True))
         await self._attempt(self.recovery.finish_all)
         forget_at = trio.current_time()
         while True:

@@ -44,6 +44,7 @@ class Deletion:
         """Delete an empty scope. Raises SCOPE_NOT_FOUND, SCOPE_NOT_EMPTY."""
         async with self._catalog.turn(scope):
             await self._scopes.require(scope)
+            self._catalog.segments.require_all(scope)
             async for name, _ in self._catalog.table.each(streams_in(scope)):
                 await self._recovery.finish(scope, name)
             if not await self._listing.is_empty(scope) or await self._groups.names(scope):
@@ -57,6 +58,7 @@ class Deletion:
     async def delete_all(self, scope: str) -> None:
         """Delete a scope with its streams and reader groups. Raises as `delete`."""
         await self._scopes.require(scope)
+        self._catalog.segments.require_all(scope)
         for group in await self._groups.names(scope):
             await self._groups.delete(scope, group, "")
         while names := await self._listing.streams(scope, ""):

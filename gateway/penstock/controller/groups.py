@@ -16,6 +16,7 @@ from penstock.controller.problems import Problem, Refused
 from penstock.controller.records import ReaderGroup
 from penstock.controller.scopes import Scopes
 from penstock.controller.table import Prefix
+from penstock.routing.permissions import ANY
 from penstock.routing.segments import SegmentName
 
 __all__ = ["Groups"]
@@ -38,6 +39,7 @@ class Groups:
         """
         if not is_stream(name):
             raise Refused(Problem.INVALID_NAME, repr(name))
+        self._catalog.segments.require(scope, READER_GROUP_PREFIX + name, ANY)
         async with self._catalog.turn(scope):
             await self._scopes.require(scope)
             async with self._catalog.turn(scope, READER_GROUP_PREFIX + name):
@@ -51,6 +53,7 @@ class Groups:
 
     async def get(self, scope: str, name: str) -> ReaderGroup:
         """A group's configuration. Raises GROUP_NOT_FOUND."""
+        self._catalog.segments.require(scope, READER_GROUP_PREFIX + name, ANY)
         found = await self._table.get(groups_in(scope).key(name))
         if found is None:
             raise Refused(Problem.GROUP_NOT_FOUND, f"{scope}/{name}")
@@ -61,6 +64,7 @@ class Groups:
 
         Raises GROUP_NOT_FOUND, and INVALID_CONFIG unless `config` has the group's id and generation.
         """
+        self._catalog.segments.require(scope, READER_GROUP_PREFIX + name, ANY)
 
         def updated(old: ReaderGroup) -> ReaderGroup:
             if (config.id, config.generation) != (old.id, old.generation):
@@ -74,6 +78,7 @@ class Groups:
 
     async def delete(self, scope: str, name: str, group_id: str) -> None:
         """Delete a group; "" stands for whatever id it has. Raises GROUP_NOT_FOUND."""
+        self._catalog.segments.require(scope, READER_GROUP_PREFIX + name, ANY)
         async with self._catalog.turn(scope, READER_GROUP_PREFIX + name):
             found = await self._table.get(groups_in(scope).key(name))
             if found is None or group_id not in ("", found.value.id):

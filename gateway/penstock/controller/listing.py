@@ -14,6 +14,7 @@ from penstock.controller.merging import Merged
 from penstock.controller.names import READER_GROUP_PREFIX, is_stream
 from penstock.controller.records import StreamRecord
 from penstock.controller.scopes import Scopes
+from penstock.routing.permissions import ANY
 from penstock.routing.segments import SegmentNames
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import ListStreams
@@ -49,11 +50,14 @@ class Listing:
 
         async def recorded(after: str) -> tuple[list[tuple[str, StreamRecord | None]], str | None]:
             found, more = await self._catalog.table.page(streams_in(scope), after)
-            return [(name, record) for name, record in found if is_stream(name)], found[-1][0] if more else None
+            seen: list[tuple[str, StreamRecord | None]] = [
+                (name, record) for name, record in found if is_stream(name) and self._is_seen(scope, name)
+            ]
+            return seen, found[-1][0] if more else None
 
         async def internal(after: str) -> tuple[list[tuple[str, StreamRecord | None]], str | None]:
             found, more = await self._groups(scope, after)
-            return [(name, None) for name in found], found[-1] if more else None
+            return [(name, None) for name in found if self._is_seen(scope, name)], found[-1] if more else None
 
         going = Merged([stored, recorded, internal] if with_groups else [stored, recorded], after)
         names: list[str] = []
@@ -67,6 +71,16 @@ class Listing:
         """Whether the back has no stream of this scope, whatever its name, and there is no other either."""
         names, _ = await self._stored(scope, "", 1)
         return not names and not await self.streams(scope, "", limit=1)
+
+    def _is_seen(self, scope: str, name: str) -> bool:
+        """Whether the current client may know of it."""
+        try:
+            self._catalog.segments.require(scope, name, ANY)
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.PERMISSION_DENIED:
+                return False
+            raise
+        return True
 
     async def _groups(self, scope: str, after: str) -> tuple[list[str], bool]:
         """Streams of reader groups after this name, and whether there are more. All their names begin alike."""

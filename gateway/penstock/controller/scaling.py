@@ -19,6 +19,7 @@ from penstock.controller.problems import Problem, Refused
 from penstock.controller.segments import at_once
 from penstock.controller.settings import SegmentsMode
 from penstock.controller.topology import KeyRange, Segment, of_epoch, replaced
+from penstock.routing.permissions import MANAGE
 
 __all__ = ["MAX_SEGMENTS", "Scaling"]
 
@@ -41,6 +42,7 @@ class Scaling:
         Gives the epoch that was left behind, and the new segments. Asking for the same again once it is done gives
         the same. Raises STREAM_NOT_FOUND, STREAM_SEALED, NOT_CURRENT, SCALE_REFUSED.
         """
+        self._catalog.segments.require(scope, name, MANAGE)
         async with self._catalog.turn(scope, name):
             stream = await self.finish(await self._catalog.find(scope, name))
             done = _already(stream, old, new)

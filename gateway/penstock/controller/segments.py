@@ -13,6 +13,7 @@ import trio
 
 from penstock.backs.base import Back
 from penstock.controller.problems import Problem, Refused
+from penstock.routing.permissions import Permission, require, require_all
 from penstock.routing.segments import INTERNAL_BASIN, SegmentName, SegmentNames
 from penstock_codecs.byte_operations import GetSegmentInfo, Merge, Seal, SegmentInfo, Truncate
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -71,6 +72,19 @@ class SegmentStore:
         """Raises NOT_REPRESENTABLE where one is longer than a stream's name may be."""
         for name in names:
             self._ref(name)
+
+    def require(self, scope: str, stream: str, needs: frozenset[Permission]) -> None:
+        """Raises PERMISSION_DENIED where the current client may do nothing of these with the stream: before anything
+        is recorded of what it asked for."""
+        try:
+            ref = self._ref(SegmentName(scope, stream))
+        except OperationFailed:
+            return  # there is none of such a name
+        require(self._back, ref, needs)
+
+    def require_all(self, scope: str) -> None:
+        """The same for managing all streams that may be in a scope, also those that the client does not see."""
+        require_all(self._back, *self._names.basin_of(scope))
 
     async def info(self, name: SegmentName) -> SegmentInfo | None:
         """Its offsets and state; None where it is not there."""

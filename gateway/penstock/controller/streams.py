@@ -21,6 +21,7 @@ from penstock.controller.segments import at_once
 from penstock.controller.settings import SegmentsMode
 from penstock.controller.topology import before, equal_ranges, initial
 from penstock.controller.transactions import Transactions
+from penstock.routing.permissions import MANAGE
 from penstock.routing.segments import SegmentName
 from penstock_codecs.table_operations import NOT_EXISTS
 
@@ -52,6 +53,7 @@ class Streams:
         """
         if not is_stream(name.removeprefix("_")):
             raise Refused(Problem.INVALID_NAME, repr(name))
+        self._catalog.segments.require(scope, name, MANAGE)
         catalog, segments = self._catalog, initial(self._count(config))
         async with catalog.turn(scope):
             await self._scopes.require(scope)
@@ -87,6 +89,7 @@ class Streams:
     async def update(self, scope: str, name: str, config: Configuration) -> None:
         """Configure a stream anew. Raises INVALID_CONFIG, STREAM_NOT_FOUND, STREAM_SEALED."""
         count = self._count(config)
+        self._catalog.segments.require(scope, name, MANAGE)
         async with self._catalog.turn(scope, name):
             stream = await self._scaling.finish(await self._catalog.find(scope, name))
             if not stream.record.open:
@@ -101,6 +104,7 @@ class Streams:
 
     async def truncate(self, scope: str, name: str, cut: Mapping[int, int]) -> None:
         """Remove what lies before a cut, given as offsets by segments' ids. Raises STREAM_NOT_FOUND, INVALID_CUT."""
+        self._catalog.segments.require(scope, name, MANAGE)
         async with self._catalog.turn(scope, name):
             stream = await self._catalog.find(scope, name)
             await self._check_cut(stream, cut)
@@ -126,6 +130,7 @@ class Streams:
 
     async def seal(self, scope: str, name: str) -> None:
         """Nothing can be appended any more; open transactions are aborted. Raises STREAM_NOT_FOUND."""
+        self._catalog.segments.require(scope, name, MANAGE)
         async with self._catalog.turn(scope, name):
             stream = await self._catalog.find(scope, name)
             if not stream.record.sealed:
@@ -144,6 +149,7 @@ class Streams:
 
     async def delete(self, scope: str, name: str) -> None:
         """Delete a sealed stream. Raises STREAM_NOT_FOUND, STREAM_NOT_SEALED."""
+        self._catalog.segments.require(scope, name, MANAGE)
         async with self._catalog.turn(scope, name):
             entry = await self._catalog.table.get(self._catalog.key(scope, name))
             if entry is not None and entry.value.state is StreamState.DELETING:

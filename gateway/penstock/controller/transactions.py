@@ -23,6 +23,7 @@ from penstock.controller.scaling import Scaling
 from penstock.controller.segments import at_once
 from penstock.controller.table import Entry, Key, Prefix
 from penstock.controller.topology import Segment, covering
+from penstock.routing.permissions import ANY, APPEND
 from penstock.routing.segments import SegmentName
 from penstock_codecs.failures import FailureCode, OperationFailed
 
@@ -93,6 +94,7 @@ class Transactions:
         Raises LEASE_TOO_LARGE, INVALID_CONFIG, STREAM_NOT_FOUND, STREAM_SEALED, TOO_MANY.
         """
         _check_lease(lease)
+        self._catalog.segments.require(scope, name, APPEND)
         async with self._catalog.turn(scope, name):
             stream = await self._scaling.finish(await self._catalog.find(scope, name))
             if not stream.record.open:
@@ -110,6 +112,7 @@ class Transactions:
     async def ping(self, scope: str, name: str, transaction: TransactionId, lease: int) -> TransactionState | None:
         """Keep a transaction open for `lease` ms more; its state, as `state`. Raises as `create`, and TOO_OLD."""
         _check_lease(lease)
+        self._catalog.segments.require(scope, name, APPEND)
 
         def extended(record: Transaction) -> Transaction:
             until = self._clock() + lease
@@ -124,6 +127,7 @@ class Transactions:
 
     async def state(self, scope: str, name: str, transaction: TransactionId) -> TransactionState | None:
         """A transaction's state; None for one that is not known, or not any more."""
+        self._catalog.segments.require(scope, name, ANY)
         ended = await self._table.get(_done(scope, name).key(str(transaction)))
         if ended is not None:
             return ended.value.state
@@ -178,6 +182,7 @@ class Transactions:
                 await self._remove(_ALL_DONE.key(path))
 
     async def _end(self, scope: str, name: str, transaction: TransactionId, how: TransactionState) -> None:
+        self._catalog.segments.require(scope, name, APPEND)
         async with self._catalog.turn(scope, name):
             await self._catalog.find(scope, name)
             ended = await self._finish(scope, name, transaction, how)

@@ -22,6 +22,7 @@ from penstock.faults.reading import FaultyReads
 from penstock.faults.rule import About, Action, Direction, Kind
 from penstock.faults.rules import Faults
 from penstock.identity import CLIENT
+from penstock.routing.permissions import Permission, require, require_all
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
@@ -70,6 +71,14 @@ class FaultyBack:
     def s2s_passage(self, stream: StreamRef) -> S2SPassage | None:
         """See `penstock.backs.passing.PassesS2S`. While there are rules sessions are taken apart."""
         return None if self._wanted else s2s_passage(self.inner, stream)
+
+    def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
+        """See `penstock.routing.permissions.Restricts`."""
+        require(self.inner, stream, needs)
+
+    def require_all(self, basin: str, prefix: str) -> None:
+        """See `penstock.routing.permissions.Restricts`."""
+        require_all(self.inner, basin, prefix)
 
     @property
     def _wanted(self) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from penstock.metrics.metered import metered_operation
 from penstock.metrics.meters import meter
 from penstock.routing import basins
-from penstock.routing.permissions import Permission, needs_of
+from penstock.routing.permissions import APPEND, MANAGE, Permission, needs_of
 from penstock.routing.route import Decision
 from penstock.routing.segments import INTERNAL_BASIN
 from penstock.routing.sessions import in_clients_words
@@ -53,8 +53,6 @@ _READING: Final[frozenset[type]] = frozenset(
     }
 )
 """They change nothing, so they need not wait while a target is held."""
-_NEEDED_OF_SOURCE: Final = frozenset({Permission.MANAGE})
-"""A stream that is merged is gone. (A transaction is a part of the target.)"""
 
 
 async def carry_out(view: View, operation: Operation[R]) -> R:
@@ -76,7 +74,7 @@ async def carry_out(view: View, operation: Operation[R]) -> R:
 
 
 async def _about_stream(decision: Decision, operation: Any) -> Any:
-    decision.check(needs_of(operation))
+    decision.check(_needs(operation))
     if isinstance(operation, Append):
         decision.check_append(operation)
     changes: dict[str, Any] = {}
@@ -96,6 +94,12 @@ async def _about_stream(decision: Decision, operation: Any) -> Any:
     return result
 
 
+def _needs(operation: Any) -> frozenset[Permission]:
+    """Transactions are made, and ended, by who may append to their stream."""
+    needs = needs_of(operation)
+    return needs | APPEND if operation.stream.basin == INTERNAL_BASIN and needs == MANAGE else needs
+
+
 async def _on(holder: TargetHolder, operation: Operation[R]) -> R:
     if type(operation) in _READING:
         return await holder.target.back.perform(operation)
@@ -110,7 +114,8 @@ async def _merge(view: View, operation: Merge) -> Any:
     decision.check(needs_of(operation))
     sources = [view.decide(source) for source in operation.sources]
     for source in sources:
-        source.check(_NEEDED_OF_SOURCE if source.asked.basin != INTERNAL_BASIN else needs_of(operation))
+        # A stream that is merged is gone; a transaction is a part of the target.
+        source.check(needs_of(operation) if source.asked.basin == INTERNAL_BASIN else MANAGE)
         if source.holder not in (decision.holder, view.embedded):
             raise fail(
                 FailureCode.NOT_IMPLEMENTED,

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from penstock.backs.base import AppendSession, Back, ReadSession
 from penstock.backs.passing import S2SPassage, s2s_passage
+from penstock.routing.permissions import Permission, require, require_all
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Capability, Operation, Read
 from penstock_codecs.streams import StreamConfig
@@ -45,3 +46,11 @@ class Facing:
     def s2s_passage(self, stream: StreamRef) -> S2SPassage | None:
         """See `penstock.backs.passing.PassesS2S`."""
         return s2s_passage(self.inner, stream)
+
+    def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
+        """See `penstock.routing.permissions.Restricts`."""
+        require(self.inner, stream, needs)
+
+    def require_all(self, basin: str, prefix: str) -> None:
+        """See `penstock.routing.permissions.Restricts`."""
+        require_all(self.inner, basin, prefix)

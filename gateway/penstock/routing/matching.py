@@ -165,6 +165,13 @@ class StreamPattern:
             return None
         return {**of_basin, **of_stream, "basin": stream.basin, "stream": stream.stream}
 
+    def may_begin(self, basin: str, prefix: str) -> bool:
+        """Whether it may take a stream of this basin whose name begins so."""
+        if self.basin.match(basin) is None:
+            return False
+        first = self.stream.pieces[0] if self.stream.pieces else ""
+        return not isinstance(first, str) or first.startswith(prefix) or prefix.startswith(first)
+
     @property
     def captures(self) -> frozenset[str]:
         """What templates can name."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, Merge, ReadBytes, UpdateAttribute
+from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, CheckTail, GetStreamConfig, Locate
 from penstock_codecs.table_operations import (
     GetTableInfo,
@@ -17,7 +18,19 @@ from penstock_codecs.table_operations import (
     UpdateTable,
 )
 
-__all__ = ["ANY", "NEEDS", "Permission", "needs_of", "trims"]
+__all__ = [
+    "ANY",
+    "APPEND",
+    "MANAGE",
+    "NEEDS",
+    "READ",
+    "Permission",
+    "Restricts",
+    "needs_of",
+    "require",
+    "require_all",
+    "trims",
+]
 
 
 class Permission(Enum):
@@ -30,20 +43,20 @@ class Permission(Enum):
 
 ANY: Final = frozenset(Permission)
 """Any of them will do; also: all of them."""
-_READ: Final = frozenset({Permission.READ})
-_APPEND: Final = frozenset({Permission.APPEND})
-_MANAGE: Final = frozenset({Permission.MANAGE})
+READ: Final = frozenset({Permission.READ})
+APPEND: Final = frozenset({Permission.APPEND})
+MANAGE: Final = frozenset({Permission.MANAGE})
 
 NEEDS: Final[Mapping[type, frozenset[Permission]]] = {
     CheckTail: ANY,
     GetSegmentInfo: ANY,
     GetStreamConfig: ANY,
-    Locate: _READ,
-    ReadBytes: _READ,
-    Append: _APPEND,
-    GetAttribute: _APPEND,  # a writer begins by asking for its position
-    UpdateAttribute: _APPEND,
-    Merge: _APPEND,  # a transaction is committed
+    Locate: READ,
+    ReadBytes: READ,
+    Append: APPEND,
+    GetAttribute: APPEND,  # a writer begins by asking for its position
+    UpdateAttribute: APPEND,
+    Merge: APPEND,  # a transaction is committed
     GetTableInfo: ANY,  # tables hold what readers and writers agree on
     ListTable: ANY,
     ReadTable: ANY,
@@ -56,7 +69,7 @@ NEEDS: Final[Mapping[type, frozenset[Permission]]] = {
 
 def needs_of(operation: Any) -> frozenset[Permission]:
     """What an operation needs one of."""
-    return NEEDS.get(type(operation), _MANAGE)
+    return NEEDS.get(type(operation), MANAGE)
 
 
 def trims(append: Any) -> bool:
@@ -65,3 +78,26 @@ def trims(append: Any) -> bool:
     if not headers:
         return False
     return any(len(one) == 1 and not one[0].name and one[0].value == b"trim" for one in headers.values())
+
+
+@runtime_checkable
+class Restricts(Protocol):
+    """A back that may refuse what the current client asks for."""
+
+    def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
+        """Raises PERMISSION_DENIED where the client may do nothing of these with the stream."""
+
+    def require_all(self, basin: str, prefix: str) -> None:
+        """Raises PERMISSION_DENIED where there may be streams that begin so, and that the client may not manage."""
+
+
+def require(back: object, stream: StreamRef, needs: frozenset[Permission]) -> None:
+    """See `Restricts.require`: for who does something in several steps, the first of which no back hears of."""
+    if isinstance(back, Restricts):
+        back.require(stream, needs)
+
+
+def require_all(back: object, basin: str, prefix: str) -> None:
+    """See `Restricts.require_all`."""
+    if isinstance(back, Restricts):
+        back.require_all(basin, prefix)

@@ -73,7 +73,7 @@ class View:
         self.names = names
         self.embedded = router.embedded
         self._routes = tuple(route for route in router.routes if route.serves(label))
-        self._cache: dict[tuple[str, StreamRef], Decision] = {}
+        self._cache: dict[tuple[str, bool, StreamRef], Decision] = {}
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -120,6 +120,22 @@ class View:
         inner = s2s_passage(decision.holder.target.back, decision.there)
         return None if inner is None else passage(decision, inner)
 
+    def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
+        """See `penstock.routing.permissions.Restricts`."""
+        try:
+            self.decide(stream).check(needs)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:  # what no route takes is nobody's
+                raise
+
+    def require_all(self, basin: str, prefix: str) -> None:
+        """See `penstock.routing.permissions.Restricts`."""
+        admitted = self.routes()
+        for route in self._routes:
+            if (route not in admitted or not route.manages) and route.rewriting.pattern.may_begin(basin, prefix):
+                why = f"route {route.name} may have streams of it that are not this client's to delete"
+                raise fail(FailureCode.PERMISSION_DENIED, f"{prefix or basin} stays as it is: {why}")
+
     # ---- decisions -----------------------------------------------------------------------------------------------
 
     @property
@@ -136,7 +152,7 @@ class View:
         """Where a stream is. Raises STREAM_NOT_FOUND where no route takes it, PERMISSION_DENIED where one does that is
         not for this client, NOT_REPRESENTABLE where it has no legal name there."""
         client = CLIENT.get()
-        key = (client.identity, stream)
+        key = (client.identity, client.gateway, stream)
         known = self._cache.get(key)
         if known is None:
             if stream.basin == INTERNAL_BASIN:
