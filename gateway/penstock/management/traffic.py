@@ -175,6 +175,7 @@ class Traffic:
     def _selection(self, words: SelectionWords) -> Selection:
         if self.others is not None:
             raise fail(FailureCode.NOT_IMPLEMENTED, "what workers serve cannot be recorded: it takes `workers = 1`")
+        words = _with_short_names(words)
         _bounded(words)
         for key, known in self._known.items():
             for name in getattr(words, key):
@@ -190,6 +191,15 @@ class Traffic:
         except ValueError as error:
             raise fail(FailureCode.INVALID, f"peers: {error}") from None
         return Selection(**{**msgspec.structs.asdict(words), "peers": peers})
+
+
+def _with_short_names(words: SelectionWords) -> SelectionWords:
+    """Listeners and backs may also be called as tables, metrics and the log call them: `listeners.s2`, `backs.lite`."""
+    return msgspec.structs.replace(
+        words,
+        listeners=tuple(name.removeprefix("listeners.") for name in words.listeners),
+        backs=tuple(name.removeprefix("backs.") for name in words.backs),
+    )
 
 
 def _bounded(words: SelectionWords) -> None:

@@ -120,6 +120,12 @@ async def test_a_recording_is_started_and_stopped(desk: Desk) -> None:
     assert [(bytes(event.data), event.offset) for event in chunks] == [(b"during", 6)]
 
 
+async def test_listeners_and_backs_are_also_named_as_they_are_shown(desk: Desk) -> None:
+    words = {"listeners": ["listeners.s2", "s3p"], "backs": ["backs.lite"]}
+    started = await desk.post("/recordings", words)
+    assert started["selection"] == {"listeners": ["s2", "s3p"], "backs": ["lite"]}
+
+
 async def test_recordings_at_the_same_time_keep_apart(desk: Desk) -> None:
     first = await desk.post("/recordings", {"streams": ["orders"]})
     second = await desk.post("/recordings", {})
