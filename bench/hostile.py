@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.attacks import ATTACKS, Attack, Attacker
+from support.attacks import ATTACKS, FROM, Attack, Attacker, source_of
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.s2_http import S2Client
 from support.s3p import S3PClient
@@ -111,7 +111,8 @@ def be_attacker(name: str, port: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     os.nice(19)
-    with Attacker(ALL[name], ("127.0.0.1", port)) as attacker:
+    source = source_of(name) if name in ATTACKS else FROM
+    with Attacker(ALL[name], ("127.0.0.1", port), source) as attacker:
         sys.stdin.buffer.read()
     if attacker.opened < ALL[name].connections:
         print(f"  {name}: {attacker.opened} connections only", file=sys.stderr)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -16,6 +17,7 @@ from penstock.errors import CannotStart
 from penstock.faults.cutting import CUT
 from penstock.identity import CLIENT, NOBODY, Client, Identities
 from penstock.limits import SEAT, Limiter, Seat
+from penstock.limits.arrivals import AT_ONCE, Arrivals
 from penstock.limits.refusals import Refusals, Refuse, close_at_once
 from penstock.metrics.families import CONNECTIONS_REFUSED
 from penstock.observe import bind_connection, next_connection_number
@@ -183,21 +185,8 @@ async def accept_connections(
     Where there is none, the client is told so in the words of its protocol.
     """
     refusals = Refusals(connections)
-    while True:
-        try:
-            stream = await sockets.accept()
-        except trio.ClosedResourceError:
-            return  # a client and the end came together: who was woken up for the one finds the other
-        except OSError as error:
-            if error.errno in _GONE:
-                await trio.lowlevel.checkpoint()
-                continue
-            if error.errno not in _NO_ROOM:
-                raise
-            closed = place.limiter.shed(place.listener.name)
-            log.error("cannot_accept", listener=place.listener.name, reason=error.strerror, closed_another=closed)
-            await trio.sleep(RETRY_SECONDS)
-            continue
+
+    async def begin(stream: trio.SocketStream) -> None:
         listener, peer = place.listener, _peer(stream)
         host = "" if peer is None else peer.host
         seat = place.limiter.seat(listener.name, listener.max_connections, host, listener.identities.of_address(host))
@@ -206,6 +195,50 @@ async def accept_connections(
         else:
             CONNECTIONS_REFUSED.child(listener.name, listener.protocol, "limit").inc()
             await refusals.tell(listener.refuse, listener.carried(stream), seat)
+
+    async with trio.open_nursery() as waiting:
+        arrivals = Arrivals(place.limiter, place.listener.name, waiting, begin)
+        while (streams := await _accept(place, sockets)) is not None:
+            arrivals.next_pass()
+            for stream in streams:
+                peer = _peer(stream)
+                host = "" if peer is None else peer.host
+                identity = place.listener.identities.of_address(host)
+                await arrivals.come(stream, place.limiter.account(host, identity))
+        waiting.cancel_scope.cancel()
+
+
+async def _accept(place: Accepting, sockets: trio.SocketListener) -> list[trio.SocketStream] | None:
+    """The next connections, as many as are there and can be taken at once; None when the socket is closed."""
+    try:
+        streams = [await sockets.accept()]
+    except trio.ClosedResourceError:
+        return None  # a client and the end came together: who was woken up for the one finds the other
+    except OSError as error:
+        if error.errno in _GONE:
+            await trio.lowlevel.checkpoint()
+            return []
+        if error.errno not in _NO_ROOM:
+            raise
+        closed = place.limiter.shed(place.listener.name)
+        log.error("cannot_accept", listener=place.listener.name, reason=error.strerror, closed_another=closed)
+        await trio.sleep(RETRY_SECONDS)
+        return []
+    with contextlib.suppress(OSError), _same_socket(sockets) as listening:
+        while len(streams) < AT_ONCE:
+            one, _ = listening.accept()  # what is the matter, other than that nobody is there, is seen next time
+            streams.append(trio.SocketStream(trio.socket.from_stdlib_socket(one)))
+    return streams
+
+
+@contextlib.contextmanager
+def _same_socket(sockets: trio.SocketListener) -> Iterator[socket.socket]:
+    """The system's own calls on the socket: they do not wait."""
+    own = socket.socket(fileno=sockets.socket.fileno())
+    try:
+        yield own
+    finally:
+        own.detach()
 
 
 async def _run_connection(
@@ -228,7 +261,6 @@ async def _run_connection(
     try:
         _keep_alive(stream)
         with seat.scope:
-            await seat.turn_to_begin()
             await listener.serve(tapped)
         if seat.scope.cancelled_caught:
             log.debug("connection_shed")
@@ -238,6 +270,8 @@ async def _run_connection(
         log.error("connection_failed", exc_info=group)
     finally:
         del place.open[number]
+        if (tapped.tap.lost or not tapped.tap.sent_bytes) and not seat.scope.cancel_called:
+            place.limiter.fruitless(seat.account)
         place.limiter.leave(seat)
         await trio.aclose_forcefully(tapped)
     log.debug("connection_closed")

@@ -180,6 +180,7 @@ async def test_a_connection_that_ended_before_it_was_accepted_harms_nobody(
     (real,) = await open_sockets(listener)
 
     class Unlucky:
+        socket = real.socket
         errors: ClassVar = [errno.ECONNABORTED, errno.EPROTO, errno.EPERM]
 
         async def accept(self) -> trio.SocketStream:
@@ -218,6 +219,7 @@ async def test_out_of_descriptors_waits_and_goes_on(autojump_clock: trio.testing
     class Starved:
         """A listening socket of a process that has no descriptor left, twice."""
 
+        socket = real.socket
         refusals: ClassVar = [errno.EMFILE, errno.ENFILE]
 
         async def accept(self) -> trio.SocketStream:

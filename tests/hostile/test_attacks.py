@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.attacks import ATTACKS, Attacker
+from support.attacks import ATTACKS, Attacker, source_of
 from support.process import BASIN, CONFIG, GatewayProcess, running_gateway
 from support.s2_http import S2Client
 from support.s3p import S3PClient
@@ -99,7 +99,8 @@ def test_others_are_served_and_memory_is_bounded(process: GatewayProcess, name: 
     attack = ATTACKS[name]
     told = sum(line["level"] == "error" for line in process.events())
     files, before, most = descriptors(process), process.resident_bytes(), 0
-    with Attacker(attack, ("127.0.0.1", getattr(process, f"{attack.port}_port"))) as attacker:
+    address = "127.0.0.1", getattr(process, f"{attack.port}_port")
+    with Attacker(attack, address, source_of(name)) as attacker:
         while attacker.turns < 8:
             time.sleep(0.02)
         for _ in range(ROUNDS):

@@ -19,6 +19,7 @@ ROOM = 200
 LIMITED = """
 [limits]
 max_connections_per_client = 20_000
+connections_per_second = 0
 
 [listeners.s2.limits]
 max_connections = {many}

@@ -21,10 +21,16 @@ from support.segment_client import bytes_of
 
 from penstock_codecs.segment import released
 
-__all__ = ["ATTACKS", "FROM", "Attack", "Attacker"]
+__all__ = ["ATTACKS", "FROM", "Attack", "Attacker", "source_of"]
 
 FROM: Final = "127.0.0.2"
 """Where attackers connect from: another client than the well-behaved one, as far as addresses tell."""
+
+
+def source_of(name: str) -> str:
+    """An address for each attack: what the gateway remembers of one is nothing to the next."""
+    return f"127.0.1.{1 + list(ATTACKS).index(name)}"
+
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _PRIORITY, _RESET, _SETTINGS, _PING, _WINDOW, _CONTINUATION = 0, 1, 2, 3, 4, 6, 8, 9
@@ -244,6 +250,7 @@ class Attacker:
 
     attack: Attack
     address: tuple[str, int]
+    source: str = FROM
     connections: int = 0
     opened: int = 0
     ended: int = 0
@@ -281,7 +288,7 @@ class Attacker:
             if attack.buffer:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, attack.buffer)
             one.settimeout(5)
-            one.bind((FROM, 0))
+            one.bind((self.source, 0))
             one.connect(self.address)
         except OSError:
             self.refused += 1

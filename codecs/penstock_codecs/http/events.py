@@ -53,7 +53,7 @@ REFUSED_STREAM: Final = 0x7
 CANCEL: Final = 0x8
 ENHANCE_YOUR_CALM: Final = 0xB
 
-NOISE_FROM: Final = 64
+NOISE_FROM: Final = 16
 """After so many pieces in a row that say nothing comes `Noise`; one takes 10 to 60 us."""
 
 

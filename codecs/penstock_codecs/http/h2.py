@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import h2.events
 import h2.exceptions
+import h2.settings
 from hyperframe.frame import GoAwayFrame
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull, Role
@@ -43,6 +44,8 @@ __all__ = ["Http2Connection"]
 
 _QUANTUM: Final = 256 * 1024
 """Bytes of body that one stream may write before the next one's turn."""
+_STREAMS_PER_NOISE: Final = 4
+"""Another initial window for so many streams takes as long as one frame that says nothing."""
 
 
 class Http2Connection:
@@ -87,7 +90,8 @@ class Http2Connection:
 
     def next_event(self) -> Received | Pull:
         """The next event. Raises RemoteProtocolError."""
-        for _ in range(NOISE_FROM):
+        before = self.noise
+        while self.noise < before + NOISE_FROM:
             if self._events:
                 return self._events.popleft()
             if self._error is not None:
@@ -97,6 +101,11 @@ class Http2Connection:
             if not self._take_frame():
                 return self._at_end()
         return Noise()
+
+    def _settings(self, event: h2.events.RemoteSettingsChanged) -> None:
+        """Another window is counted for each stream (RFC 9113, 6.9.2)."""
+        if h2.settings.SettingCodes.INITIAL_WINDOW_SIZE in event.changed_settings:
+            self.noise += len(self._streams) // _STREAMS_PER_NOISE
 
     def _at_end(self) -> Received | Pull:
         if not self._peer_ended:
@@ -379,6 +388,7 @@ class Http2Connection:
 
 
 _HANDLERS: Final[dict[type[Any], Any]] = {
+    h2.events.RemoteSettingsChanged: Http2Connection._settings,
     h2.events.RequestReceived: Http2Connection._request,
     h2.events.ResponseReceived: Http2Connection._response,
     h2.events.TrailersReceived: Http2Connection._trailers,

@@ -40,7 +40,7 @@ class Limits(Table, frozen=True, kw_only=True):
     ] = 10.0
     connections_per_second: Annotated[
         float, key("New connections of one client; more of them wait before they are served. 0: any.", least=0)
-    ] = 0.0
+    ] = 1000.0
     requests_per_second: Annotated[
         float,
         key("Requests, commands and calls of one client, refused beyond it (segment requests wait); 0: any.", least=0),

@@ -155,17 +155,27 @@ counted there (`append_inflight_bytes`).
 
 ## What only hostile clients do
 
-These are not configured; each ends the connection, and for ten seconds new connections of that client wait half a
-second before they are served (`limit` "calm"):
+These are not configured; each ends the connection, and slows the client (`limit` "calm"): for at least ten seconds one
+connection of its address, and of what it proved to be, begins each half second, and a tenth of the second item is
+borne on it. Each time that it goes on within a minute that is twice as long, up to eight seconds. Those that would wait
+for longer than a second are closed before anything is done for them.
 
 - more than 200 requests that were reset before they were answered, by the client or because of it (CVE-2023-44487);
 - over 2,000 HTTP/2 frames that say nothing (pings, settings, empty data, window for what was not sent), or pieces of
   a body that nobody wants any more, and 100 more each second, 16 with each request and one for 256 bytes of answers;
   over 5,000 keep-alives of the segment protocol, and 10 more each second ("noise");
+- over 250 connections, and 50 more each second, that are reset, or end before anything was said on them;
 - a header block over its limit, also by CONTINUATION frames or by references to what was said before.
 
-A connection whose small frames take long is interrupted every 0.25 ms, and all of one client's connections have one
-turn between them. `make hostile` prints how much slower others are served beside each of these attacks.
+Connections of one client that come together begin one after the other, and what others do comes between them. A
+connection whose small frames take long is interrupted every 0.25 ms, and all of one client's connections have one turn
+between them; while others are served it rests for 2 ms after each. `make hostile` prints how much slower others are
+served beside each of these attacks.
+
+## Transactions
+
+A stream of the controller has at most 1,000 transactions that are open; one more is refused with RESOURCE_EXHAUSTED.
+Each stays open for its lease, at most 600 seconds, which pings renew for at most a day.
 """
 
 

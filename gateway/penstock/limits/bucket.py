@@ -24,6 +24,16 @@ class Bucket:
         self._spent += tokens
         return 0.0
 
+    def spent(self, rate: float, now: float) -> float:
+        """Tokens that were taken and have not grown again."""
+        self._grow(rate, now)
+        return self._spent
+
+    def lacks(self, tokens: float, rate: float, seconds: float, now: float) -> float:
+        """After how many seconds there will be so many; takes none."""
+        self._grow(rate, now)
+        return max(0.0, (self._spent + tokens - max(rate * seconds, tokens)) / rate)
+
     def owe(self, tokens: float, rate: float, seconds: float, now: float) -> float:
         """Take tokens, there or not; for how many seconds nothing more is to be taken."""
         self._grow(rate, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from collections import OrderedDict
 from typing import Final
@@ -23,8 +24,14 @@ SPARE_DESCRIPTORS: Final = 1024
 """Kept for the store, backs and refusals; a quarter where there are few."""
 REMEMBERED: Final = 10_000
 """Clients without a connection whose rates are remembered, about 0.5 KiB each: whoever comes back has not forgotten."""
-CALM_SECONDS: Final = 10.0
-"""How long a client that has abused others is treated so."""
+CALM_WAIT: Final = 1.0
+"""Connections of a client that is slowed are closed where they would wait for longer than so many seconds."""
+FRUITLESS_PER_SECOND: Final = 50
+FRUITLESS_SECONDS: Final = 5.0
+"""Connections of a client from which nobody had anything: more are an attack. Whoever looks whether a port answers
+makes some in a second."""
+HEARD_SECONDS: Final = 0.05
+"""Others are served at the moment where somebody else was heard in so many seconds."""
 LOG_SECONDS: Final = 10.0
 """A limit that is reached again and again has one line of the log in so many seconds."""
 
@@ -41,6 +48,8 @@ class Limiter:
         self._listeners: dict[str, Crowd] = {}
         self._leader: Seat | None = None
         self._waiting = trio.lowlevel.ParkingLot()
+        self._heard: Account | None = None
+        self._another_at = -math.inf
         self._told: dict[tuple[str, str], tuple[float, int]] = {}
 
     # ---- connections ---------------------------------------------------------------------------------------------
@@ -49,6 +58,38 @@ class Limiter:
     def connections(self) -> int:
         """How many there are."""
         return len(self._everybody)
+
+    def account(self, host: str, identity: str = "") -> Account:
+        """Whose a new connection is."""
+        return self._account(client_key(host, identity))
+
+    def pause(self, account: Account) -> tuple[float, str]:
+        """For how many seconds no more connections of the client may begin, and by which limit."""
+        now, table = trio.current_time(), self.table
+        if account.calm_until > now:
+            return max(0.0, account.begins_at - now), "calm"
+        rate = table.connections_per_second
+        return (account.arrivals.lacks(1, rate, table.burst_seconds, now) if rate else 0.0), "connections_per_second"
+
+    def may_wait(self, account: Account, pause: float) -> bool:
+        """Whether one more connection of the client may wait to begin, the next of which may after `pause` seconds."""
+        if account.calm_until > trio.current_time():
+            return pause + account.arriving * account.delay <= CALM_WAIT
+        return not pause or account.arriving + len(account.crowd) < self.table.max_connections_per_client
+
+    def arrived(self, account: Account) -> None:
+        """A connection of the client begins."""
+        now, table = trio.current_time(), self.table
+        self.heard(account)
+        account.begins_at = now + account.delay if account.calm_until > now else now
+        if table.connections_per_second:
+            account.arrivals.owe(1, table.connections_per_second, table.burst_seconds, now)
+
+    def fruitless(self, account: Account) -> None:
+        """A connection of the client has ended that was of no use to anybody."""
+        now = trio.current_time()
+        if account.fruitless.owe(1, FRUITLESS_PER_SECOND, FRUITLESS_SECONDS, now):
+            account.abused(now)
 
     def seat(self, listener: str, most: int, host: str, identity: str = "") -> Seat | str:
         """A seat for a new connection, or the key of the limit for which there is none.
@@ -127,9 +168,22 @@ class Limiter:
 
     def calm(self, seat: Seat) -> None:
         """See `Seat.abused`. New connections of the client come from its address before they are of an identity."""
-        for account in (seat.account, self._account(seat.origin)):
-            account.calm_until = trio.current_time() + CALM_SECONDS
+        for account in {seat.account, self._account(seat.origin)}:
+            account.abused(trio.current_time())
             self._forget(account)
+
+    # ---- who is served -------------------------------------------------------------------------------------------
+
+    def heard(self, account: Account) -> None:
+        """Something was read from the client."""
+        if account is not self._heard:
+            if self._heard is not None:
+                self._another_at = trio.current_time()
+            self._heard = account
+
+    def others(self, account: Account) -> bool:
+        """Whether other clients are served at the moment."""
+        return self._heard not in (account, None) or trio.current_time() - self._another_at < HEARD_SECONDS
 
     # ---- accounts ------------------------------------------------------------------------------------------------
 
@@ -140,18 +194,28 @@ class Limiter:
         return account
 
     def _forget(self, account: Account) -> None:
-        """Nobody needs it where it has no connection, unless it has used up its rates."""
-        if len(account.crowd) or account.held or account.key not in self._accounts:
+        """Nobody needs it where it has no connection, unless it has used up its rates or abused others."""
+        if account.used or account.key not in self._accounts:
             return
-        table = self.table
-        rates = table.requests_per_second or table.bytes_per_second or table.connections_per_second
-        if not (rates or account.calm_until > trio.current_time()):
+        if not self._remembers(account):
             self._accounts.pop(account.key, None)
             return
         self._accounts.move_to_end(account.key)
-        oldest = next(iter(self._accounts.values()))
-        if len(self._accounts) > REMEMBERED and not (len(oldest.crowd) or oldest.held):
-            del self._accounts[oldest.key]
+        for _ in range(min(2, len(self._accounts))):  # of whom nobody hears any more is forgotten in time
+            oldest = next(iter(self._accounts.values()))
+            if not oldest.used and (len(self._accounts) > REMEMBERED or not self._remembers(oldest)):
+                del self._accounts[oldest.key]
+            else:
+                self._accounts.move_to_end(oldest.key)
+
+    def _remembers(self, account: Account) -> bool:
+        table, now = self.table, trio.current_time()
+        if table.requests_per_second or table.bytes_per_second or not account.forgiven(now):
+            return True
+        rate = table.connections_per_second
+        return account.fruitless.spent(FRUITLESS_PER_SECOND, now) > 1 or (
+            rate > 0 and account.arrivals.spent(rate, now) > 1
+        )
 
     # ---- bytes in flight -----------------------------------------------------------------------------------------
 

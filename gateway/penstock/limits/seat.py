@@ -20,9 +20,10 @@ __all__ = ["Crowded", "Holding", "Seat", "too_many"]
 _OWN: Final = 64 * KIB
 _STRANGERS_OWN: Final = 16 * KIB
 """What a connection may hold however full all is; of one on which nothing was answered yet."""
-_CALM_DELAY: Final = 0.5
-"""How long each connection of a client that has abused others waits, in seconds: 200 requests that are reset cost
-30 ms, and as many more on each new connection."""
+_MUCH: Final = 64 * KIB
+_REST_SECONDS: Final = 0.002
+"""What others ask for takes some 20 passes of the scheduler, and would take as many turns of 0.25 ms. Large bodies are
+read as fast as ever."""
 
 
 def too_many(seconds: float) -> OperationFailed:
@@ -103,22 +104,24 @@ class Seat:
         self._limiter.limited(self.listener, key)
 
     def abused(self) -> None:
-        """The connection is cut off for what only hostile clients do: new ones of this client wait for a while."""
+        """The connection is cut off for what only hostile clients do: its client is slowed for a while."""
         self._limiter.calm(self)
 
-    async def turn_to_begin(self) -> None:
-        """Wait before the connection is served, where the client makes very many of them, or has abused others: it
-        would go on with a new connection each time."""
-        limits, now = self._limiter.table, trio.current_time()
-        rate = limits.connections_per_second
-        wait = self.account.arrivals.owe(1, rate, limits.burst_seconds, now) if rate else 0.0
-        if wait:
-            self.limited("connections_per_second")
-        if self.account.calm_until > now:
-            self.limited("calm")
-            wait = max(wait, _CALM_DELAY)
-        if wait:
-            await trio.sleep(wait)
+    @property
+    def slowed(self) -> bool:
+        """Whether the client has abused others a while ago: less is borne of it then."""
+        return self.account.calm_until > trio.current_time()
+
+    async def rest_after_turn(self, size: int) -> None:
+        """To be called at the end of a turn (`Account.turns`) which read so many bytes: let others have theirs, where
+        it was for small things, and others are served at the moment."""
+        if size < _MUCH and self._limiter.others(self.account):
+            await trio.sleep(_REST_SECONDS)
+
+    async def rest_in_turn(self) -> None:
+        """The same for what nobody needs: all of a client's connections rest one after the other."""
+        async with self.account.turns:
+            await self.rest_after_turn(0)
 
     # ---- rates ---------------------------------------------------------------------------------------------------
 
@@ -136,6 +139,7 @@ class Seat:
     def received(self, size: int) -> float:
         """Count bytes that were read; for how many seconds no more are to be read."""
         limits = self._limiter.table
+        self._limiter.heard(self.account)
         rate = limits.bytes_per_second
         if not rate:
             return 0.0

@@ -67,6 +67,7 @@ class Tap:
         "_sent",
         "_watcher",
         "conversation",
+        "lost",
         "opened_ns",
         "outflow",
         "over",
@@ -87,6 +88,8 @@ class Tap:
         """Who listens."""
         self.uses: dict[Use, None] = {}
         """What it was used for: the first MOST_USES, in order."""
+        self.lost = False
+        """Whether it was broken off, as far as was seen."""
         self.over = False
         """Nothing more goes by."""
         self._own = Sender.CLIENT if conversation.side is Side.BACK else Sender.SERVER
@@ -129,6 +132,7 @@ class Tap:
 
     def broken(self) -> None:
         """The connection is lost."""
+        self.lost = True
         if len(self._finished) < 2:
             self._finished.update(Sender)
             self._tell(Closed(self.conversation, time.time_ns(), self._peer, reset=True))

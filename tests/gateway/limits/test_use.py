@@ -123,31 +123,24 @@ async def test_rates_are_those_of_the_table_and_of_the_client(autojump_clock: Mo
     assert sibling.request() == 0.0
 
 
-async def test_who_connects_too_often_waits(autojump_clock: MockClock) -> None:
-    limiter = Limiter(Limits(connections_per_second=2, burst_seconds=1))
-    began = trio.current_time()
-    for _ in range(2):
-        await seated(limiter).turn_to_begin()
-    await seated(limiter, "10.0.0.2").turn_to_begin()
-    assert trio.current_time() == began
-    await seated(limiter).turn_to_begin()
-    assert trio.current_time() - began == pytest.approx(0.5)
-
-
-async def test_who_has_abused_others_waits_at_each_new_connection(autojump_clock: MockClock) -> None:
+async def test_only_others_make_a_client_rest_between_its_turns(autojump_clock: MockClock) -> None:
     limiter = Limiter()
-    first = seated(limiter)
-    first.abused()
-    limiter.leave(first)
-    began = trio.current_time()
-    await seated(limiter, "10.0.0.2").turn_to_begin()
-    assert trio.current_time() == began
-    await seated(limiter).turn_to_begin()
-    assert trio.current_time() > began
-    await trio.sleep(10)
-    began = trio.current_time()
-    await seated(limiter).turn_to_begin()
-    assert trio.current_time() == began
+    seat, other = seated(limiter), seated(limiter, "10.0.0.2")
+
+    async def rested(size: int) -> bool:
+        seat.received(size)
+        began = trio.current_time()
+        await seat.rest_after_turn(size)
+        return trio.current_time() > began
+
+    assert not await rested(10)
+    await trio.sleep(1)
+    assert not await rested(10)
+    other.received(10)
+    assert await rested(10)
+    assert not await rested(MIB), "what is large is read as fast as ever"
+    await trio.sleep(1)
+    assert not await rested(10), "the other one is quiet"
 
 
 def test_a_message_has_its_grace_and_then_a_rate() -> None:

@@ -45,8 +45,7 @@ from penstock_codecs.http import (
 __all__ = ["HttpServerConnection"]
 
 _TURN_SECONDS: Final = 0.00025
-"""How long one connection may read before others have their turn: 256 KiB of the smallest frames take half a second,
-a pass through the scheduler 10 us. Those of one client take turns among themselves."""
+"""How long one connection may read before others have their turn: 256 KiB of the smallest frames take half a second."""
 
 _log = structlog.get_logger()
 
@@ -76,13 +75,11 @@ class HttpServerConnection:
         # On HTTP/2 the windows bound what is unread.
         self._unread_limit = math.inf if codec.version == "2" else settings.receive_buffer
         self._unread = 0
-        self._lost = False
-        self._broken = False
+        self._lost = self._broken = False
         self._peer_ended = False
         self._idle = False
         self._head_begun = False
-        self._draining = False
-        self._taking_turns = False
+        self._draining = self._taking_turns = False
         self._reading = trio.CancelScope()
         self._room: trio.Event | None = None
         self._pauses = Pauses()
@@ -154,9 +151,10 @@ class HttpServerConnection:
             with self._pauses.reading():
                 await self._room.wait()
 
-    def _pump(self) -> None:
+    def _pump(self, in_turn: bool = False) -> None:
         """Deliver what has come, and write what there is to say; what takes too long goes on in a task."""
-        if self._taking_turns:
+        if self._taking_turns or (self._seat.account.turns.locked() and not in_turn):
+            self._wait_for_turn()
             self.flush()
             return
         until = perf_counter() + _TURN_SECONDS
@@ -181,8 +179,9 @@ class HttpServerConnection:
 
     async def _take_turn(self) -> None:
         async with self._seat.account.turns:  # which passes through the scheduler
-            self._taking_turns = False
-            self._pump()
+            self._taking_turns, before = False, self._codec.buffered
+            self._pump(in_turn=True)
+            await self._seat.rest_after_turn(before - self._codec.buffered)
         self._wake_reader()
 
     def _deliver(self, event: Received) -> None:
@@ -323,6 +322,8 @@ class HttpServerConnection:
     async def _serve(self, exchange: HttpExchange) -> None:
         try:
             with exchange.scope:
+                if exchange.scope.cancel_called:
+                    return  # it was reset as it came: unwinding a handler takes 80 us
                 await self._handler(exchange)
                 if not exchange.finished:
                     raise RuntimeError("the handler returned without a complete answer")
@@ -351,7 +352,7 @@ class HttpServerConnection:
             self._codec.send(Credit(exchange.stream_id, unread))
         if not exchange.finished:
             self._outflow.fill()  # what was sent before goes out before
-            self._codec.send(Reset(exchange.stream_id, CANCEL if exchange.scope.cancelled_caught else INTERNAL_ERROR))
+            self._codec.send(Reset(exchange.stream_id, CANCEL if exchange.scope.cancel_called else INTERNAL_ERROR))
         if self._draining and not self._exchanges:
             self._outflow.fill()
             self._codec.send(GoAway())

@@ -19,6 +19,8 @@ NOISE_PER_REQUEST: Final = 16
 BYTES_PER_NOISE: Final = 256
 """HTTP/2 frames that say nothing (pings, settings, empty data, window for what was not sent) which one connection may
 send: at first, for each second, for each request (gRPC sends several), and one for so many bytes that it was sent."""
+LESS: Final = 10
+"""What part of that is borne of a client that has abused others a while ago."""
 TIGHT_SEND: Final = 64 * KIB
 """What may be on its way to a client for whom there is no more room."""
 
@@ -40,6 +42,7 @@ class Usage:
         self._to_send = Holding(self.seat)
         self._pending = self._given = self._requests = 0
         self._begun_at = trio.current_time()
+        self._bears = NOISE // LESS if self.seat.slowed else NOISE
 
     def read(self, size: int, unread: int) -> float:
         """So many bytes were read, and so much body is held; for how many seconds no more may be read.
@@ -47,7 +50,7 @@ class Usage:
         Raises TooNoisy.
         """
         self._received.set(unread + self._codec.buffered)
-        noise = self._codec.noise - NOISE - NOISE_PER_REQUEST * self._requests
+        noise = self._codec.noise - self._bears - NOISE_PER_REQUEST * self._requests
         if noise > 0:
             seconds = trio.current_time() - self._begun_at
             if noise > seconds * NOISE_PER_SECOND + self._wire.written / BYTES_PER_NOISE:

@@ -128,6 +128,8 @@ class _Connection:
             self._seat.admit()
             return reply
         except OperationFailed as error:
+            if not self._seat.known:
+                await self._seat.rest_in_turn()
             return _refusal(error.failure)
 
     async def _carry_out(self, command: Command) -> Reply:

@@ -51,6 +51,7 @@ _GREETINGS: Final = frozenset({released.Hello, released.KeepAlive, draft.KeepAli
 _GREETINGS_AT_FIRST: Final = 5000
 _GREETINGS_PER_SECOND: Final = 10
 """How often; clients say one in 20 seconds."""
+_GREETINGS_PER_TURN: Final = 16
 
 
 class Connection:
@@ -132,6 +133,8 @@ class Connection:
                 self._link.seat.limited("noise")
                 self._link.seat.abused()
                 raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "too many messages that say nothing"))
+            if self._greetings % _GREETINGS_PER_TURN == 0:
+                await self._link.seat.rest_in_turn()
             return
         seat = self._link.seat
         wait = seat.request()

@@ -1,0 +1,91 @@
+"""New connections of one listening socket, before anything is done for them: who begins at once, who waits, and who is
+closed. One that waits is a socket and nothing else: no task, no tap and no seat."""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import trio
+
+from penstock.limits.account import Account
+from penstock.limits.limiter import Limiter
+
+__all__ = ["AT_ONCE", "Arrivals"]
+
+AT_ONCE: Final = 64
+"""Connections that are accepted in one pass through the scheduler: about 15 us each. Who waits behind a hostile
+client's in the system's queue waits no longer than that."""
+
+
+class Arrivals:
+    """Of each client one connection begins in a pass, so that a burst of one client's is spread between what is done
+    for others. Those that are more often than `connections_per_second` wait for their time."""
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        listener: str,
+        nursery: trio.Nursery,
+        begin: Callable[[trio.SocketStream], Awaitable[None]],
+    ) -> None:
+        """`begin` serves a connection, or refuses it; it returns at once. What waits is closed with the `nursery`."""
+        self._limiter = limiter
+        self._listener = listener
+        self._nursery = nursery
+        self._begin = begin
+        self._waiting: dict[Account, deque[trio.SocketStream]] = {}
+        self._begun: set[Account] = set()
+
+    def next_pass(self) -> None:
+        """Each client may begin one more."""
+        self._begun.clear()
+
+    async def come(self, stream: trio.SocketStream, account: Account) -> None:
+        """A connection was accepted."""
+        queue = self._waiting.get(account)
+        pause, limit = self._limiter.pause(account)
+        if pause:
+            self._limiter.limited(self._listener, limit)
+        if not self._limiter.may_wait(account, pause):
+            await trio.aclose_forcefully(stream)
+        elif queue is not None:
+            account.arriving += 1
+            queue.append(stream)
+        elif pause or account in self._begun:
+            account.arriving += 1
+            self._waiting[account] = deque([stream])
+            self._nursery.start_soon(self._release, account)
+        else:
+            self._begun.add(account)
+            self._limiter.arrived(account)
+            await self._begin(stream)
+
+    async def _release(self, account: Account) -> None:
+        queue = self._waiting[account]
+        try:
+            while queue:
+                pause, _ = self._limiter.pause(account)
+                await trio.sleep(pause)
+                if pause:
+                    continue  # it may have become longer
+                stream = queue.popleft()
+                account.arriving -= 1
+                if _gone(stream):
+                    stream.socket.close()
+                    self._limiter.fruitless(account)
+                    continue
+                self._limiter.arrived(account)
+                await self._begin(stream)
+        finally:
+            del self._waiting[account]
+            account.arriving -= len(queue)
+            for stream in queue:
+                stream.socket.close()
+
+
+def _gone(stream: trio.SocketStream) -> bool:
+    """Whether the client has hung up while it waited. One that has only finished sending may want its answer."""
+    return bool(stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
