@@ -95,7 +95,8 @@ async def _hear(signals: AsyncIterator[int], signalled: trio.Event, reloads: Rel
             continue
         if signalled.is_set():
             log.warning("stopped_at_once", signal=name)
-            sys.stderr.flush()
+            with contextlib.suppress(OSError):
+                sys.stderr.flush()
             os._exit(128 + number)
         log.info("signalled", signal=name)
         signalled.set()

@@ -7,10 +7,11 @@ and so do the route and the trace that it works on.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
-from typing import Any, Literal
+from typing import IO, Any, BinaryIO, Literal, TextIO, cast
 
 import orjson
 import structlog
@@ -39,19 +40,38 @@ def configure_logging(level: str = "info", format: Literal["auto", "json", "cons
     if people:
         structlog.configure(
             processors=[*shared, _console()],
-            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+            logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lossy(sys.stderr))),
             wrapper_class=Leveled,
             cache_logger_on_first_use=True,
         )
     else:
         structlog.configure(
             processors=[*shared, structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_to_json)],
-            logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
+            logger_factory=structlog.BytesLoggerFactory(cast(BinaryIO, _Lossy(sys.stderr.buffer))),
             wrapper_class=Leveled,
             cache_logger_on_first_use=True,
         )
     logging.basicConfig(handlers=[_ToStructlog()], force=True)
     set_level(level)
+
+
+class _Lossy:
+    """A file that loses what cannot be written: a disk that is full, and a reader of a pipe that has gone, are no
+    reasons to fail for whoever has something to say."""
+
+    def __init__(self, file: IO[Any]) -> None:
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        """All of it, or nothing."""
+        with contextlib.suppress(OSError):
+            self._file.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """What is left is tried again with the next line."""
+        with contextlib.suppress(OSError):
+            self._file.flush()
 
 
 def _add_context(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,3 +102,12 @@ def test_a_trace_tells_no_values(format: str) -> None:
         [sys.executable, "-c", FAILING.replace("FORMAT", repr(format))], capture_output=True, text=True, check=True
     )
     assert "RuntimeError: broken" in done.stderr and "secret" not in done.stderr
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_lines_that_cannot_be_written_harm_nobody(format: str) -> None:
+    """As where the disk is full that has the log."""
+    program = _PROGRAM.format(level="info", format=format) + "print('to the end')"
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=full, timeout=30)
+    assert done.stdout == b"to the end\n"
