@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import click
 
+from penstock.captures.text import printable
 from penstock.cli.asking import ask, management_options, refused
 
 __all__ = ["cut_over_command"]
@@ -40,4 +41,4 @@ def _in_words(route: str, answer: dict[str, Any]) -> str:
     sides = f"{answer['primary']} answers clients, {answer['secondary']} is given the copy"
     held = f"appends waited for {answer['held_ms']} ms"
     lines = [f"route {route}: {'cut over' if answer['swapped'] else 'not cut over'}; {sides}; {held}"]
-    return "\n".join([*lines, *(f"  - {reason}" for reason in answer["reasons"])])
+    return "\n".join([*lines, *(f"  - {printable(reason)}" for reason in answer["reasons"])])

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from penstock.cli import main
+from penstock.cli.cut_over import _in_words as in_words
 from penstock.cli.overrides import overridden
 from penstock.config import Config, default_config
 
@@ -193,3 +194,10 @@ def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> No
     told = run("connections")
     assert told.exit_code == 1 and "no answer from 127.0.0.1:2" in told.output
     assert "PENSTOCK_MANAGEMENT_TOKEN" in run("connections", "--help").output
+
+
+def test_why_a_cut_over_was_not_done_is_told_as_text() -> None:
+    """Names of streams are its clients': no lines of their own, and no words to the terminal."""
+    sides = {"swapped": False, "primary": "old", "secondary": "new", "held_ms": 0}
+    told = in_words("all", {**sides, "reasons": ["stream penstock/a\n  - forged\x1b[2J: it differs"]})
+    assert told.splitlines()[1:] == ["  - stream penstock/a\\n  - forged\\x1b[2J: it differs"]
