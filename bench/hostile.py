@@ -214,10 +214,7 @@ def main() -> None:
         be(asked.be, asked.port, asked.number)
         return
     over = run(asked.only, asked.protocol, asked.seconds, asked.rounds)
-    print(
-        f"{len(asked.only) - len(over)} of {len(asked.only)} attacks hold"
-        + (f"; not: {', '.join(over)}" if over else "")
-    )
+    print(f"{len(asked.only) - len(over)} of {len(asked.only)} attacks hold; not: {', '.join(over) or 'none'}")
     sys.exit(bool(over))
 
 

@@ -50,7 +50,10 @@ LIKE_OTHERS = frozenset(
             "many headers http/1.1",
             "reset segment",
             "unread answers h2",
-            "slowloris controller",
+            "slowloris s2s",
+            "reset s3p",
+            "connects and goes",
+            "idle",
         ),
     }
 )

@@ -127,20 +127,29 @@ async def test_only_others_make_a_client_rest_between_its_turns(autojump_clock: 
     limiter = Limiter()
     seat, other = seated(limiter), seated(limiter, "10.0.0.2")
 
-    async def rested(size: int) -> bool:
+    async def rested(size: int) -> float:
         seat.received(size)
         began = trio.current_time()
         await seat.rest_after_turn(size)
-        return trio.current_time() > began
+        return trio.current_time() - began
 
     assert not await rested(10)
     await trio.sleep(1)
     assert not await rested(10)
     other.received(10)
-    assert await rested(10)
-    assert not await rested(MIB), "what is large is read as fast as ever"
+    assert 0 < await rested(MIB) < await rested(10)
     await trio.sleep(1)
     assert not await rested(10), "the other one is quiet"
+
+
+async def test_who_drips_is_read_now_and_then_while_others_are_served(autojump_clock: MockClock) -> None:
+    limiter = Limiter()
+    seat, other = seated(limiter), seated(limiter, "10.0.0.2")
+    assert not any(seat.received(1) for _ in range(20)), "nobody else is there"
+    other.received(100)
+    assert 0.1 <= seat.received(1) <= 0.3
+    assert seat.received(100) == 0
+    assert not any(seat.received(1) for _ in range(8)), "it may be an accident"
 
 
 def test_a_message_has_its_grace_and_then_a_rate() -> None:
