@@ -50,8 +50,10 @@ def parse_toml(text: str, struct: type[S], source: str) -> S:
     """The text as a `struct`; `source` names it in errors. Raises TomlError with all problems."""
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError is one, and so is what an integer of 5000 digits raises
         raise TomlError(source, [f"is not TOML: {error}"]) from error
+    except RecursionError as error:
+        raise TomlError(source, ["its arrays and tables are nested too deeply"]) from error
     problems = list(_problems(struct, tree, ""))
     if problems:
         raise TomlError(source, problems)

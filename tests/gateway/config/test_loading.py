@@ -159,6 +159,9 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         ),
         ("", "there is nothing to run"),
         ("[", "is not TOML: "),
+        pytest.param("x = " + "[" * 5000, "nested too deeply", id="deep"),
+        pytest.param("x = " + "1" * 5000, "is not TOML: ", id="long"),
+        pytest.param("a." * 5000 + "b = 1", "unknown key", id="dotted"),
     ],
 )
 def test_a_fault_is_named_with_its_place(text: str, problem: str) -> None:
