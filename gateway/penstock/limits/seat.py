@@ -122,16 +122,17 @@ class Seat:
         """Whether the client has abused others a while ago: less is borne of it then."""
         return self.account.calm_until > trio.current_time()
 
-    async def rest_after_turn(self, size: int) -> None:
-        """To be called at the end of a turn (`Account.turns`) which read so many bytes: let others have theirs, where
-        others are served at the moment."""
-        if self._limiter.others(self.account):
-            await trio.sleep(_REST_SECONDS if size < _MUCH else _SHORT_REST_SECONDS)
+    async def rest_after_turn(self, before: int, left: int) -> None:
+        """To be called at the end of a turn (`Account.turns`) before which so many bytes waited to be looked at, and of
+        which so many are left: let others have theirs, where others are served at the moment. Where nothing is left
+        it returns at once."""
+        if left and self._limiter.others(self.account):
+            await trio.sleep(_REST_SECONDS if before - left < _MUCH else _SHORT_REST_SECONDS)
 
     async def rest_in_turn(self) -> None:
         """The same for what nobody needs: all of a client's connections rest one after the other."""
         async with self.account.turns:
-            await self.rest_after_turn(0)
+            await self.rest_after_turn(1, 1)
 
     # ---- rates ---------------------------------------------------------------------------------------------------
 

@@ -130,7 +130,7 @@ async def test_only_others_make_a_client_rest_between_its_turns(autojump_clock: 
     async def rested(size: int) -> float:
         seat.received(size)
         began = trio.current_time()
-        await seat.rest_after_turn(size)
+        await seat.rest_after_turn(size + 1, 1)
         return trio.current_time() - began
 
     assert not await rested(10)
@@ -138,6 +138,9 @@ async def test_only_others_make_a_client_rest_between_its_turns(autojump_clock: 
     assert not await rested(10)
     other.received(10)
     assert 0 < await rested(MIB) < await rested(10)
+    began = trio.current_time()
+    await seat.rest_after_turn(10, 0)
+    assert trio.current_time() == began, "there is nothing to go on with"
     await trio.sleep(1)
     assert not await rested(10), "the other one is quiet"
 

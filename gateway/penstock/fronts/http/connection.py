@@ -181,7 +181,7 @@ class HttpServerConnection:
         async with self._seat.account.turns:  # which passes through the scheduler
             self._taking_turns, before = False, self._codec.buffered
             self._pump(in_turn=True)
-            await self._seat.rest_after_turn(before - self._codec.buffered)
+            await self._seat.rest_after_turn(before, self._codec.buffered)
         self._wake_reader()
 
     def _deliver(self, event: Received) -> None:
