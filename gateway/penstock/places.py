@@ -94,15 +94,14 @@ class Place:
                 self._connections = connections
                 with self._accepting:
                     async with trio.open_nursery() as acceptors:
-                        for one in self._sockets:
+                        for one, (host, port) in zip(self._sockets, self.addresses, strict=True):
                             acceptors.start_soon(accept_connections, self, one, connections, self._taps)
-                            self._say_listening(one)
+                            self._say_listening(host, port)
                         task_status.started()
             self.cut_off = connections.cancel_scope.cancelled_caught
             beside.cancel_scope.cancel()
 
-    def _say_listening(self, one: trio.SocketListener) -> None:
-        host, port = _bound(one)
+    def _say_listening(self, host: str, port: int) -> None:
         log.info("listening", listener=self.listener.name, protocol=self.listener.protocol, host=host, port=port)
 
     async def _run_duties(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from penstock.config import Config, parse_config
 from penstock.errors import CannotReload
@@ -127,3 +128,17 @@ async def test_of_two_reloads_at_once_the_file_as_it_was_last_stays(tmp_path: Pa
         both.start_soon(running.reread)
     assert running.config == found[1]
     nursery.cancel_scope.cancel()
+
+
+async def test_a_listener_that_goes_before_it_has_begun_ends(running: Running, tmp_path: Path) -> None:
+    """A drain that comes with the reload."""
+    places = running._parts.places
+    listeners = running._parts.build(config(tmp_path, MORE), running._parts.routing.router)
+    place = await places.open(next(listener for listener in listeners if not places.has(listener)))
+    places.replace(listeners, [place], 0.1)
+    place.stop_accepting()
+    with trio.fail_after(10):
+        await place.over.wait()
+    await wait_all_tasks_blocked(0.05)
+    (address,) = running.addresses["listeners.s2"]
+    assert not await refused(address.port)
