@@ -63,7 +63,7 @@ class AboutState:
 
     async def _metrics(self, exchange: Exchange, _name: str) -> None:
         """In pieces, so that traffic has its turn between them."""
-        READY.child().value = not await self._readiness.reasons()
+        READY.child().value = int(not await self._readiness.reasons())
         snapshots = await self._controls.snapshots()
         content_type, parts = render_parts(exchange.request.header("accept") or "", snapshots)
         head = [("content-type", content_type), _NO_STORE]

@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import trio.testing
+from support.clocks import threads_hold
 from support.mirror import Two, two_stores
+from trio.testing import MockClock
 
 
 @pytest.fixture
-def clock(autojump_clock: trio.testing.MockClock) -> trio.testing.MockClock:
-    """The stores work in threads, of which the clock does not know."""
-    autojump_clock.autojump_threshold = 0.1
-    return autojump_clock
+def clock(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    """Time passes when nothing happens, the store's threads included."""
+    return threads_hold(autojump_clock, monkeypatch)
 
 
 @pytest.fixture

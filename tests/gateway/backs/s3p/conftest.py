@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from support.clocks import threads_hold
 from support.native import MemoryTables
 from support.s3p_front import store_with_basin
 from trio.testing import MockClock
@@ -108,10 +109,9 @@ class Server:
 
 
 @pytest.fixture
-def clock(autojump_clock: MockClock) -> MockClock:
-    """Time passes when nothing happens, the store's threads included: a disk needs some real milliseconds."""
-    autojump_clock.autojump_threshold = 0.05
-    return autojump_clock
+def clock(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    """Time passes when nothing happens, the store's threads included."""
+    return threads_hold(autojump_clock, monkeypatch)
 
 
 @pytest.fixture

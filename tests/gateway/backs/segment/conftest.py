@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from support.clocks import threads_hold
 from support.segment_front import WatchedBack
 from trio.testing import MockClock
 
@@ -14,10 +15,9 @@ from penstock.fronts.segment import SegmentFront
 
 
 @pytest.fixture
-def clock(autojump_clock: MockClock) -> MockClock:
-    """Time passes when nothing happens, the store's threads included: a disk needs some real milliseconds."""
-    autojump_clock.autojump_threshold = 0.1
-    return autojump_clock
+def clock(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> MockClock:
+    """Time passes when nothing happens, the store's threads included."""
+    return threads_hold(autojump_clock, monkeypatch)
 
 
 @pytest.fixture
