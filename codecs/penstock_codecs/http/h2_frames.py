@@ -10,7 +10,7 @@ import h2.connection
 import h2.exceptions
 import h2.settings
 import hpack
-from h2.frame_buffer import FrameBuffer
+from h2.frame_buffer import CONTINUATION_BACKLOG, FrameBuffer
 from h2.settings import SettingCodes
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, SettingsFrame
 
@@ -80,6 +80,8 @@ class OneFrame(FrameBuffer):
         return frame
 
     def _update_header_buffer(self, f: Frame | None) -> Frame | None:
+        if len(self._headers_buffer) >= CONTINUATION_BACKLOG:  # h2 would take it for a mistake
+            raise h2.exceptions.DenialOfServiceError("too many CONTINUATION frames")
         frame = super()._update_header_buffer(f)
         if self.header_bytes > self._max_head:
             raise h2.exceptions.DenialOfServiceError("header block too long")
