@@ -165,6 +165,14 @@ def test_a_broken_protocol_gets_goaway(frames: list[Frame]) -> None:
     assert codec.closed
 
 
+def test_a_flood_of_continuations_is_an_attack() -> None:
+    codec = server()
+    codec.receive(wire(HeadersFrame(1), *[ContinuationFrame(1)] * 100))
+    with pytest.raises(RemoteProtocolError, match="too many CONTINUATION frames") as refused:
+        pull(codec)
+    assert refused.value.failure.code is FailureCode.LIMIT_EXCEEDED
+
+
 def test_what_came_before_the_fault_is_delivered() -> None:
     heard, ending = tell(server(), [wire(headers(1, GET, "END_STREAM"), headers(3, POST), DataFrame(9, b""))])
     assert heard == [
