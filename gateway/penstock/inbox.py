@@ -31,8 +31,8 @@ class Inbox:
         self.unread = 0
         """Bytes that wait."""
 
-    def feed(self, data: bytes) -> None:
-        """A piece has come."""
+    def feed(self, data: bytes) -> bool:
+        """A piece has come. Whether it wakes somebody."""
         pieces = self._pieces
         if pieces and len(data) < _SMALL and (type(pieces[-1]) is bytearray or len(pieces[-1]) < _SMALL):
             if type(pieces[-1]) is not bytearray:
@@ -41,19 +41,20 @@ class Inbox:
         else:
             pieces.append(data)
         self.unread += len(data)
-        if self.unread >= self._least:
-            self.wake()
+        return self.unread >= self._least and self.wake()
 
     def end(self) -> None:
         """The body is complete."""
         self.ended = True
         self.wake()
 
-    def wake(self) -> None:
-        """Something has changed that whoever waits must look at."""
-        if self._more is not None:
-            self._more.set()
-            self._more = None
+    def wake(self) -> bool:
+        """Something has changed that whoever waits must look at. Whether somebody waits."""
+        if self._more is None:
+            return False
+        self._more.set()
+        self._more = None
+        return True
 
     async def wait(self, least: int = 1) -> None:
         """Wait until something changes, or `least` bytes wait. May be cancelled and called again."""

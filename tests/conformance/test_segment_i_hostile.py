@@ -88,7 +88,7 @@ def near_misses(draw: st.DrawFn, dialect: str) -> bytes:
 
 def converse(address: Address, pieces: list[bytes]) -> int:
     """Send, finish sending, and take all that is said until the server closes; how many bytes it said."""
-    with socket.create_connection(address, timeout=10) as connection:
+    with socket.create_connection(address, timeout=10, source_address=(next(_sources), 0)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         size = 0
         try:
@@ -157,7 +157,7 @@ VIOLATIONS = {
 @pytest.mark.parametrize("name", VIOLATIONS)
 def test_a_violation_is_logged_once(process: GatewayProcess, address: Address, name: str) -> None:
     before = len(process.events(VIOLATION))
-    with SegmentSocket(address) as client:
+    with stranger(address) as client:
         until_closed(client, VIOLATIONS[name])
     lines = process.events(VIOLATION)[before:]
     assert len(lines) == 1, lines
@@ -182,7 +182,7 @@ def test_who_goes_away_in_the_middle_breaks_nothing(process: GatewayProcess, add
     before = len(process.events(VIOLATION)), len(process.events("connection_failed"))
     tail = b"" if said.startswith(HELLO) else bytes_of(BEGIN, draft.Event(b"hello"))
     for cut in range(1, len(said + tail)):
-        with SegmentSocket(address) as client:
+        with stranger(address) as client:
             client.send_bytes((said + tail)[:cut])
             if cut % 2:
                 client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
@@ -221,6 +221,15 @@ class Watch:
 
 EVENTS = join_events([bytes([1]) * 65_528] * 16)
 """1 MiB."""
+
+
+_sources = itertools.cycle(f"127.0.9.{number}" for number in range(1, 251))
+
+
+def stranger(address: Address) -> SegmentSocket:
+    """A client with nothing good in mind, each from another address: one alone would soon be slowed, and with it all
+    that come from its address (docs/limits.md)."""
+    return SegmentSocket(address, source=next(_sources))
 
 
 def draft_block(address: Address, segment: str, length: int) -> DraftSocket:
@@ -289,7 +298,7 @@ def test_what_is_announced_costs_nothing(process: GatewayProcess, address: Addre
     """A hundred connections that announce a large message and send a little of it."""
     said, refused = ANNOUNCED[name]
     with Watch(process) as watch, ExitStack() as stack:
-        sockets = [stack.enter_context(SegmentSocket(address)) for _ in range(100)]
+        sockets = [stack.enter_context(stranger(address)) for _ in range(100)]
         for client in sockets:
             if refused:
                 until_closed(client, said)

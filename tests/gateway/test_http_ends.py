@@ -1,17 +1,21 @@
 """The HTTP server: deadlines, draining, floods and many connections."""
 
 import math
+from collections import Counter
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from hyperframe.frame import DataFrame, SettingsFrame
 from structlog.testing import capture_logs
+from support import h2_frames
 from support.http_client import HttpClient, StreamPair, memory_pair, serving, socket_pair
 from support.http_handlers import Follower, echo, hello
 
 from penstock.fronts.exchange import Exchange
 from penstock.fronts.http.connection import HttpServerConnection
+from penstock.fronts.http.settings import TURN_SECONDS, WAKE_SECONDS
 from penstock.fronts.http_server import Drain, HttpSettings, serve_http
 from penstock_codecs.http import (
     PREFACE,
@@ -278,6 +282,36 @@ async def test_a_flood_of_tiny_pieces_leaves_others_their_turn(kind: str, autoju
                 await near.send_all(piece * (200_000 // len(piece)))
                 assert (await other.ask("GET", "/")).status == 200
             assert reading[0]._codec.buffered > 10_000, "the flood has not been read to its end"
+
+
+async def test_handlers_that_a_flood_wakes_are_spread_over_turns() -> None:
+    """Each costs more than what woke it."""
+    near, far = memory_pair()
+    passes, woken = 0, Counter[int]()
+
+    async def count_passes() -> None:
+        nonlocal passes
+        while True:
+            await trio.lowlevel.checkpoint()
+            passes += 1
+
+    async def handler(exchange: Exchange) -> None:
+        while await exchange.receive():
+            woken[passes] += 1
+
+    fields = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "a")]
+    streams = range(1, 121, 2)
+    async with trio.open_nursery() as nursery, near:
+        nursery.start_soon(serve_http, far, handler)
+        await near.send_all(h2_frames.wire(SettingsFrame(), *(h2_frames.headers(n, fields) for n in streams)))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(count_passes)
+        await near.send_all(b"".join(DataFrame(n, b"x" * 16).serialize() for n in streams))
+        with trio.fail_after(10):
+            while woken.total() < len(streams):
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert max(woken.values()) <= TURN_SECONDS / WAKE_SECONDS + 1
 
 
 async def test_many_followers_over_tcp() -> None:

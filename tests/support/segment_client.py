@@ -44,8 +44,9 @@ class SegmentSocket:
 
     dialect = Dialect.RELEASED
 
-    def __init__(self, address: Address, timeout: float = 20) -> None:
-        self.socket = socket.create_connection(address, timeout=timeout)
+    def __init__(self, address: Address, timeout: float = 20, *, source: str = "") -> None:
+        """`source`: the address that it connects from, where that matters."""
+        self.socket = socket.create_connection(address, timeout=timeout, source_address=(source, 0) if source else None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.codec = SegmentClient(self.dialect)
         self._requests = itertools.count(1000)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from time import perf_counter
-from typing import Final
 
 import structlog
 import trio
@@ -17,7 +16,7 @@ import trio
 from penstock.fronts.exchange import Handler
 from penstock.fronts.http.exchange import HttpExchange
 from penstock.fronts.http.room import SendRoom
-from penstock.fronts.http.settings import Drain, HttpSettings
+from penstock.fronts.http.settings import TURN_SECONDS, WAKE_SECONDS, Drain, HttpSettings
 from penstock.fronts.http.usage import TooNoisy, Usage
 from penstock.limits import Crowded
 from penstock.metrics.clients import Pauses, count_told
@@ -43,9 +42,6 @@ from penstock_codecs.http import (
 )
 
 __all__ = ["HttpServerConnection"]
-
-_TURN_SECONDS: Final = 0.00025
-"""How long one connection may read before others have their turn: 256 KiB of the smallest frames take half a second."""
 
 _log = structlog.get_logger()
 
@@ -75,6 +71,7 @@ class HttpServerConnection:
         # On HTTP/2 the windows bound what is unread.
         self._unread_limit = math.inf if codec.version == "2" else settings.receive_buffer
         self._unread = 0
+        self._woken = 0
         self._lost = self._broken = False
         self._peer_ended = False
         self._idle = False
@@ -157,10 +154,10 @@ class HttpServerConnection:
             self._wait_for_turn()
             self.flush()
             return
-        until = perf_counter() + _TURN_SECONDS
+        until, self._woken = perf_counter() + TURN_SECONDS, 0
         try:
             while self._unread < self._unread_limit and not (self._broken or self._lost):
-                if perf_counter() > until:
+                if perf_counter() + self._woken * WAKE_SECONDS > until:
                     self._wait_for_turn()
                     break
                 event = self._codec.next_event()
@@ -208,7 +205,7 @@ class HttpServerConnection:
             self._codec.send(Credit(event.stream_id, event.credit))
         else:
             self._unread += event.credit
-            exchange.inbox.feed(event.data)
+            self._woken += exchange.inbox.feed(event.data)
 
     def consumed(self, stream_id: int, length: int) -> None:
         """A handler has taken `length` bytes of body: more may come."""

@@ -6,11 +6,17 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from penstock_codecs.http import HttpLimits
 from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["Drain", "HttpSettings"]
+__all__ = ["TURN_SECONDS", "WAKE_SECONDS", "Drain", "HttpSettings"]
+
+TURN_SECONDS: Final = 0.00025
+"""How long one connection may read before others have their turn: 256 KiB of the smallest frames take half a second."""
+WAKE_SECONDS: Final = 0.00004
+"""What a handler costs that is woken by a piece of its body, about, in the same pass: it counts as read."""
 
 
 @dataclass(slots=True)
