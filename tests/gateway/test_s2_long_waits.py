@@ -193,6 +193,26 @@ async def test_a_body_that_does_not_come_is_not_waited_for(autojump_clock: MockC
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_a_body_that_comes_steadily_has_a_minute(autojump_clock: MockClock, method: str) -> None:
+    """Faster than the least rate, and still not for ever."""
+    line = f"{method} /v1/streams/s{'/records' if method == 'POST' else ''} HTTP/1.1"
+    lines = [line, "host: x", "s2-basin: conf-basin-01", "content-type: application/json", "content-length: 500000"]
+    async with connected() as client, trio.open_nursery() as nursery:
+        await client.stream.send_all("\r\n".join([*lines, "", ""]).encode())
+
+        async def trickle() -> None:
+            while True:
+                await trio.sleep(1)
+                await client.stream.send_all(b"{" * 2048)
+
+        nursery.start_soon(trickle)
+        assert (await client.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 408")
+        await client.until(b'{"code":"request_timeout","message":"the request body took more than 60 seconds"}')
+        assert trio.current_time() == pytest.approx(60, abs=0.01)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_drain_ends_a_unary_wait(autojump_clock: MockClock) -> None:
     front = quiet_front()
     async with connected(front) as client:

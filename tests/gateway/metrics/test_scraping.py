@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from support.far_and_lost import BRIDGE
 from support.management import ask
 from support.process import BASIN, GatewayProcess
 from support.s2_http import S2Client
@@ -22,36 +23,6 @@ from penstock.metrics.series import Kind
 from penstock_proto import pravega_controller_pb2 as pb
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
-BRIDGE = """\
-[listeners.s2]
-bind = "127.0.0.1:{{s2_port}}"
-
-[backs.far]
-kind = "s2"
-address = "127.0.0.1:{far}"
-
-[backs.nobody]
-kind = "s2"
-address = "127.0.0.1:1"
-breaker_failures = 1
-recover_seconds = 0
-
-[[routes]]
-name = "theirs"
-basin = "{basin}"
-back = "far"
-
-[[routes]]
-name = "lost"
-basin = "nowhere-at-all"
-back = "nobody"
-
-[store]
-directory = "{{data}}"
-
-[log]
-format = "json"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +173,7 @@ def test_the_command_of_the_page(busy: GatewayProcess) -> None:
 
 
 def test_servers_behind_the_gateway(busy: GatewayProcess) -> None:
-    with GatewayProcess(BRIDGE.format(far=busy.s2_port, basin=BASIN)) as bridge:
+    with GatewayProcess(BRIDGE.format(far=busy.s2_port)) as bridge:
         client = S2Client(("127.0.0.1", bridge.s2_port), BASIN)
         client.append("bridged", "one", "two", "three")
         with client.events("bridged", seq_num=0, count=3) as events:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from support.far_and_lost import BRIDGE
 from support.otlp import Collected, Collector, collecting
 from support.process import BASIN, CONFIG, GatewayProcess
 from support.s2_http import S2Client
@@ -23,35 +24,6 @@ TRACING = """
 [tracing]
 endpoint = "{endpoint}"
 service_name = "{name}"
-"""
-BRIDGE = """\
-[listeners.s2]
-bind = "127.0.0.1:{{s2_port}}"
-
-[backs.far]
-kind = "s2"
-address = "127.0.0.1:{far}"
-
-[backs.nobody]
-kind = "s2"
-address = "127.0.0.1:1"
-breaker_failures = 1
-recover_seconds = 0
-
-[[routes]]
-name = "lost"
-basin = "nowhere-at-all"
-back = "nobody"
-
-[[routes]]
-name = "theirs"
-back = "far"
-
-[store]
-directory = "{{data}}"
-
-[log]
-format = "json"
 """
 
 
