@@ -6,6 +6,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from support.attacks import FROM
@@ -41,11 +42,11 @@ def many() -> Iterator[int]:
 
 
 def test_idle_connections_lock_nobody_out(many: int) -> None:
-    with running_gateway(CONFIG + LIMITED.format(many=many - ROOM)) as process:
+    with running_gateway(CONFIG + LIMITED.format(many=many - ROOM)) as process, ExitStack() as stack:
         client = S2Client(("127.0.0.1", process.s2_port), BASIN)
         client.append("there", "before")
         before = process.resident_bytes()
-        idle = [_connected(process) for _ in range(many)]
+        idle = [stack.enter_context(_connected(process)) for _ in range(many)]
         _once_they_are_a_second_old(lambda: client.append("there", "0"))
         for number in range(1, 20):
             client.append("there", str(number))
@@ -53,16 +54,17 @@ def test_idle_connections_lock_nobody_out(many: int) -> None:
         assert process.resident_bytes() - before < GROWTH
         assert _ended(idle[0]), "the oldest made room"
         assert process.events("limit_reached")[0]["limit"] == "listener.max_connections"
-        for one in idle:
-            one.close()
+        stack.close()
         client.append("there", "after")
 
 
 def _once_they_are_a_second_old(append: Callable[[], object]) -> None:
-    """Before that nobody makes room, and whoever comes is told to come again."""
+    """Before that nobody makes room, and whoever comes is told to come again. When the oldest does, the youngest does a
+    second later."""
     for _ in range(100):
         try:
             append()
+            time.sleep(1)
             return
         except AssertionError as refused:
             if "rate_limited" not in str(refused):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -19,20 +20,23 @@ LOOKS: Final = 64
 
 
 class Crowd:
-    """Connections with a common limit. Strangers, on which nothing was answered yet but refusals, go first."""
+    """Connections with a common limit. Strangers, on which nothing was answered yet but refusals, go first.
+
+    Both queues are in the order in which it was last known that their connections were in use, with the time of that.
+    """
 
     __slots__ = ("_known", "_strangers")
 
     def __init__(self) -> None:
-        self._strangers: OrderedDict[Seat, None] = OrderedDict()
-        self._known: OrderedDict[Seat, None] = OrderedDict()
+        self._strangers: OrderedDict[Seat, float] = OrderedDict()
+        self._known: OrderedDict[Seat, float] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._strangers) + len(self._known)
 
     def enter(self, seat: Seat) -> None:
         """One more."""
-        (self._known if seat.known else self._strangers)[seat] = None
+        (self._known if seat.known else self._strangers)[seat] = seat.rested_at
 
     def has(self, seat: Seat) -> bool:
         """Whether it is one of them."""
@@ -44,19 +48,22 @@ class Crowd:
 
     def spare(self, now: float) -> Seat | None:
         """The one to be closed for another; None where all are busy, or were a moment ago."""
-        found = _longest_at_rest(self._strangers, now - STRANGER_RESTS)
-        return found or _longest_at_rest(self._known, now - KNOWN_RESTS)
+        found = _longest_at_rest(self._strangers, now, STRANGER_RESTS)
+        return found or _longest_at_rest(self._known, now, KNOWN_RESTS)
 
 
-def _longest_at_rest(queue: OrderedDict[Seat, None], before: float) -> Seat | None:
+def _longest_at_rest(queue: OrderedDict[Seat, float], now: float, seconds: float) -> Seat | None:
     found: Seat | None = None
-    for _ in range(min(len(queue), LOOKS)):
-        seat = next(iter(queue))
+    used: list[Seat] = []
+    for seat, known_at in islice(queue.items(), LOOKS):
+        if not seat.busy and seat.rested_at <= now - seconds:
+            if found is None or seat.rested_at < found.rested_at:
+                found = seat
+        elif seat.busy or seat.rested_at > known_at:
+            used.append(seat)
+        else:
+            break  # those behind it rest even less long
+    for seat in used:
+        queue[seat] = now
         queue.move_to_end(seat)  # others are looked at next time
-        if seat.busy or seat.rested_at > before:
-            continue
-        if found is None or seat.rested_at < found.rested_at:
-            found = seat
-    if found is not None:
-        queue.move_to_end(found, last=False)
     return found

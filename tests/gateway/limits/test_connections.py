@@ -66,6 +66,28 @@ async def test_who_has_just_connected_is_given_a_moment(clock: MockClock) -> Non
     assert not any(seat.scope.cancel_called for seat in seats)
 
 
+async def test_newcomers_find_who_rests_among_many_that_have_just_come(clock: MockClock) -> None:
+    """Half have come within the last second, and some were busy; the others make room in the order in which they came,
+    each for a newcomer, which does not rest."""
+    limiter = Limiter(Limits(max_connections_per_client=10_000))
+    most = 1000
+    resting = [seated(limiter, most=most) for _ in range(most // 2)]
+    for seat in resting[::10]:
+        seat.busy = True
+    await trio.sleep(2)
+    for seat in resting[::20]:
+        seat.rest()
+    for _ in range(most // 2):
+        seated(limiter, most=most)
+    made_room: list[Seat] = []
+    for number in range(most // 2 - most // 20):
+        seated(limiter, "10.0.0.2", most)
+        made_room = [seat for seat in resting if seat.scope.cancel_called]
+        assert len(made_room) == number + 1
+    assert not any(seat in resting[::10] for seat in made_room)
+    assert limiter.seat(LISTENER, most, "10.0.0.2") == "listener.max_connections"
+
+
 async def test_a_client_makes_room_for_itself_alone(clock: MockClock) -> None:
     limiter = Limiter(Limits(max_connections_per_client=FEW))
     other = seated(limiter, "10.0.0.9")
