@@ -76,6 +76,7 @@ def _once_they_are_a_second_old(append: Callable[[], object]) -> None:
 def _connected(process: GatewayProcess) -> socket.socket:
     one = socket.socket()
     one.settimeout(20)
+    one.setsockopt(socket.IPPROTO_IP, socket.IP_BIND_ADDRESS_NO_PORT, 1)  # else ports of earlier runs are missing
     one.bind((FROM, 0))
     one.connect(("127.0.0.1", process.s2_port))
     return one
