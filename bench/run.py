@@ -180,11 +180,17 @@ def record_table(rows: Sequence[Row], duty: str) -> str:
     return table(head, lines)
 
 
+def crews(rows: Sequence[Row], duty: str) -> Iterator[tuple[str, Row, Row]]:
+    """Case by case the row of one process and that of two workers."""
+    for case, some in group(rows, duty):
+        found = {row.candidate: row for row in some}
+        yield case, found[ALONE], found[TWO]
+
+
 def workers_table(rows: Sequence[Row], duty: str) -> str:
     """Rates of one process and of two workers, and the ratios of the rounds, each of which is a pair."""
     lines = []
-    for case, some in group(rows, duty):
-        alone, two = (next(row for row in some if row.candidate == name) for name in (ALONE, TWO))
+    for case, alone, two in crews(rows, duty):
         low, middle, high = ratios(alone, two, "records_s")
         rates = (alone.figures["records_s"], two.figures["records_s"])
         costs = (alone.figures["cpu_us"], two.figures["cpu_us"])
@@ -225,10 +231,9 @@ def targets(rows: Sequence[Row]) -> str:
         return min((ratios(plain[row.size, row.connections], row, "records_s")[1] for row in pairs), default=None)
 
     def workers(duty: str) -> float | None:
-        """The best of the sizes: how much of the second core the disk takes depends on them."""
-        here = {(row.size, row.candidate): row for row in rows if row.duty == duty}
-        sizes = {size for size, _ in here}
-        return max((ratios(here[size, ALONE], here[size, TWO], "records_s")[1] for size in sizes), default=None)
+        """The best of the cases: how much of the second core waits for the disk depends on them."""
+        found = (ratios(alone, two, "records_s")[1] for _, alone, two in crews(rows, duty))
+        return max(found, default=None)
 
     def delivery(connections: int) -> float | None:
         return found.get((DELIVERY, 1024, connections, "S2S h1"), {}).get("p99_ms")
@@ -252,8 +257,8 @@ def targets(rows: Sequence[Row]) -> str:
         ("append, S3P: recorded / not recorded, worst case", recorded(RECORD_APPEND, "S3P"), ">= 0.85"),
         ("catch-up, S2S h1: recorded / not recorded, worst case", recorded(RECORD_READ, "S2S h1"), ">= 0.85"),
         ("catch-up, S3P: recorded / not recorded, worst case", recorded(RECORD_READ, "S3P"), ">= 0.85"),
-        ("append, S2S h1: two workers / one process, best size", workers(WORKERS_APPEND), ">= 1.6"),
-        ("catch-up, S2S h1: two workers / one process, best size", workers(WORKERS_READ), ">= 1.6"),
+        ("append, S2S h1: two workers / one process, best case", workers(WORKERS_APPEND), ">= 1.6"),
+        ("catch-up, S2S h1: two workers / one process, best case", workers(WORKERS_READ), ">= 1.6"),
         ("spark source, 100 B: Spark / loop", tables(100), ">= 0.5"),
         ("spark source, 1 KiB: Spark / loop", tables(1024), ">= 0.5"),
     )

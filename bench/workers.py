@@ -16,6 +16,8 @@ WORKERS_APPEND, WORKERS_READ = "workers append", "workers read"
 ALONE, TWO = "1 process", "2 workers"
 CONNECTIONS = 16
 """The system chooses a worker for each connection: of so many each gets enough to be busy."""
+MANY_CONNECTIONS = 64
+"""Of appends 16 connections of `DEPTH` batches each leave cores idle while the disk has what they may send."""
 ROUNDS = 7
 """At the least: each gives a ratio, and what is told is their median and range."""
 
@@ -51,17 +53,18 @@ class WorkersBench(TableBench):
                 ALONE: stack.enter_context(Gateway(directory / "alone", self._command)),
                 TWO: stack.enter_context(Crew(directory / "two", self._command)),
             }
-            yield from self._worker_appends(gateways, size)
+            for connections in (CONNECTIONS, MANY_CONNECTIONS):
+                yield from self._worker_appends(gateways, size, connections)
             yield from self._worker_reads(gateways, size)
 
-    def _worker_appends(self, gateways: Mapping[str, Gateway], size: int) -> Iterator[Row]:
+    def _worker_appends(self, gateways: Mapping[str, Gateway], size: int, connections: int) -> Iterator[Row]:
         def measure(gateway: Gateway) -> dict[str, float]:
             before = gateway.cpu()
             answer = self._client.do(
                 "append",
                 protocol=S2S,
                 port=gateway.s2_port,
-                streams=self._streams(CONNECTIONS),
+                streams=self._streams(connections),
                 size=size,
                 count=batch_count(size),
                 depth=DEPTH,
@@ -73,7 +76,7 @@ class WorkersBench(TableBench):
                     raise RuntimeError(f"{records} records of {stream} are not there")
             return self._rates(answer, size, cpu)
 
-        yield from self._both(WORKERS_APPEND, size, gateways, measure)
+        yield from self._both(WORKERS_APPEND, size, connections, gateways, measure)
 
     def _worker_reads(self, gateways: Mapping[str, Gateway], size: int) -> Iterator[Row]:
         streams = self._streams(CONNECTIONS)
@@ -92,10 +95,15 @@ class WorkersBench(TableBench):
         def measure(gateway: Gateway) -> dict[str, float]:
             return self._read_round(gateway, gateway.s2_port, scripts[names[gateway]], size)
 
-        yield from self._both(WORKERS_READ, size, gateways, measure)
+        yield from self._both(WORKERS_READ, size, CONNECTIONS, gateways, measure)
 
     def _both(
-        self, duty: str, size: int, gateways: Mapping[str, Gateway], measure: Callable[[Gateway], dict[str, float]]
+        self,
+        duty: str,
+        size: int,
+        connections: int,
+        gateways: Mapping[str, Gateway],
+        measure: Callable[[Gateway], dict[str, float]],
     ) -> Iterator[Row]:
         candidates = {name: lambda one=gateway: measure(one) for name, gateway in gateways.items()}
-        yield from self._rows(duty, size, CONNECTIONS, candidates, rounds=max(ROUNDS, self._scale.rounds))
+        yield from self._rows(duty, size, connections, candidates, rounds=max(ROUNDS, self._scale.rounds))
