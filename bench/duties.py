@@ -29,6 +29,7 @@ __all__ = [
     "Row",
     "Scale",
     "batch_count",
+    "largest_batch",
     "tail_of",
 ]
 

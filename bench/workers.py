@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from duties import DEPTH, S2S, Row, batch_count, tail_of
+from duties import DEPTH, S2S, Row, batch_count, largest_batch, tail_of
 from servers import Gateway, processor_seconds
 from tables import TableBench
 
-__all__ = ["ALONE", "TWO", "WORKERS_APPEND", "WORKERS_READ", "WorkersBench"]
+__all__ = ["ALONE", "TWO", "WORKERS_APPEND", "WORKERS_LARGEST", "WORKERS_READ", "WorkersBench"]
 
-WORKERS_APPEND, WORKERS_READ = "workers append", "workers read"
+WORKERS_APPEND, WORKERS_LARGEST, WORKERS_READ = "workers append", "workers largest", "workers read"
 ALONE, TWO = "1 process", "2 workers"
 CONNECTIONS = 16
 """The system chooses a worker for each connection: of so many each gets enough to be busy."""
@@ -54,10 +54,13 @@ class WorkersBench(TableBench):
                 TWO: stack.enter_context(Crew(directory / "two", self._command)),
             }
             for connections in (CONNECTIONS, MANY_CONNECTIONS):
-                yield from self._worker_appends(gateways, size, connections)
+                yield from self._worker_appends(gateways, WORKERS_APPEND, size, batch_count(size), connections)
+            yield from self._worker_appends(gateways, WORKERS_LARGEST, size, largest_batch(size), CONNECTIONS)
             yield from self._worker_reads(gateways, size)
 
-    def _worker_appends(self, gateways: Mapping[str, Gateway], size: int, connections: int) -> Iterator[Row]:
+    def _worker_appends(
+        self, gateways: Mapping[str, Gateway], duty: str, size: int, count: int, connections: int
+    ) -> Iterator[Row]:
         def measure(gateway: Gateway) -> dict[str, float]:
             before = gateway.cpu()
             answer = self._client.do(
@@ -66,7 +69,7 @@ class WorkersBench(TableBench):
                 port=gateway.s2_port,
                 streams=self._streams(connections),
                 size=size,
-                count=batch_count(size),
+                count=count,
                 depth=DEPTH,
                 seconds=self._scale.seconds,
             )
@@ -76,7 +79,7 @@ class WorkersBench(TableBench):
                     raise RuntimeError(f"{records} records of {stream} are not there")
             return self._rates(answer, size, cpu)
 
-        yield from self._both(WORKERS_APPEND, size, connections, gateways, measure)
+        yield from self._both(duty, size, connections, gateways, measure)
 
     def _worker_reads(self, gateways: Mapping[str, Gateway], size: int) -> Iterator[Row]:
         streams = self._streams(CONNECTIONS)
