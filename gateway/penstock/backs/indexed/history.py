@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.backs.indexed.numbered import Numbered, records_before, without
+from penstock.backs.indexed.numbered import Numbered, end_of, joined, records_before, without
 from penstock.backs.indexed.state import StreamState, is_beyond
 from penstock.backs.indexed.trimmed import is_there, note_trim, truncated_at
 from penstock.backs.native import Scanned
@@ -90,11 +90,27 @@ async def read(stream: StreamState, cursor: Cursor, max_records: int = S2_MAX_BA
         cursor = Cursor(at, begin)
 
 
+async def _scan_beyond(stream: StreamState, begin: Mark, skipped: int, max_records: int) -> Scanned:
+    """Records from `begin` on: more than `skipped` where there are more. A server may give fewer than were asked for
+    (S3P 8.3); what is behind those is next to them if the first is still there afterwards. Where it is not, gives
+    what is there."""
+    scanned = await stream.scan(begin, max_records + skipped)
+    while 0 < len(scanned.bodies) <= skipped and not scanned.at_tail:
+        more = await stream.scan(end_of(scanned), max_records)
+        first = await stream.scan(begin, 1)
+        if not is_there(stream, first, begin):
+            return first
+        if not more.bodies:
+            break
+        scanned = joined(scanned, more)
+    return scanned
+
+
 async def _read_once(stream: StreamState, at: Mark, begin: Mark, max_records: int) -> Numbered | None:
     """None: the stream begins later now."""
     skipped = at.seq_num - begin.seq_num
     try:
-        scanned = await stream.scan(begin, max_records + skipped)
+        scanned = await _scan_beyond(stream, begin, skipped, max_records)
     except OperationFailed as error:
         await note_trim(stream, begin._replace(offset=truncated_at(error)), None)
         return None

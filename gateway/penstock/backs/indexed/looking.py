@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.backs.indexed.numbered import Draft, behind, records_before, without
+from penstock.backs.indexed.numbered import Draft, end_of, joined, records_before, without
 from penstock.backs.indexed.state import StreamState
 from penstock.backs.indexed.trimmed import truncated_at
 from penstock.backs.native import Scanned
-from penstock.positions.marks import Mark
 from penstock_codecs.failures import OperationFailed
 
 __all__ = ["Unnumbered", "index_of"]
@@ -26,7 +25,7 @@ class Unnumbered:
         if held.bodies:
             held = without(held, records_before(held, draft.end))
         while len(held.bodies) < count:
-            at = _end_of(held) if held.bodies else draft.end
+            at = end_of(held) if held.bodies else draft.end
             try:
                 more = await self._stream.scan(at)
             except OperationFailed as error:
@@ -35,31 +34,9 @@ class Unnumbered:
                 continue
             if not more.bodies:
                 break
-            held = _joined(held, more) if held.bodies else more
+            held = joined(held, more) if held.bodies else more
         self._held = held
         return held
-
-
-def _end_of(scanned: Scanned) -> Mark:
-    if scanned.offsets is not None:
-        return Mark(0, 0, 0, scanned.offsets[-1])
-    assert scanned.timestamps is not None and scanned.places is not None
-    return Mark(0, *behind(scanned.timestamps[-1], scanned.places[-1]), 0)
-
-
-def _joined(one: Scanned, other: Scanned) -> Scanned:
-    """Two scans of which one began where the other ended."""
-    count = len(one.bodies)
-    return Scanned(
-        one.bodies + other.bodies,
-        {**one.headers, **{index + count: some for index, some in other.headers.items()}},
-        None if one.timestamps is None or other.timestamps is None else one.timestamps + other.timestamps,
-        None if one.places is None or other.places is None else one.places + other.places,
-        None if one.offsets is None or other.offsets is None else one.offsets[:-1] + other.offsets,
-        other.at_tail,
-        other.end,
-        one.inner | {index + count for index in other.inner},
-    )
 
 
 def index_of(wanted: list[bytes], bodies: list[bytes]) -> int | None:

@@ -14,7 +14,7 @@ from penstock_codecs.limits import MIB
 from penstock_codecs.model import U64_MAX, Columns, RecordBatch, RecordId, StreamPosition, metered_size
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp
 
-__all__ = ["Draft", "Numbered", "behind", "from_marks", "records_before", "without"]
+__all__ = ["Draft", "Numbered", "behind", "end_of", "from_marks", "joined", "records_before", "without"]
 
 MARK_RECORDS: Final = 1000
 MARK_BYTES: Final = 1 * MIB
@@ -121,6 +121,29 @@ def without(scanned: Scanned, count: int) -> Scanned:
         scanned.at_tail,
         scanned.end,
         frozenset(index - count for index in scanned.inner if index >= count),
+    )
+
+
+def end_of(scanned: Scanned) -> Mark:
+    """Behind the last record of a scan that has some, without its number."""
+    if scanned.offsets is not None:
+        return Mark(0, 0, 0, scanned.offsets[-1])
+    assert scanned.timestamps is not None and scanned.places is not None
+    return Mark(0, *behind(scanned.timestamps[-1], scanned.places[-1]), 0)
+
+
+def joined(one: Scanned, other: Scanned) -> Scanned:
+    """Two scans of which one began where the other ended."""
+    count = len(one.bodies)
+    return Scanned(
+        one.bodies + other.bodies,
+        {**one.headers, **{index + count: some for index, some in other.headers.items()}},
+        None if one.timestamps is None or other.timestamps is None else one.timestamps + other.timestamps,
+        None if one.places is None or other.places is None else one.places + other.places,
+        None if one.offsets is None or other.offsets is None else one.offsets[:-1] + other.offsets,
+        other.at_tail,
+        other.end,
+        one.inner | {index + count for index in other.inner},
     )
 
 

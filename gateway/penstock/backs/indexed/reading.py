@@ -185,15 +185,17 @@ class IndexedReadSession:
 
     async def _read(self) -> Numbered:
         fetch, self._fetch = self._fetch, None
-        if fetch is None or fetch.cursor != self._cursor:
-            if fetch is not None:
-                fetch.give_up()
-            return await read(self._stream, self._cursor, min(self._count, S2_MAX_BATCH_RECORDS))
-        try:
-            return await fetch.wait()
-        except trio.Cancelled:
-            self._fetch = fetch
-            raise
+        if fetch is not None and fetch.cursor == self._cursor:
+            try:
+                numbered = await fetch.wait()
+            except trio.Cancelled:
+                self._fetch = fetch
+                raise
+            if len(numbered):
+                return numbered  # else it may have found the end a while ago, and more has come since
+        elif fetch is not None:
+            fetch.give_up()
+        return await read(self._stream, self._cursor, min(self._count, S2_MAX_BATCH_RECORDS))
 
     def _take(self, numbered: Numbered, batch: RecordBatch) -> None:
         index = max(self._position - numbered.first, 0)

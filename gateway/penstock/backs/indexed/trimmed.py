@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.backs.indexed.numbered import records_before
+from penstock.backs.indexed.numbered import end_of, records_before
 from penstock.backs.indexed.state import StreamState
 from penstock.backs.native import Scanned
 from penstock.positions.marks import Mark
@@ -44,14 +44,20 @@ async def note_trim(stream: StreamState, at: Mark, scanned: Scanned | None) -> N
 
 
 async def _first_by_id(stream: StreamState, first: Mark) -> Mark:
-    if first.record_id >= stream.end.record_id:
-        return stream.end
-    mark = await stream.index.before(FromRecordId(first.record_id))
-    if mark.record_id == first.record_id:
-        return mark
-    following = await stream.index.behind(mark.seq_num) or stream.end
-    count = await _count(stream, first, following)
-    return first._replace(seq_num=following.seq_num - count)
+    while first.record_id < stream.end.record_id:
+        mark = await stream.index.before(FromRecordId(first.record_id))
+        if mark.record_id == first.record_id:
+            return mark
+        following = await stream.index.behind(mark.seq_num) or stream.end
+        count = await _count(stream, first, following)
+        scanned = await stream.scan(first, 1)
+        if is_there(stream, scanned, first):  # so nothing went while that was counted
+            return first._replace(seq_num=following.seq_num - count)
+        if not scanned.bodies:
+            break
+        assert scanned.timestamps is not None and scanned.places is not None
+        first = first._replace(timestamp=scanned.timestamps[0], place=scanned.places[0])
+    return stream.end
 
 
 async def _first_by_offset(stream: StreamState, first: Mark) -> Mark:
@@ -75,18 +81,15 @@ async def _first_by_offset(stream: StreamState, first: Mark) -> Mark:
 
 
 async def _count(stream: StreamState, first: Mark, following: Mark) -> int:
-    """How many records there are from `first` up to `following`."""
+    """How many records there are from `first` up to `following`; 0 where that is inside an event."""
     counted = 0
-    at, skipped = first, 0
+    at = first
     while True:
         scanned = await stream.scan(at)
         before = records_before(scanned, following)
-        counted += before - skipped
-        if before < len(scanned.bodies) or before <= skipped:
+        counted += before
+        if scanned.offsets is not None and scanned.offsets[-1] >= following.offset:
+            return counted if following.offset in scanned.offsets else 0
+        if before < len(scanned.bodies) or not before:
             return counted
-        if scanned.offsets is not None:
-            if scanned.offsets[-1] >= following.offset:
-                return counted if scanned.offsets[-1] == following.offset else 0
-            at = at._replace(offset=scanned.offsets[-1])
-        elif scanned.timestamps is not None and scanned.places is not None:
-            at, skipped = at._replace(timestamp=scanned.timestamps[-1], place=scanned.places[-1]), 1
+        at = end_of(scanned)

@@ -156,6 +156,7 @@ steps = st.one_of(
     st.tuples(st.just("cut"), st.integers(0, 60)),
     st.tuples(st.just("restart")),
     st.tuples(st.just("tick"), st.integers(1, 5)),
+    st.tuples(st.just("most"), st.integers(1, 4)),
 )
 
 
@@ -191,6 +192,8 @@ async def carry_out(history: History, step: tuple[object, ...]) -> None:
             await history.back.perform(CheckTail(STREAM))  # what nobody counted can never be numbered
             history.native.cut(min(number, history.end))
             history.trim_point = history.native.first
+        case ("most", int(records)):  # a server may give fewer than it was asked for
+            history.native.most = records
         case ("tick", int(ms)):
             history.wall.now += ms
 

@@ -139,6 +139,16 @@ async def test_large_records_are_asked_for_a_few_at_a_time(server: Any) -> None:
         assert [len(body) for body in await read(back)] == [100 * KIB] * 8
 
 
+async def test_records_of_which_one_is_asked_for_at_a_time_are_all_read(server: Any) -> None:
+    """A reader goes on behind the last one that it had, which comes first in what it asks for."""
+    numbers = range(5)
+    for number in numbers:
+        await server.store.perform(batch(bytes([number]) * (600 * KIB)))
+    async with server.back() as back:
+        for start in numbers:
+            assert [body[0] for body in await read(back, FromSeqNum(start))] == list(numbers[start:])
+
+
 async def test_trim_keeps_what_it_must(server: Any) -> None:
     async with server.back(trim_keeps_last=True) as back:
         await back.perform(batch(b"a", b"b"))
