@@ -48,12 +48,14 @@ _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENO
 _GONE: Final = frozenset(
     getattr(errno, name)
     for name in (
+        "EAGAIN",
         *("ECONNABORTED", "EPERM", "EPROTO", "ENOPROTOOPT", "EOPNOTSUPP", "ETIMEDOUT"),
         *("ENETDOWN", "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "ENONET"),
     )
     if hasattr(errno, name)
 )
-"""What accept(2) says of one connection that ended before it was accepted; the next may be fine."""
+"""What accept(2) says of one connection that ended before it was accepted, or that another process took; the next may
+be fine."""
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """A peer that vanished without a word (no power, no route) is found out after two minutes, in seconds and probes:
 sessions may be silent for as long as they like, so nothing else would ever end them."""
@@ -186,9 +188,9 @@ async def accept_connections(
     """
     refusals = Refusals(connections)
 
-    async def begin(stream: trio.SocketStream) -> None:
-        listener, peer = place.listener, _peer(stream)
-        host = "" if peer is None else peer.host
+    async def begin(accepted: socket.socket, peer: Address | None) -> None:
+        listener, host = place.listener, "" if peer is None else peer.host
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
         seat = place.limiter.seat(listener.name, listener.max_connections, host, listener.identities.of_address(host))
         if isinstance(seat, Seat):
             connections.start_soon(_run_connection, place, stream, peer, seat, taps)
@@ -198,37 +200,38 @@ async def accept_connections(
 
     async with trio.open_nursery() as waiting:
         arrivals = Arrivals(place.limiter, place.listener.name, waiting, begin)
-        while (streams := await _accept(place, sockets)) is not None:
+        while (accepted := await _accept(place, sockets)) is not None:
             arrivals.next_pass()
-            for stream in streams:
-                peer = _peer(stream)
+            for one, peer in accepted:
                 host = "" if peer is None else peer.host
                 identity = place.listener.identities.of_address(host)
-                await arrivals.come(stream, place.limiter.account(host, identity))
+                await arrivals.come(one, peer, place.limiter.account(host, identity))
         waiting.cancel_scope.cancel()
 
 
-async def _accept(place: Accepting, sockets: trio.SocketListener) -> list[trio.SocketStream] | None:
-    """The next connections, as many as are there and can be taken at once; None when the socket is closed."""
+async def _accept(place: Accepting, sockets: trio.SocketListener) -> list[tuple[socket.socket, Address | None]] | None:
+    """The next connections and where they come from, as many as are there and can be taken at once; None when the
+    socket is closed. They become streams of trio's when they begin: most of a flood never do."""
+    accepted: list[tuple[socket.socket, Address | None]] = []
     try:
-        streams = [await sockets.accept()]
+        if sockets.socket.fileno() < 0:
+            raise trio.ClosedResourceError
+        await trio.lowlevel.wait_readable(sockets.socket)
+        with _same_socket(sockets) as listening:
+            while len(accepted) < AT_ONCE:
+                one, name = listening.accept()
+                accepted.append((one, Address(*name[:2]) if isinstance(name, tuple) else None))
     except trio.ClosedResourceError:
         return None  # a client and the end came together: who was woken up for the one finds the other
     except OSError as error:
-        if error.errno in _GONE:
-            await trio.lowlevel.checkpoint()
-            return []
+        if accepted or error.errno in _GONE:
+            return accepted  # what is the matter, other than that nobody is there, is seen next time
         if error.errno not in _NO_ROOM:
             raise
         closed = place.limiter.shed(place.listener.name)
         log.error("cannot_accept", listener=place.listener.name, reason=error.strerror, closed_another=closed)
         await trio.sleep(RETRY_SECONDS)
-        return []
-    with contextlib.suppress(OSError), _same_socket(sockets) as listening:
-        while len(streams) < AT_ONCE:
-            one, _ = listening.accept()  # what is the matter, other than that nobody is there, is seen next time
-            streams.append(trio.SocketStream(trio.socket.from_stdlib_socket(one)))
-    return streams
+    return accepted
 
 
 @contextlib.contextmanager
@@ -282,15 +285,6 @@ def _keep_alive(stream: trio.SocketStream) -> None:
     for option, value in _KEEPALIVE.items():
         if hasattr(socket, option):  # not every system lets it be set
             stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-
-
-def _peer(stream: trio.SocketStream) -> Address | None:
-    """Where the client connects from; None where it is gone already."""
-    try:
-        name = stream.socket.getpeername()
-    except OSError:
-        return None
-    return Address(*name[:2]) if isinstance(name, tuple) else None
 
 
 def _first_line(group: BaseExceptionGroup[BaseException]) -> str:

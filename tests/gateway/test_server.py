@@ -7,7 +7,6 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import ClassVar
 
 import pytest
 import structlog
@@ -33,6 +32,19 @@ class Front:
     def __init__(self, serve: Serve, *, limit: int = 100, bind: str = "127.0.0.1:0") -> None:
         self.draining = trio.Event()
         self.listener = Listener("listeners.s2", "test", Address.parse(bind), limit, serve, self.draining.set)
+
+
+def failing_accepts(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> list[int]:
+    """The system refuses to accept for these reasons first; those that are left."""
+    left, accept = list(numbers), socket.socket.accept
+
+    def fail_or_accept(self: socket.socket) -> tuple[socket.socket, object]:
+        if left:
+            raise OSError(left.pop(), "accept(2) says so")
+        return accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", fail_or_accept)
+    return left
 
 
 async def echo(stream: trio.abc.Stream) -> None:
@@ -169,7 +181,7 @@ async def test_silent_peers_are_probed(install: Callable[[Front], list[str]], nu
 
 
 async def test_a_connection_that_ended_before_it_was_accepted_harms_nobody(
-    autojump_clock: trio.testing.MockClock,
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = trio.Event()
 
@@ -178,22 +190,14 @@ async def test_a_connection_that_ended_before_it_was_accepted_harms_nobody(
 
     listener = Front(serve_one).listener
     (real,) = await open_sockets(listener)
-
-    class Unlucky:
-        socket = real.socket
-        errors: ClassVar = [errno.ECONNABORTED, errno.EPROTO, errno.EPERM]
-
-        async def accept(self) -> trio.SocketStream:
-            if self.errors:
-                raise OSError(self.errors.pop(), "gone")
-            return await real.accept()
-
+    errors = failing_accepts(monkeypatch, errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EAGAIN)
     async with real, trio.open_nursery() as nursery:
         place = Place(listener, [], Limiter(), Connections())
-        nursery.start_soon(accept_connections, place, Unlucky(), nursery, Connections())
+        nursery.start_soon(accept_connections, place, real, nursery, Connections())
         with socket.create_connection(real.socket.getsockname()):
             await served.wait()
         nursery.cancel_scope.cancel()
+    assert not errors
     assert place.limiter.connections == 0, "every seat was given back"
 
 
@@ -207,7 +211,9 @@ async def test_a_socket_that_is_closed_under_it_ends_it() -> None:
         await accept_connections(place, real, nursery, Connections())
 
 
-async def test_out_of_descriptors_waits_and_goes_on(autojump_clock: trio.testing.MockClock) -> None:
+async def test_out_of_descriptors_waits_and_goes_on(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served = trio.Event()
 
     async def serve_one(_stream: trio.abc.Stream) -> None:
@@ -215,26 +221,16 @@ async def test_out_of_descriptors_waits_and_goes_on(autojump_clock: trio.testing
 
     listener = Front(serve_one).listener
     (real,) = await open_sockets(listener)
-
-    class Starved:
-        """A listening socket of a process that has no descriptor left, twice."""
-
-        socket = real.socket
-        refusals: ClassVar = [errno.EMFILE, errno.ENFILE]
-
-        async def accept(self) -> trio.SocketStream:
-            if self.refusals:
-                raise OSError(self.refusals.pop(), "Too many open files")
-            return await real.accept()
-
+    errors = failing_accepts(monkeypatch, errno.EMFILE, errno.ENFILE)  # no descriptor is left, twice
     with structlog.testing.capture_logs() as lines:
         async with real, trio.open_nursery() as nursery:
             place = Place(listener, [], Limiter(), Connections())
-            nursery.start_soon(accept_connections, place, Starved(), nursery, Connections())
+            nursery.start_soon(accept_connections, place, real, nursery, Connections())
             with socket.create_connection(real.socket.getsockname()):
                 await served.wait()
             nursery.cancel_scope.cancel()
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["cannot_accept"] * 2
+    assert not errors
     assert place.limiter.connections == 0, "every seat was given back"
 
 

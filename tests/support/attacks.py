@@ -53,6 +53,7 @@ _HELLO2: Final = _PREFACE + frame(_SETTINGS, 0, 0)
 _GET: Final = b"\x82\x86" + _literal(_AUTHORITY, b"h") + _literal(_PATH, b"/v1/streams/hostile/records/tail")
 _POST: Final = b"\x83\x86" + _literal(_AUTHORITY, b"h") + _literal(_PATH, b"/v1/streams/hostile/records")
 _READ: Final = b"\x82\x86" + _literal(_AUTHORITY, b"h") + _literal(_PATH, b"/v1/streams/much/records?seq_num=0")
+_HALF_HEAD2: Final = _HELLO2 + frame(_HEADERS, 0, 1, _GET + bytes(9000))[:20]
 _BASIN: Final = b"\x00\x08s2-basin\x08penstock"
 _S2S: Final = b"\x00\x0ccontent-type\x09s2s/proto"
 _HTTP1: Final = b"POST /v1/streams/hostile/records HTTP/1.1\r\nhost: h\r\ns2-basin: penstock\r\n"
@@ -116,7 +117,7 @@ class Attack:
 ATTACKS: Final[dict[str, Attack]] = {
     # ---- half-said requests that drip
     "slowloris http/1.1": Attack("s2", 200, b"GET / HTTP/1.1\r\nx: ", lambda _: b"x", again=False),
-    "slowloris h2": Attack("s2", 200, _HELLO2 + frame(_HEADERS, 0, 1, _GET)[:20], lambda _: b"\0", again=False),
+    "slowloris h2": Attack("s2", 200, _HALF_HEAD2, lambda _: b"\0", again=False),
     "slowloris body": Attack(
         "s2",
         200,
@@ -133,9 +134,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     ),
     "slowloris s3p": Attack("s3p", 200, b"*4\r\n$6\r\nAPPEND\r\n$300\r\n", lambda _: b"x", again=False),
     "slowloris segment": Attack("segment", 200, bytes_of(released.Hello(16, 5))[:6], lambda _: b"\0", again=False),
-    "slowloris controller": Attack(
-        "controller", 200, _HELLO2 + frame(_HEADERS, 0, 1, _GET)[:20], lambda _: b"\0", again=False
-    ),
+    "slowloris controller": Attack("controller", 200, _HALF_HEAD2, lambda _: b"\0", again=False),
     # ---- half-received messages that take memory
     "half messages segment": Attack(
         "segment",

@@ -10,6 +10,7 @@ from typing import Final
 
 import trio
 
+from penstock.config import Address
 from penstock.limits.account import Account
 from penstock.limits.limiter import Limiter
 
@@ -29,39 +30,40 @@ class Arrivals:
         limiter: Limiter,
         listener: str,
         nursery: trio.Nursery,
-        begin: Callable[[trio.SocketStream], Awaitable[None]],
+        begin: Callable[[socket.socket, Address | None], Awaitable[None]],
     ) -> None:
-        """`begin` serves a connection, or refuses it; it returns at once. What waits is closed with the `nursery`."""
+        """`begin` serves a connection from an address, or refuses it; it returns at once. What waits is closed with the
+        `nursery`."""
         self._limiter = limiter
         self._listener = listener
         self._nursery = nursery
         self._begin = begin
-        self._waiting: dict[Account, deque[trio.SocketStream]] = {}
+        self._waiting: dict[Account, deque[tuple[socket.socket, Address | None]]] = {}
         self._begun: set[Account] = set()
 
     def next_pass(self) -> None:
         """Each client may begin one more."""
         self._begun.clear()
 
-    async def come(self, stream: trio.SocketStream, account: Account) -> None:
+    async def come(self, accepted: socket.socket, peer: Address | None, account: Account) -> None:
         """A connection was accepted."""
         queue = self._waiting.get(account)
         pause, limit = self._limiter.pause(account)
         if pause:
             self._limiter.limited(self._listener, limit)
         if not self._limiter.may_wait(account, pause):
-            await trio.aclose_forcefully(stream)
+            accepted.close()
         elif queue is not None:
             account.arriving += 1
-            queue.append(stream)
+            queue.append((accepted, peer))
         elif pause or account in self._begun:
             account.arriving += 1
-            self._waiting[account] = deque([stream])
+            self._waiting[account] = deque([(accepted, peer)])
             self._nursery.start_soon(self._release, account)
         else:
             self._begun.add(account)
             self._limiter.arrived(account)
-            await self._begin(stream)
+            await self._begin(accepted, peer)
 
     async def _release(self, account: Account) -> None:
         queue = self._waiting[account]
@@ -71,21 +73,21 @@ class Arrivals:
                 await trio.sleep(pause)
                 if pause:
                     continue  # it may have become longer
-                stream = queue.popleft()
+                accepted, peer = queue.popleft()
                 account.arriving -= 1
-                if _gone(stream):
-                    stream.socket.close()
+                if _gone(accepted):
+                    accepted.close()
                     self._limiter.fruitless(account)
                     continue
                 self._limiter.arrived(account)
-                await self._begin(stream)
+                await self._begin(accepted, peer)
         finally:
             del self._waiting[account]
             account.arriving -= len(queue)
-            for stream in queue:
-                stream.socket.close()
+            for accepted, _ in queue:
+                accepted.close()
 
 
-def _gone(stream: trio.SocketStream) -> bool:
+def _gone(accepted: socket.socket) -> bool:
     """Whether the client has hung up while it waited. One that has only finished sending may want its answer."""
-    return bool(stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+    return bool(accepted.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))

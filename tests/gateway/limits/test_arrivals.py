@@ -11,6 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from penstock.config import Address
 from penstock.config.limits import Limits
 from penstock.limits import Limiter
 from penstock.limits.arrivals import Arrivals
@@ -27,17 +28,16 @@ class Door:
         self.begun: list[float] = []
         self._arrivals = Arrivals(limiter, "listeners.s2", nursery, self._begin)
         self._listening = listening
-        self._streams: list[trio.SocketStream] = []
+        self._accepted: list[socket.socket] = []
 
-    async def _begin(self, _stream: trio.SocketStream) -> None:
+    async def _begin(self, _accepted: socket.socket, _peer: Address | None) -> None:
         self.begun.append(trio.current_time())
 
     async def come(self, host: str = "10.0.0.1") -> socket.socket:
         """Another one, in the same pass; the client's end of it."""
         client = socket.create_connection(self._listening.getsockname(), timeout=10)
-        accepted, _ = self._listening.accept()
-        self._streams.append(trio.SocketStream(trio.socket.from_stdlib_socket(accepted)))
-        await self._arrivals.come(self._streams[-1], self.limiter.account(host))
+        self._accepted.append(self._listening.accept()[0])
+        await self._arrivals.come(self._accepted[-1], Address(host, 1), self.limiter.account(host))
         return client
 
     def next_pass(self) -> None:
@@ -46,8 +46,8 @@ class Door:
 
     def close(self) -> None:
         """End all that have begun."""
-        for stream in self._streams:
-            stream.socket.close()
+        for accepted in self._accepted:
+            accepted.close()
 
 
 @asynccontextmanager

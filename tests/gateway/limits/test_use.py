@@ -150,7 +150,12 @@ async def test_who_drips_is_read_now_and_then_while_others_are_served(autojump_c
     seat, other = seated(limiter), seated(limiter, "10.0.0.2")
     assert not any(seat.received(1) for _ in range(20)), "nobody else is there"
     other.received(100)
-    assert 0.1 <= seat.received(1) <= 0.3
+    assert 0.5 <= seat.received(1) <= 1.0
+    assert seat.received(100) == 0
+    dripped = [seat.received(1) for _ in range(12)]
+    assert dripped[:8] == [0] * 8 and all(0.1 <= seconds <= 0.3 for seconds in dripped[8:])
+    for size in (5, 20, 45):
+        assert 0.5 <= seat.received(size) <= 1.0, "what has come meanwhile is little for so long"
     assert seat.received(100) == 0
     assert not any(seat.received(1) for _ in range(8)), "it may be an accident"
 
