@@ -17,7 +17,7 @@ from penstock.errors import CannotStart
 from penstock.faults.cutting import CUT
 from penstock.identity import CLIENT, NOBODY, Client, Identities
 from penstock.limits import SEAT, Limiter, Seat
-from penstock.limits.arrivals import AT_ONCE, Arrivals
+from penstock.limits.arrivals import AT_ONCE, REST_SECONDS, Arrivals
 from penstock.limits.refusals import Refusals, Refuse, close_at_once
 from penstock.metrics.families import CONNECTIONS_REFUSED
 from penstock.observe import bind_connection, next_connection_number
@@ -202,10 +202,13 @@ async def accept_connections(
         arrivals = Arrivals(place.limiter, place.listener.name, waiting, begin)
         while (accepted := await _accept(place, sockets)) is not None:
             arrivals.next_pass()
+            stayed = 0
             for one, peer in accepted:
                 host = "" if peer is None else peer.host
                 identity = place.listener.identities.of_address(host)
-                await arrivals.come(one, peer, place.limiter.account(host, identity))
+                stayed += await arrivals.come(one, peer, place.limiter.account(host, identity))
+            if stayed < len(accepted):
+                await trio.sleep(REST_SECONDS)
         waiting.cancel_scope.cancel()
 
 

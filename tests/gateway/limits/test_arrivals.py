@@ -26,6 +26,7 @@ class Door:
     def __init__(self, limiter: Limiter, nursery: trio.Nursery, listening: socket.socket) -> None:
         self.limiter = limiter
         self.begun: list[float] = []
+        self.stayed = False
         self._arrivals = Arrivals(limiter, "listeners.s2", nursery, self._begin)
         self._listening = listening
         self._accepted: list[socket.socket] = []
@@ -37,7 +38,7 @@ class Door:
         """Another one, in the same pass; the client's end of it."""
         client = socket.create_connection(self._listening.getsockname(), timeout=10)
         self._accepted.append(self._listening.accept()[0])
-        await self._arrivals.come(self._accepted[-1], Address(host, 1), self.limiter.account(host))
+        self.stayed = await self._arrivals.come(self._accepted[-1], Address(host, 1), self.limiter.account(host))
         return client
 
     def next_pass(self) -> None:
@@ -127,8 +128,10 @@ async def test_who_has_abused_others_is_closed_rather_than_kept_waiting(autojump
     limiter = Limiter()
     limiter.account("10.0.0.1").abused(trio.current_time())
     async with door(limiter) as arriving:
-        clients = [await arriving.come() for _ in range(3)]
-        assert clients[2].recv(1) == b""
+        clients = [await arriving.come() for _ in range(2)]
+        assert arriving.stayed, "it waits"
+        clients.append(await arriving.come())
+        assert not arriving.stayed and clients[2].recv(1) == b""
         began = trio.current_time()
         await trio.sleep(5)
         assert [when - began for when in arriving.begun] == pytest.approx([0.5, 1.0], abs=0.01)
