@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import socket
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import structlog
 import trio
@@ -20,11 +20,14 @@ from penstock.config import Address, Config
 from penstock.errors import CannotReload, CannotStart
 from penstock.reload.changes import check_changes
 from penstock.workers.worker import GRACE_SECONDS, Worker, WorkerGone
-from penstock_codecs.failures import OperationFailed
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
 __all__ = ["Crew"]
 
 log = structlog.get_logger()
+
+ANSWER_SECONDS: Final = 5.0
+"""What workers are asked for takes milliseconds, and a scrape may take 10 s by Prometheus' default."""
 
 Sockets = dict[str, list[socket.socket]]
 
@@ -82,17 +85,21 @@ class Crew:
     # ---- what is asked of all ------------------------------------------------------------------------------------
 
     async def ask(self, what: str, argument: object = None) -> list[Any]:
-        """The answers of all that are there. Raises OperationFailed where one cannot."""
+        """The answers of all that are there. Raises OperationFailed where one cannot, or does not answer in time."""
         answers: dict[int, Any] = {}
         failures: list[OperationFailed] = []
 
         async def ask(worker: Worker) -> None:
             try:
-                answers[worker.number] = await worker.ask(what, argument)
+                with trio.fail_after(ANSWER_SECONDS):
+                    answers[worker.number] = await worker.ask(what, argument)
             except WorkerGone:
                 pass
             except OperationFailed as error:
                 failures.append(error)
+            except trio.TooSlowError:
+                message = f"worker {worker.number} has not answered for {ANSWER_SECONDS:g} s"
+                failures.append(fail(FailureCode.UNAVAILABLE, message))
 
         async with trio.open_nursery() as nursery:
             for worker in self._workers:

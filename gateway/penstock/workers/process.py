@@ -75,6 +75,7 @@ class _Process:
         self._drain = False
         self._nursery: trio.Nursery
         self._asked: dict[str, Callable[[Any], Awaitable[Any]]] = {
+            "alive": self._alive,
             "snapshot": self._snapshot,
             "connections": self._connections,
             "newest": self._newest,
@@ -147,6 +148,9 @@ class _Process:
             answer = Failed(asked.call, Failure(FailureCode.INVALID, str(error)))
         if asked.call:
             self._channel.post(answer)
+
+    async def _alive(self, _nothing: object) -> None:
+        await trio.lowlevel.checkpoint()
 
     async def _snapshot(self, _nothing: object) -> bytes:
         await trio.lowlevel.checkpoint()

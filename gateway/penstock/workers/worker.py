@@ -29,6 +29,9 @@ LASTING_SECONDS: Final = 30.0
 """One that served for so long did last."""
 GRACE_SECONDS: Final = 5.0
 """A worker that has drained has so long to end beyond the deadline for its connections."""
+LOOK_SECONDS: Final = 10.0
+SILENT_SECONDS: Final = 30.0
+"""It is asked every so often whether it is alive. One that has not answered for so long hangs: it is killed."""
 
 
 class WorkerGone(Exception):
@@ -92,7 +95,10 @@ class Worker:
             if process is None:
                 return None
             try:
-                await self._attend(ours)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._watch, process)
+                    await self._attend(ours)
+                    nursery.cancel_scope.cancel()
             finally:
                 ours.close()
                 with trio.CancelScope(shield=True):
@@ -115,6 +121,19 @@ class Worker:
         finally:
             self._channel = None
             calls.lose()
+
+    async def _watch(self, process: trio.Process) -> None:
+        """Kill it where it hangs."""
+        try:
+            while True:
+                await trio.sleep(LOOK_SECONDS)
+                with trio.fail_after(SILENT_SECONDS):
+                    await self.ask("alive", None)
+        except trio.TooSlowError:
+            log.error("worker_hangs", worker=self.number, process=process.pid, seconds=SILENT_SECONDS)
+            process.kill()
+        except WorkerGone:
+            return  # it is about to be noticed
 
     async def _start(self, theirs: socket.socket) -> trio.Process | None:
         sockets = [theirs, *itertools.chain.from_iterable(self._sockets.values())]

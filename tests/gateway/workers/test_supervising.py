@@ -9,12 +9,16 @@ import pytest
 import structlog
 import trio
 from structlog.testing import capture_logs
-from support.store import Wall
+from support.clocks import threads_hold
+from support.store import Fails, Wall
+from trio.testing import MockClock
 
 from penstock.backs.embedded import EmbeddedSettings, open_embedded
 from penstock.config import Config, Listeners, S2Listener
+from penstock.workers.crew import Crew
 from penstock.workers.messages import Refused
-from penstock.workers.worker import Worker
+from penstock.workers.worker import SILENT_SECONDS, Worker
+from penstock_codecs.failures import FailureCode
 
 
 @pytest.fixture
@@ -77,3 +81,36 @@ async def test_a_worker_that_refuses_later_is_started_again(worker: Worker) -> N
         assert not worker.over.is_set()
         worker.drain()
     assert worker.refusal is None
+
+
+async def test_a_worker_that_hangs_is_killed_and_started_again(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(sys, "executable", hanging(tmp_path))
+    worker.settled.set()
+    async with trio.open_nursery() as nursery:
+        await lives(worker, nursery, 2)
+        assert trio.current_time() >= 2 * SILENT_SECONDS
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_asks_is_told_of_a_worker_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    threads_hold(autojump_clock, monkeypatch)
+    monkeypatch.setattr(sys, "executable", hanging(tmp_path))
+    async with open_embedded(EmbeddedSettings(directory=tmp_path), Wall()) as back, trio.open_nursery() as nursery:
+        crew = Crew(Config(workers=1, listeners=Listeners(s2=(S2Listener(bind="127.0.0.1:0"),))), back, {})
+        nursery.start_soon(crew.begin, nursery)
+        await trio.sleep(1)
+        with Fails(FailureCode.UNAVAILABLE, "worker 1 has not answered for 5 s"):
+            await crew.snapshots()
+        nursery.cancel_scope.cancel()
+
+
+def hanging(directory: Path) -> str:
+    """A program that starts and says nothing."""
+    program = directory / "hanging"
+    program.write_text("#!/bin/sh\nexec sleep 1000\n")
+    program.chmod(0o755)
+    return str(program)
