@@ -168,9 +168,10 @@ for longer than a second are closed before anything is done for them.
 - a header block over its limit, also by CONTINUATION frames or by references to what was said before.
 
 Connections of one client that come together begin one after the other, and what others do comes between them. A
-connection whose small frames take long is interrupted every 0.25 ms, and all of one client's connections have one turn
-between them; while others are served it rests for 1 to 2 ms after each. One that sends a few bytes at a time is then
-read a few times in a second, and once a second if it goes on. `make hostile` prints how much slower others are served beside each of these attacks.
+connection whose small frames take long is interrupted every 0.25 ms, and all of one client's connections have one
+turn between them; while others are served it rests for 1 to 2 ms after each. One that sends a few bytes at a time is
+then read a few times in a second, and once a second if it goes on. `make hostile` prints how much slower others are
+served beside each of these attacks.
 
 ## Transactions
 
