@@ -11,9 +11,10 @@
 FROM python:3.11-slim AS build
 WORKDIR /src
 RUN python -m venv --without-pip /opt/penstock
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY proto proto
 COPY codecs codecs
+COPY analysis analysis
 COPY gateway gateway
 COPY pipeline pipeline
 COPY config config

@@ -1,15 +1,27 @@
-PYTHON ?= python3.11
+# The first of these that will do; PYTHON=/path/to/python names another one.
+PYTHONS := python3.11 python3.12 python3.13 python3.14 python3
+PYTHON ?= $(shell for python in $(PYTHONS); do $(call WILL_DO,$$python) && echo $$python && break; done)
+WILL_DO = $(1) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+
+define CHECK_PYTHON
+@$(call WILL_DO,$(or $(PYTHON),false)) || { \
+  echo 'Penstock needs Python 3.11 or newer, with its modules venv and ensurepip.' >&2; \
+  echo 'Found: $(or $(strip $(foreach python,$(or $(PYTHON),$(PYTHONS)),$(call VERSION,$(python)))),none).' >&2; \
+  echo 'Install one (Debian and Ubuntu: apt-get install python3 python3-venv), or set PYTHON=/path/to/python.' >&2; \
+  exit 1; }
+endef
+VERSION = $(addprefix $(1)=,$(shell $(1) -c 'import platform; print(platform.python_version())' 2>/dev/null))
+
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help serve pipeline test test-long check bench soak hostile node-peers peers proto clean
+.PHONY: help measure setup serve pipeline test test-long check bench soak hostile node-peers peers proto clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
 
 $(VENV)/.run: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Penstock needs Python 3.11 or newer as '$(PYTHON)'; set PYTHON=/path/to/python" >&2; exit 1; }
+	$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable .
@@ -22,6 +34,8 @@ $(VENV)/.spark: $(VENV)/.run pyproject.toml
 $(VENV)/.dev: $(VENV)/.run pyproject.toml
 	$(BIN)/python -m pip install --quiet --group dev
 	@touch $@
+
+setup: $(VENV)/.run  ## set up the virtual environment in .venv, and run nothing
 
 serve: $(VENV)/.run  ## set up, then run the gateway on its embedded store (ARGS="--config FILE" for another configuration)
 	$(BIN)/penstock serve $(or $(ARGS),--config config/gateway.toml)
@@ -41,11 +55,14 @@ test-long: $(VENV)/.dev  ## the tests that take long, and the generated ones wit
 	$(BIN)/python -m pytest -m slow $(ARGS)
 	PENSTOCK_TEST_PROFILE=long $(BIN)/python -m pytest tests/codecs tests/gateway/store $(ARGS)
 
-check: $(VENV)/.dev  ## ruff, mypy --strict, import-linter
+check: $(VENV)/.dev  ## ruff, mypy --strict, and the rules of the house: imports, cycles, docstrings, links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q --numprocesses 0 tests/architecture
+
+measure: $(VENV)/.dev  ## sizes, import cycles and five traced operations of the source
+	PYTHONPATH=tests $(BIN)/python tests/architecture/measure.py
 
 bench: $(VENV)/.dev  ## the benchmark beside redis-server and haproxy (bench/README.md)
 	$(BIN)/python bench/run.py $(ARGS)
@@ -67,8 +84,9 @@ node-peers:  ## the clients from npm that the tests drive
 	  echo 'node-peers: npm could not install the clients, so their tests are skipped' >&2; \
 	fi
 
-peers:  ## real servers for behind the gateway, and a browser, into ~/.cache/penstock/peers; says what is missing
-	@PYTHONPATH=tests $(PYTHON) tests/peers/real/install.py
+peers:  ## real servers for behind the gateway, h2spec and a browser, into ~/.cache/penstock/peers; again: goes on where it stopped
+	$(CHECK_PYTHON)
+	@PYTHONPATH=tests $(PYTHON) tests/peers/real/install.py $(ARGS)
 
 proto: $(VENV)/.dev  ## generate the modules from the .proto files
 	cd proto && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. penstock_proto/*.proto

@@ -1,4 +1,4 @@
-"""How long the disk under a directory takes to make a small write durable."""
+"""Measure the time that the disk under a directory takes to make a small write durable."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ Sample = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is done."""
+    """The amount of work of one run."""
 
     sizes: tuple[int, ...]
     connections: tuple[int, ...]
@@ -361,7 +361,7 @@ def ask_redis(port: int, *arguments: bytes) -> bytes:
 
 
 def tail_of(port: int, stream: str) -> int:
-    """How many records the gateway says a stream has had."""
+    """Return the number of records that a stream has had, as the gateway tells it."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", f"/v1/streams/{stream}/records/tail", headers={"s2-basin": wire.BASIN})

@@ -1,8 +1,8 @@
-"""`make hostile`: what hostile clients do to the others' latency.
+"""`make hostile`: the latency of ordinary clients beside hostile ones.
 
     python bench/hostile.py [--seconds 3] [--rounds 3] [--only NAME ...] [--protocol s2|s3p|segment ...]
 
-A well-behaved client appends and reads over each protocol in turn, in rounds: beside nobody, beside a process that
+A well-behaved client appends and reads over each protocol in turn, in rounds: alone, beside a process that
 does nothing but burn processor time, and beside the attack (`tests/support/attacks.py`, and 10,000 idle connections);
 then again. Gateway, attacker and client are processes of their own, and there is one gateway for all. The burner and
 the attacker are niced (19): what an attacker takes of the machine itself says nothing about the gateway, so the ratio
@@ -103,7 +103,7 @@ Times = dict[str, list[float]]
 
 
 def measured(steps: dict[str, Callable[[], object]], seconds: float) -> Times:
-    """How long each protocol's steps took, in ms, for so many seconds."""
+    """Run each protocol's steps for `seconds`; return how long each step took, in ms."""
     took: Times = {protocol: [] for protocol in steps}
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
@@ -151,7 +151,7 @@ def be(what: str, port: int, number: int) -> None:
 
 
 def offered(attack: Attack) -> str:
-    """What an attacker sends if it is taken."""
+    """Return the load that the attacker offers, in words."""
     if attack.reset:
         return f"{attack.connections / attack.pause:,.0f} conn/s"
     rate = attack.connections * len(attack.more(0)) / attack.pause

@@ -43,11 +43,11 @@ class Lane:
         """Everything up to the point where batches can be sent; the socket still blocks."""
 
     def credit(self, data: bytes) -> int:
-        """How many batches these received bytes acknowledge."""
+        """Return the number of batches that these received bytes acknowledge."""
         raise NotImplementedError
 
     def may_send(self) -> bool:
-        """Whether flow control lets one more batch go."""
+        """Return whether flow control lets one more batch go."""
         return True
 
     def submit(self) -> None:

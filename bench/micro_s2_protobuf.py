@@ -1,4 +1,4 @@
-"""What S2's protobuf costs: microseconds of CPU time per record, beside the protobuf library used plainly.
+"""Measure S2's protobuf: microseconds of CPU time per record, beside the protobuf library used plainly.
 
     .venv/bin/python bench/micro_s2_protobuf.py
 

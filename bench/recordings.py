@@ -27,7 +27,7 @@ class Recorded(Gateway):
 
     @property
     def dropped(self) -> int:
-        """How many conversations it gave up since it was started."""
+        """Return the number of conversations that it gave up since it was started."""
         lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
         known = ("recording_drops_conversations", "recording_suspended")
         return sum(line["conversations"] for line in lines if line["event"] in known)
@@ -116,7 +116,7 @@ class RecordBench(RelayBench):
 
 
 def port_of(gateway: Gateway, protocol: str) -> int:
-    """Where the gateway speaks it."""
+    """Return the port where the gateway speaks a protocol."""
     return gateway.s3p_port if protocol == "S3P" else gateway.s2_port
 
 

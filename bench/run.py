@@ -73,8 +73,11 @@ def arguments() -> argparse.Namespace:
 def cases(
     bench: WorkersBench, duties: Sequence[str], *, smallest: bool, middle: bool, small: bool
 ) -> list[Callable[[int, int], Iterator[Row]]]:
-    """What to measure, in the order of DUTIES. The segment protocol is for small events: `smallest` size only. What
-    recording costs depends on bytes more than on records: `middle` size only. The pipeline is for `small` ones."""
+    """Return what to measure, in the order of DUTIES.
+
+    The segment protocol is for small events: `smallest` size only. The cost of recording depends on bytes more than on
+    records: `middle` size only. The pipeline is for `small` ones.
+    """
     known = {
         APPEND: [bench.appends],
         READ: [bench.reads],

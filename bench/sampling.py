@@ -1,4 +1,4 @@
-"""Where the gateway's processor time goes: runs it with a sampler inside, which costs a few per cent.
+"""Sample where the gateway's processor time goes, with a sampler inside it that costs a few per cent.
 
     python bench/sampling.py OUTPUT serve --config FILE
 

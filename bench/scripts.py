@@ -21,7 +21,7 @@ PAGE = 1000
 
 @dataclass(frozen=True)
 class Script:
-    """What a reader sends, piece by piece, each with the number of bytes that answer it.
+    """The requests of a reader, piece by piece, each with the number of bytes of its answer.
 
     `closes`: the server ends the connection after the answer, so that every reading takes a new connection.
     `opening`: what is said once on each connection, and the number of bytes that answer it. `varies`: how the answer

@@ -32,7 +32,7 @@ from recordings import Recorded
 from segments import RELEASED
 from servers import Client
 
-from penstock_codecs.capture import CaptureReader, Chunk
+from penstock_analysis.capture import CaptureReader, Chunk
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = (100, 1024, 16 * 1024)
@@ -67,11 +67,11 @@ class Planter:
 
     @property
     def wanted(self) -> list[bytes]:
-        """What must stand in no file."""
+        """The secrets that must be in no file."""
         return [value.encode() for value in (self.token, self.word, self.header)]
 
     def plant(self) -> None:
-        """Once over HTTP, back again by a read, and once over S3P."""
+        """Send the secrets over HTTP, read them back, and send them over S3P."""
         connection = http.client.HTTPConnection("127.0.0.1", self._gateway.s2_port, timeout=30)
         headers = {"s2-basin": wire.BASIN, "authorization": f"Bearer {self.token}"}
         record = {"body": f"the key is {self.word}, keep it", "headers": [["x-secret", self.header]]}
@@ -197,7 +197,7 @@ def flat(samples: list[int]) -> tuple[int, int]:
 
 
 def soak(directory: Path, seconds: float, say: Callable[[str], None]) -> list[str]:
-    """What was wrong."""
+    """Run the soak; return what was wrong."""
     captures = directory / "captures"
     with (
         Client() as client,

@@ -83,7 +83,7 @@ def batches(job: dict[str, Any]) -> Iterator[pa.RecordBatch]:
 
 
 class Jobs:
-    """What can be asked for. Each gives the number of rows that it worked on, where that can be known."""
+    """The jobs by name. Each returns the number of rows that it worked on, if that can be known."""
 
     def __init__(self) -> None:
         self._spark = open_session("local[1]", name="penstock-bench", configuration=CONFIGURATION)

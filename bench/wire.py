@@ -60,7 +60,7 @@ def chunk(data: bytes) -> bytes:
 
 
 def _head(method: str, path: str, *headers: str) -> bytes:
-    lines = (f"{method} {path} HTTP/1.1", "host: bench", f"s2-basin: {BASIN}", *headers)
+    lines = (f"{method} {path} HTTP/1.1", "host: localhost", f"s2-basin: {BASIN}", *headers)
     return "\r\n".join((*lines, "", "")).encode()
 
 
@@ -101,7 +101,7 @@ def h2_opening(stream: str) -> bytes:
     fields = {
         ":method": "POST",
         ":scheme": "http",
-        ":authority": "bench",
+        ":authority": "localhost",
         ":path": f"/v1/streams/{stream}/records",
         "s2-basin": BASIN,
         "content-type": "s2s/proto",

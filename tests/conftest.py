@@ -20,12 +20,12 @@ settings.load_profile(os.environ.get("PENSTOCK_TEST_PROFILE") or ("ci" if os.env
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
-    """What runs where, when several processes share the work."""
+    """Return the scheduler of tests for several processes."""
     return ByFile(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs Spark goes first, so that no process waits for it at the end."""
+    """Move tests that need Spark to the front, so that no process waits for them at the end."""
     items.sort(key=lambda item: not needs_spark(item.location[0]))
 
 

@@ -37,6 +37,7 @@ EXPECTED = {
         "AAEC/w==": ['"body":"AAEC/w=="'],
         "penstock decode": ["'CREATE' (6 bytes)", "segment: name = 'a\\x00é😀'"],
     },
+    "CONTRIBUTING.md": {"-m pytest": ["passed"]},
     "docs/protocols/segment.md": {"create_byte_stream": ["read b'456' of 10"]},
 }
 SET_UP = {"docs/guide.md": "hello"}
@@ -69,7 +70,7 @@ def banner_commands(banner: str) -> list[str]:
 
 
 def command(block: Block) -> list[str]:
-    """How the block is run; skips the test where a program or module that it uses is not installed."""
+    """Return the command that runs the block; skips the test if a program or module that it uses is not installed."""
     for module in ("s2_sdk", "pravega_client"):
         if module in block.text:
             pytest.importorskip(module)
@@ -82,7 +83,9 @@ def command(block: Block) -> list[str]:
 
 
 def output(arguments: list[str], wanted: list[str]) -> str:
-    """What the command prints, until it ends or has printed all that is wanted: some follow a stream for ever."""
+    """Run a command and return its output, until it ends or has printed all that is wanted: some follow a stream for
+    ever.
+    """
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment = {name: value for name, value in environment.items() if not name.lower().endswith("_proxy")}
     process = subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

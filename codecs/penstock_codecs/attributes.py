@@ -1,4 +1,4 @@
-"""How attributes of streams change (Pravega's AttributeUpdate)."""
+"""Updates of stream attributes (Pravega's AttributeUpdate)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ __all__ = ["updated"]
 
 
 def updated(update: AttributeUpdate, before: int) -> int:
-    """An attribute's value after an update, where NO_ATTRIBUTE says that it is not there.
+    """Return an attribute's value after an update; `before` is NO_ATTRIBUTE if it did not exist.
 
-    Raises OperationFailed(TRANSACTION_CONFLICT) where the update's condition does not hold.
+    Raises OperationFailed(TRANSACTION_CONFLICT) if the update's condition does not hold.
     """
     value = update.value
     holds = {
         UpdateType.NONE: before == NO_ATTRIBUTE,
         UpdateType.REPLACE: True,
-        UpdateType.REPLACE_IF_GREATER: value > before,  # NO_ATTRIBUTE is less than all others
+        UpdateType.REPLACE_IF_GREATER: value > before,  # NO_ATTRIBUTE is less than all other values
         UpdateType.ACCUMULATE: True,
         UpdateType.REPLACE_IF_EQUALS: before == update.expected,
     }

@@ -1,14 +1,13 @@
-"""How records stand in a stream's bytes, and back (segment fact sheet, 1.5; docs/loss.md).
+"""Convert records to a stream's bytes, and back (segment fact sheet, 1.5; docs/loss.md).
 
-A record is an Event message: type 0, the length of its body, the body. The exceptions are fixed when a batch is
+A record becomes an Event message: type 0, the length of its body, the body. The exceptions are fixed when a batch is
 appended, by its *layout*, because byte offsets never change afterwards:
 
-* None of the bits: the event; of a record with headers the event without them; of a command, or a record without a
-  body, nothing.
-* ENVELOPE_HEADERS, ENVELOPE_EMPTY, ENVELOPE_COMMANDS: of such a record the event of its envelope
-  (`penstock_codecs.envelope`). With any of them, of a body that looks like an envelope as well.
-* SENT: the event, also of an empty body. A segment client wrote it.
-* RAW: the body as it is, without a header: bytes that are no events, and events larger than a record may be.
+* No bits: the event, without any headers; a command, or a record without a body, has no bytes.
+* ENVELOPE_HEADERS, ENVELOPE_EMPTY, ENVELOPE_COMMANDS: such a record becomes the event of its envelope
+  (`penstock_codecs.envelope`). If any of them is set, so does a body that looks like an envelope.
+* SENT: the event, even of an empty body. A segment client wrote it.
+* RAW: the body without a header: bytes that are not events, and events larger than a record may be.
 """
 
 from __future__ import annotations
@@ -45,22 +44,22 @@ __all__ = [
 ]
 
 MAX_BODY: Final = S2_MAX_RECORD - 8
-"""Largest body of a record made of bytes, in bytes: what every protocol's readers can be given."""
+"""Largest body of a record made of bytes, in bytes: every protocol's readers can be given it."""
 
 BYTES: Final = "segment.bytes"
 """Wire encoding: the bytes of records whose layout `tells_all`."""
 
 MOST_EMPTY: Final = 1000
-"""Most empty events of one append. Bytes of zero are events without a body, and streams of bytes are full of them: the
-8 MiB that an append may have would be a million records."""
+"""Most empty events of one append. Zero bytes are events without a body, and streams of bytes are full of them: the 8
+MiB that an append may have would be a million records."""
 
 _MOST_CHANGES: Final = 1000
-"""How often one append may change between runs with unwrapped envelopes and runs without; then no more is unwrapped.
-Bytes made for it could change with every event, and each run is a batch of its own: a row of the store."""
+"""Most changes within one append between runs with unwrapped envelopes and runs without; after that no envelope is
+unwrapped. Crafted bytes could change with every event, and each run is a batch of its own: a row of the store."""
 
 
 class Layout(IntFlag):
-    """How the records of one batch stand in the stream's bytes; stored with the batch. The numbers never change."""
+    """The layout of a batch's records in the stream's bytes; stored with the batch. The numbers never change."""
 
     PLAIN = 0
     RAW = 1
@@ -71,12 +70,12 @@ class Layout(IntFlag):
 
     @property
     def envelopes(self) -> Layout:
-        """The bits that say what is enveloped."""
+        """The bits that select what is enveloped."""
         return self & _ENVELOPES
 
     @property
     def tells_all(self) -> bool:
-        """Whether the bytes say everything about the records, which have no headers then: see `bodies_of`."""
+        """True if the bytes determine the records, which then have no headers: see `bodies_of`."""
         return self == Layout.SENT or self == Layout.RAW
 
 
@@ -85,9 +84,9 @@ _ENVELOPES: Final = Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY | Layout.ENV
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Records that bytes stand for: one batch of at most 1,000 records and 1 MiB metered, and its layout.
+    """Records converted from bytes: one batch of at most 1,000 records and 1 MiB metered, and its layout.
 
-    `data`: its bytes, where they were at hand: what `to_bytes` would make again.
+    `data`: its bytes, if at hand: equal to what `to_bytes` returns.
     """
 
     layout: Layout
@@ -100,13 +99,12 @@ class Run:
 
 
 def runs_of(data: bytes, envelopes: Layout) -> list[Run]:
-    """The records that appended bytes become; `to_bytes` of the runs, joined, is `data` again, whatever it is.
+    """Return the records that appended bytes become; `to_bytes` of the runs, joined, equals `data`, whatever it is.
 
-    Whole events become a record each (SENT), in batches that every protocol can read. Where `data` is not whole
-    events throughout, or more than `MOST_EMPTY` of them are empty, it becomes raw pieces of at most `MAX_BODY` bytes;
-    so does an event whose body is larger, header included. An event that is an envelope of something that `envelopes`
-    names is unwrapped where wrapping it again gives the same bytes, and where it holds a record that an S2 client
-    could have appended.
+    Each whole event becomes a record (SENT), in batches that every protocol can read. If `data` is not made of whole
+    events, or more than `MOST_EMPTY` of them are empty, it becomes raw pieces of at most `MAX_BODY` bytes; so does an
+    event whose body is larger, header included. An event that is an envelope which `envelopes` enables is unwrapped if
+    wrapping it again gives the same bytes, and if it holds a record that an S2 client could have appended.
     """
     try:
         bodies = split_events(data)
@@ -126,9 +124,9 @@ def _raw(data: bytes) -> Iterator[Run]:
 
 
 def _batches(run: Run) -> Iterator[Run]:
-    """A run of any length in batches. An event that is larger than a record may be becomes raw pieces.
+    """Yield a run of any length in batches. An event that is larger than a record may be becomes raw pieces.
 
-    Where the bytes are at hand there are no headers, so that the metered sizes are those of the events.
+    If the bytes are at hand there are no headers, so metered sizes equal event sizes.
     """
     start = at = 0
     while start < len(run.bodies):
@@ -149,7 +147,7 @@ def _batches(run: Run) -> Iterator[Run]:
 
 
 def _some(run: Run, start: int, count: int) -> tuple[list[bytes], Mapping[int, Headers]]:
-    """So many records of a run; most runs have no headers at all."""
+    """Return `count` records of a run; most runs have no headers."""
     bodies, headers = run.bodies[start : start + count], run.headers
     if headers:
         headers = {at: headers[start + at] for at in range(len(bodies)) if start + at in headers}
@@ -157,11 +155,11 @@ def _some(run: Run, start: int, count: int) -> tuple[list[bytes], Mapping[int, H
 
 
 def _unwrapped(bodies: list[bytes], envelopes: Layout) -> Iterator[Run]:
-    """Events as runs of any length: in some the envelopes are unwrapped, in the others bodies are what they look like.
+    """Yield events as runs of any length: envelopes are unwrapped in some runs and left as bodies in the others.
 
-    Most events look the same either way. One that does not, and the run does not suit it, begins the next run.
+    Most events are the same either way. One that is not, and does not suit the current run, begins the next run.
     """
-    layout: Layout | None = None  # of the run so far; None while each would suit it
+    layout: Layout | None = None  # of the current run; None while either layout suits it
     taken: list[bytes] = []
     headers: dict[int, Headers] = {}
     changes = 0
@@ -188,7 +186,8 @@ def _unwrapped(bodies: list[bytes], envelopes: Layout) -> Iterator[Run]:
 
 
 def _opened(envelope: bytes, envelopes: Layout) -> tuple[Headers, bytes] | None:
-    """The record in an envelope, where a batch of this layout gives the same envelope, and S2 would have taken it."""
+    """Return the record in an envelope, or None unless a batch of this layout would give the same envelope and S2 would
+    have accepted the record."""
     try:
         headers, body = unwrap(envelope)
         if is_command(headers):
@@ -205,7 +204,8 @@ def _opened(envelope: bytes, envelopes: Layout) -> tuple[Headers, bytes] | None:
 
 
 def bodies_of(batches: Sequence[bytes], layout: Layout) -> list[bytes]:
-    """The bodies of adjacent batches of one layout, which `tells_all`. Raises ValueError for what cannot be theirs."""
+    """Return the bodies of adjacent batches of one layout, which `tells_all`. Raises ValueError for bytes that are not
+    theirs."""
     return list(batches) if layout & Layout.RAW else split_events(b"".join(batches))
 
 
@@ -213,7 +213,7 @@ def bodies_of(batches: Sequence[bytes], layout: Layout) -> list[bytes]:
 
 
 def byte_length(columns: Columns, layout: Layout) -> int:
-    """How many bytes these records take in the stream: `len(to_bytes(...))`, but cheap where they are plain."""
+    """Return how many bytes these records take in the stream: `len(to_bytes(...))`, but cheap for plain records."""
     bodies = columns.bodies
     total = sum(map(len, bodies))
     bits = int(layout)
@@ -226,12 +226,12 @@ def byte_length(columns: Columns, layout: Layout) -> int:
 
 
 def event_of(headers: Headers, body: bytes, layout: Layout) -> bytes:
-    """The bytes of one record."""
+    """Return the bytes of one record."""
     return body if layout & Layout.RAW else _event(headers, body, int(layout))
 
 
 def to_bytes(columns: Columns, layout: Layout) -> bytes:
-    """The bytes of these records."""
+    """Return the bytes of these records."""
     bodies = columns.bodies
     bits = int(layout)
     if bits & _RAW:
@@ -250,7 +250,7 @@ def to_bytes(columns: Columns, layout: Layout) -> bytes:
 
 
 def starts_of(columns: Columns, layout: Layout) -> list[int]:
-    """Where the bytes of each record begin, counted from the first one's, and at last where all end."""
+    """Return the start of each record's bytes, counted from the first one's, followed by the end of the last."""
     bits = int(layout)
     if bits & _RAW:
         lengths = list(map(len, columns.bodies))
@@ -262,10 +262,10 @@ def starts_of(columns: Columns, layout: Layout) -> list[int]:
 
 
 def features_of(columns: Columns, layout: Layout) -> Mapping[int, tuple[Feature, ...]]:
-    """What the layout leaves out or envelopes of records, by index, in order: for counting and for refusing.
+    """Return the features that the layout drops or envelopes, by record index, in order: for counting and for refusing.
 
-    A record whose headers are left out goes by its body as well. Empty for RAW, and for SENT except for what was
-    unwrapped from envelopes. `is_left_out` tells which of the two.
+    A record whose headers are dropped is also listed for an empty body. Empty for RAW, and for SENT except for records
+    unwrapped from envelopes. `is_left_out` tells dropped from enveloped.
     """
     bits = int(layout)
     if bits & _RAW:
@@ -282,11 +282,11 @@ def features_of(columns: Columns, layout: Layout) -> Mapping[int, tuple[Feature,
 
 
 def is_left_out(feature: Feature, layout: Layout) -> bool:
-    """Whether what has this feature is left out, rather than enveloped."""
+    """Return whether this layout drops the feature rather than enveloping it."""
     return not layout & _BITS[feature]
 
 
-# Here layouts are plain numbers: each operation on a Layout takes 0.2 us, on an int 0.02 us.
+# Layouts are plain numbers below: each operation on a Layout takes 0.2 us, on an int 0.02 us.
 _RAW: Final = int(Layout.RAW)
 _SENT: Final = int(Layout.SENT)
 _ENVELOPE_EMPTY: Final = int(Layout.ENVELOPE_EMPTY)
@@ -309,7 +309,7 @@ def _event(headers: Headers, body: bytes, bits: int) -> bytes:
 
 
 def _enveloped(headers: Headers, body: bytes, bits: int) -> tuple[Headers, bytes] | None:
-    """What of a record goes into an envelope; None where none is made for it."""
+    """Return the part of a record that goes into an envelope, or None if it is not enveloped."""
     feature = feature_of(headers, body)
     if feature is Feature.HEADERS and not bits & _ENVELOPE_HEADERS:
         headers, feature = (), feature_of((), body)
@@ -319,21 +319,21 @@ def _enveloped(headers: Headers, body: bytes, bits: int) -> tuple[Headers, bytes
 
 
 def _exceptions(columns: Columns, bits: int) -> Iterator[tuple[int, bytes]]:
-    """The records whose bytes may not be the event of their body, in order, and their bytes."""
+    """Yield index and bytes of the records whose bytes may differ from their body's event, in order."""
     for index in _unusual(columns, empty=_are_empty_unusual(bits), marked=bool(bits & _ANY_ENVELOPE)):
         yield index, _event(columns.headers.get(index, ()), columns.bodies[index], bits)
 
 
 def _are_empty_unusual(bits: int) -> bool:
-    """Whether an empty body is anything but an event that a segment client wrote."""
+    """Return whether an empty body is anything but an event that a segment client wrote."""
     return not bits & _SENT or bool(bits & _ENVELOPE_EMPTY)
 
 
 def _unusual(columns: Columns, empty: bool, marked: bool) -> list[int]:
-    """The indices of records with headers, and of those with an empty or a marked body where it matters.
+    """Return the indices of records with headers, and, if requested, of those with an empty or a marked body.
 
-    Bodies that are marked are the largest, apart from those that no text begins like. Measured per body of 100 B:
-    0.02 us for finding the largest, 0.06 us for looking at the beginning of each.
+    Marked bodies compare greater than all bodies that begin like text, so the largest body is checked first. Measured
+    per body of 100 B: 0.02 us to find the largest, 0.06 us to look at the beginning of each.
     """
     bodies, headers = columns.bodies, columns.headers
     found = set(headers)

@@ -2,14 +2,14 @@
 
 A stream's bytes are its records, each as an Event message: an 8-byte header and the body (`penstock_codecs.byte_layout`
 has the exceptions). Byte offsets begin at 0 and never change; truncation moves the first offset that is kept. Offsets
-and lengths are in bytes. A writer is 16 bytes of id with a position that only rises; positions are attributes of the
+and lengths are in bytes. A writer is a 16-byte id with a position that only rises; positions are attributes of the
 stream, as in Pravega, and survive whatever the records survive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from penstock_codecs.features import Feature
@@ -36,17 +36,17 @@ __all__ = [
 ]
 
 NO_ATTRIBUTE = -(1 << 63)
-"""The value of an attribute that is not there (segment fact sheet, 1.3: i64 min)."""
+"""The value of a missing attribute (segment fact sheet, 1.3: i64 min)."""
 
 Attribute = bytes
-"""The 16 bytes of a UUID: an attribute's name, or a writer's."""
+"""A 16-byte UUID that names an attribute or a writer."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterPosition:
-    """Who appends, and where it will be afterwards: an event number, or a connection offset in bytes.
+    """The writer of an append, and its position afterwards: an event number, or a connection offset in bytes.
 
-    `after`, where given: where it must be before; NO_ATTRIBUTE: not known to the stream.
+    `after`, if given: its required position before; NO_ATTRIBUTE: not known to the stream.
     """
 
     writer: Attribute
@@ -58,12 +58,11 @@ class WriterPosition:
 class AppendBytes(Operation[Appended]):
     """Append bytes, at least one, atomically and contiguously. They may also be sent in an `AppendSession`.
 
-    Fails with, in this order: STREAM_NOT_FOUND (streams are never created by it), STREAM_SEALED,
-    STALE_WRITER_POSITION unless `writer.position` is above the writer's last one, and that is `writer.after` where
-    given, OFFSET_MISMATCH unless
-    `match_offset`, where given, is the length of the stream. OFFSET_MISMATCH does not end an `AppendSession`: that
-    append alone was not applied; but sessions cannot tell of it, so it is refused (INVALID) to send one with
-    `match_offset` there: use `Back.perform`. In the result `offset` is the length of the stream after it.
+    Fails with, in this order: STREAM_NOT_FOUND (it never creates streams); STREAM_SEALED; STALE_WRITER_POSITION unless
+    `writer.position` is above the writer's last one, which must equal `writer.after` if given; OFFSET_MISMATCH unless
+    `match_offset`, if given, is the length of the stream. OFFSET_MISMATCH does not end an `AppendSession`: that append
+    alone is not applied; but sessions cannot report it, so sending one with `match_offset` there is refused (INVALID):
+    use `Back.perform`. In the result `offset` is the length of the stream after the append.
     """
 
     stream: StreamRef
@@ -74,10 +73,11 @@ class AppendBytes(Operation[Appended]):
 
 @dataclass(frozen=True, slots=True)
 class BytesRead:
-    """Part of a stream's bytes, from the offset that was asked for.
+    """Part of a stream's bytes, from the requested offset.
 
-    `data` is empty where the wait was over, and at the end of a sealed stream. `at_tail`: there is no more just now.
-    `end_of_segment`: there will never be more. `dropped` counts what the layout left out of these bytes.
+    `data` is empty if the wait timed out, and at the end of a sealed stream. `at_tail`: there are no more bytes now.
+    `end_of_segment`: there will never be more. `dropped` counts the features that the layout left out of these bytes.
+    `incarnation`: as in `SegmentInfo`.
     """
 
     offset: int
@@ -85,6 +85,7 @@ class BytesRead:
     at_tail: bool
     end_of_segment: bool
     dropped: Mapping[Feature, int]
+    incarnation: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +93,11 @@ class ReadBytes(Operation[BytesRead]):
     """Read at most `max_bytes` from `offset` on, which may lie inside an event; at the tail wait up to `wait` seconds.
 
     Waiting ends with the first byte, and when the stream is sealed, truncated beyond `offset` or deleted. An offset
-    beyond the tail waits too, except in a sealed stream. Never fewer than all bytes at hand up to `max_bytes`
-    without reason: a reader asks again with `offset + len(data)`.
+    beyond the tail waits too, except in a sealed stream. The result is shorter than the bytes at hand only for a
+    reason; a reader then asks again with `offset + len(data)`.
 
-    `refuse`: features of records that are an error rather than left out or enveloped as the layout has it. Bytes
-    before such a record are given; at it the read fails with NOT_REPRESENTABLE, naming its sequence number.
+    `refuse`: features of records that are an error instead of being left out or enveloped by the layout. Bytes before
+    such a record are returned; at it the read fails with NOT_REPRESENTABLE, naming its sequence number.
 
     Fails with STREAM_NOT_FOUND, OFFSET_TRUNCATED (details: the first offset that is kept), and INVALID for a negative
     offset or one beyond the end of a sealed stream.
@@ -111,24 +112,29 @@ class ReadBytes(Operation[BytesRead]):
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """A stream as bytes. `last_modified` in ms: of the last append, seal or truncation known, else the creation."""
+    """A stream as bytes.
+
+    `last_modified` in ms: the last known append, seal or truncation, else the creation. `incarnation` tells the stream
+    from earlier ones of its name; "" if the server cannot tell.
+    """
 
     start_offset: int
     length: int
     sealed: bool
     last_modified: int
+    incarnation: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class GetSegmentInfo(Operation[SegmentInfo]):
-    """Offsets and state of a stream. Fails with STREAM_NOT_FOUND."""
+    """Get offsets and state of a stream. Fails with STREAM_NOT_FOUND."""
 
     stream: StreamRef
 
 
 @dataclass(frozen=True, slots=True)
 class Seal(Operation[int]):
-    """Nothing can be appended any more, by any protocol. Result: the final length. Sealing twice is no error."""
+    """Seal a stream against appends by any protocol. Result: the final length. Sealing twice is no error."""
 
     stream: StreamRef
 
@@ -137,8 +143,8 @@ class Seal(Operation[int]):
 class Truncate(Operation[int]):
     """Remove the bytes before `offset`, which may lie inside an event; result: the first offset that is kept.
 
-    Records that end at or before it are trimmed; one that is cut stays whole for protocols of records. Never
-    backwards: a smaller offset than before changes nothing. Works on sealed streams. INVALID beyond the length.
+    Records that end at or before it are trimmed; a record that is cut stays whole for protocols of records. A smaller
+    offset than before changes nothing. Works on sealed streams. INVALID beyond the length.
     """
 
     stream: StreamRef
@@ -146,7 +152,7 @@ class Truncate(Operation[int]):
 
 
 class UpdateType(IntEnum):
-    """How an attribute is changed with a merge (Pravega's AttributeUpdateType)."""
+    """The way an attribute is changed with a merge (Pravega's AttributeUpdateType)."""
 
     NONE = 0
     REPLACE = 1
@@ -157,7 +163,8 @@ class UpdateType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttributeUpdate:
-    """One change: see `UpdateType`. `expected` matters for REPLACE_IF_EQUALS alone; NO_ATTRIBUTE: it is not there."""
+    """A change of an attribute: see `UpdateType`. `expected` applies to REPLACE_IF_EQUALS alone; NO_ATTRIBUTE: it must
+    not exist."""
 
     attribute: Attribute
     kind: UpdateType
@@ -167,19 +174,19 @@ class AttributeUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """`offsets`: the length of the target after each source."""
+    """The result of a merge. `offsets`: the length of the target after each source."""
 
     offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Merge(Operation[Merged]):
-    """Append all bytes of each source, in order, to `target`, and delete the sources: all of it or nothing.
+    """Append all bytes of each source, in order, to `target`, and delete the sources, atomically.
 
-    A source is sealed by it. What makes up an event in the joined bytes becomes a record, however it was appended
-    to the source. Fails with STREAM_NOT_FOUND (target or source), STREAM_SEALED (target), LIMIT_EXCEEDED where the
-    sources together are larger than the back's bound on one append, INVALID for a truncated source,
-    TRANSACTION_CONFLICT where an update's condition does not hold.
+    Sources are sealed by it. Whole events in the joined bytes become records, however they were appended to the source.
+    Fails with STREAM_NOT_FOUND (target or source), STREAM_SEALED (target), LIMIT_EXCEEDED if the sources together are
+    larger than the back's bound on one append, INVALID for a truncated source, TRANSACTION_CONFLICT if an update's
+    condition does not hold.
     """
 
     target: StreamRef
@@ -189,7 +196,7 @@ class Merge(Operation[Merged]):
 
 @dataclass(frozen=True, slots=True)
 class GetAttribute(Operation[int]):
-    """An attribute's value, or a writer's position; NO_ATTRIBUTE where there is none. All that was decided before is
+    """Get an attribute's value, or a writer's position; NO_ATTRIBUTE if there is none. Everything decided before is
     durable when it answers, so a writer that reconnects learns what it need not send again."""
 
     stream: StreamRef
@@ -198,7 +205,7 @@ class GetAttribute(Operation[int]):
 
 @dataclass(frozen=True, slots=True)
 class UpdateAttribute(Operation[bool]):
-    """Set an attribute if it has the expected value (NO_ATTRIBUTE: if it is not there); whether it was set.
+    """Set an attribute if it has the expected value (NO_ATTRIBUTE: if it does not exist); result: whether it was set.
 
     NO_ATTRIBUTE as `value` removes it.
     """

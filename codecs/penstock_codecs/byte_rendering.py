@@ -1,4 +1,4 @@
-"""Records as the bytes that segment clients see, and parts of them cut to what one read may give."""
+"""Render records as the bytes that segment clients see, and cut them to the size of a read."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Cut", "Mark", "Refused", "Rendered", "cut", "render", "rendered"]
 
 
 class Mark(NamedTuple):
-    """A record that does not stand in the bytes as it is: where they do, in the stream, and what it has.
+    """A record whose bytes differ from its plain event: their place in the stream, and its features.
 
-    `left_out`: what of that cannot be read from the bytes. A record that is left out altogether has none.
+    `left_out`: features that cannot be read from the bytes. A record that is left out entirely has no bytes.
     """
 
     offset: int
@@ -29,7 +29,7 @@ class Mark(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """Consecutive bytes of a stream, and the marks in them, which are few."""
+    """Consecutive bytes of a stream, and the (few) marks in them."""
 
     first_offset: int
     data: bytes
@@ -37,17 +37,17 @@ class Rendered(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Where the next bytes begin."""
+        """Offset of the bytes that follow."""
         return self.first_offset + len(self.data)
 
     def rest(self, offset: int) -> Rendered:
-        """What is left from `offset` on, which lies inside."""
+        """Return the part from `offset` on, which lies inside."""
         marks = [mark for mark in self.marks if mark.offset >= offset or mark.end_offset > offset]
         return Rendered(offset, self.data[offset - self.first_offset :], marks)
 
 
 def render(columns: Columns, layout: Layout, first_offset: int) -> Rendered:
-    """Consecutive records of one layout as bytes."""
+    """Return consecutive records of one layout as bytes."""
     features = features_of(columns, layout)
     if not features:
         return Rendered(first_offset, to_bytes(columns, layout), ())
@@ -66,7 +66,7 @@ def render(columns: Columns, layout: Layout, first_offset: int) -> Rendered:
 
 
 class Refused(NamedTuple):
-    """A record that must not be read, what of it is refused, and where the bytes behind it begin."""
+    """A record that must not be read, its refused feature, and the offset of the bytes after it."""
 
     seq_num: int
     feature: Feature
@@ -74,16 +74,16 @@ class Refused(NamedTuple):
 
 
 def rendered(batch: RecordBatch, layout: Layout, first_offset: int) -> Rendered:
-    """A batch as bytes: those that it came in, where it did."""
+    """Return a batch as bytes: its wire bytes if it came in them."""
     if batch.wire is not None and batch.wire.encoding == BYTES:
         return Rendered(first_offset, batch.wire.data, ())
     return render(batch.columns, layout, first_offset)
 
 
 class Cut(NamedTuple):
-    """What one read gives: bytes up to `end_offset` or, where there is one, up to a record that is refused.
+    """The result of one read: bytes up to `end_offset`, or up to a refused record.
 
-    Of records without bytes those at the first offset belong to it, and those at `end_offset` to the next read.
+    Of records without bytes, those at the first offset belong to this read, and those at `end_offset` to the next.
     """
 
     data: bytes = b""
@@ -95,10 +95,10 @@ class Cut(NamedTuple):
 def cut(
     pieces: Sequence[Rendered], offset: int, max_bytes: int, refuse: frozenset[Feature], first_seq_num: int = 0
 ) -> Cut:
-    """At most `max_bytes` from `offset` on, which lies in the first of these adjacent pieces or at an end of it.
+    """Return at most `max_bytes` from `offset` on, which lies in the first of these adjacent pieces or at an end of it.
 
-    Pieces may overlap. A gap between two ends what is given: what was there has gone since. Records before
-    `first_seq_num` are gone as well, though some without bytes may be at `offset`.
+    Pieces may overlap. The result ends at a gap between two: the bytes there are gone. Records before `first_seq_num`
+    are gone as well, though some without bytes may be at `offset`.
     """
     pieces = _without_gap(pieces)
     end = min(offset + max_bytes, pieces[-1].end_offset)
@@ -121,7 +121,7 @@ def cut(
 
 
 def _without_gap(pieces: Sequence[Rendered]) -> Sequence[Rendered]:
-    """Those up to the first gap."""
+    """Return the pieces up to the first gap."""
     for index, (before, after) in enumerate(pairwise(pieces), 1):
         if after.first_offset > before.end_offset:
             return pieces[:index]
@@ -129,7 +129,8 @@ def _without_gap(pieces: Sequence[Rendered]) -> Sequence[Rendered]:
 
 
 def _between(pieces: Sequence[Rendered], at: int, end: int) -> bytes:
-    """A read of one whole batch copies nothing, so that a thousand followers share it."""
+    """Return the bytes from `at` to `end`. A read of one whole batch copies nothing, so a thousand followers share
+    it."""
     some = []
     for first_offset, data, _ in pieces:
         stop = min(end - first_offset, len(data))

@@ -1,12 +1,12 @@
 """The codec interface, and the registry of codecs.
 
-A codec is one connection (or one session inside an HTTP exchange) of one protocol: bytes in, events out; events
-in, bytes out. It owns no socket and no clock. Events are pulled one at a time, so that not pulling is the
-back-pressure. No codec here needs a timer: heartbeats are events that a front sends when its own clock says so.
+A codec is one connection (or one session inside an HTTP exchange) of one protocol: bytes in, events out; events in,
+bytes out. It owns no socket and no clock. Events are pulled one at a time, so not pulling is the back-pressure. No
+codec here needs a timer: heartbeats are events that a front sends when its own clock says so.
 
-The same class of module serves both roles: a front drives the server side, a back the client side, and a client
-wired to a server is each protocol's first test. The laws that every codec keeps are in `conformance`; anybody's
-plug-in can be held to them.
+The same class of module serves both roles: a front drives the server side, a back the client side, and a client wired
+to a server is each protocol's first test. `conformance` has the laws that every codec keeps, for third-party plug-ins,
+too.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ENTRY_POINT_GROUP: Final = "penstock.codecs"
 
 
 class Pull(Enum):
-    """What `next_event` answers when there is no event."""
+    """Results of `next_event` when there is no event."""
 
     NEED_DATA = auto()
-    """Give more bytes to `receive`, or b"" if the peer has finished."""
+    """Pass more bytes to `receive`, or b"" if the peer has finished."""
     PAUSED = auto()
-    """Bytes may be there, but nothing will be read from them: the conversation has ended or waits for `send`."""
+    """No bytes will be read, even if there are some: the conversation has ended or waits for `send`."""
 
 
 NEED_DATA: Final[Literal[Pull.NEED_DATA]] = Pull.NEED_DATA
@@ -39,7 +39,7 @@ PAUSED: Final[Literal[Pull.PAUSED]] = Pull.PAUSED
 
 
 class Role(Enum):
-    """Which end of the conversation a codec speaks for."""
+    """The end of the conversation that a codec speaks for."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -49,34 +49,34 @@ class Codec(Protocol[Received_co, Sent_contra]):
     """One conversation of one protocol, sans-IO."""
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes from the peer; b"" says that the peer has finished sending. The bytes are copied if kept."""
+        """Take bytes from the peer; b"" means that the peer has finished sending. The bytes are copied if kept."""
 
     def next_event(self) -> Received_co | Pull:
-        """The next event, or NEED_DATA, or PAUSED.
+        """Return the next event, NEED_DATA or PAUSED.
 
-        Raises RemoteProtocolError where the peer broke the protocol, after everything before the fault was
-        delivered; every later call raises the same.
+        Raises RemoteProtocolError if the peer broke the protocol, after everything before the fault was delivered;
+        every later call raises the same.
         """
 
     def send(self, event: Sent_contra) -> list[bytes]:
-        """The bytes that say `event`, as pieces to be joined or written in order.
+        """Return the bytes that encode `event`, as pieces to be joined or written in order.
 
-        Raises LocalProtocolError where the protocol does not allow it now.
+        Raises LocalProtocolError if the protocol does not allow it now.
         """
 
     @property
     def buffered(self) -> int:
-        """Bytes held: received and not yet delivered. Bounded by the protocol's limits whatever the peer does."""
+        """Bytes received and not yet delivered. Bounded by the protocol's limits whatever the peer does."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodecPlugin:
-    """What a distribution registers under entry-point group "penstock.codecs".
+    """The object that a distribution registers in entry-point group "penstock.codecs".
 
-    `make(role, dialect)` gives a codec for one conversation with default limits; `dialects` lists the names that
-    it takes, the default first. `sample` gives the bytes of a well-formed conversation as the *peer* of `role`
-    would send it, which is what the laws in `conformance` cut, mutate and truncate; `limit` is the most bytes
-    the codec may ever hold.
+    `make(role, dialect)` returns a codec for one conversation with default limits; `dialects` lists the names that it
+    takes, the default first. `sample` returns the bytes of a well-formed conversation as the *peer* of `role` would
+    send it; the laws in `conformance` cut, mutate and truncate them. `limit` is the most bytes that the codec may ever
+    hold.
     """
 
     name: str
@@ -87,10 +87,10 @@ class CodecPlugin:
 
 
 def load_plugins() -> dict[str, CodecPlugin]:
-    """All installed codecs by name.
+    """Return all installed codecs by name.
 
-    Raises TypeError naming the entry point where one is not a CodecPlugin, and ValueError where two installed
-    distributions claim one name.
+    Raises TypeError naming the entry point if one is not a CodecPlugin, and ValueError if two installed distributions
+    claim one name.
     """
     found: dict[str, CodecPlugin] = {}
     for entry in entry_points(group=ENTRY_POINT_GROUP):

@@ -1,8 +1,8 @@
-"""zstd and gzip within bounds: whatever the bytes claim or contain, at most `limit` bytes come out of them.
+"""zstd and gzip within bounds: whatever the bytes claim or contain, they decompress to at most `limit` bytes.
 
-zstd contexts are kept and used again, which is 5 times faster to compress and 10 times faster to decompress 1 KiB
-than making one each time. A context serves one caller at a time: it is taken off a list of idle ones, and taking
-and putting back are single operations, so that all of this may be used from any thread.
+zstd contexts are kept and reused, which is 5 times faster to compress and 10 times faster to decompress 1 KiB than
+making one each time. A context serves one caller at a time: it is taken off a list of idle ones, and taking and putting
+back are single operations, so all of this may be used from any thread.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _GZIP: Final = 31
 """zlib's `wbits` for the gzip format with its largest window."""
 _LEVEL: Final = 1
 _MAX_ZSTD_WINDOW: Final = 8 * MIB
-"""The largest window that a decoder should support (RFC 8878, 3.1.1.1.2); encoders' levels up to 19 keep within it."""
+"""Largest window that a decoder should support (RFC 8878, 3.1.1.1.2), in bytes; encoders' levels up to 19 keep within
+it."""
 _MAX_FRAMES: Final = 128
-"""zstd frames or gzip members in one input. Every one costs some microseconds, and an empty one has only 9 bytes."""
+"""Most zstd frames or gzip members in one input. Each costs some microseconds, and an empty one has only 9 bytes."""
 
 Data = bytes | bytearray | memoryview
 
 
 class Compression(Enum):
-    """How bytes are compressed; the value is S2S's spelling in a frame's flag byte (S2 fact sheet, 2.1)."""
+    """Compression of bytes; the value is S2S's spelling in a frame's flag byte (S2 fact sheet, 2.1)."""
 
     NONE = 0
     ZSTD = 1
@@ -49,7 +50,7 @@ class TooLarge(DecompressionError):
 
 
 class _Pool(Generic[T]):
-    """Idle objects that only one caller at a time may use."""
+    """Idle objects, each lent to one caller at a time."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -72,7 +73,7 @@ _zstd_decompressors = _Pool(lambda: zstandard.ZstdDecompressor(max_window_size=_
 
 
 def compress(compression: Compression, data: Data) -> bytes:
-    """`data` as one zstd frame that states its size, as one gzip member without a time, or as it is.
+    """Return `data` as one zstd frame that states its size, as one gzip member without a time, or unchanged.
 
     At level 1: 1.5 to 1.7 times faster than zstd's default of 3 and 7 to 14 % worse in size on log text; gzip's is
     twice as fast as its default of 6.
@@ -87,11 +88,11 @@ def compress(compression: Compression, data: Data) -> bytes:
 
 
 def decompress(compression: Compression, data: Data, limit: int) -> bytes:
-    """What `data` holds, if that is at most `limit` bytes.
+    """Return the decompressed `data`, of at most `limit` bytes.
 
-    Takes zstd frames with or without a content size, and several frames or gzip members one after the other.
-    Raises DecompressionError. Whatever `data` holds, it costs at most twice `limit` bytes of memory (the content, and
-    its buffers while they are joined) beside zstd's window of at most 8 MiB.
+    Takes zstd frames with or without a content size, and several frames or gzip members one after the other. Raises
+    DecompressionError. It costs at most twice `limit` bytes of memory (the content, and its buffers while they are
+    joined) plus zstd's window of at most 8 MiB.
     """
     if compression is Compression.ZSTD:
         return _decompress_zstd(memoryview(data), limit)
@@ -103,7 +104,8 @@ def decompress(compression: Compression, data: Data, limit: int) -> bytes:
 
 
 def most_compressed(compression: Compression, size: int) -> int:
-    """The most bytes that `size` bytes may take once compressed: what does not shrink grows by less than 1 %."""
+    """Return the most bytes that `size` bytes may take once compressed: an upper bound, as incompressible data grows by
+    less than 1 %."""
     return size if compression is Compression.NONE else size + size // 64 + 1024
 
 
@@ -131,10 +133,11 @@ def _decompress_zstd(data: memoryview, limit: int) -> bytes:
 
 
 def _measure_zstd_frame(data: memoryview, room: int, limit: int) -> tuple[int, bool]:
-    """How many bytes the frame that begins `data` has, by its headers, and whether it is one with content.
+    """Return the length of the frame at the beginning of `data`, from its headers, and whether it is a frame with
+    content.
 
-    A frame that claims more than `room` bytes or a window that is too large is refused here, before any of it is
-    decompressed: zstandard ignores `max_output_size` where a frame states its size.
+    A frame that claims more than `room` bytes or too large a window is refused here, before any of it is decompressed:
+    zstandard ignores `max_output_size` if a frame states its size.
     """
     magic = int.from_bytes(data[:4], "little")
     if len(data) >= 8 and magic & ~0xF == _SKIPPABLE_MAGIC:

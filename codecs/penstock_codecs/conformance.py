@@ -1,13 +1,13 @@
-"""The laws that every codec keeps, as functions: somebody else's codec can be held to them too.
+"""The laws that every codec keeps, as functions, so that third-party codecs can be tested, too.
 
-Each law takes `make`, which gives a fresh codec, and raises AssertionError naming the law and the offending
-input. A codec's *trace* over some input is what it delivered, in order, and how it ended. The laws:
+Each law takes `make`, which returns a fresh codec, and raises AssertionError naming the law and the offending input. A
+codec's *trace* over some input is the events that it delivered, in order, and how it ended. The laws:
 
 1. **Cut anywhere**: the trace of a conversation does not depend on how its bytes were cut into pieces.
 2. **No surprise**: whatever the bytes, a codec delivers events, asks for more, pauses, or raises
-   RemoteProtocolError; nothing else ever comes out, and after an error it only repeats that error.
-3. **Bounded**: it never holds more than its limit, and what a peer merely announces costs nothing.
-4. **Prefix**: a truncated conversation delivers a prefix of what the whole one delivers.
+   RemoteProtocolError; it does nothing else, and after an error it only repeats that error.
+3. **Bounded**: it never holds more than its limit, and a length that a peer merely announces costs nothing.
+4. **Prefix**: a truncated conversation delivers a prefix of the events of the whole one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Trace = tuple[tuple[str, ...], str]
 
 
 def pieces_of(data: bytes, cuts: Iterable[int]) -> list[bytes]:
-    """`data` cut at the given offsets (any order, repeats allowed)."""
+    """Return `data` cut at the given offsets (any order, repeats allowed)."""
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     return [data[a:b] for a, b in itertools.pairwise(places)]
 
 
 def trace(make: Make, pieces: Sequence[bytes], *, limit: int | None = None, eof: bool = True) -> Trace:
-    """Feed the pieces to a fresh codec, pulling all events after each; how it ended is the second part."""
+    """Feed the pieces to a fresh codec, pulling all events after each; return the events and how it ended."""
     codec = make()
     events: list[str] = []
     ending = "open"
@@ -70,13 +70,13 @@ def _repeats(codec: Codec[Any, Any], first: RemoteProtocolError) -> None:
 
 
 def cut_anywhere(make: Make, data: bytes, cuts: Iterable[int]) -> None:
-    """Law 1, for one way of cutting."""
+    """Check law 1 for one way of cutting."""
     whole, cut = trace(make, [data]), trace(make, pieces_of(data, cuts))
     assert whole == cut, f"law 1: whole gave {whole}, cut gave {cut}, for {data!r}"
 
 
 def no_surprise(make: Make, data: bytes) -> Trace:
-    """Law 2, for any bytes; gives the trace, for those who want to know how it ended."""
+    """Check law 2 for any bytes; return the trace."""
     try:
         return trace(make, [data])
     except (AssertionError, RemoteProtocolError):
@@ -86,12 +86,12 @@ def no_surprise(make: Make, data: bytes) -> Trace:
 
 
 def bounded(make: Make, data: bytes, limit: int, piece: int = 4096) -> None:
-    """Law 3, for any bytes, fed piece by piece."""
+    """Check law 3 for any bytes, fed piece by piece."""
     pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
     trace(make, pieces, limit=limit, eof=False)
 
 
 def prefix(make: Make, data: bytes, length: int) -> None:
-    """Law 4, for one truncation."""
+    """Check law 4 for one truncation."""
     whole, part = trace(make, [data], eof=False)[0], trace(make, [data[:length]], eof=False)[0]
     assert whole[: len(part)] == part, f"law 4: {part} is not a prefix of {whole}"

@@ -1,13 +1,13 @@
 """The envelope: a record with headers, or with an empty body, as a body of bytes, and back.
 
-For protocols whose records are bodies and nothing else (S3P). Layout, version 1; docs/loss.md shows one:
+It serves protocols whose records are bodies and nothing else (S3P). Layout, version 1; docs/loss.md shows one:
 
     f5 50 45 4e     mark; the first byte occurs in no UTF-8 text
     01              version
     ...             the record as S2's protobuf message AppendRecord (S2 fact sheet, section 4): headers and body
 
-The timestamp is not in it, for the record that carries the envelope has one. A record has exactly one envelope:
-other spellings of the same message are refused.
+The timestamp is left out, since the record that carries the envelope has one. A record has exactly one envelope: other
+spellings of the same message are refused.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ VERSION: Final = b"\x01"
 
 
 def is_marked(body: bytes) -> bool:
-    """Whether `body` is, or could be taken for, an envelope of any version."""
+    """Return whether `body` is, or could be taken for, an envelope of any version."""
     return body.startswith(MARK)
 
 
 def wrap(headers: Headers, body: bytes) -> bytes:
-    """A record as an envelope."""
+    """Return a record's envelope."""
     record = s2_pb2.AppendRecord(body=body)
     for name, value in headers:
         record.headers.add(name=name, value=value)
@@ -39,7 +39,7 @@ def wrap(headers: Headers, body: bytes) -> bytes:
 
 
 def unwrap(envelope: bytes) -> tuple[Headers, bytes]:
-    """The record inside. Raises ValueError where this is no envelope, or one of a version not known here."""
+    """Return the record inside. Raises ValueError if this is not an envelope, or one of an unknown version."""
     if not is_marked(envelope):
         raise ValueError("the envelope's mark is missing")
     version = envelope[len(MARK) : len(MARK) + 1]

@@ -1,8 +1,8 @@
-"""One vocabulary of errors. A failure is a value; each codec spells it in its own protocol's words.
+"""The errors that all protocols share. A failure is a value; each codec spells it in its own protocol's words.
 
-The codes are those of the S2 API (fact sheet, section 6) with what the other protocols need beside them. The
-table below says of each code whether asking again may help and whether a side effect may have happened: clients
-with a no-side-effects retry policy rely on the difference, so a code is chosen by what is *known*.
+The codes are those of the S2 API (fact sheet, section 6) and those that other protocols need beside them. The table
+below records for each code whether a retry may help and whether a side effect may have happened: clients with a
+no-side-effects retry policy rely on the difference, so a code is chosen by what is *known*.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Failure", "FailureCode", "LocalProtocolError", "OperationFailed", "R
 
 
 class FailureCode(Enum):
-    """What went wrong. The value is the code's spelling in the S2 API, where it has one."""
+    """The kind of a failure. The value is the code's spelling in the S2 API, if it has one."""
 
     BAD_FRAME = "bad_frame"
     BAD_HEADER = "bad_header"
@@ -59,6 +59,7 @@ class FailureCode(Enum):
     SERVER_DRAINING = "server_draining"
     UNAVAILABLE = "unavailable"
     UPSTREAM_TIMEOUT = "upstream_timeout"
+    UPSTREAM_FAULT = "upstream_fault"  # a server behind the gateway breaks its protocol; what it did is unknown
 
 
 class _Nature(NamedTuple):
@@ -78,6 +79,7 @@ _NATURES: dict[FailureCode, _Nature] = {
     FailureCode.SERVER_DRAINING: _Nature(True, False),
     FailureCode.UNAVAILABLE: _Nature(True, True),
     FailureCode.UPSTREAM_TIMEOUT: _Nature(True, True),
+    FailureCode.UPSTREAM_FAULT: _Nature(True, True),
 }
 
 
@@ -91,12 +93,12 @@ class Failure:
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed later."""
+        """True if the same request may succeed later."""
         return _NATURES.get(self.code, _FINAL).retryable
 
     @property
     def side_effect_possible(self) -> bool:
-        """Whether the operation may have been carried out all the same."""
+        """True if the operation may have been carried out all the same."""
         return _NATURES.get(self.code, _FINAL).side_effect_possible
 
     def __str__(self) -> str:
@@ -104,7 +106,7 @@ class Failure:
 
 
 class OperationFailed(Exception):
-    """An operation could not be carried out; `failure` says why. The connection it came on is unharmed."""
+    """An operation could not be carried out; `failure` has the reason. Its connection can still be used."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(str(failure))
@@ -112,7 +114,7 @@ class OperationFailed(Exception):
 
 
 class RemoteProtocolError(Exception):
-    """The peer broke the protocol. What it sent before was delivered; nothing it sends after will be read."""
+    """The peer broke the protocol. Everything it sent before was delivered; nothing it sends after will be read."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(str(failure))

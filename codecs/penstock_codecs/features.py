@@ -1,4 +1,4 @@
-"""What a record may have that a protocol of bodies and nothing else cannot carry."""
+"""Features of records that protocols of plain bodies cannot carry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Feature", "feature_of"]
 
 
 class Feature(Enum):
-    """What a record has beside a body of at least one byte; the value says it in an error message."""
+    """A feature of a record beyond a body of at least one byte; the value states it in an error message."""
 
     COMMAND = "is a command"
     HEADERS = "has headers"
@@ -18,7 +18,7 @@ class Feature(Enum):
 
 
 def feature_of(headers: Headers, body: bytes) -> Feature | None:
-    """What keeps this record from being carried as it is, if anything does."""
+    """Return the feature that keeps this record from being carried as it is, if any."""
     if headers:
         return Feature.COMMAND if is_command(headers) else Feature.HEADERS
     return None if body else Feature.EMPTY_BODY

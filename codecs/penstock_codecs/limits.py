@@ -1,6 +1,6 @@
-"""Every number that a protocol sets, with the place it comes from. Sizes in bytes unless the name says else.
+"""Numbers that the protocols set, with their sources. Sizes are in bytes unless the name says otherwise.
 
-What an operator may change is a field of a dataclass; what the wire fixes is a constant.
+Numbers that an operator may change are fields of a dataclass; numbers that the wire fixes are constants.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ S2_MAX_BATCH_RECORDS: Final = 1000
 S2_MAX_BATCH_BYTES: Final = 1 * MIB
 """Largest metered size of a batch, appended or read (5.1, 2.4)."""
 S2_MAX_RECORD_HEADERS: Final = 262_000
-"""Most headers of one record. A header takes up to 4 bytes more in protobuf than it is metered at, so a record of
-1 MiB with more of them would not fit into a frame, and nobody could read it over S2S."""
+"""Most headers of one record. A header takes up to 4 bytes more in protobuf than it is metered at, so a record of 1 MiB
+with more of them would not fit into a frame, and could not be read over S2S."""
 S2_MAX_UNARY_BODY: Final = 2 * MIB
 """Largest unary request body, after decompression (5.1)."""
 S2_MAX_UNARY_WAIT_SECONDS: Final = 60
@@ -38,7 +38,7 @@ S2_MAX_STREAM_NAME: Final = 512
 """Longest stream name, in bytes of UTF-8 (1.4)."""
 S2_MAX_LIST: Final = 1000
 S2_HEARTBEAT_SECONDS: Final = (5.0, 15.0)
-"""A heartbeat comes after a random time in this range without records, in seconds (2.4)."""
+"""Range of the random time without records, in seconds, after which a heartbeat is sent (2.4)."""
 S2_COMPRESS_RESPONSE_FROM: Final = 1 * KIB
 """JSON and protobuf responses larger than this may be compressed (1.1)."""
 
@@ -69,8 +69,8 @@ S3P_MAX_HEADER_LINE: Final = 32
 
 # ---- Segment protocol (segment fact sheet, 1.1) ----------------------------------------------------------------------
 SEGMENT_MAX_LENGTH: Final = 0xFFFFFF
-"""Largest length field of a message: the bytes after its 8-byte header. In requests 8 less, as the real server
-counts the header too."""
+"""Largest length field of a message: the bytes after its 8-byte header. In requests 8 less, as the real server counts
+the header too."""
 SEGMENT_MAX_NAME: Final = 1024
 """Longest name of a segment, in bytes: scope (255), stream (250), number, epoch and transaction make up 570."""
 SEGMENT_MAX_ITEMS: Final = 65_536
@@ -86,13 +86,14 @@ SEGMENT_VERSIONS: Final = (16, 5)
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """What one connection of the segment protocol may cost; the defaults let every real client through."""
+    """Limits of one connection of the segment protocol; the defaults admit every real client."""
 
     max_message_bytes: int = SEGMENT_MAX_LENGTH
-    """Largest length field that is accepted; also that of a message which Partials make up."""
+    """Largest length field that is accepted; also that of a message assembled from Partials."""
     max_append_bytes: int = 2 * (SEGMENT_MAX_EVENT + 8)
-    """Largest append that an AppendBlock and its end make up (released): two of the largest events."""
+    """Largest append that an AppendBlock and its end form (released): two of the largest events."""
     block_piece_bytes: int = 1 * MIB
-    """A draft block is delivered in pieces of whole events; a piece ends with the event that reaches this size."""
+    """Size of a piece of a draft block. Pieces hold whole events; a piece ends with the event that reaches this
+    size."""
     max_writers: int = 10_000
     """Most writers that are set up on one connection."""

@@ -1,15 +1,15 @@
-"""The one record model: what every protocol's records are turned into, and back.
+"""The record model that every protocol's records are converted to, and back.
 
-A *record* is a body of bytes, headers (pairs of bytes) and a position. Positions are kept in the terms of all
-protocols at once:
+A *record* is a body of bytes, headers (pairs of bytes) and a position. Positions are kept in the terms of all protocols
+at once:
 
 * sequence number: dense, from 0 (S2);
 * timestamp: milliseconds since the Unix epoch, never falling within a stream (S2, S3P `<ms>`);
 * seq: how many records of the stream before this one share its timestamp (S3P `<seq>`).
 
-Work is done per batch, never per record. A `RecordBatch` holds columns, because columns decode as fast as
-anything and encode far faster than objects (design, section 3); `records()` gives objects for filters, tests and
-people. A batch may carry the wire bytes that it came in, and then decodes only when somebody looks inside.
+Work is done per batch, never per record. A `RecordBatch` holds columns, because columns decode as fast as anything and
+encode far faster than objects (design, section 3); `records()` yields objects for filters, tests and people. A batch
+may carry the wire bytes that it arrived in, and then decodes only on access.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "RecordId",
     "StreamPosition",
     "StreamRef",
-    "Wire",
+    "WireBytes",
     "id_at",
     "is_command",
     "metered_size",
@@ -52,7 +52,7 @@ NO_HEADERS: Mapping[int, Headers] = {}
 
 
 class StreamRef(NamedTuple):
-    """Which stream: S2's basin and stream, Pravega's scope and stream. S3P names are mapped onto the two."""
+    """The name of a stream: S2's basin and stream, Pravega's scope and stream. S3P names are mapped onto the two."""
 
     basin: str
     stream: str
@@ -79,7 +79,7 @@ class RecordId(NamedTuple):
 
 
 def next_record_id(last: RecordId | None, timestamp: int) -> RecordId:
-    """The identifier of a record stamped `timestamp` that follows `last` (S3P 0.2.0, section 12)."""
+    """Return the identifier of a record stamped `timestamp` that follows `last` (S3P 0.2.0, section 12)."""
     if last is None or timestamp > last.ms:
         return RecordId(timestamp, 0)
     return RecordId(last.ms, last.seq + 1)
@@ -98,8 +98,8 @@ class Record(NamedTuple):
 class Columns:
     """The records of a batch, column by column; all sequences have one length.
 
-    `headers` maps the index of a record in the batch to its headers and has entries only for records that have
-    any, so it is empty nearly always.
+    `headers` maps the index of a record in the batch to its headers and has entries only for records that have any, so
+    it is nearly always empty.
     """
 
     seq_nums: Sequence[int]
@@ -108,15 +108,15 @@ class Columns:
     headers: Mapping[int, Headers] = field(default_factory=dict)
 
 
-class Wire(NamedTuple):
-    """Bytes that a codec can use as they stand. `encoding` names the spelling, `data` is the payload."""
+class WireBytes(NamedTuple):
+    """Bytes that a codec can send as they are. `encoding` names their encoding, `data` is the payload."""
 
     encoding: str
     data: bytes
 
 
 def id_at(timestamps: Sequence[int], first_id: RecordId, index: int) -> RecordId:
-    """The identifier of the record at `index` of a batch, where that of the first one is known."""
+    """Return the identifier of the record at `index` of a batch whose first record has `first_id`."""
     timestamp = timestamps[index]
     if timestamp == first_id.ms:
         return RecordId(timestamp, first_id.seq + index)
@@ -124,7 +124,7 @@ def id_at(timestamps: Sequence[int], first_id: RecordId, index: int) -> RecordId
 
 
 def metered_size(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> int:
-    """Metered bytes of records (S2 fact sheet, 5.1): 8 + 2 x headers + header bytes + body, summed."""
+    """Return the metered bytes of records (S2 fact sheet, 5.1): the sum of 8 + 2 x headers + header bytes + body."""
     total = 8 * len(bodies) + sum(map(len, bodies))
     for some in headers.values():
         for name, value in some:
@@ -133,17 +133,17 @@ def metered_size(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> int
 
 
 def is_command(headers: Headers) -> bool:
-    """Whether a record with these headers is a command (S2 fact sheet, 5.3): exactly one, with an empty name."""
+    """Return whether a record with these headers is a command (S2 fact sheet, 5.3): exactly one, with an empty name."""
     return len(headers) == 1 and not headers[0].name
 
 
 class RecordBatch:
     """Consecutive records of one stream on their way to a reader; never empty.
 
-    Made from columns (`RecordBatch(columns)`) or from wire bytes and a way to decode them
-    (`RecordBatch.from_wire`), in which case columns come into being on first use. `first_id` is the S3P
-    identifier of the first record where the source knows it. `tail` is the stream's tail as known when the batch
-    was made, or None while catching up.
+    Made from columns (`RecordBatch(columns)`) or from wire bytes and a function that decodes them
+    (`RecordBatch.from_wire`), in which case columns are made on first use. `first_id` is the S3P identifier of the
+    first record if the source knows it. `tail` is the stream's tail as known when the batch was made, or None while
+    catching up.
     """
 
     __slots__ = ("_columns", "_decode", "_encoded", "count", "first_id", "first_seq_num", "metered", "tail", "wire")
@@ -159,7 +159,7 @@ class RecordBatch:
         self._columns: Columns | None = columns
         self._decode: Callable[[bytes], Columns] | None = None
         self._encoded: dict[object, bytes] = {}
-        self.wire: Wire | None = None
+        self.wire: WireBytes | None = None
         self.count = len(columns.bodies)
         self.first_seq_num = columns.seq_nums[0]
         self.first_id = first_id
@@ -169,7 +169,7 @@ class RecordBatch:
     @classmethod
     def from_wire(
         cls,
-        wire: Wire,
+        wire: WireBytes,
         decode: Callable[[bytes], Columns],
         *,
         count: int,
@@ -178,7 +178,7 @@ class RecordBatch:
         first_id: RecordId | None = None,
         tail: StreamPosition | None = None,
     ) -> RecordBatch:
-        """A batch that keeps the bytes it came in; `decode(wire.data)` is called at most once, when needed."""
+        """Return a batch that keeps the bytes it came in; `decode(wire.data)` is called at most once, when needed."""
         batch = cls.__new__(cls)
         batch._columns = None
         batch._decode = decode
@@ -193,7 +193,7 @@ class RecordBatch:
 
     @property
     def columns(self) -> Columns:
-        """The decoded view; decoding happens on first use."""
+        """The decoded columns; decoding happens on first use."""
         if self._columns is None:
             assert self._decode is not None and self.wire is not None
             self._columns = self._decode(self.wire.data)
@@ -211,7 +211,7 @@ class RecordBatch:
         return f"<RecordBatch {self.first_seq_num}..{self.next_seq_num - 1} {self.metered} B metered>"
 
     def records(self) -> Iterator[Record]:
-        """The records one by one."""
+        """Yield the records one by one."""
         columns = self.columns
         headers = columns.headers
         for index, (seq_num, timestamp, body) in enumerate(
@@ -220,9 +220,9 @@ class RecordBatch:
             yield Record(seq_num, timestamp, headers.get(index, ()), body)
 
     def record_ids(self) -> Iterator[RecordId]:
-        """The S3P identifiers of the records.
+        """Yield the S3P identifiers of the records.
 
-        Raises ValueError where the source did not say the first one, since it cannot be guessed.
+        Raises ValueError if the source did not tell the first one, which cannot be derived.
         """
         if self.first_id is None:
             raise ValueError("this batch does not know the identifier of its first record")
@@ -236,7 +236,7 @@ class RecordBatch:
             yield RecordId(ms, seq)
 
     def part(self, start: int, stop: int) -> RecordBatch:
-        """The records from index `start` up to `stop`, at least one: the batch itself where that is all of it."""
+        """Return the records from index `start` up to `stop`, at least one: the batch itself if that is all of it."""
         if start == 0 and stop == self.count:
             return self
         columns = self.columns
@@ -250,7 +250,7 @@ class RecordBatch:
         return RecordBatch(some, first_id=first_id, tail=self.tail if stop == self.count else None)
 
     def encoded(self, key: object, encode: Callable[[RecordBatch], bytes]) -> bytes:
-        """`encode(self)`, computed once per key: a thousand followers of one stream share one encoding."""
+        """Return `encode(self)`, computed once per key: a thousand followers of one stream share one encoding."""
         found = self._encoded.get(key)
         if found is None:
             found = self._encoded[key] = encode(self)

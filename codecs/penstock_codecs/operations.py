@@ -1,8 +1,8 @@
-"""The one set of operations: the union of what the protocols can say, and what comes back.
+"""The operations that all protocols share: the union of what they offer, and the results.
 
-A front turns its client's words into these; a back carries them out. Every class names its result's type in its
-base, `Operation[Result]`, so that `await back.perform(operation)` is typed. A back declares by `Capability`
-which it has, and fails the others with NOT_IMPLEMENTED.
+A front converts its client's requests to operations; a back carries them out. Every class names its result's type in
+its base, `Operation[Result]`, so that `await back.perform(operation)` is typed. A back declares by `Capability` which
+it supports, and fails the others with NOT_IMPLEMENTED.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class Capability(Enum):
-    """What a back can do beyond append and read from a sequence number."""
+    """Abilities of a back beyond append and read from a sequence number."""
 
     BASINS = auto()
     STREAM_CONFIG = auto()
@@ -80,7 +80,7 @@ class Capability(Enum):
 
 
 class Operation(Generic[R_co]):
-    """Base of all operations; the parameter is the type of the result."""
+    """Base class of all operations; the parameter is the type of the result."""
 
     __slots__ = ()
 
@@ -90,35 +90,35 @@ class Operation(Generic[R_co]):
 
 @dataclass(frozen=True, slots=True)
 class FromSeqNum:
-    """At this sequence number."""
+    """Start at this sequence number."""
 
     seq_num: int
 
 
 @dataclass(frozen=True, slots=True)
 class FromTimestamp:
-    """At the first record stamped at or after this many ms."""
+    """Start at the first record stamped at or after this time, in ms."""
 
     timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
 class FromTailOffset:
-    """This many records before the tail, or at the first record."""
+    """Start this many records before the tail, or at the first record."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class FromRecordId:
-    """At the first record whose S3P identifier is at or after this one; it may lie in the future."""
+    """Start at the first record whose S3P identifier is at or after this one; it may lie in the future."""
 
     record_id: RecordId
 
 
 @dataclass(frozen=True, slots=True)
 class FromByteOffset:
-    """At the first record whose bytes begin at or after this offset; of those without bytes, the first."""
+    """Start at the first record whose bytes begin at or after this offset; of those without bytes, the first."""
 
     offset: int
 
@@ -133,11 +133,11 @@ Start = FromSeqNum | FromTimestamp | FromTailOffset | FromRecordId | FromByteOff
 class Append(Operation["Appended"]):
     """Append a batch, atomically and contiguously (S2 fact sheet 5.2, S3P 8.2).
 
-    `timestamps` in ms, one per record (None where the client gave none) or None for none at all.
-    `exact_timestamp`: S3P's ID, one ms for the whole batch: taken as it is whatever the stream's timestamping
-    says, and refused with NON_MONOTONIC_TIMESTAMP where it lies before the last record's.
-    `metered` is the batch's metered size in bytes. `create_config`, where the basin creates streams on append,
-    is the layer for the new stream. `create_if_missing` False forbids that (S3P 8.2 wants CREATE first).
+    `timestamps` in ms, one per record (None if the client gave none) or None for none at all. `exact_timestamp`: S3P's
+    ID, one ms for the whole batch: used unchanged whatever the stream's timestamping mode, and refused with
+    NON_MONOTONIC_TIMESTAMP if it is before the last record's. `metered` is the batch's metered size in bytes.
+    `create_config` is the configuration layer for the new stream if the basin creates streams on append.
+    `create_if_missing` False forbids that (S3P 8.2 requires CREATE first).
     """
 
     stream: StreamRef
@@ -156,9 +156,9 @@ class Append(Operation["Appended"]):
 class Appended:
     """An acknowledgement: the records are on disk and visible.
 
-    `start` is the first record's position; `end` the last record's timestamp and its sequence number plus one;
-    `tail` the stream's tail, which may be further on. `last_id` is the last record's S3P identifier, where known.
-    `offset` is the length of the stream in bytes after these records, where known (`penstock_codecs.byte_operations`).
+    `start` is the first record's position; `end` the last record's timestamp and its sequence number plus one; `tail`
+    the stream's tail, which may be further on. `last_id` is the last record's S3P identifier, if known. `offset` is the
+    length of the stream in bytes after these records, if known (`penstock_codecs.byte_operations`).
     """
 
     start: StreamPosition
@@ -172,9 +172,9 @@ class Appended:
 class Read:
     """Read a stream (S2 fact sheet 5.4, S3P 8.3); `Back.read_session` carries it out.
 
-    `count` records and `max_bytes` metered bytes are never exceeded; `until` is an exclusive timestamp in ms;
-    `wait` in seconds: how long to follow the tail for more, re-armed by every batch. None = follow for ever where
-    there is no bound, else not at all. `clamp`: a start beyond the tail becomes the tail.
+    `count` records and `max_bytes` metered bytes are never exceeded; `until` is an exclusive timestamp in ms; `wait`:
+    seconds to follow the tail for more, restarted by every batch. None: follow for ever if there is no bound, otherwise
+    not at all. `clamp`: a start beyond the tail becomes the tail.
     """
 
     stream: StreamRef
@@ -189,18 +189,18 @@ class Read:
 
     @property
     def bounded(self) -> bool:
-        """Whether count, bytes or until end the read."""
+        """True if count, bytes or until end the read."""
         return self.count is not None or self.max_bytes is not None or self.until is not None
 
     @property
     def may_follow(self) -> bool:
-        """Whether a start at the tail is satisfiable (fact sheet 5.4)."""
+        """True if a start at the tail is satisfiable (fact sheet 5.4)."""
         return not self.bounded or (self.wait is not None and self.wait > 0)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckTail(Operation[StreamPosition]):
-    """The next sequence number and the last timestamp of a stream."""
+    """Get the next sequence number and the last timestamp of a stream."""
 
     stream: StreamRef
     create_if_missing: bool = True
@@ -216,14 +216,14 @@ class Trim(Operation[StreamPosition]):
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """One record's position in every protocol's terms; at the tail, that of the record that comes next."""
+    """A record's position in every protocol's terms; at the tail, that of the next record."""
 
     seq_num: int
     timestamp: int
     record_id: RecordId | None
     at_tail: bool
     offset: int | None = None
-    """Where the record's bytes begin, where known (`penstock_codecs.byte_operations`)."""
+    """Offset of the record's first byte, if known (`penstock_codecs.byte_operations`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ class Locate(Operation[Located]):
 
 
 class ProvisionResult(Enum):
-    """What a create or ensure did; the value is the spelling of header `s2-provision-result`."""
+    """The effect of a create or ensure; the value is the spelling of header `s2-provision-result`."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -247,7 +247,7 @@ class ProvisionResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Provisioned(Generic[T]):
-    """A basin or stream, and what was done to have it."""
+    """A basin or stream, and the effect of the request for it."""
 
     info: T
     result: ProvisionResult
@@ -255,7 +255,7 @@ class Provisioned(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Part of a listing in name order."""
+    """A part of a listing, sorted by name."""
 
     items: list[T]
     has_more: bool
@@ -263,7 +263,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class CreateBasin(Operation[Provisioned[BasinInfo]]):
-    """Create; RESOURCE_ALREADY_EXISTS unless the same request token created it with the same configuration."""
+    """Create a basin; RESOURCE_ALREADY_EXISTS unless the same request token created it with the same configuration."""
 
     basin: str
     config: BasinConfig = BasinConfig()
@@ -272,7 +272,7 @@ class CreateBasin(Operation[Provisioned[BasinInfo]]):
 
 @dataclass(frozen=True, slots=True)
 class EnsureBasin(Operation[Provisioned[BasinInfo]]):
-    """Create, or bring to this configuration."""
+    """Create a basin, or change it to this configuration."""
 
     basin: str
     config: BasinConfig = BasinConfig()
@@ -280,14 +280,14 @@ class EnsureBasin(Operation[Provisioned[BasinInfo]]):
 
 @dataclass(frozen=True, slots=True)
 class GetBasinConfig(Operation[BasinConfig]):
-    """The basin's configuration."""
+    """Get a basin's configuration."""
 
     basin: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReconfigureBasin(Operation[BasinConfig]):
-    """Change parts of the configuration; the result is the new one."""
+    """Change parts of a basin's configuration; the result is the new one."""
 
     basin: str
     patch: BasinConfigPatch
@@ -302,7 +302,7 @@ class DeleteBasin(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class ListBasins(Operation[Page[BasinInfo]]):
-    """Names that begin with `prefix` and come after `start_after`, at most `limit`."""
+    """List the basins whose names begin with `prefix` and come after `start_after`, at most `limit`."""
 
     prefix: str = ""
     start_after: str = ""
@@ -311,7 +311,7 @@ class ListBasins(Operation[Page[BasinInfo]]):
 
 @dataclass(frozen=True, slots=True)
 class CreateStream(Operation[Provisioned[StreamInfo]]):
-    """Create; RESOURCE_ALREADY_EXISTS unless the same request token created it with the same configuration."""
+    """Create a stream; RESOURCE_ALREADY_EXISTS unless the same request token created it with the same configuration."""
 
     stream: StreamRef
     config: StreamConfig = StreamConfig()
@@ -320,7 +320,7 @@ class CreateStream(Operation[Provisioned[StreamInfo]]):
 
 @dataclass(frozen=True, slots=True)
 class EnsureStream(Operation[Provisioned[StreamInfo]]):
-    """Create, or bring to this configuration."""
+    """Create a stream, or change it to this configuration."""
 
     stream: StreamRef
     config: StreamConfig = StreamConfig()
@@ -328,14 +328,14 @@ class EnsureStream(Operation[Provisioned[StreamInfo]]):
 
 @dataclass(frozen=True, slots=True)
 class GetStreamConfig(Operation[StreamConfig]):
-    """The stream's configuration, resolved: no field is None."""
+    """Get a stream's configuration, resolved: no field is None."""
 
     stream: StreamRef
 
 
 @dataclass(frozen=True, slots=True)
 class ReconfigureStream(Operation[StreamConfig]):
-    """Change parts of the configuration; the result is the new one, resolved."""
+    """Change parts of a stream's configuration; the result is the new one, resolved."""
 
     stream: StreamRef
     patch: StreamConfigPatch
@@ -350,7 +350,7 @@ class DeleteStream(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class ListStreams(Operation[Page[StreamInfo]]):
-    """Names that begin with `prefix` and come after `start_after`, at most `limit`."""
+    """List the streams whose names begin with `prefix` and come after `start_after`, at most `limit`."""
 
     basin: str
     prefix: str = ""

@@ -1,7 +1,8 @@
 """Configuration of basins and streams, in layers (S2 fact sheet, 1.3 "Shapes").
 
-A `StreamConfig` is one layer: None means "not said here". What a stream really does is its own layer over its
-basin's default layer over `DEFAULT_STREAM_CONFIG`; the result of `resolve` has no None.
+A `StreamConfig` is one layer: None means unset. A stream is created or ensured with its own layer over its basin's
+default layer over `DEFAULT_STREAM_CONFIG`; `resolve` merges them into one without None. The stream keeps the result: a
+later change of the basin's default affects only later streams.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = [
 
 
 class TimestampingMode(Enum):
-    """Whose clock stamps records (S2 fact sheet, 5.2)."""
+    """The source of records' timestamps (S2 fact sheet, 5.2)."""
 
     CLIENT_PREFER = "client-prefer"
     CLIENT_REQUIRE = "client-require"
@@ -33,7 +34,7 @@ class TimestampingMode(Enum):
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How long records are kept after they arrived; `age_seconds` None keeps them for ever."""
+    """Retention of records after their arrival; `age_seconds` None keeps them for ever."""
 
     age_seconds: int | None
 
@@ -42,7 +43,7 @@ INFINITE = Retention(None)
 
 
 class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One layer of a stream's configuration; None = not said here."""
+    """One layer of a stream's configuration; None means unset."""
 
     storage_class: str | None = None
     retention: Retention | None = None
@@ -51,12 +52,12 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
     delete_on_empty_seconds: int | None = None  # 0 = never
 
     def over(self, base: StreamConfig) -> StreamConfig:
-        """This layer on top of `base`: what is said here wins."""
+        """Return this layer on top of `base`: values set here win."""
         said = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         return msgspec.structs.replace(base, **said)
 
     def resolve(self, basin_default: StreamConfig | None = None) -> StreamConfig:
-        """This layer over the basin's default over the built-in default: no field is None."""
+        """Return this layer over the basin's default over the built-in default: no field is None."""
         below = DEFAULT_STREAM_CONFIG if basin_default is None else basin_default.over(DEFAULT_STREAM_CONFIG)
         return self.over(below)
 
@@ -71,7 +72,8 @@ DEFAULT_STREAM_CONFIG = StreamConfig(
 
 
 class StreamConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A change to a layer: UNSET keeps, None resets to "not said here", a value replaces."""
+    """A change to a configuration: UNSET keeps, a value replaces; None resets to unset, and so, for a stream, to its
+    basin's present default."""
 
     storage_class: str | msgspec.UnsetType | None = msgspec.UNSET
     retention: Retention | msgspec.UnsetType | None = msgspec.UNSET
@@ -80,7 +82,7 @@ class StreamConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
     delete_on_empty_seconds: int | msgspec.UnsetType | None = msgspec.UNSET
 
     def apply(self, layer: StreamConfig) -> StreamConfig:
-        """`layer` with the change made."""
+        """Return `layer` with the change applied."""
         changed = {
             name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not msgspec.UNSET
         }
@@ -88,7 +90,7 @@ class StreamConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BasinConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A basin's configuration. There is no cipher: at-rest ciphers are refused, not pretended."""
+    """A basin's configuration. There is no cipher: at-rest ciphers are refused, never silently ignored."""
 
     default_stream_config: StreamConfig = StreamConfig()
     create_stream_on_append: bool = False
@@ -103,7 +105,7 @@ class BasinConfigPatch(msgspec.Struct, frozen=True, kw_only=True):
     create_stream_on_read: bool | msgspec.UnsetType | None = msgspec.UNSET
 
     def apply(self, config: BasinConfig) -> BasinConfig:
-        """`config` with the change made."""
+        """Return `config` with the change applied."""
         change = self.default_stream_config
         if change is None:
             config = msgspec.structs.replace(config, default_stream_config=StreamConfig())

@@ -1,8 +1,8 @@
 """Operations on table segments: keys and values with versions (segment fact sheet, 1.3 and 3.1).
 
-Pravega's clients keep the state that several of them agree on in such tables, and so does our controller. A table is
-named by any text that is unique; it is no stream. A version is the position of a key's newest value in the history of
-the table: it rises with every change to any key.
+Pravega's clients keep shared state in such tables, and so does our controller. A table is named by any unique text; it
+is not a stream. A version is the position of a key's newest value in the history of the table: it rises with every
+change to any key.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 ANY_VERSION = -(1 << 63)
-"""An expected version: whatever is there."""
+"""An expected version that matches any, and a missing key."""
 NOT_EXISTS = -1
-"""An expected version: the key must not be there."""
+"""An expected version: the key must not exist."""
 
 
 class VersionedKey(NamedTuple):
-    """A key and the version that it is expected to have."""
+    """A key and its expected version."""
 
     key: bytes
     version: int = ANY_VERSION
@@ -53,8 +53,8 @@ class TableItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CreateTable(Operation[None]):
-    """Create a table. `key_length` in bytes: all keys have it; 0: any. RESOURCE_ALREADY_EXISTS, INVALID (name or key
-    length)."""
+    """Create a table. `key_length`: bytes of every key; 0: any. Fails with RESOURCE_ALREADY_EXISTS, INVALID (name or
+    key length)."""
 
     table: str
     key_length: int = 0
@@ -62,7 +62,7 @@ class CreateTable(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteTable(Operation[None]):
-    """Delete a table. STREAM_NOT_FOUND, TABLE_NOT_EMPTY."""
+    """Delete a table. Fails with STREAM_NOT_FOUND, TABLE_NOT_EMPTY."""
 
     table: str
     must_be_empty: bool = False
@@ -70,7 +70,8 @@ class DeleteTable(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """`length`: the position that the next change gets; `start`: the first that `ReadTableDelta` can begin at."""
+    """State of a table. `length`: the position of the next change; `start`: the first that `ReadTableDelta` can begin
+    at."""
 
     start: int
     length: int
@@ -80,7 +81,7 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class GetTableInfo(Operation[TableInfo]):
-    """About a table. STREAM_NOT_FOUND."""
+    """Get the state of a table. Fails with STREAM_NOT_FOUND."""
 
     table: str
 
@@ -89,10 +90,10 @@ class GetTableInfo(Operation[TableInfo]):
 class UpdateTable(Operation[tuple[int, ...]]):
     """Insert or replace items, all or none; the result is their new versions, in order.
 
-    Every expected version is held against the table as it was before the operation, also where a key comes twice.
-    `match_length`: the table's `length` must be this. Fails with STREAM_NOT_FOUND, TABLE_KEY_VERSION,
-    TABLE_KEY_NOT_FOUND (a version was expected and the key is not there), OFFSET_MISMATCH, INVALID (key length),
-    LIMIT_EXCEEDED (a key of more than 8 KiB, a value of more than 1 MiB - 8 KiB).
+    Every expected version is compared with the table as it was before the operation, even if a key occurs twice.
+    `match_length`: required `length` of the table. Fails with STREAM_NOT_FOUND, TABLE_KEY_VERSION, TABLE_KEY_NOT_FOUND
+    (a version was expected of a missing key), OFFSET_MISMATCH, INVALID (key length), LIMIT_EXCEEDED (a key of more than
+    8 KiB, a value of more than 1 MiB - 8 KiB).
     """
 
     table: str
@@ -102,7 +103,8 @@ class UpdateTable(Operation[tuple[int, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class RemoveTableKeys(Operation[None]):
-    """Remove keys, all or none; a key that is not there and may be is no error. Fails as `UpdateTable`."""
+    """Remove keys, all or none; a missing key is no error unless a version of it was expected. Fails as `UpdateTable`
+    does."""
 
     table: str
     keys: tuple[VersionedKey, ...]
@@ -111,8 +113,8 @@ class RemoveTableKeys(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class ReadTable(Operation[tuple[TableItem | None, ...]]):
-    """The items of these keys, in order; None where a key is not there. STREAM_NOT_FOUND, LIMIT_EXCEEDED where they
-    have more than 8 MiB together."""
+    """Get the items of these keys, in order; None for a missing key. Fails with STREAM_NOT_FOUND, and LIMIT_EXCEEDED if
+    they have more than 8 MiB together."""
 
     table: str
     keys: tuple[bytes, ...]
@@ -120,7 +122,7 @@ class ReadTable(Operation[tuple[TableItem | None, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class TablePage:
-    """Part of a table in key order."""
+    """A part of a table, sorted by key."""
 
     items: tuple[TableItem, ...]
     has_more: bool
@@ -128,9 +130,9 @@ class TablePage:
 
 @dataclass(frozen=True, slots=True)
 class ListTable(Operation[TablePage]):
-    """Items in the order of their keys (bytes): those after `after` and at or after `first`, up to `last`, inclusive;
-    at most `count` of them, and about 1 MiB, at least one. `prefix`: keys that begin so. STREAM_NOT_FOUND, INVALID
-    (`count` below 1)."""
+    """List items in the order of their keys (bytes): those after `after` and at or after `first`, up to and including
+    `last`; at most `count` of them, and about 1 MiB, at least one. `prefix`: keys that begin with it. Fails with
+    STREAM_NOT_FOUND, INVALID (`count` below 1)."""
 
     table: str
     after: bytes | None = None
@@ -142,8 +144,8 @@ class ListTable(Operation[TablePage]):
 
 @dataclass(frozen=True, slots=True)
 class TableDelta:
-    """What changed. `next_position`: where to go on. `reached_end`: this is all there is now. `should_clear`: the
-    history before the asked position is gone, so begin anew with these items."""
+    """The changes of a table. `next_position`: where to continue. `reached_end`: there are no more changes now.
+    `should_clear`: the history before the requested position is gone, so start over with these items."""
 
     items: tuple[TableItem, ...]
     should_clear: bool
@@ -153,9 +155,9 @@ class TableDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReadTableDelta(Operation[TableDelta]):
-    """Items whose version is at or above `from_position` and that are still current, in the order of versions; at most
-    `count`, and about 1 MiB, at least one. Removed keys do not show. STREAM_NOT_FOUND, INVALID (`count` below 1, a
-    position beyond the table's length)."""
+    """List items whose version is at or above `from_position` and that are still current, in the order of versions; at
+    most `count`, and about 1 MiB, at least one. Removed keys are not listed. Fails with STREAM_NOT_FOUND, INVALID
+    (`count` below 1, a position beyond the table's length)."""
 
     table: str
     from_position: int

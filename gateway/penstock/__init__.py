@@ -1,5 +1,12 @@
 """Penstock: a multi-protocol gateway for append-only streams of records.
 
-Who talks to whom: sockets, fronts, backs, the embedded store, configuration and the command line. How each
-protocol is spelled lives in `penstock_codecs`.
+This package has the sockets, fronts, backs, the embedded store, configuration and the command line. Encoding and
+decoding of the protocols is in `penstock_codecs`.
 """
+
+from typing import Final
+
+__all__ = ["DISTRIBUTION"]
+
+DISTRIBUTION: Final = "penstock-gateway"
+"""Name of the distribution for pip and `importlib.metadata`; `penstock` on PyPI is another project."""

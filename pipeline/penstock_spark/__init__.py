@@ -20,8 +20,8 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats `penstock` and `penstock-capture` known to a session, and let filters be pushed down to them
-    (`spark.sql.python.filterPushdown.enabled`). Doing so again does no harm."""
+    """Register the formats `penstock` and `penstock-capture` with a session, and enable pushing filters down to them
+    (`spark.sql.python.filterPushdown.enabled`). May be called more than once."""
     from penstock_spark.capture.datasource import CaptureDataSource
     from penstock_spark.source.datasource import PenstockDataSource
 

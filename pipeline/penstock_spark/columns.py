@@ -1,4 +1,4 @@
-"""Columns that a format is asked for: some of a table's, in any order, their names in any case, as Spark has it."""
+"""Check requested columns: a selection of a table's, in any order, with names in any case, as Spark has it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from penstock_spark.schemas import Column, spark_schema
-
 __all__ = ["WrongSchema", "check_columns"]
 
 
 class WrongSchema(ValueError):
-    """A schema has columns that the format has not; the message names all of them. `where`: the format."""
+    """A schema has columns that the format lacks; the message names all of them. `where`: the format."""
 
     def __init__(self, where: str, faults: Sequence[str]) -> None:
         super().__init__("\n  ".join((f"{where}: {len(faults)} columns are wrong", *faults)))
@@ -23,10 +21,10 @@ class WrongSchema(ValueError):
         return WrongSchema, (self.where, self.faults)
 
 
-def check_columns(where: str, table: tuple[Column, ...], asked: StructType) -> None:
-    """Raise WrongSchema for what is not a selection of the table's columns, by name and type. Whether they may be null
-    does not matter."""
-    ours = {field.name: field.dataType for field in spark_schema(table)}
+def check_columns(where: str, table: StructType, asked: StructType) -> None:
+    """Raise WrongSchema unless `asked` is a selection of the table's columns, by name and type. Nullability does not
+    matter."""
+    ours = {field.name: field.dataType for field in table}
     faults, seen = [], set()
     for field in asked:
         name = field.name.lower()

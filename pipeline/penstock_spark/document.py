@@ -1,4 +1,4 @@
-"""The reference page of the pipeline, `docs/pipeline-reference.md`, out of the tables that the code works with.
+"""Generate the reference page of the pipeline, `docs/pipeline-reference.md`, from the tables that the code uses.
 
 python -m penstock_spark.document
 """
@@ -43,7 +43,7 @@ _TABLES: Final = (
 
 
 def reference_page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     parts = [_TITLE]
     for title, note, options in _OPTIONS:
         parts.append("\n".join(_section(title, note, ("option", "default", "meaning"), map(_option, options))))
@@ -70,7 +70,7 @@ def _option(option: Option) -> tuple[str, str, str]:
 
 
 def _default(value: object) -> str:
-    """As one would write it; nothing where there is none, or the meaning tells it."""
+    """Return a default as one writes it; "" if there is none, or the meaning explains it."""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{value}`" if isinstance(value, (int, float, str)) and value != "" else ""

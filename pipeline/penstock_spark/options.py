@@ -1,7 +1,7 @@
-"""Options of a format as a table: what each is called, how it is read, what it means.
+"""Options of a format as a table of names, parsers and meanings.
 
-Spark hands options over as text, names in any case. A table checks all of them and names every fault at once, also
-options that nobody knows, since a misspelled one would else be lost in silence.
+Spark passes options as text, names in any case. All of them are checked and all faults are reported at once, including
+unknown options, since a misspelled one would otherwise be ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class WrongOptions(ValueError):
-    """Options that cannot be used; the message has one line for each fault."""
+    """Invalid options; the message has one line for each fault."""
 
     def __init__(self, where: str, faults: Sequence[str]) -> None:
         super().__init__("\n  ".join((f"{where}: {len(faults)} wrong", *faults)))
@@ -36,7 +36,8 @@ class WrongOptions(ValueError):
 
 
 class Option(NamedTuple):
-    """One option. `read`: its value from text, raises ValueError with what is wrong. `default`: a value, not text."""
+    """One option. `read`: parses its value from text, raises ValueError with the fault. `default`: a value, not
+    text."""
 
     name: str
     read: Callable[[str], Any]
@@ -47,8 +48,9 @@ class Option(NamedTuple):
 def read_options(
     table: Iterable[Option], given: Mapping[str, str], faults: list[str], *, endpoint: bool = True
 ) -> dict[str, Any]:
-    """The value of each option of the table, where names are in lower case, as Spark gives them; what is wrong is added
-    to `faults` and has its default as value. `endpoint`: whether its options are known, and left to `endpoint_of`."""
+    """Return the value of each option of the table; `given` has names in lower case, as Spark passes them. Faults are
+    added to `faults`, and the option gets its default. `endpoint`: accept the endpoint's options, too, and leave them
+    to `endpoint_of`."""
     known = {option.name: option for option in table}
     elsewhere = ("endpoint", *ENDPOINT_OPTIONS) if endpoint else ()
     values = {name: option.default for name, option in known.items()}
@@ -67,14 +69,14 @@ def read_options(
 
 
 def text(value: str) -> str:
-    """Any text but an empty one."""
+    """Accept any text but an empty one."""
     if not value:
         raise ValueError("is empty")
     return value
 
 
 def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
-    """Reads an integer between two bounds."""
+    """Return a parser of integers between two bounds."""
 
     def read(value: str) -> int:
         try:
@@ -89,7 +91,7 @@ def integer(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
 
 
 def boolean(value: str) -> bool:
-    """`true` or `false`."""
+    """Parse `true` or `false`."""
     found = {"true": True, "false": False}.get(value.lower())
     if found is None:
         raise ValueError(f"{value!r} is neither true nor false")
@@ -97,7 +99,8 @@ def boolean(value: str) -> bool:
 
 
 def endpoint_of(given: Mapping[str, str], faults: list[str]) -> Endpoint | None:
-    """The endpoint that the options say (`clients.endpoint`); None where what they say is wrong."""
+    """Return the endpoint of the options (`clients.endpoint`); None if they are invalid, with faults added to
+    `faults`."""
     try:
         return parse_endpoint(given.get("endpoint", ""), given)
     except EndpointError as wrong:

@@ -1,7 +1,7 @@
-"""The tables: their columns, once for Spark and, made from that, for Arrow (docs/pipeline.md).
+"""The columns of tables, defined once for Spark and Arrow (docs/pipeline.md).
 
-A schema is a list of `Column`s, so that the documentation, Spark's schema and Arrow's are one thing. This module
-imports without pyspark; `spark_schema` and `arrow_schema` do not.
+A schema is a list of `Column`s, from which the documentation, Spark's schema and Arrow's are made. This module imports
+without pyspark; `spark_schema` and `arrow_schema` need it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "ALL_TABLES",
     "CAPTURE_TABLES",
     "CONNECTIONS",
     "HEADERS",
@@ -22,6 +23,7 @@ __all__ = [
     "SEEN_RECORDS",
     "Column",
     "arrow_schema",
+    "capture_schema",
     "spark_schema",
 ]
 
@@ -37,7 +39,7 @@ class Column(NamedTuple):
 HEADERS: Final = "array<struct<name: binary, value: binary>>"
 """The type of records' headers: pairs of bytes, in their order."""
 NOTES: Final = "map<string, array<string>>"
-"""The type of what a gateway noted of a connection: values by key."""
+"""The type of the gateway's notes on a connection: values by key."""
 
 RECORDS: Final = (
     Column("stream", "string", "`basin/stream`; for S3P its name"),
@@ -49,7 +51,7 @@ RECORDS: Final = (
     Column("body", "binary", "the record"),
 )
 """The source `penstock`. The sink takes the same columns, of which `stream` (unless an option names it) and `body` are
-needed."""
+required."""
 
 _CONVERSATION: Final = (
     Column("file", "string", "the first file of the recording that it stands in"),
@@ -91,7 +93,7 @@ CONNECTIONS: Final = (
     Column("lost_bytes", "bigint", "known to be missing"),
     Column("messages", "bigint", "messages of both sides"),
     Column("problems", "bigint", "broken rules, bytes that are missing or not understood"),
-    Column("failures", "bigint", "requests that failed, each once"),
+    Column("failures", "bigint", "requests that failed, each once; a broken rule counts as a problem instead"),
     Column("appended", "bigint", "records that the client gave and the server acknowledged"),
     Column("delivered", "bigint", "records that the server gave"),
     _DAMAGE,
@@ -128,7 +130,7 @@ MESSAGES: Final = (
     Column("context_offset", "bigint", "of a problem: where these begin in what the sender sent"),
     _DAMAGE,
 )
-"""`penstock-capture`, table `messages`: messages, and where the protocols were broken (kind `problem`)."""
+"""`penstock-capture`, table `messages`: messages, and violations of protocols (kind `problem`)."""
 
 SEEN_RECORDS: Final = (
     *_CONVERSATION,
@@ -148,14 +150,16 @@ SEEN_RECORDS: Final = (
     Column("settled", "timestamp", "appended: when its acknowledgement or refusal was complete; else null"),
     _DAMAGE,
 )
-"""`penstock-capture`, table `records`. An appended one stands here when it is settled, or its connection has ended."""
+"""`penstock-capture`, table `records`. An appended one is included when it is settled, or its connection has ended."""
 
 CAPTURE_TABLES: Final = {"connections": CONNECTIONS, "messages": MESSAGES, "records": SEEN_RECORDS}
 """The tables of `penstock-capture`, by name."""
+ALL_TABLES: Final = "all"
+"""Decode a recording once for all of `CAPTURE_TABLES`: a struct column for each, of which each row has exactly one."""
 
 
 def spark_schema(columns: tuple[Column, ...]) -> StructType:
-    """The columns as Spark has them; all may be null. Needs no session, as `StructType.fromDDL` does."""
+    """Return the columns as Spark's schema; all are nullable. Needs no session, as `StructType.fromDDL` does."""
     from pyspark.sql import types
 
     pair = types.StructType().add("name", types.BinaryType()).add("value", types.BinaryType())
@@ -174,8 +178,17 @@ def spark_schema(columns: tuple[Column, ...]) -> StructType:
     return types.StructType([types.StructField(column.name, by_name[column.type]) for column in columns])
 
 
+def capture_schema(table: str) -> StructType:
+    """Return the schema of a table of `penstock-capture`, or that of `ALL_TABLES`."""
+    from pyspark.sql.types import StructField, StructType
+
+    if table == ALL_TABLES:
+        return StructType([StructField(name, spark_schema(columns)) for name, columns in CAPTURE_TABLES.items()])
+    return spark_schema(CAPTURE_TABLES[table])
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What Arrow batches must look like for this schema of Spark, which may have fewer columns, in another order."""
+    """Return the Arrow schema for a schema of Spark, which may be a selection of columns in any order."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")

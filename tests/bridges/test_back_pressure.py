@@ -36,7 +36,7 @@ STUCK_SECONDS = 1.0
 """A writer whose bytes are not taken for so long is taken to be stuck."""
 WRITERS = 4
 MOST_BYTES = 48 << 20
-"""What one writer may hand over while nothing is taken from the gateway, the system's buffers included."""
+"""Bytes that one writer may hand over while nothing is read from the gateway, including the system's buffers."""
 MOST_MEMORY = WRITERS * MOST_BYTES
 
 
@@ -68,7 +68,7 @@ class Writer:
         raise NotImplementedError
 
     def acknowledgements(self, data: bytes) -> int:
-        """How many appends these bytes acknowledge."""
+        """Return how many appends these bytes acknowledge."""
         raise NotImplementedError
 
     def push(self) -> int:
@@ -99,7 +99,7 @@ class S2SWriter(Writer):
 
     def begin(self) -> bytes:
         path = f"/v1/streams/{self.stream}/records"
-        lines = (f"POST {path} HTTP/1.1", "host: t", f"s2-basin: {BASIN}", "content-type: s2s/proto")
+        lines = (f"POST {path} HTTP/1.1", "host: localhost", f"s2-basin: {BASIN}", "content-type: s2s/proto")
         self.socket.sendall("\r\n".join((*lines, "transfer-encoding: chunked", "", "")).encode())
         self._head = b""
         self._body = b""

@@ -61,7 +61,7 @@ REAL_CASES = {
 
 
 def run(case: Case, rounds: int) -> None:
-    """Every front at once, each with a stream of its own, through so many losses."""
+    """Run loads through every front at once, each on its own stream, through `rounds` losses of the server."""
     dice = random.Random(str(case.bridge))
     with case.running() as (gateway, lose), loaded(case, gateway) as loads:
         for _ in range(rounds):
@@ -104,9 +104,9 @@ def started(load: Load) -> list[threading.Thread]:
 
 
 def check(case: Case, gateway: GatewayProcess, load: Load) -> None:
-    """What is there, through every front; where acknowledgements said; and what followers saw.
+    """Check that every front reads the records, at the acknowledged positions, and that followers saw them.
 
-    A segment writer that was told nothing says its batch again: S3P cannot tell whether it was there.
+    A segment writer without an acknowledgement repeats its batch: S3P cannot tell whether it was stored.
     """
     assert load.failure is None, load.failure
     views = {}
@@ -136,7 +136,7 @@ def test_a_server_is_killed_in_the_middle_of_a_load(name: str) -> None:
 
 @pytest.mark.parametrize("kind", SECOND)
 def test_clients_are_told_of_a_server_that_stays_away(kind: str) -> None:
-    """Who appends and who follows, each in the words of docs/guarantees.md; all go on when it is there again."""
+    """Writers and followers get the errors of docs/guarantees.md; all resume when the server is back."""
     with SecondPenstock(kind) as server:
         case = Case(replace(SECOND[kind], more="recover_seconds = 0.3"), lambda: server)
         text = case.bridge.configuration(server.address, server.controller)

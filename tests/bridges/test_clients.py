@@ -9,8 +9,10 @@ import random
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,10 @@ from s2_sdk import AppendInput, Record, SeqNum
 from support.bridge_fronts_plain import ReleasedFront
 from support.bridges import REAL, SECOND
 from support.peers import finish, run_client
-from support.pravega import Found, PravegaClient, bodies_by_s2s, need_pravega
+from support.pravega import Found, PravegaClient, advertised, bodies_by_s2s, need_pravega
 from support.pravega_relay import Relay
-from support.process import BASIN, GatewayProcess
+from support.process import BASIN, GatewayProcess, running_gateway
+from support.real_backs import SecondPenstock
 from support.real_peers import chromium_program
 from support.s2_http import S2Client
 from support.s2_sdk_client import connector
@@ -30,12 +33,14 @@ from support.s2_sdk_client import connector
 pytestmark = pytest.mark.peer
 NODE = Path(__file__).parents[1] / "peers" / "node"
 EVENTS = 5
+PAGES = ("[listeners.s2]", '[listeners.s2]\ncors_origins = ["*"]')
+"""Pages may use the gateway; their server chooses its port late."""
 
 
 @pytest.fixture(scope="module", params=[SECOND["segment"], REAL["segment"]], ids=str)
 def to_segments(request: pytest.FixtureRequest) -> Iterator[GatewayProcess]:
     """A gateway before a segment store."""
-    with request.param.running() as gateway:
+    with request.param.running(PAGES) as gateway:
         yield gateway
 
 
@@ -93,6 +98,41 @@ def test_pravega_reaches_an_s2_server(to_s2: GatewayProcess) -> None:
         found = Found(client.call("read", ["one"], len(events), 20))
         assert found.bodies("one") == [body.encode() for body, _ in events]
     assert bodies_by_s2s(to_s2, "pravega-stream") == [body.encode() for body, _ in events]
+
+
+@pytest.mark.parametrize("under_way", [True, False])
+def test_pravegas_writer_neither_spins_nor_waits_while_an_s2_server_is_away(under_way: bool) -> None:
+    """It connects anew at once, as often as it is refused: also where it has nothing under way, and begins then."""
+    need_pravega()
+    seconds, stream = 5.0, "pravega-patience"
+    with SecondPenstock("s2") as server, Relay() as segments:
+        bridge = replace(SECOND["s2"], more="recover_seconds = 1")
+        text = bridge.configuration(server.address).replace(*advertised(segments.port))
+        with running_gateway(text) as gateway, PravegaClient(gateway.controller_port) as client:
+            segments.target = gateway.segment_port
+            client.call("manage", "create_scope", BASIN)
+            client.call("manage", "create_stream", BASIN, stream, 1)
+            if under_way:
+                client.start("write_until_told", BASIN, stream, 3, 10)
+                client.wait_for(100)
+                server.kill()
+            else:
+                client.call("write", BASIN, stream, [("first", None)])
+                server.kill()
+                client.start("write_until_told", BASIN, stream, 3, 10)
+            before = len(segments.said)
+            time.sleep(seconds)
+            came = len(segments.said) - before
+            server.start()
+            began, written = time.monotonic(), client.progress
+            client.wait_for(written + 100)
+            again = time.monotonic() - began
+            written = client.stop()
+            stored = [int(body) for body in bodies_by_s2s(gateway, stream) if body != b"first"]
+    print(f"{came} connections in {seconds:g} s; it went on {again:.1f} s after the server was back")
+    assert came <= 3 * seconds
+    assert again < 5
+    assert stored == list(range(written)), "each event once"
 
 
 def test_an_s3p_client_reaches_an_s2_server(to_s2: GatewayProcess) -> None:
@@ -179,7 +219,7 @@ class PageHandler(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def browsing(page: str) -> Iterator[queue.SimpleQueue[list[object]]]:
-    """A browser that shows a page; what the page says."""
+    """Show a page in a browser, and yield a queue with the page's messages."""
     program = chromium_program()
     if not program.exists():
         pytest.skip("there is no Chromium: `make peers`")

@@ -18,9 +18,9 @@ from support.process import BASIN, CONFIG, LISTENERS, GatewayProcess, running_ga
 from support.real_backs import SecondPenstock, free_ports
 from support.s2_http import S2Client
 
+from penstock.app.config import load_config
+from penstock.app.config.advice import advice
 from penstock.cli.report import report
-from penstock.config import load_config
-from penstock.config.advice import advice
 
 CONFIGURATIONS = Path(__file__).parents[2] / "config"
 USUAL_PORTS = {"s2": 8080, "s3p": 7500, "segment": 12345, "controller": 9090}
@@ -76,7 +76,7 @@ SAID = {
         "appends, refused: everything (it is a source that is only read)",
     ],
 }
-"""What `penstock check` says of each, among other things."""
+"""Part of the output of `penstock check` for each."""
 
 
 def test_every_example_is_here() -> None:
@@ -97,7 +97,7 @@ def test_what_check_says(name: str) -> None:
 
 @contextmanager
 def running(name: str, **places: object) -> Iterator[GatewayProcess]:
-    """The example on free ports and a temporary directory; `places`: what stands for each text of it."""
+    """Run the example on free ports and in a temporary directory; `places`: the replacement of each text in it."""
     text = (CONFIGURATIONS / name).read_text().replace("{", "{{").replace("}", "}}")
     for kind in LISTENERS:
         text = text.replace(f'"{LOOPBACK}:{USUAL_PORTS[kind]}"', f'"{LOOPBACK}:{{{kind}_port}}"')
@@ -105,8 +105,9 @@ def running(name: str, **places: object) -> Iterator[GatewayProcess]:
     for old, new in places.items():
         wanted = _PLACES[old]
         assert wanted in text
-        text = text.replace(wanted, f'"{new}"')
-    text = re.sub(r'directory = "./data/[a-z0-9-]+"', 'directory = "{data}"', text)
+        key = "tls_ca = " if old == "authorities" else ""
+        text = text.replace(wanted, f'{key}"{new}"')
+    text = re.sub(r'directory = "\.\./data/[a-z0-9-]+"', 'directory = "{data}"', text)
     with running_gateway(text + '\n[log]\nformat = "json"\n') as gateway:
         yield gateway
 
@@ -116,7 +117,7 @@ _PLACES = {
     "s3p": f'"{LOOPBACK}:7600"',
     "controller": f'"{LOOPBACK}:9091"',
     "tls": f'"{LOOPBACK}:8443"',
-    "authorities": '"ca.pem"',
+    "authorities": '# tls_ca = "ca.pem"',
 }
 
 

@@ -66,9 +66,9 @@ def test_a_pair_at_length(bridge: tuple[Bridge, GatewayProcess], front: str, pla
 
 
 def test_the_page_says_what_was_found() -> None:
-    """docs/matrix.md is written by this test where it is not what the run found; whoever runs it looks at the change.
+    """Rewrite docs/matrix.md and fail if it differs from the run's results; check the change and commit it.
 
-    What is said of real servers that are not installed here stays.
+    Results of real servers that are not installed here are kept.
     """
     if not FOUND.complete:
         pytest.skip("only some of the pairs were run, so the page cannot be judged")

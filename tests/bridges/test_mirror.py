@@ -72,7 +72,7 @@ def mirror_of(gateway: GatewayProcess) -> dict[str, Any]:
 
 
 def until_compared(gateway: GatewayProcess, count: int) -> dict[str, Any]:
-    """The mirror's counts, once so many records are compared."""
+    """Wait until that many records are compared, and return the mirror's counts."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (mirror := mirror_of(gateway))["records_compared"] < count and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -155,8 +155,10 @@ def test_cut_overs_under_load(name: str) -> None:
 
 
 class Sessions:
-    """Appends numbers by S2S sessions, several at once under way. Where a session ends, what was not acknowledged is
-    sent again in the next one: at a cut-over it was not applied."""
+    """Appends numbers in S2S sessions, several in flight at once.
+
+    When a session ends, unacknowledged appends are repeated in the next one: a cut-over has not applied them.
+    """
 
     def __init__(self, client: S2Client, carrier: str) -> None:
         self.client = client

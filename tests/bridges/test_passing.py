@@ -15,9 +15,9 @@ from support.s2s import ZSTD, encode_frame
 from penstock_proto import s2_pb2 as pb
 
 RESERVED = 0x03
-"""Flag bits that mean nothing yet, and that whoever passes a frame on must not touch (S2 fact sheet, 2.1)."""
+"""Reserved flag bits, which must be passed on unchanged (S2 fact sheet, 2.1)."""
 FUTURE = b"\xf8\x7f\x07"
-"""A protobuf field that nobody knows: number 2047, value 7."""
+"""An unknown protobuf field: number 2047, value 7."""
 
 
 BACK = """
@@ -39,7 +39,7 @@ class Bridge(NamedTuple):
 
 @pytest.fixture(scope="module")
 def bridge() -> Iterator[Bridge]:
-    """A gateway, another one behind it, and somebody between them who listens."""
+    """A gateway, another one behind it, and a relay between them that records."""
     with running_gateway() as server, Relay(server.s2_port) as between:
         back = (
             f'[backs.far]\nkind = "s2"\naddress = "127.0.0.1:{between.port}"\n[[routes]]\nname = "all"\nback = "far"\n'
@@ -66,7 +66,7 @@ def frames_of(*bodies: bytes) -> list[bytes]:
 
 def head(method: str, stream: str, query: str = "", *more: str) -> bytes:
     path = f"/v1/streams/{stream}/records{query}"
-    lines = (f"{method} {path} HTTP/1.1", "host: test", f"s2-basin: {BASIN}", "content-type: s2s/proto", *more)
+    lines = (f"{method} {path} HTTP/1.1", "host: localhost", f"s2-basin: {BASIN}", "content-type: s2s/proto", *more)
     return "\r\n".join((*lines, "connection: close", "", "")).encode()
 
 
@@ -95,7 +95,7 @@ def body_of(message: bytes) -> bytes:
 
 
 class Overheard:
-    """What is said between gateway and server from now on, in one exchange."""
+    """Bytes between gateway and server from now on, in one exchange."""
 
     def __init__(self, between: Relay) -> None:
         self._between = between

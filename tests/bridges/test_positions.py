@@ -65,7 +65,7 @@ class Pair:
         return pair
 
     def find(self, asked: str, status: int = 200, **names: str) -> Any:
-        """What the gateway says about a place."""
+        """Return the gateway's answer about a position."""
         name = "&".join(f"{key}={value}" for key, value in names.items()) or f"stream={BASIN}/{self.stream}"
         got, answer = ask(management_port(self.gateway), f"/positions?{name}&{asked}")
         assert got == status, answer
@@ -144,7 +144,7 @@ CONSUMERS = {
 def check_changes(
     pair: Pair, expected: list[Record], places: list[int] | None = None, names: Iterable[str] = CONSUMERS
 ) -> None:
-    """From every protocol to every other, behind each of these records: what is read is each record once."""
+    """Check each change of protocol behind each of these records: it reads the remaining records exactly once."""
     consumers = {name: CONSUMERS[name] for name in names}
     fronts = {name: consumer.front(pair.gateway, pair.stream) for name, consumer in consumers.items()}
     try:
@@ -223,7 +223,7 @@ STARTS = ["seq_num={}", "timestamp={}", "record_id={}-0", "offset={}", "tail_off
 
 
 def test_at_the_tail_and_in_the_future(pair: Pair) -> None:
-    """The tail, and what comes there is what every protocol reads next."""
+    """Positions beyond the tail are the tail, and every protocol reads the next records from there."""
     tail = pair.find("tail_offset=0")
     assert (tail["position"]["seq_num"], tail["position"]["at_tail"]) == (len(RECORDS), True)
     for asked in STARTS[:4]:
@@ -301,7 +301,7 @@ def everything(pair: Pair) -> list[Any]:
 
 
 def foreign_append(pair: Pair, *bodies: bytes) -> None:
-    """By somebody who comes to the server itself."""
+    """Append directly to the server."""
     host, port = pair.server.address
     if pair.bridge.kind == "s2":
         S2Client((host, port), BASIN).append(pair.stream, *(body.decode() for body in bodies))
@@ -336,7 +336,7 @@ def test_a_gateway_that_was_killed_says_the_same(pair: Pair) -> None:
 
 
 def test_a_source_of_events() -> None:
-    """Of an S2 server that is read as server-sent events alone, nobody can go on from an identifier."""
+    """An S2 server that is read only as server-sent events does not let a reader resume from an identifier."""
     bridge = Bridge("s2-sse", "Penstock", lambda: SecondPenstock("s2"))
     with ExitStack() as stack:
         server = stack.enter_context(SecondPenstock("s2"))

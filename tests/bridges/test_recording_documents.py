@@ -29,7 +29,7 @@ def blocks(document: str) -> list[str]:
 
 
 def run(block: str, directory: Path, *, code: int = 0) -> str:
-    """What the last command prints."""
+    """Run a block and return the output of its last command."""
     arguments = ["bash", "-o", "pipefail", "-c", block]
     done = subprocess.run(arguments, cwd=directory, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
     assert done.returncode == code, f"{block}\n{done.stdout}\n{done.stderr}"
@@ -81,7 +81,7 @@ def test_the_tour(tmp_path: Path) -> None:
 
 
 def until_recorded(directory: Path) -> None:
-    """What was said is on its way to the file for up to a twentieth of a second."""
+    """Wait until messages have reached the file, which takes up to a twentieth of a second."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while b"Bearer ******" not in b"".join(path.read_bytes() for path in (directory / "recordings").iterdir()):
         assert time.monotonic() < deadline, "it was not recorded"

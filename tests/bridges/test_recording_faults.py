@@ -29,7 +29,7 @@ DISK_MIB = 24
 
 
 class Load:
-    """Clients that append without a pause, each to a stream of its own; what was acknowledged is counted."""
+    """Clients that append without a pause, each to a stream of its own, and count acknowledged appends."""
 
     def __init__(self, port: int, clients: int) -> None:
         self.acknowledged = [0] * clients

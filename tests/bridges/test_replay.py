@@ -126,7 +126,7 @@ def sdk_work(port: int) -> list[Any]:
 
 
 def curl_work(port: int) -> list[Any]:
-    """What curl shows, heads and all, of an append, of reads of all kinds, and of an error."""
+    """Return curl's output, heads included, for an append, reads of all kinds, and an error."""
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     records = f"http://127.0.0.1:{port}/v1/streams/curl/records"
@@ -147,7 +147,7 @@ PORT = {"s3p": "s3p_port", "s2-sdk": "s2_port", "curl": "s2_port"}
 
 
 class Recorded:
-    """`said`: what the client was told."""
+    """`said`: the bytes that the client received."""
 
     def __init__(self, directory: Path, said: list[Any]) -> None:
         self.directory = directory

@@ -30,7 +30,7 @@ EXPECTED = {
     "--until 60 --strict": ["1 conversation: 2 messages said"],
     "--json": ['"appended": 1'],
 }
-"""What each block prints, by a piece that none before it has."""
+"""Output of each block, by a piece of its text that no earlier block has."""
 
 
 @pytest.mark.peer
@@ -56,7 +56,7 @@ def test_every_command_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def recorded() -> Recording:
-    """What the page's client says, and is told."""
+    """Return a recording of the page's client."""
     recording = Recording()
     recording.asked(create("bills"))
     recording.answered(Ok())
@@ -67,7 +67,7 @@ def recorded() -> Recording:
 
 
 def replayed(command: str) -> str:
-    """What a replay prints; in this process."""
+    """Run a replay in this process and return its output."""
     program, *arguments = shlex.split(command)
     assert program == "penstock"
     result = CliRunner().invoke(main, arguments)

@@ -1,4 +1,4 @@
-"""The gateway is killed and started again, with a server behind it: what clients were told stays true."""
+"""The gateway is killed and restarted, with a server behind it: all acknowledgements remain true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of records and records of bytes: whatever a segment client appends comes back as it was."""
+"""Records as bytes and back: bytes that a segment client appends are read unchanged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RECORDS = st.one_of(
     st.tuples(st.just(FENCE), st.text(max_size=4).map(str.encode)),
     st.tuples(st.lists(st.builds(Header, st.binary(min_size=1, max_size=2), BODIES), max_size=2).map(tuple), BODIES),
 )
-"""What an S2 client can append."""
+"""Records that an S2 client can append."""
 
 
 def _columns(bodies: list[bytes], headers: Mapping[int, Headers] = NO_HEADERS) -> Columns:
@@ -107,7 +107,7 @@ def test_the_bytes_of_records_are_those_of_each(records: list[tuple[Headers, byt
 
 @given(st.lists(RECORDS, max_size=8))
 def test_records_that_are_copied_are_the_same(records: list[tuple[Headers, bytes]]) -> None:
-    """What was enveloped on its way to a segment client is unwrapped when it is appended by one."""
+    """Records enveloped for a segment client are unwrapped when a segment client appends them."""
     runs = _check(to_bytes(_apart(records), ALL), ALL)
     assert [(run.headers.get(at, ()), body) for run in runs for at, body in enumerate(run.bodies)] == records
 

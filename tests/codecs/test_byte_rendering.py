@@ -1,4 +1,4 @@
-"""Batches as bytes, cut to what a read may give: everything once, whatever the reads are."""
+"""Batches as bytes, cut to the size of reads: every byte once, for any reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""zstd and gzip: what comes out, what is refused, and that nothing costs more than its limit."""
+"""zstd and gzip: results, refusals, and that no input costs more than its limit."""
 
 import gzip
 import random

@@ -32,7 +32,7 @@ def test_reversible(headers: Headers, body: bytes) -> None:
 
 @given(HEADERS, st.binary(max_size=20), st.data())
 def test_a_record_has_one_envelope(headers: Headers, body: bytes, data: st.DataObject) -> None:
-    """What unwraps at all is exactly what wrapping gives, so nothing that a client sends is changed on the way back."""
+    """Only the exact output of wrapping can be unwrapped, so a client's data is not changed on the way back."""
     changed = bytearray(wrap(headers, body))
     at = data.draw(st.integers(5, len(changed)))
     changed[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=4))

@@ -1,4 +1,4 @@
-"""What the conformance tests share: clients of one running gateway, and names of their own."""
+"""Fixtures of the conformance tests: clients of one running gateway, and names for each test."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -78,7 +78,7 @@ def s3p(gateway: GatewayProcess) -> Iterator[S3PClient]:
 
 @pytest.fixture
 def segment_address(gateway: GatewayProcess) -> Address:
-    """Where the segment listener is."""
+    """Address of the segment listener."""
     return "127.0.0.1", gateway.segment_port
 
 
@@ -102,7 +102,7 @@ def raw_socket(segment_address: Address) -> Callable[[], SegmentSocket]:
 
 @pytest.fixture(scope="session")
 def draft_segments(gateway: GatewayProcess) -> None:
-    """What the shapes of draft blocks speak of besides (`support.draft_shapes`)."""
+    """Creates the other segments that the shapes of draft blocks need (`support.draft_shapes`)."""
     with DraftSocket(("127.0.0.1", gateway.segment_port)) as client:
         make_segments(client)
 

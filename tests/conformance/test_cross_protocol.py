@@ -368,7 +368,7 @@ NAMES = {  # S3P: S2 (docs/names.md)
 
 @pytest.mark.parametrize(("s3p_name", "s2_name"), NAMES.items())
 def test_names(shared_basin: S2Client, s3p: S3PClient, s3p_name: bytes, s2_name: str) -> None:
-    """UTF-8 is the same for both; %XX stands in S2's name for what S2 cannot spell."""
+    """UTF-8 is the same for both; S2 names use %XX for bytes that S2 cannot express."""
     assert s3p.create(s3p_name) == "OK"
     s3p.append(s3p_name, b"x")
     listed = [info["name"] for info in shared_basin.request("GET", "/v1/streams").json()["streams"]]

@@ -18,7 +18,7 @@ from support.s3p import S3PClient, following, parse_id
 from penstock_proto import s2_pb2 as pb
 
 GONE = (OSError, EOFError, AssertionError, ValueError, HTTPException)
-"""What a client may meet when the gateway is killed under its hands."""
+"""Errors that a client may get when the gateway is killed."""
 
 
 @dataclass
@@ -80,14 +80,14 @@ class Load:
                     self.acked.append(Acked(name, number - 3, last_id=reply))
 
     def follow(self) -> None:
-        """What a reader has seen must not go away either."""
+        """Follow the stream: a record that a reader has seen must not disappear either."""
         with self.s2.read_session(self.stream, "h2", seq_num=0) as session:
             while True:
                 for record in session.batch().records:
                     self.seen[record.seq_num] = record.timestamp, record.body
 
     def run(self, gateway: GatewayProcess, seconds: float) -> None:
-        """Write, and kill the gateway after so long."""
+        """Write, and kill the gateway after some time."""
         clients: list[tuple[Callable[..., None], tuple[str, ...]]] = [
             (self.by_s2s, ("s2s-h1", "h1")),
             (self.by_s2s, ("s2s-h2", "h2")),
@@ -221,7 +221,7 @@ def test_item_89_kill_nine_in_the_middle_of_a_load(tmp_path: Path, rounds: int) 
 
 
 def test_a_trim_a_fence_and_a_configuration_survive(fresh_gateway: GatewayProcess) -> None:
-    """What was acknowledged besides records: command records act after the restart as before."""
+    """Other acknowledged operations: command records act after the restart as before."""
     s2 = S2Client(("127.0.0.1", fresh_gateway.s2_port)).ensure_basin("durable-basin", create_stream_on_append=True)
     s2.ensure_stream("s", retention_policy={"age": 77})
     s2.append("s", *"abcde")

@@ -1,4 +1,4 @@
-"""What S3P cannot carry (headers, empty bodies, command records), under each policy: refused, enveloped, dropped."""
+"""Records that S3P cannot carry (headers, empty bodies, commands), under each policy: refused, enveloped, dropped."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -125,7 +125,7 @@ def refused(reply: object, identifier: str) -> None:
 
 @pytest.mark.parametrize("awkward", [record(b"x", HEADERS), record(b"")], ids=["headers", "empty body"])
 def test_default_refuses(default: Pair, awkward: pb.AppendRecord) -> None:
-    """What comes before it is delivered; a read that begins at it is refused; one that begins after it goes on."""
+    """Earlier records are delivered; a read that begins at the record is refused; one that begins after it succeeds."""
     ids(default, (10, record(b"before")), (20, awkward), (30, record(b"after")))
     assert default.bodies() == [b"before"]
     refused(default.s3p.read(default.stream, MIN_ID="10-1"), "20-0")
@@ -199,7 +199,7 @@ def test_envelopes_carry_everything(enveloping: Pair) -> None:
 
 
 def test_envelopes_come_back(enveloping: Pair) -> None:
-    """What one S3P client reads, appended to another stream, is the same record for S2."""
+    """A record read by an S3P client and appended to another stream is the same record for S2."""
     enveloping.append(record(b"x", HEADERS), record(b""), record(MARK + b"looks like one"), record(b"plain"))
     copy = f"{enveloping.stream}-copy"
     assert enveloping.s3p.create(copy) == "OK"

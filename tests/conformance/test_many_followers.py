@@ -87,7 +87,7 @@ def open_followers(s2: S2Client, stream: str) -> tuple[list[Events], list[Sessio
 
 
 def flood(s2: S2Client, stream: str, size: int) -> None:
-    """Append so many bytes as fast as they are acknowledged, eight batches in flight."""
+    """Append that many bytes as fast as they are acknowledged, eight batches in flight."""
     frame = encode_frame(append_input(*[b"f" * 16_000] * 32))
     total = size // len(frame)
     with s2.append_session(stream) as session:
@@ -129,7 +129,7 @@ def test_idle_followers_and_stalled_readers(roomy_gateway: GatewayProcess) -> No
     memory_followed = roomy_gateway.resident_bytes()
     followed = percentiles(probe(s2, "probe"))
 
-    # The same flood twice: with nobody reading it, and with readers that stopped.
+    # The same flood twice: without readers, and with readers that stopped.
     unread = percentiles(probe_during_flood(s2))
     memory_flooded = roomy_gateway.resident_bytes()
     stalled_readers = StalledReaders(s2, "flood")
@@ -159,7 +159,7 @@ def test_idle_followers_and_stalled_readers(roomy_gateway: GatewayProcess) -> No
         f"after another with stalled readers {memory_stalled / MIB:.0f}"
         f"\none record to 1,000 followers: {fan_out * 1000:.0f} ms"
     )
-    # Bounds are generous: two busy cores also run the clients. What must not be is a wait for somebody else's reader.
+    # Bounds are generous: two busy cores also run the clients. But no client may wait for another's reader.
     assert followed[0] < alone[0] + 20
     assert followed[1] < alone[1] + 200
     assert stalled[0] < 2 * unread[0] + 50

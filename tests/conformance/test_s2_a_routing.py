@@ -3,9 +3,11 @@
 import gzip
 import json
 import socket
+from collections.abc import Iterator
 
 import pytest
 from support.h2c import H2Connection
+from support.process import BASIN, CONFIG, running_gateway
 from support.s2_http import Address, S2Client, open_stream, stream_path
 
 
@@ -104,7 +106,7 @@ def test_item_10_many_requests_on_one_connection(s2: S2Client, stream: str) -> N
     """HTTP/1.1 keep-alive with pipelining, and concurrent HTTP/2 streams."""
     target = stream_path(stream) + "/records/tail"
     with socket.create_connection(s2.address, timeout=10) as connection:
-        head = f"GET {target} HTTP/1.1\r\nhost: x\r\ns2-basin: {s2.basin}\r\n\r\n".encode()
+        head = f"GET {target} HTTP/1.1\r\nhost: localhost\r\ns2-basin: {s2.basin}\r\n\r\n".encode()
         connection.sendall(head * 20)
         received = b""
         while received.count(b'{"tail":{"seq_num":0,"timestamp":0}}') < 20:
@@ -118,29 +120,62 @@ def test_item_10_many_requests_on_one_connection(s2: S2Client, stream: str) -> N
     h2.close()
 
 
-def test_item_11_preflight(s2: S2Client, stream: str) -> None:
+ORIGIN = "https://app.example"
+
+
+@pytest.fixture(scope="module")
+def with_pages() -> Iterator[S2Client]:
+    """A client of a gateway that pages of ORIGIN may use."""
+    with running_gateway(CONFIG.replace("[listeners.s2]", f'[listeners.s2]\ncors_origins = ["{ORIGIN}"]')) as gateway:
+        yield S2Client(("127.0.0.1", gateway.s2_port), BASIN)
+
+
+def test_item_11_preflight(with_pages: S2Client, stream: str) -> None:
     asked = {
-        "origin": "https://app.example",
+        "origin": ORIGIN,
         "access-control-request-method": "POST",
         "access-control-request-headers": "s2-basin,content-type,authorization",
     }
-    answer = s2.of(None).request("OPTIONS", stream_path(stream) + "/records", None, asked)
+    answer = with_pages.of(None).request("OPTIONS", stream_path(stream) + "/records", None, asked)
     assert answer.status == 200
-    assert answer.headers["access-control-allow-origin"] == "https://app.example"
+    assert answer.headers["access-control-allow-origin"] == ORIGIN
     assert answer.headers["access-control-allow-credentials"] == "true"
     assert "POST" in answer.headers["access-control-allow-methods"]
     allowed = {name.strip().lower() for name in answer.headers["access-control-allow-headers"].split(",")}
     assert allowed >= {"s2-basin", "content-type", "authorization"}
 
 
-def test_item_11_answers_name_the_origin(s2: S2Client, stream: str) -> None:
-    origin = {"origin": "https://app.example"}
-    for answer in (s2.read(stream, origin, seq_num=9), s2.read("nope", origin), s2.read(stream, origin, seq_num="x")):
-        assert answer.headers["access-control-allow-origin"] == "https://app.example", answer
+def test_item_11_answers_name_the_origin(with_pages: S2Client, stream: str) -> None:
+    s2, origin = with_pages, {"origin": ORIGIN}
+    for answer in (
+        s2.read(stream, origin, seq_num=9),
+        s2.read("n" * 600, origin),
+        s2.read(stream, origin, seq_num="x"),
+    ):
+        assert answer.headers["access-control-allow-origin"] == ORIGIN, answer
     s2.append(stream, "x")
     events = s2.events(stream, headers=origin, seq_num=0, count=1)
-    assert events.stream.headers["access-control-allow-origin"] == "https://app.example"
+    assert events.stream.headers["access-control-allow-origin"] == ORIGIN
     events.close()
+
+
+@pytest.mark.parametrize("method", ["GET", "OPTIONS", "POST"])
+def test_item_11_other_origins_are_refused(with_pages: S2Client, s2: S2Client, stream: str, method: str) -> None:
+    """They are told so without permission to read it."""
+    headers = {"origin": "https://other.example", "access-control-request-method": "POST"}
+    for client in (with_pages, s2):
+        answer = client.request(method, stream_path(stream) + "/records", None, headers)
+        assert "cors_origins" in answer.fails(403, "permission_denied")
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    "host", ["other.example", "other.example:8080", "127.0.0.1.other.example", "localhost.example"]
+)
+def test_requests_by_foreign_hosts_are_refused(s2: S2Client, stream: str, host: str) -> None:
+    """A page can let its name resolve to this machine (DNS rebinding)."""
+    answer = s2.read(stream, {"host": host}, seq_num=0)
+    assert f"{host!r} is not allowed here" in answer.fails(403, "permission_denied")
 
 
 def test_item_12_compressed_answers(s2: S2Client, stream: str) -> None:
@@ -209,7 +244,7 @@ def test_basin_by_query_for_browsers(s2: S2Client, stream: str) -> None:
 
 
 def test_basin_by_query_for_event_source(s2: S2Client, stream: str) -> None:
-    """What a browser's EventSource sends: no header of ours; on reconnection, Last-Event-ID."""
+    """A browser's EventSource sends no header of ours, but Last-Event-ID on reconnection."""
     s2.append(stream, "x", "y")
     anonymous = s2.of(None)
     with anonymous.events(stream, seq_num=0, **{"s2-basin": s2.basin}) as events:

@@ -1,4 +1,4 @@
-"""S2 checklist, group C: unary read (S2 fact sheet, section 10). What takes seconds is in test_s2_timers."""
+"""S2 checklist, group C: unary read (S2 fact sheet, section 10). Tests that take seconds are in test_s2_timers."""
 
 import base64
 from dataclasses import replace

@@ -106,7 +106,28 @@ def test_item_52_last_event_id(s2: S2Client, stream: str) -> None:
     assert done.data == "[DONE]"
     records = [record for event in batches for record in event.json()["records"]]
     assert [record["seq_num"] for record in records] == [2, 3, 4]
-    assert batches[-1].id == "4,3,27"  # the counters are this connection's (fact sheet 3)
+    assert batches[-1].id == "4,5,51", "the counts go on (fact sheet 3)"
+
+
+def test_item_52_whoever_is_cut_off_again_and_again_gets_what_was_asked_for(s2: S2Client, stream: str) -> None:
+    """The same URL with the newest id each time, as an EventSource does: the bounds are those of all connections."""
+    ids, got = ["0,1,9"], [0]
+    for appended in ("abcd", "ef", "ghijklmn"):
+        s2.append(stream, *appended)
+        with s2.events(stream, headers={"last-event-id": ids[-1]}, seq_num=0, count=10, bytes=1000, wait=0) as events:
+            while (event := events.next(5)) is not None and event.data != "[DONE]":
+                if event.name == "batch":
+                    got += [record["seq_num"] for record in event.json()["records"]]
+                    ids.append(event.id)
+    assert got == list(range(10))
+    assert ids[-1] == "9,10,90"
+
+
+def test_item_52_an_id_of_the_last_number(s2: S2Client, stream: str) -> None:
+    s2.append(stream, "a")
+    largest = 2**64 - 1
+    head = {"accept": "text/event-stream", "last-event-id": f"{largest},{largest},{largest}"}
+    assert s2.read(stream, head, seq_num=0).json(416) == {"tail": s2.tail(stream)}
 
 
 def test_item_52_last_event_id_reduces_bytes_and_wins_over_any_start(s2: S2Client, stream: str) -> None:
@@ -167,7 +188,7 @@ def test_item_55_deletion_while_following(s2: S2Client, stream: str, carrier: st
 
 
 def open_files(process: GatewayProcess) -> int:
-    """How many files and sockets the gateway holds."""
+    """Return how many files and sockets the gateway has open."""
     return sum(1 for _ in Path(f"/proc/{process.pid}/fd").iterdir())
 
 
@@ -220,5 +241,5 @@ def test_the_seeds_dialect(s2_seed_dialect: S2Client) -> None:
     with s2.events("seed", headers={"s2-format": "utf8", "last-event-id": "0:1:9"}, count=2, bytes=100) as events:
         batch, done = events.rest()
         assert [record["body"] for record in batch.json()["records"]] == ["b"]
-        assert batch.id == "1:2:18"  # here the counters go on, so that reconnections keep the bounds
+        assert batch.id == "1:2:18"
         assert (done.name, done.data) == ("done", "")

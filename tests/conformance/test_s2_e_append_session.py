@@ -76,7 +76,7 @@ def test_item_61_a_failed_condition_ends_the_session(s2: S2Client, stream: str, 
         *acks, last = session.rest()
     assert [pb.AppendAck.FromString(frame.message).end.seq_num for frame in acks] == [1, 2, 3, 4, 5]
     assert (last.flag, last.payload) == (TERMINAL, b'\x01\x9c{"seq_num_mismatch":5}')
-    time.sleep(0.2)  # what should not be applied would be by now
+    time.sleep(0.2)  # an append that should not be applied would be by now
     assert s2.bodies(stream, seq_num=0) == ["ok"] * 5
 
 
@@ -282,7 +282,7 @@ def test_item_68_flow_control_on_http1(gateway: GatewayProcess, s2: S2Client, st
 
 @both
 def test_a_client_that_vanishes_harms_nobody(s2: S2Client, stream: str, carrier: str) -> None:
-    """What had been received may still become durable (2.3); the batch is whole or not there."""
+    """Inputs that were received may still become durable (2.3); a batch is stored whole or not at all."""
     session = s2.append_session(stream, carrier)
     session.send(append_input(b"a", b"b"))
     session.ack()

@@ -124,6 +124,24 @@ def test_item_81_basin_defaults_shine_through(s2: S2Client, basin_name: str) -> 
     assert basin.request("GET", "/v1/streams/own").json() == expected
 
 
+def test_item_81_a_new_default_of_the_basin_is_for_new_streams(s2: S2Client, basin_name: str) -> None:
+    basin = s2.ensure_basin(basin_name)
+    basin.ensure_stream("before")
+    basin.append("before", "kept")
+    change = {"default_stream_config": {"retention_policy": {"age": 5}}}
+    s2.of(None).send_json("PATCH", f"/v1/basins/{basin_name}", change).json()
+    config = basin.request("GET", "/v1/streams/before").json()
+    assert config == DEFAULTS
+    assert provisioned(basin.send_json("PUT", "/v1/streams/before", config)) == (200, "noop")
+    basin.ensure_stream("after")
+    assert basin.request("GET", "/v1/streams/after").json() == {**DEFAULTS, "retention_policy": {"age": 5}}
+
+
+def test_item_81_storage_classes_are_the_servers_words(s2: S2Client, new_name: str) -> None:
+    s2.ensure_stream(new_name, storage_class="gold")
+    assert s2.request("GET", stream_path(new_name)).json()["storage_class"] == "gold"
+
+
 def test_item_81_patch_stream(s2: S2Client, new_name: str) -> None:
     path = stream_path(new_name)
     s2.ensure_stream(new_name, retention_policy={"age": 60}, timestamping={"mode": "arrival", "uncapped": True})
@@ -141,6 +159,7 @@ def test_item_81_patch_stream(s2: S2Client, new_name: str) -> None:
     assert deleted_when_empty["delete_on_empty"] == {"min_age_secs": 5}
     s2.request("PATCH", path, None, {"content-type": "application/json"}).fails(400, "bad_json")
     s2.send_json("PATCH", stream_path("nope"), {}).fails(404, "stream_not_found")
+    s2.of("unknown-basin").send_json("PATCH", stream_path("nope"), {}).fails(404, "basin_not_found")
 
 
 def test_item_81_patch_basin(s2: S2Client, basin_name: str) -> None:
@@ -190,6 +209,38 @@ def test_item_82_list_streams(own_basin: S2Client) -> None:
     assert page(prefix="zzz") == ([], False)
     assert page(prefix="a", start_after="zzz") == ([], False)
     own_basin.request("GET", "/v1/streams", limit="x").fails(400, "bad_query")
+
+
+@pytest.mark.parametrize("name", ["prefix", "start_after"])
+@pytest.mark.parametrize("value", ["a" * 513, "a\0"])
+def test_item_82_bounds_that_no_name_can_have(s2: S2Client, name: str, value: str) -> None:
+    s2.request("GET", "/v1/streams", **{name: value}).fails(400, "bad_query")
+    s2.of(None).request("GET", "/v1/basins", **{name: value}).fails(400, "bad_query")
+
+
+def test_item_82_a_repeated_parameter(s2: S2Client, stream: str) -> None:
+    s2.request("GET", "/v1/streams?limit=1&limit=2").fails(400, "bad_query")
+    s2.request("GET", f"{stream_path(stream)}/records?seq_num=0&seq_num=1").fails(400, "bad_query")
+    assert s2.request("GET", "/v1/streams?other=1&other=2&limit=1").status == 200, "it means nothing"
+
+
+@pytest.mark.parametrize("media", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_that_is_not_said_to_be_json(s2: S2Client, new_name: str, media: str | None) -> None:
+    """As it comes from a page of another origin, which a browser lets send it unasked."""
+    headers = {} if media is None else {"content-type": media}
+    s2.request("POST", "/v1/streams", b'{"stream":"%s"}' % new_name.encode(), headers).fails(400, "bad_json")
+    s2.ensure_stream(new_name)
+    s2.request("PATCH", stream_path(new_name), b"{}", headers).fails(400, "bad_json")
+    ensured = s2.request("PUT", stream_path(new_name), b"{}", headers)
+    if media is None:
+        assert provisioned(ensured) == (200, "noop")
+    else:
+        ensured.fails(400, "bad_json")
+
+
+def test_item_82_list_streams_of_an_unknown_basin(s2: S2Client) -> None:
+    s2.of("unknown-basin").request("GET", "/v1/streams").fails(404, "basin_not_found")
+    s2.of("unknown-basin").request("GET", "/v1/streams", prefix="a").fails(404, "basin_not_found")
 
 
 def test_item_82_list_of_more_than_a_thousand(s2: S2Client, basin_name: str) -> None:

@@ -93,7 +93,7 @@ def test_item_86_records_with_headers_by_every_way(s2: S2Client, stream: str) ->
 
 
 def test_item_87_an_ack_implies_visibility(s2: S2Client, stream: str) -> None:
-    """Whatever acknowledged it, the very next look sees the record, in every way of looking."""
+    """However it was acknowledged, the next read of any kind sees the record."""
     with s2.append_session(stream, "h2") as session:
         for number in range(30):
             body = f"{number}"

@@ -1,6 +1,8 @@
-"""The items of the S2 checklist that take their time. They run all at once, in threads, so that they cost as much as
-the slowest. What takes a minute is marked `slow` (`make test-long`); its counterparts on a virtual clock are in
-tests/gateway."""
+"""The items of the S2 checklist that wait for timers.
+
+They run all at once, in threads, so that they take as long as the slowest. Those of a minute are marked `slow` (`make
+test-long`); their counterparts on a virtual clock are in tests/gateway.
+"""
 
 import time
 from collections.abc import Callable, Iterator

@@ -83,7 +83,7 @@ def _met(received: bytes, expect: bytes, match: str) -> bool:
 
 
 async def _check_end(client: trio.SocketStream, closes: bool, received: bytes) -> None:
-    """Whether the connection ends where it must and stays open where it must, with nothing more said either way."""
+    """Check that the connection ends if it must and stays open if it must, without another byte."""
     with trio.move_on_after(CLOSES_WITHIN if closes else STAYS_OPEN) as waiting:
         more = await client.receive_some()
         assert not more, received + more

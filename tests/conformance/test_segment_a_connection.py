@@ -30,7 +30,7 @@ NO_MESSAGES = {
 
 @pytest.mark.parametrize("data", NO_MESSAGES.values(), ids=NO_MESSAGES.keys())
 def test_clause_1_what_is_no_message_ends_the_connection(released_socket: Open, data: bytes) -> None:
-    """What came before it is answered, nothing that comes after it is."""
+    """Messages before it are answered, later ones are not."""
     with released_socket() as client:
         client.send_bytes(KEEP_ALIVE + data + KEEP_ALIVE)
         assert client.reply() == released.KeepAlive()
@@ -52,7 +52,7 @@ def test_clause_3_surplus_bytes(released_socket: Open, segment: str) -> None:
 
 
 def test_clause_4_short_forms(released_socket: Open, segment: str) -> None:
-    """What the Rust and Python clients leave out; what has no request id then is answered with -1."""
+    """Fields that the Rust and Python clients leave out; a message without a request id is answered with -1."""
     writer = uuid4()
     with released_socket() as client:
         client.send_bytes(
@@ -132,7 +132,7 @@ def test_clause_9_hello_comes_once(released_socket: Open) -> None:
 
 
 def test_clause_10_keep_alive(released_socket: Open, segment: str) -> None:
-    """Each is echoed, in whatever state the connection is: also while a read waits."""
+    """Each is echoed, in any state of the connection, also while a read waits."""
     with released_socket() as client:
         client.new(segment)
         client.send(*[released.KeepAlive()] * 3)

@@ -23,7 +23,7 @@ def keys_of(reply: released.TableKeysRead) -> list[bytes]:
 
 
 def test_clause_25_create(released_socket: Open, table: str) -> None:
-    """No stream is made by it: tables are seen by nobody else."""
+    """It creates no stream: other operations do not see tables."""
     with released_socket() as client:
         client.create_table(table)
         client.send(released.CreateTableSegment(5, table, "", True, 16, 1 << 20))
@@ -213,7 +213,7 @@ def test_clause_34_the_table_must_end_there(released_socket: Open, table: str) -
 
 
 def test_a_table_survives(fresh_gateway: Any) -> None:
-    """What was answered is there after `kill -9`, versions and all."""
+    """Acknowledged entries are there after `kill -9`, with their versions."""
     table = "scope/group_kvtable/0.#epoch.0"
     with ReleasedSocket(("127.0.0.1", fresh_gateway.segment_port)) as client:
         client.create_table(table)

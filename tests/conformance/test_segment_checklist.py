@@ -1,4 +1,4 @@
-"""What the segment protocol promises, clause by clause, and that each has a test that bears its number.
+"""The clauses of the segment protocol, and that each has a test that bears its number.
 
 Clauses are those of the segment fact sheet, sections 1.1 to 1.5; readings are the fifteen of its section 2.
 """

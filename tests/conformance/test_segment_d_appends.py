@@ -174,7 +174,7 @@ def test_clause_44_at_least_one_event(released_socket: Open, segment: str, count
 
 @pytest.mark.parametrize("number", [7, 6, -(1 << 63)])
 def test_clause_45_event_numbers_rise(released_socket: Open, segment: str, number: int) -> None:
-    """What was appended before is acknowledged; what comes behind is not stored."""
+    """Earlier appends are acknowledged; later ones are not stored."""
     with released_socket() as client, released_socket() as other:
         client.create(segment)
         writer = client.writer(segment)

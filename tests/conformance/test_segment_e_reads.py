@@ -86,7 +86,7 @@ def test_clause_57_a_read_at_the_tail_waits(released_socket: Open, segment: str,
 
 
 def parked(client: ReleasedSocket, segment: str, offset: int) -> None:
-    """Ask for what is not there yet, and see that it waits: what is asked behind it is answered before."""
+    """Read at the tail, and check that the read waits: a later request is answered first."""
     client.send(released.ReadSegment(segment, offset, 1000, "", 7), released.KeepAlive())
     assert client.reply() == released.KeepAlive()
 
@@ -179,7 +179,7 @@ def test_clause_62_where_nothing_can_ever_be(released_socket: Open, segment: str
 
 
 def test_clause_64_how_much_a_reply_has(released_socket: Open, segment: str) -> None:
-    """Whatever the client suggests: zero and less too."""
+    """For any length that the client suggests, also zero and less."""
     with released_socket() as client:
         client.create(segment)
         writer = client.writer(segment)

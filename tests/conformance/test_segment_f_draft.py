@@ -226,7 +226,7 @@ def test_reading_14_modified_utf_8(draft_socket: Open) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 13, 100])
 def test_reads(draft_socket: Open, segment: str, size: int) -> None:
-    """A read asks for about so much; at the tail it waits, and nothing behind it does."""
+    """A reply has at most the bytes that the read suggests, or 8; at the tail it waits, and later requests do not."""
     content = join_events([b"hello", b"", b"world" * 100])
     with draft_socket() as client, draft_socket() as other:
         client.create(segment)

@@ -20,7 +20,7 @@ HELLO = join_events([b"hello"])
 def test_readings_6_and_7_blocks_of_every_shape(
     draft_socket: Open, draft_segments: None, segment: str, name: str
 ) -> None:
-    """What is stored is what the readings say; acknowledged is all of it; twice in a row on one connection."""
+    """The stored bytes are those of the readings, and all are acknowledged; twice in a row on one connection."""
     shape = draft_shapes.ALL[name]
     with draft_socket() as client:
         client.create(segment)
@@ -105,7 +105,7 @@ def test_reading_7_a_split_block_is_acknowledged_after_its_rest(draft_socket: Op
 
 
 def test_readings_8_and_9_and_10_connection_offsets(draft_socket: Open, segment: str) -> None:
-    """They count the stored bytes of one connection id, whatever else is in the segment, over reconnects too."""
+    """They count the stored bytes of one connection id, independent of other data there, over reconnects too."""
     with draft_socket() as one, draft_socket() as two:
         one.create(segment)
         assert one.setup(segment, WRITER) == 0
@@ -138,7 +138,7 @@ def test_reading_9_after_a_crash(fresh_gateway: GatewayProcess) -> None:
 
 @pytest.mark.parametrize("offset", [0, 12, 14, -1, 1 << 40])
 def test_reading_9_begin_at_another_offset(draft_socket: Open, segment: str, offset: int) -> None:
-    """Also at what was stored before: the draft has no words for it."""
+    """Also at an offset that is stored already: the draft has no reply for it."""
     with draft_socket() as client, draft_socket() as other:
         client.create(segment)
         client.setup(segment, WRITER)
@@ -149,7 +149,7 @@ def test_reading_9_begin_at_another_offset(draft_socket: Open, segment: str, off
 
 
 def test_reading_9_a_stale_connection(draft_socket: Open, segment: str) -> None:
-    """Two connections with one id: what the second one stored makes the first one's next block stale."""
+    """Two connections with one id: the second one's data makes the first one's next block stale."""
     with draft_socket() as one, draft_socket() as two:
         one.create(segment)
         one.setup(segment, WRITER)

@@ -134,7 +134,7 @@ def check_released_replies(client: SegmentSocket, writer: UUID, segment: str) ->
 
 GOLDEN = {vector["name"]: bytes.fromhex(vector["hex"]) for vector in json.loads(VECTORS.read_text())}
 NOT_SAID = {"auth-token-check-failed", "error-message", "partial-event"}
-"""What this server never says, and what stands inside other vectors only."""
+"""Messages that this server never sends, and one that occurs only inside other vectors."""
 SEGMENT, TABLE = "s1/st/0.#epoch.0", "s1/rg_kvtable/0.#epoch.0"
 HELLO, WORLDWIDE = join_events([b"hello"]), join_events([b"worldwide"])
 WORLD = join_events([b"world"])
@@ -209,7 +209,7 @@ def test_the_golden_bytes_of_appends(segment_address: Address) -> None:
 
 
 def test_the_golden_bytes_of_tables(segment_address: Address) -> None:
-    """Which numbers versions are is the server's own affair."""
+    """Servers may choose the numbers of versions."""
     with ReleasedSocket(segment_address) as client:
         golden = Golden(client)
         assert golden.say("create-table-segment-python") == released.SegmentCreated(7, TABLE)

@@ -40,7 +40,7 @@ format = "json"
 SEGMENT, TABLE = "scope/stream/0.#epoch.0", "table"
 """Those of the conversations that are changed."""
 VIOLATION = "protocol_error"
-"""What the log says of each."""
+"""Log event of each violation."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ TOKENS = [bytes(4), bytes(8), b"\0\0\0\1", b"\xff" * 4, b"\x7f\xff\xff\xff", b"\
 
 @st.composite
 def near_misses(draw: st.DrawFn, dialect: str) -> bytes:
-    """A good conversation with a few bytes changed, put in or taken out, of a writer that nobody else is."""
+    """A valid conversation with a few bytes changed, inserted or deleted, of a writer that no other client is."""
     data = bytearray(PLUGIN.sample(Role.SERVER, dialect).replace(WRITER.bytes, uuid4().bytes))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data)))
@@ -104,7 +104,7 @@ def converse(address: Address, pieces: list[bytes]) -> int:
 
 @pytest.mark.parametrize("dialect", [dialect.value for dialect in Dialect])
 def test_near_misses(process: GatewayProcess, address: Address, dialect: str) -> None:
-    """The connection is answered or closed, one line per violation, and nobody else notices."""
+    """The connection is answered or closed, with one log line per violation, and no other client is affected."""
     answered = 0
 
     @at_most(300)
@@ -167,7 +167,7 @@ def test_a_violation_is_logged_once(process: GatewayProcess, address: Address, n
 
 
 def until_closed(client: SegmentSocket, said: bytes) -> None:
-    """Say this; the server closes the connection, whatever it says before."""
+    """Send this and wait until the server closes the connection, ignoring its replies."""
     try:
         client.send_bytes(said)
         while client.socket.recv(65536):
@@ -309,7 +309,7 @@ def test_what_is_announced_costs_nothing(process: GatewayProcess, address: Addre
 
 
 def test_a_client_that_takes_no_replies_costs_no_memory(process: GatewayProcess, address: Address) -> None:
-    """It asks for 200 MiB and takes nothing: what waits for it is bounded."""
+    """It asks for 200 MiB and reads nothing: the replies held for it are bounded."""
     with DraftSocket(address) as client:
         client.create("large")
         client.setup("large", writer := uuid4())

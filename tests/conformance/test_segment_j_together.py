@@ -18,7 +18,7 @@ from penstock_codecs.segment import append_messages, draft, join_events, release
 from penstock_proto import s2_pb2 as pb
 
 LARGEST = MIB - 8
-"""What every protocol's readers can be given in one record."""
+"""Largest body that readers of every protocol can get in one record, in bytes."""
 
 
 class Peers(NamedTuple):

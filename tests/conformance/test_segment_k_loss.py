@@ -1,4 +1,4 @@
-"""What segments cannot carry (headers, empty bodies, command records), under each policy (docs/loss.md)."""
+"""Records that segments cannot carry (headers, empty bodies, command records), under each policy (docs/loss.md)."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ BEFORE = join_events([b"before"])
 
 
 def test_default_refuses_headers(default: Pair) -> None:
-    """What comes before them is given, and one who reads behind them goes on: their bodies have their bytes."""
+    """Earlier records are delivered, and reads that begin behind them succeed: their bodies still take up bytes."""
     default.append(record(b"before"), record(b"x", HEADERS), record(b"after"))
     assert default.released.read(default.segment, 0).data == BEFORE
     refused(default.released.read(default.segment, 14), 1)
@@ -204,7 +204,7 @@ def test_envelopes_carry_everything(enveloping: Pair) -> None:
 
 
 def test_envelopes_come_back(enveloping: Pair) -> None:
-    """What one segment client reads, appended to another segment, is the same record for S2; and the same bytes."""
+    """A record read by a segment client and appended to another segment is the same for S2, and byte for byte."""
     enveloping.append(*AWKWARD, record(MARK + b"looks like one"), record(b"plain"))
     events = enveloping.events()
     stream = f"{enveloping.stream}-copy"

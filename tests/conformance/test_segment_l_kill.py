@@ -1,4 +1,4 @@
-"""Exactly once for segment writers of both dialects, whatever happens to the gateway: `kill -9`, round after round."""
+"""Exactly once for segment writers of both dialects through `kill -9` of the gateway, round after round."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STREAM = "kill"
 SEGMENT = f"{BASIN}/{STREAM}/0.#epoch.0"
 IN_FLIGHT = 50
 GONE = (OSError, EOFError, AssertionError, ValueError, HTTPException)
-"""What a client may meet when the gateway is killed under its hands."""
+"""Errors that a client may get when the gateway is killed."""
 Address = tuple[str, int]
 
 
@@ -128,7 +128,7 @@ class S2S:
 
 
 def play(gateway: GatewayProcess, clients: list[Callable[[], None]], seconds: float) -> None:
-    """Run the clients, and kill the gateway after so long."""
+    """Run the clients, and kill the gateway after some time."""
     killed = threading.Event()
     failures: list[BaseException] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -9,12 +10,15 @@ from typing import NamedTuple
 import pytest
 from support.walking import Walk, blocks_of
 
-from penstock.config import parse_config
+from penstock.app.config import parse_config
 
 
 class Guide(NamedTuple):
-    """`prints`: for each block, by a piece that no other has, what it prints. `file`: what its configuration is called.
-    `ends`: a block before which the gateway that was started last is stopped."""
+    """A guide and its expected output.
+
+    `prints`: the output of each block, by a piece of text that no other block has. `file`: the name of its
+    configuration. `ends`: a block before which the gateway that was started last is stopped.
+    """
 
     prints: dict[str, list[str]]
     file: str = ""
@@ -91,4 +95,42 @@ def test_its_configurations_are_valid_and_its_links_lead_somewhere(name: str) ->
     targets = [part.partition(")")[0] for part in (docs / name).read_text().split("](")[1:]]
     assert targets
     for target in targets:
-        assert (docs / target).exists(), target
+        assert (docs / target.partition("#")[0]).exists(), target
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+COMMAND = re.compile(r"(^|\| )penstock ", re.MULTILINE)
+TERMINAL = re.compile(r"\b(second|third) terminal\b")
+
+
+def steps(page: Path) -> list[tuple[str, str]]:
+    """Return the shell blocks of a page, each with the text between the previous one and it."""
+    prose, found = "", []
+    for text, language, block in re.findall(r"(.*?)^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        prose += text
+        if language == "sh":
+            found.append((" ".join(prose.split()), block))
+            prose = ""
+    return found
+
+
+WITH_COMMANDS = [page for page in sorted(DOCS.rglob("*.md")) if any(COMMAND.search(block) for _, block in steps(page))]
+WALKS = [page for page in WITH_COMMANDS if any(block.startswith("penstock serve") for _, block in steps(page))]
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
+def test_a_page_says_first_how_its_commands_are_found(page: Path) -> None:
+    """A walk says it itself; other pages may refer to the page on installing."""
+    first = next(at for at, (_, block) in enumerate(steps(page)) if COMMAND.search(block))
+    before = " ".join(prose + block for prose, block in steps(page)[:first]) + steps(page)[first][0]
+    said = re.search(r"\bsource \.venv/bin/activate\b", before + steps(page)[first][1])
+    assert said or (page not in WALKS and "](install.md#in-a-checkout)" in before)
+
+
+@pytest.mark.parametrize("page", WALKS, ids=lambda page: page.stem)
+def test_a_walk_says_in_which_terminal_it_goes_on(page: Path) -> None:
+    """At each gateway that it starts, or right after: that one keeps its terminal."""
+    prose, blocks = zip(*steps(page), strict=True)
+    for at, block in enumerate(blocks):
+        if block.startswith("penstock serve"):
+            assert TERMINAL.search(" ".join(prose[at : at + 2])), block

@@ -72,7 +72,7 @@ def process() -> Iterator[GatewayProcess]:
 
 
 def use(process: GatewayProcess) -> None:
-    """What a well-behaved client does: it appends and reads over each protocol, all of which must be right."""
+    """Append and read over each protocol, as a well-behaved client, and check the results."""
     name = f"behaved-{next(_names)}"
     body = name.encode()
     s2 = S2Client(("127.0.0.1", process.s2_port), BASIN)

@@ -1,4 +1,4 @@
-"""10,000 connections that say nothing: they are closed to make room for those who do."""
+"""10,000 silent connections: they are closed to make room for active ones."""
 
 from __future__ import annotations
 
@@ -59,8 +59,10 @@ def test_idle_connections_lock_nobody_out(many: int) -> None:
 
 
 def _once_they_are_a_second_old(append: Callable[[], object]) -> None:
-    """Before that nobody makes room, and whoever comes is told to come again. When the oldest does, the youngest does a
-    second later."""
+    """Append once a connection may be closed to make room; before that, clients are told to retry.
+
+    Connections may be closed when they are a second old; when the oldest is, the youngest is a second later.
+    """
     for _ in range(100):
         try:
             append()

@@ -1,4 +1,4 @@
-"""What clients are told at a limit, by a real gateway, each in its protocol's own words."""
+"""Errors that clients get at a limit of a real gateway, in each protocol's own terms."""
 
 from __future__ import annotations
 

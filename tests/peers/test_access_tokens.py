@@ -1,4 +1,4 @@
-"""Access tokens with real clients: the official Python SDK and curl. What is refused has changed nothing."""
+"""Access tokens with real clients: the official Python SDK and curl. Refused requests change nothing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.request import urlopen
 
+import msgspec
 import pytest
 import s2_sdk as s2
-from support.access import CLOSED, TokensOf, closed_gateway, scope
+from support.access import ALL, CLOSED, TokensOf, closed_gateway, scope
 from support.peers import Curl, finish
 from support.process import BASIN, GatewayProcess
 from support.redaction import leaks
@@ -74,9 +75,10 @@ def asked(curl: Curl, gateway: GatewayProcess, token: str | None, path: str, *mo
 
 
 def test_a_token_that_is_revoked_meanwhile_issues_none(gateway: GatewayProcess, tokens: TokensOf) -> None:
-    """Who shows a token and says late what it wants has not outwitted who revokes it."""
+    """A client whose token is revoked between its request's head and its body is refused."""
     body = json.dumps({"id": "late", "scope": {"ops": ["read"]}}).encode()
-    head = f"authorization: Bearer {tokens.issue('slow')}\r\ncontent-length: {len(body)}\r\nexpect: 100-continue\r\n"
+    said = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nexpect: 100-continue\r\n"
+    head = f"authorization: Bearer {tokens.issue('slow')}\r\n{said}"
     with socket.create_connection(("127.0.0.1", gateway.s2_port), timeout=20) as client:
         client.sendall(f"POST /v1/access-tokens HTTP/1.1\r\nhost: a\r\n{head}\r\n".encode())
         assert client.recv(1024).startswith(b"HTTP/1.1 100 ")
@@ -216,6 +218,34 @@ async def test_the_sdk_issues_lists_and_revokes(gateway: GatewayProcess, admin: 
         with pytest.raises(s2.S2ServerError) as unknown:
             await revoked.basin(BASIN).stream("sdk/a").check_tail()
         assert unknown.value.code == "authn"
+
+
+def issue(curl: Curl, gateway: GatewayProcess, token: str, **said: Any) -> tuple[int, Any]:
+    body = ("-H", "content-type: application/json", "--data-binary", json.dumps(said))
+    return asked(curl, gateway, token, "/v1/access-tokens", *body)
+
+
+def test_tokens_as_the_rust_library_asks_for_them(curl: Curl, gateway: GatewayProcess, admin: str) -> None:
+    """It says null for all that is not given."""
+    names = {"basins": {"prefix": ""}, "streams": {"prefix": ""}, "access_tokens": None}
+    groups = {"account": None, "basin": None, "stream": {"read": True, "write": None}}
+    said = {"expires_at": None, "auto_prefix_streams": False}
+    assert issue(curl, gateway, admin, id="rust", scope={**names, "op_groups": groups, "ops": None}, **said)[0] == 201
+    status, answer = issue(curl, gateway, admin, id="no", scope={**names, "op_groups": None, "ops": None}, **said)
+    assert (status, answer["code"]) == (422, "invalid")
+    assert answer["message"] == "Access token permissions cannot be empty"
+    past = issue(curl, gateway, admin, id="past", scope={"ops": ["read"]}, expires_at="2020-01-01T00:00:00Z")
+    assert (past[0], past[1]["code"]) == (422, "invalid")
+
+
+def test_listing_and_revoking_tokens_are_operations(
+    curl: Curl, gateway: GatewayProcess, tokens: TokensOf, admin: str
+) -> None:
+    reader = scope("read")
+    lister = msgspec.structs.replace(reader, access_tokens=ALL)
+    assert asked(curl, gateway, tokens.issue("no-lister", lister), "/v1/access-tokens")[0] == 403
+    assert asked(curl, gateway, tokens.issue("no-revoker", lister), "/v1/access-tokens/admin", "-X", "DELETE")[0] == 403
+    assert asked(curl, gateway, admin, "/v1/access-tokens")[0] == 200
 
 
 @run_by_asyncio

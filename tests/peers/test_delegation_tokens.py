@@ -16,8 +16,8 @@ from support.pravega import Found, PravegaClient, bodies_by_s2s, need_pravega, n
 from support.process import CONFIG, GatewayProcess, running_gateway
 from support.segment_client import SegmentSocket
 
-from penstock.access.delegation import Delegation, load_key
-from penstock.access.passwords import hash_password
+from penstock.routing.access.delegation import Delegation, load_key
+from penstock.routing.access.passwords import hash_password
 from penstock_codecs.segment import released
 
 SECONDS = 10
@@ -106,7 +106,7 @@ def test_wrong_credentials_change_nothing(
 
 
 def test_a_client_that_may_only_read(client: PravegaClient, gateway: GatewayProcess, scope: str) -> None:
-    """A route says so of its identity, whatever its delegation token is good for."""
+    """The route restricts its identity, whatever its delegation token permits."""
     client.call("write", scope, "s", numbered(5, 7))
     before = bodies_by_s2s(gateway, f"{scope}/s")
     with PravegaClient(gateway.controller_port, credentials=("reader", "of the reader")) as reader:

@@ -1,4 +1,4 @@
-"""The official Python client of S2 against faults: what it survives by itself, and what its user must do."""
+"""The official Python client of S2 against faults: those it survives by itself, and those its user must handle."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_it_survives(faulty: GatewayProcess, name: str) -> None:
     async def main() -> None:
         async with client_of(faulty) as client:
             events = client.basin(BASIN).stream(name)
-            await events.check_tail()  # which creates it
+            await events.check_tail()  # this creates the stream
             if name == "refused":
                 for number in range(8):
                     await events.append(AppendInput([Record(b"%d" % number)], match_seq_num=number))

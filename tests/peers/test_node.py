@@ -19,7 +19,7 @@ SCENARIOS = re.findall(r"^  async (\w+)\(\) \{$", (NODE / "scenarios.mjs").read_
 
 @functools.cache
 def missing() -> str | None:
-    """Why the clients cannot run here, with what to do about it; None where they can."""
+    """Return why the clients cannot run here and how to fix it, or None if they can."""
     if shutil.which("node") is None:
         return "node is not installed: install Node.js 20 or newer, then `make node-peers`"
     version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True, timeout=20).stdout

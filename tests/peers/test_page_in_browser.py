@@ -83,7 +83,7 @@ def test_clicks_start_and_stop_a_recording(tab: Tab, gateway: GatewayProcess, s2
     tab.click("#recordings li button")
     tab.until("!document.querySelector('#recordings li')")
     assert "is complete" in tab.text("#notice")
-    assert ask(gateway.management_port, "/recordings")[1]["recordings"][0]["kind"] == "page"
+    assert ask(gateway.management_port, "/recordings")[1]["recordings"] == []
     (file,) = capture_files(gateway.data / "recordings")
     assert b"a body that is in the file" in file.read_bytes()
 
@@ -137,7 +137,7 @@ def test_the_page_says_what_is_wrong_and_comes_back(tab: Tab, gateway: GatewayPr
     tab.until(READY)
     S2Client(("127.0.0.1", gateway.s2_port), BASIN).append("again", "after the restart")
     tab.until("document.querySelector('#messages').innerText.includes('after the restart')")
-    tab.forgive()  # the browser says on the console that nobody answered
+    tab.forgive()  # the browser logs to the console that there was no answer
 
 
 def test_a_page_asks_for_the_token(browser: Browser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -58,9 +59,11 @@ class Peer(NamedTuple):
         assert verdict == "ok", words
         return words
 
-    def read(self, scope: str, stream: str, group: str, reader: str, count: int, millis: int = 20_000) -> list[Event]:
-        """What a new reader of a group reads, which then leaves."""
-        words = self.ask("read", scope, stream, group, reader, count, millis)
+    def read(
+        self, scope: str, stream: str, group: str, reader: str, count: int, millis: int = 20_000, pause: int = 0
+    ) -> list[Event]:
+        """Read `count` events with a new reader of a group, which then leaves; `pause`: ms before each event."""
+        words = self.ask("read", scope, stream, group, reader, count, millis, pause)
         return [Event(at, text.encode()) for at, text in (word.rsplit(":", 1) for word in words)]
 
 
@@ -127,6 +130,13 @@ def heard(said: bytes) -> list[Message | BlockAppended]:
     server = SegmentServer(observer=True)
     server.receive(said)
     return pull(server)
+
+
+def all_bodies(peer: Peer, stream: str) -> list[bytes]:
+    """The events of all segments that a stream has or had."""
+    client = S2Client(("127.0.0.1", peer.gateway.s2_port), BASIN)
+    listed = json.loads(client.request("GET", f"/v1/streams?limit=1000&prefix={stream}").body)["streams"]
+    return [body for one in listed for body in bodies_by_s2s(peer.gateway, one["name"])]
 
 
 def test_pipelined_events(peer: Peer, scope: str) -> None:
@@ -199,6 +209,46 @@ def test_transactions(peer: Peer, scope: str) -> None:
     assert peer.ask("transaction", scope, "s", "kept", 5, "commit") == ["OPEN", "COMMITTED"]
     found = [body for stream in streams_of(f"{scope}/s", SEGMENTS) for body in bodies_by_s2s(peer.gateway, stream)]
     assert sorted(found) == [f"kept-{n}".encode() for n in range(5)]
+
+
+@pytest.mark.parametrize(("end", "ended"), [("commit", "COMMITTED"), ("abort", "ABORTED")])
+def test_a_transaction_is_found_by_its_id_after_a_scale(peer: Peer, scope: str, end: str, ended: str) -> None:
+    """getTxn, by a client that knows the id alone: it writes on in the transaction and ends it."""
+    (begun,) = peer.ask("begin", scope, "s", "t", 5)
+    assert peer.ask("scale", scope, "s", "0,1", "0.0-1.0") == ["true"]
+    (later,) = peer.ask("begin", scope, "s", "t", 5)
+    assert peer.ask("scale", scope, "s", (1 << 32) + 2, "0.0-0.3,0.3-1.0") == ["true"]
+    for transaction in (begun, later):
+        assert peer.ask("resume", scope, "s", transaction, "t", 0, "look") == ["OPEN"]
+        assert peer.ask("resume", scope, "s", transaction, "u", 5, end) == ["OPEN", ended]
+        assert peer.ask("resume", scope, "s", transaction, "t", 0, "look") == [ended]
+    expected = [f"{prefix}-{n}".encode() for prefix in "tu" for n in range(5)] * 2 if end == "commit" else []
+    assert sorted(all_bodies(peer, f"{scope}/s")) == sorted(expected)
+
+
+def test_a_group_that_lacks_keys_while_a_segment_waits(peer: Peer, scope: str) -> None:
+    """Of two segments that were joined one is finished, so the group's position is the other alone."""
+    peer.ask("write", scope, "s", "x", 20, 1, 1)
+    (written,) = (
+        number
+        for number, stream in enumerate(streams_of(f"{scope}/s", SEGMENTS))
+        if bodies_by_s2s(peer.gateway, stream)
+    )
+    assert peer.ask("scale", scope, "s", "0,1", "0.0-1.0") == ["true"]
+    peer.ask("write", scope, "s", "y", 10, 1, 1)
+    peer.ask("checkpointed", scope, "g", "s", 1000)
+    found = peer.read(scope, "s", "g", "r", 6, 20_000, 700)
+    assert {event.at.split(":")[0] for event in found} == {f"{scope}/s/{written}.#epoch.0"}
+    after_each = [len(join_events(filled("x", 20, 1)[at:] + filled("y", 10, 1))) for at in range(7)]
+    (unread,) = peer.ask("unread", scope, "g")
+    assert int(unread) in after_each, "counted from the last checkpoint"
+    rest = peer.read(scope, "s", "g", "q", 24)
+    assert [event.body for event in rest] == filled("x", 20, 1)[6:] + filled("y", 10, 1)
+
+
+def test_a_scale_that_is_done_already(peer: Peer, scope: str) -> None:
+    for done in ("true", "false"):
+        assert peer.ask("scale", scope, "s", "0,1", "0.0-1.0") == [done]
 
 
 def test_bytes(peer: Peer, scope: str) -> None:

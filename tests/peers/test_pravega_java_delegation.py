@@ -12,7 +12,7 @@ from support.peers import unique
 from support.pravega import bodies_by_s2s
 from support.process import CONFIG, GatewayProcess, running_gateway
 
-from penstock.access.passwords import hash_password
+from penstock.routing.access.passwords import hash_password
 
 pytestmark = pytest.mark.timeout(MAVEN_SECONDS + 60)
 

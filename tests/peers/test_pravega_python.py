@@ -29,7 +29,7 @@ MISSING = {
     "delete_stream": None,
     "get_stream_tags": "NotFound",
 }
-"""What the client makes of the answers of Pravega's own controller: an error that says so, or False."""
+"""The client's result for the answers of Pravega's own controller: the error's text, or None for False."""
 
 
 def by_key(events: list[bytes]) -> dict[int, list[int]]:
@@ -42,7 +42,7 @@ def by_key(events: list[bytes]) -> dict[int, list[int]]:
 
 
 def offsets_of(bodies: list[bytes]) -> list[int]:
-    """Where the events of a segment begin."""
+    """Return the offsets at which the events of a segment begin."""
     return list(accumulate((8 + len(body) for body in bodies), initial=0))[:-1]
 
 

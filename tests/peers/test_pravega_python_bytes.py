@@ -40,7 +40,7 @@ def test_bytes(opened: PravegaClient, pravega_gateway: GatewayProcess, scope: st
 
 
 def test_a_read_of_bytes_waits_at_the_tail(opened: PravegaClient, pravega_gateway: GatewayProcess, scope: str) -> None:
-    """Until somebody writes, and until the stream is sealed."""
+    """It returns once there is an append, or once the stream is sealed."""
     with PravegaClient(pravega_gateway.controller_port) as reader:
         reader.call("open_bytes", "b", scope, "b")
         assert reader.call("of_bytes", "b", "seek", 100, 0) == 100

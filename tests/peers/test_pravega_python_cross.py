@@ -1,4 +1,4 @@
-"""What other protocols appended, read by Pravega's Python client: every record is an event."""
+"""Records that other protocols appended, read by Pravega's Python client: every record is an event."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def another(gateway: GatewayProcess) -> Iterator[PravegaClient]:
 
 
 def scale_to(ask: Ask, stream: pb.StreamInfo, count: int) -> None:
-    """Replace all segments by so many new ones."""
+    """Replace all segments by that many new ones."""
     old = [each.segmentId.segmentId for each in ask("getCurrentSegments", stream).segmentRanges]
     ranges = [pb.ScaleRequest.KeyRangeEntry(start=at / count, end=(at + 1) / count) for at in range(count)]
     answer = ask("scale", pb.ScaleRequest(streamInfo=stream, sealedSegments=old, newKeyRanges=ranges))
@@ -90,6 +90,53 @@ def test_a_transaction_of_before_a_scale_is_committed_after_it(client: PravegaCl
     client.call("reader", "r", "g")
     found = Found(client.call("read", ["r"], 30, 30, seconds=60)).bodies("r")
     assert sorted(found) == sorted(body.encode() for body, _ in numbered(30, KEYS))
+
+
+def test_a_transaction_is_found_by_its_id_after_a_scale(
+    pravega_gateway: GatewayProcess, client: PravegaClient, scope: str, ask: Ask
+) -> None:
+    """By another client, which can look at it: this client takes a transaction that it found for closed, so it cannot
+    write in it or end it."""
+    stream = pb.StreamInfo(scope=scope, stream="s")
+    client.call("manage", "create_stream", scope, "s", 1)
+    scale_to(ask, stream, 2)
+    number = client.call("begin", "t", scope, "s")
+    client.call("write_in", "t", numbered(10, KEYS))
+    scale_to(ask, stream, 3)
+    with another(pravega_gateway) as other:
+        other.call("resume", "found", str(number), scope, "s")
+        assert other.call("of_transaction", "found", "is_open")
+        client.call("of_transaction", "t", "commit")
+        assert not other.call("of_transaction", "found", "is_open")
+        other.call("resume", "again", str(number), scope, "s")
+        assert not other.call("of_transaction", "again", "is_open")
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+def test_a_group_of_a_stream_that_was_made_again(
+    pravega_gateway: GatewayProcess, client: PravegaClient, scope: str, ask: Ask, segments: int
+) -> None:
+    """It is given nothing of the new stream, and a new group all of it."""
+    stream = pb.StreamInfo(scope=scope, stream="s")
+    client.call("manage", "create_stream", scope, "s", segments)
+    client.call("write", scope, "s", numbered(20, KEYS))
+    client.call("group", "old", scope, "s")
+    client.call("reader", "r", "old")
+    assert len(Found(client.call("read", ["r"], 3, 20)).bodies("r")) == 3
+    client.call("offline", "r")
+    for call in ("seal_stream", "delete_stream"):
+        client.call("manage", call, scope, "s")
+    client.call("manage", "create_stream", scope, "s", segments)
+    current = ask("getCurrentSegments", stream).segmentRanges
+    assert [each.segmentId.segmentId for each in current] == list(range(segments, 2 * segments))
+    with another(pravega_gateway) as writer:
+        writer.call("write", scope, "s", numbered(10, KEYS, 100))
+    client.call("reader", "q", "old")
+    assert Found(client.call("read", ["q"], 1, 3)).bodies("q") == []
+    client.call("group", "new", scope, "s")
+    client.call("reader", "p", "new")
+    found = Found(client.call("read", ["p"], 10, 20)).bodies("p")
+    assert sorted(found) == sorted(body.encode() for body, _ in numbered(10, KEYS, 100))
 
 
 def test_a_reader_begins_at_a_truncation(client: PravegaClient, scope: str, ask: Ask) -> None:

@@ -21,8 +21,8 @@ from support.s2_sdk_client import connector
 from support.s3p import S3PClient
 from support.tshark import ROOT, layers, need_tshark, tshark
 
-from penstock.captures import Captures
-from penstock_codecs.capture import Chunk, Opened, Sender
+from penstock.recorder.captures import Captures
+from penstock_analysis.capture import Chunk, Opened, Sender
 from penstock_codecs.s2s.frames import encode_frame
 from penstock_proto import s2_pb2
 
@@ -33,7 +33,7 @@ NOT_FINE = "_ws.malformed || tcp.analysis.flags || _ws.lua.error || _ws.expert.s
 
 @dataclass
 class Recorded:
-    """What clients did, and where the recording of it is."""
+    """The clients' records, and the file of their recording."""
 
     file: Path
     appended: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))

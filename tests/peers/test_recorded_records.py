@@ -15,18 +15,18 @@ from support.pravega import Found, PravegaClient, need_pravega
 from support.process import GatewayProcess, running_gateway
 from support.s3p import S3PClient
 
-from penstock.captures import Captures
-from penstock_codecs.capture import Sender
-from penstock_codecs.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_codecs.dialogue.hearing import Dialogues
-from penstock_codecs.dialogue.records import records_in
+from penstock.recorder.captures import Captures
+from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
+from penstock_analysis.dialogue.hearing import Dialogues
+from penstock_analysis.dialogue.records import records_in
 
 JAVA = Path(__file__).parent / "java" / "client"
 EVENTS = [b"event %d " % number + b"x" * (number * 37 % 5000) for number in range(200)] + [b"L" * 3_000_000]
 
 
 class Recorded(NamedTuple):
-    """What was read out of a recording, without that with the controller."""
+    """Messages and problems of a recording, without the conversation with the controller."""
 
     messages: list[Message]
     problems: list[Problem]

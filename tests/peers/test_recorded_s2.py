@@ -6,15 +6,18 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 import s2_sdk as s2
 from s2_sdk import AppendInput, Compression, ReadLimit, Record, SeqNum
+from support.management import ask
 from support.peers import Curl, finish
-from support.process import BASIN, running_gateway
+from support.process import BASIN, GatewayProcess, running_gateway
+from support.s2_http import S2Client
 from support.s2_sdk_client import EVERY_COMPRESSION, connector
 
-from penstock.captures import Captures
-from penstock_codecs.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_codecs.dialogue.hearing import Dialogues
+from penstock.recorder.captures import Captures
+from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
+from penstock_analysis.dialogue.hearing import Dialogues
 
 BODIES = [b"%d " % number + b"x" * (number * 61 % 3000) for number in range(120)] + [b"L" * 900_000, b""]
 HEADERS = [(b"k", b"v"), (b"k", b"\xff\x00")]
@@ -73,6 +76,113 @@ def test_the_python_client_of_s2(tmp_path: Path, compression: Compression) -> No
     for ack in acks:
         assert told[ack.start.seq_num] == ack.start.timestamp
         assert told[ack.end.seq_num - 1] == ack.end.timestamp
+
+
+BRIDGE = """
+[listeners.s2]
+bind = "127.0.0.1:{{s2_port}}"
+
+[store]
+directory = "{{data}}"
+
+[recorder]
+directory = "{directory}"
+
+[backs.behind]
+kind = "s2"
+address = "127.0.0.1:{port}"
+http = "{version}"
+
+[[routes]]
+name = "all"
+back = "behind"
+"""
+
+
+@pytest.mark.parametrize("version", ["h1", "h2"])
+def test_both_sides_of_a_gateway_before_another(tmp_path: Path, version: str) -> None:
+    """Sessions of all kinds, and what clients leave in the middle: nothing that the gateway says is cut off."""
+    sent = [Record(body) for body in BODIES[:20]]
+
+    async def main(port: int) -> None:
+        async with connector(port)() as client:
+            stream = client.basin(BASIN).stream("events")
+            for _ in range(2):
+                async with stream.append_session() as session:
+                    for ticket in [await session.submit(AppendInput(sent[at : at + 5])) for at in range(0, 20, 5)]:
+                        await ticket
+            await stream.append(AppendInput(sent[:1]))
+            async with stream.producer() as producer:
+                for record in sent:
+                    await producer.submit(record)
+            with pytest.raises(s2.SeqNumMismatchError):
+                async with stream.append_session() as session:
+                    await (await session.submit(AppendInput(sent[:1], match_seq_num=9999)))
+            async for _ in stream.read_session(start=SeqNum(0)):
+                break
+            async for _ in stream.read_session(start=SeqNum(0), limit=ReadLimit(count=len(sent))):
+                pass
+
+    with running_gateway() as behind:
+        config = BRIDGE.format(directory=tmp_path, port=behind.s2_port, version=version)
+        with running_gateway(config) as gateway:
+            finish(main(gateway.s2_port))
+            gateway.terminate()
+    records = recorded(tmp_path)
+    appended = [each for each in records if each.action == APPENDED and each.acknowledged]
+    assert len(appended) == 2 * (3 * len(sent) + 1)  # once by each side
+
+
+@pytest.mark.parametrize("version", ["h1", "h2"])
+def test_a_recording_that_begins_amid_sessions(tmp_path: Path, version: str) -> None:
+    """Append and read sessions, an event stream and later requests are understood on both sides from then on."""
+    began: list[int] = []
+
+    async def main(gateway: GatewayProcess) -> None:
+        async with connector(gateway.s2_port)() as client:
+            stream = client.basin(BASIN).stream("events")
+            got: asyncio.Queue[s2.SequencedRecord] = asyncio.Queue()
+
+            async def follow() -> None:
+                async for batch in stream.read_session(start=SeqNum(0)):
+                    for record in batch.records:
+                        got.put_nowait(record)
+
+            async def until(count: int) -> None:
+                for _ in range(count):
+                    await got.get()
+
+            async with stream.append_session() as session:
+                await (await session.submit(AppendInput([Record(b"before")])))
+                following = asyncio.create_task(follow())
+                await until(1)
+                with S2Client(("127.0.0.1", gateway.s2_port), BASIN).events("events", seq_num=0) as events:
+                    await asyncio.to_thread(events.batch)
+                    status, _ = await asyncio.to_thread(ask, gateway.management_port, "/recordings", {})
+                    assert status == 200
+                    for number in range(9):
+                        await (await session.submit(AppendInput([Record(b"after %d" % number)])))
+                    await until(9)
+                    for _ in range(9):
+                        await asyncio.to_thread(events.batch)
+            began.append((await stream.append(AppendInput([Record(b"alone")]))).start.seq_num)
+            await until(1)
+            following.cancel()
+
+    with running_gateway() as behind:
+        config = BRIDGE.format(directory=tmp_path, port=behind.s2_port, version=version)
+        with running_gateway(config.replace("[recorder]", "[recorder]\nstart = false")) as gateway:
+            finish(main(gateway))
+            gateway.terminate()
+    records = recorded(tmp_path)
+    bodies = [b"after %d" % number for number in range(9)]
+    for side in ("listeners.s2", "backs.behind"):
+        seen_here = [each for each in records if each.conversation is not None and each.conversation.name == side]
+        appended = [each for each in seen_here if each.action == APPENDED]
+        assert [(each.seq_num, each.body) for each in appended] == [*enumerate(bodies, 1), (10, b"alone")]
+        delivered = [each.body for each in seen_here if each.action == DELIVERED]
+        assert all(delivered.count(body) == 2 for body in bodies), "by a session, and as events"
+    assert began == [10]
 
 
 def test_curl(tmp_path: Path, curl: Curl) -> None:

@@ -14,10 +14,10 @@ from support.redaction import leaks
 from support.s2_sdk_client import connector
 from support.s3p import S3PClient
 
-from penstock.captures import Captures
-from penstock_codecs.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_codecs.dialogue.hearing import Dialogues
-from penstock_codecs.dialogue.records import records_in
+from penstock.recorder.captures import Captures
+from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
+from penstock_analysis.dialogue.hearing import Dialogues
+from penstock_analysis.dialogue.records import records_in
 
 SECRET = b"card-4711-0815-4242-1717"
 BLANK = b"*" * len(SECRET)
@@ -42,7 +42,7 @@ def recording(directory: Path) -> Iterator[GatewayProcess]:
 
 
 def read(directory: Path) -> tuple[list[Message], list[Problem]]:
-    """What was said, by a recording whose files have no secret in any form."""
+    """Check that no file of a recording has a secret in any form, and return its messages and fatal problems."""
     for file in directory.glob("penstock-*"):
         assert not leaks(file.read_bytes(), SECRET)
         assert not leaks(file.read_bytes(), b"a-token")

@@ -11,38 +11,28 @@ import trio
 from support.real_backs import BackServer, S2Lite, SecondPenstock
 from support.store import appending, batches, command
 
-from penstock.backs.base import AppendSession, Following
-from penstock.backs.http import HttpVersion
-from penstock.backs.s2.back import S2Back, open_s2
-from penstock.backs.s2.settings import S2BackSettings
-from penstock.backs.s2.sse import open_s2_sse
-from penstock.backs.upstream import Upstream, UpstreamSettings
+from penstock.core.back import AppendSession, Following
+from penstock.net.http.client import HttpVersion
+from penstock.net.upstream import Upstream, UpstreamSettings
+from penstock.protocols.s2.back.back import S2Back, open_s2
+from penstock.protocols.s2.back.settings import S2BackSettings
+from penstock.protocols.s2.back.sse import open_s2_sse
 from penstock_codecs.compression import Compression
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header, Record, RecordBatch, RecordId, StreamPosition, StreamRef
 from penstock_codecs.operations import (
     CheckTail,
-    CreateBasin,
     CreateStream,
-    DeleteStream,
     EnsureBasin,
-    EnsureStream,
     FromRecordId,
     FromSeqNum,
     FromTailOffset,
     FromTimestamp,
-    GetBasinConfig,
-    GetStreamConfig,
-    ListBasins,
-    ListStreams,
     Locate,
-    ProvisionResult,
     Read,
-    ReconfigureBasin,
-    ReconfigureStream,
     Trim,
 )
-from penstock_codecs.streams import BasinConfig, BasinConfigPatch, Retention, StreamConfig, StreamConfigPatch
+from penstock_codecs.streams import BasinConfig, StreamConfig
 
 pytestmark = pytest.mark.peer
 
@@ -74,34 +64,6 @@ async def fresh(back: S2Back, name: str, config: StreamConfig = StreamConfig()) 
 
 async def everything(back: S2Back, stream: StreamRef) -> list[Record]:
     return [record for batch in await batches(back, FromSeqNum(0), stream) for record in batch.records()]
-
-
-@VERSIONS
-async def test_the_control_plane(lite: BackServer, version: HttpVersion) -> None:
-    basin, name = f"lite-control-{version.value}", "a/b %ü?"
-    stream = StreamRef(basin, name)
-    async with opened(lite, http=version) as back:
-        made = await back.perform(CreateBasin(basin, BasinConfig(create_stream_on_append=True)))
-        assert (made.info.name, made.result) == (basin, ProvisionResult.CREATED)
-        with pytest.raises(OperationFailed) as failed:
-            await back.perform(CreateBasin(basin))
-        assert failed.value.failure.code is FailureCode.RESOURCE_ALREADY_EXISTS
-        patched = await back.perform(ReconfigureBasin(basin, BasinConfigPatch(create_stream_on_append=False)))
-        assert not patched.create_stream_on_append
-        assert await back.perform(GetBasinConfig(basin)) == patched
-        assert basin in [info.name for info in (await back.perform(ListBasins("lite-control"))).items]
-
-        config = StreamConfig(retention=Retention(1000), timestamping_uncapped=True)
-        assert (await back.perform(CreateStream(stream, config))).info.name == name
-        assert (await back.perform(GetStreamConfig(stream))).retention == Retention(1000)
-        assert (await back.perform(EnsureStream(stream, config))).result is ProvisionResult.NOOP
-        changed = await back.perform(ReconfigureStream(stream, StreamConfigPatch(retention=Retention(2000))))
-        assert (changed.retention, changed.timestamping_uncapped) == (Retention(2000), True)
-        assert [info.name for info in (await back.perform(ListStreams(basin))).items] == [name]
-        await back.perform(DeleteStream(stream))
-        with pytest.raises(OperationFailed) as failed:
-            await back.perform(GetStreamConfig(StreamRef(basin, "never")))
-        assert failed.value.failure.code is FailureCode.STREAM_NOT_FOUND
 
 
 @VERSIONS

@@ -11,12 +11,12 @@ import pytest
 import trio
 from support.real_backs import BackServer, S2Lite
 
-from penstock.backs.base import Back
-from penstock.backs.bytes_on_records import open_bytes_on_records
-from penstock.backs.embedded import EmbeddedSettings, open_embedded
-from penstock.backs.s2.back import open_s2
-from penstock.backs.s2.settings import S2BackSettings
-from penstock.backs.upstream import Upstream, UpstreamSettings
+from penstock.backends.byte_view import open_bytes_on_records
+from penstock.backends.embedded import EmbeddedSettings, open_embedded
+from penstock.core.back import Back
+from penstock.net.upstream import Upstream, UpstreamSettings
+from penstock.protocols.s2.back.back import open_s2
+from penstock.protocols.s2.back.settings import S2BackSettings
 from penstock_codecs.byte_operations import AppendBytes, GetAttribute, GetSegmentInfo, ReadBytes, WriterPosition
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef

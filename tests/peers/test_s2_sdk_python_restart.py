@@ -1,8 +1,8 @@
-"""The official Python client across a restart of the gateway: nothing acknowledged is lost, nothing is there twice.
+"""The official Python client across a restart of the gateway: nothing acknowledged is lost, nothing is duplicated.
 
-Each record's body is its number. The writer asks for its position with match_seq_num, which is what makes sending
-again after a cut safe (S2 fact sheet, 7.7); a reader follows all the while. In the end number n stands at
-sequence number n, exactly once, for the reader and for whoever reads later.
+Each record's body is its number. The writer asks for its position with match_seq_num, which is what makes sending again
+after a cut safe (S2 fact sheet, 7.7); a reader follows all the while. In the end number n stands at sequence number n,
+exactly once, for the follower and for later readers.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def write_all(events: s2.S2Stream, acked: list[int]) -> int:
     failures = 0
     while len(acked) < TOTAL:
         tail = (await events.check_tail()).seq_num
-        acked[:] = range(tail)  # what is there is there: the tail is durable
+        acked[:] = range(tail)  # everything below the tail is durable
         try:
             await write_session(events, tail, acked)
         except (s2.SeqNumMismatchError, AppendIndefiniteFailureError):

@@ -12,10 +12,10 @@ from support.real_backs import BackServer, S3PReference, SecondPenstock
 from support.s3p import S3PClient
 from support.store import Fails, acknowledged, appending, bodies, records
 
-from penstock.backs.delivery import Delivery
-from penstock.backs.indexed import IndexedBack, open_indexed
-from penstock.backs.s3p import S3PBackSettings, open_s3p
-from penstock.backs.upstream import Upstream, UpstreamSettings
+from penstock.backends.sequence_numbering import IndexedBack, open_indexed
+from penstock.core.delivery import Delivery
+from penstock.net.upstream import Upstream, UpstreamSettings
+from penstock.protocols.s3p.back import S3PBackSettings, open_s3p
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (

@@ -56,7 +56,7 @@ CODES = {"AuthTokenCheckFailed": (-1, 1), "ErrorMessage": (-1, 0)}
 @pytest.mark.timeout(MAVEN_SECONDS + 120)
 @pytest.mark.parametrize("cls", CLASSES)
 def test_messages(cls: type[Message], oracle: JavaProgram) -> None:
-    """What we write, Java reads, and writes again as it was."""
+    """Java reads the messages that we encode, and encodes them to the same bytes."""
 
     @at_most(40)
     @given(message_of(cls))
@@ -75,7 +75,7 @@ def test_messages(cls: type[Message], oracle: JavaProgram) -> None:
 @pytest.mark.timeout(MAVEN_SECONDS + 120)
 @pytest.mark.parametrize("cls", CLASSES)
 def test_short_forms(cls: type[Message], oracle: JavaProgram) -> None:
-    """What Java takes optional fields for that are left out, we take them for."""
+    """Java's defaults for optional fields that are missing are ours."""
     if not any(field.tail for field in cls.fields):
         return
 

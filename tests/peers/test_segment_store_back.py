@@ -12,10 +12,10 @@ import trio
 from support.real_backs import PravegaStandalone
 from support.segment_back import append_of, opened
 
-from penstock.backs.native import Bounds
-from penstock.backs.segment import SegmentBack
-from penstock.backs.upstream import UpstreamSettings
-from penstock.positions.marks import START, Mark
+from penstock.core.marks import START, Mark
+from penstock.core.native import Bounds
+from penstock.net.upstream import UpstreamSettings
+from penstock.protocols.segment.back import SegmentBack
 from penstock_codecs.byte_layout import MAX_BODY
 from penstock_codecs.byte_operations import (
     NO_ATTRIBUTE,

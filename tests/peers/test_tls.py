@@ -65,7 +65,7 @@ def files(shown: Issued | None) -> tuple[str, ...]:
 @pytest.mark.parametrize("version, spoken", [("--http1.1", "1.1"), ("--http2", "2")])
 @pytest.mark.parametrize("listener", ["s2.tls", "s2.mutual"])
 def test_curl(curl: Curl, secured: SecuredGateway, name: str, listener: str, version: str, spoken: str) -> None:
-    """Which HTTP it is, is found by ALPN."""
+    """The HTTP version is negotiated by ALPN."""
     ask = (version, "--cacert", secured.authority.ca, *files(secured.ingest if listener == "s2.mutual" else None))
     url = f"https://127.0.0.1:{secured.port(listener)}/v1/streams/{name}/records"
     answer = curl(*ask, "--fail", *JSON, "-w", "\n%{http_version}", "--data-binary", "@-", url, stdin=BODY)

@@ -1,4 +1,4 @@
-"""Bad certificates on every listener: nobody is served, nothing is touched, and both sides are told why."""
+"""Bad certificates on every listener: no request is served, no data is touched, and both sides get the reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORDS = b'{"records":[{"body":"must not be there"}]}'
 
 
 class Bad(NamedTuple):
-    """`told`: the alert that the client is told, in OpenSSL's words; `reason`: what the log says."""
+    """`told`: the alert that the client gets, in OpenSSL's words; `reason`: the reason in the log."""
 
     who: str
     told: str

@@ -1,4 +1,4 @@
-"""Certificates are replaced while clients come and go: nobody sees an error, and whoever was there stays."""
+"""Certificates are replaced while clients come and go: no client sees an error, and open connections stay open."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_certificates_are_replaced_under_load(tmp_path: Path, monkeypatch: pytes
 
 
 def tail(gateway: SecuredGateway, name: str) -> int:
-    """How many records a stream has."""
+    """Return the number of records in a stream."""
     url = f"https://localhost:{gateway.port('s2.mutual')}/v1/streams/{name}/records/tail"
     files = ("--cacert", gateway.authority.ca, "--cert", gateway.ingest.certificate, "--key", gateway.ingest.key)
     said = subprocess.run(["curl", "-sS", *files, "-H", f"s2-basin: {BASIN}", url], capture_output=True, check=True)
@@ -198,7 +198,7 @@ def tail(gateway: SecuredGateway, name: str) -> int:
 
 
 def refused(gateway: SecuredGateway) -> None:
-    """The guest, who was revoked meanwhile."""
+    """Connect as the guest, whose certificate was revoked meanwhile."""
     plain = socket.create_connection(("127.0.0.1", gateway.port("s2.mutual")), timeout=10)
     with gateway.context(gateway.guest).wrap_socket(plain, server_hostname="localhost") as client:
         client.sendall(b"GET / HTTP/1.1\r\n\r\n")

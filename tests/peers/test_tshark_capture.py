@@ -13,17 +13,7 @@ import pytest
 from support.captures import NOW_NS, by_side, conversation, read, story, written
 from support.peers import need
 
-from penstock_codecs.capture import (
-    CaptureEvent,
-    Chunk,
-    Closed,
-    Conversation,
-    Endpoint,
-    Noted,
-    Opened,
-    Sender,
-    Side,
-)
+from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Noted, Opened, Sender, Side
 
 pytestmark = pytest.mark.peer
 
@@ -32,7 +22,7 @@ CLIENT, SERVER = Sender.CLIENT, Sender.SERVER
 
 
 def tshark(*arguments: str | Path) -> str:
-    """What it prints; its warnings (of root, say) go elsewhere."""
+    """Run tshark and return its standard output; its warnings (about root, say) go to standard error."""
     done = subprocess.run(
         [need("tshark", TSHARK), "-n", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
     )

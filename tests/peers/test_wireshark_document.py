@@ -133,7 +133,7 @@ def until_heard(port: int) -> None:
 
 
 def test_live(home: Path) -> None:
-    """What is said while tshark listens is decoded at once."""
+    """Messages sent while tshark listens are decoded at once."""
     (block,) = [block for block in BLOCKS if LIVE in block]
     with GatewayProcess(CONFIG + MANAGEMENT) as gateway:
         port = management_port(gateway)

@@ -13,7 +13,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from support.tshark import Layer, Said, Talk, captured, client_says, cut, faults, layers, server_says, tshark
 
-from penstock_codecs.capture.events import Sender
+from penstock_analysis.capture.events import Sender
 from penstock_codecs.compression import Compression, compress
 from penstock_codecs.s2s.frames import encode_frame, encode_terminal
 from penstock_proto import s2_pb2 as pb
@@ -47,7 +47,7 @@ def frame(message: Message, compression: Compression = Compression.NONE) -> byte
 
 
 def fields_of(message: Message, path: str) -> Iterator[tuple[str, str]]:
-    """What the dissector shows of a message: the path of each value; empty bytes are not shown."""
+    """Yield each value of a message as the dissector shows it, with its path; empty bytes are not shown."""
     for field, value in message.ListFields():
         for one in value if field.is_repeated else [value]:
             name = f"{path}.{field.name}"
@@ -269,7 +269,7 @@ def test_server_sent_events(size: int, tmp_path: Path) -> None:
 
 
 def test_the_controller(tmp_path: Path) -> None:
-    """gRPC is Wireshark's own: what is ours is that it is found on the controller's port."""
+    """gRPC is decoded by Wireshark itself; our part is to recognise it on the controller's port."""
     talk = Http2Talk()
     talk.begin(1, "POST", "application/grpc")
     capture = captured(tmp_path / "grpc.pcapng", Talk("controller", talk.said, noted=False))
@@ -296,7 +296,7 @@ def test_what_is_malformed(tmp_path: Path) -> None:
 
 
 def test_garbage(tmp_path: Path) -> None:
-    """Whatever the bytes: no error of Lua. Most begin well."""
+    """No bytes cause an error of Lua. Most samples begin well."""
     dice = random.Random(4)
 
     def junk(whole: bytes) -> bytes:

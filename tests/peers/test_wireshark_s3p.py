@@ -111,7 +111,7 @@ def all_of(layers_of_talk: list[Layer]) -> list[list[tuple[str, str]]]:
 
 
 def test_every_command_and_reply(tmp_path: Path) -> None:
-    """Whole, pipelined, cut anywhere, and on ports that are nobody's: by the comment, and by what is said first."""
+    """Whole, pipelined, cut anywhere, and on unassigned ports: recognised by the comment and by the first bytes."""
     said = exchanges()
     commands, replies = said[0::2], said[1::2]
     capture = captured(
@@ -192,7 +192,7 @@ MALFORMED = {
 
 
 def test_what_is_malformed(tmp_path: Path) -> None:
-    """Each on a connection of its own; what is only not complete is not malformed."""
+    """Each on a connection of its own; an incomplete message is not malformed."""
     talks = [Talk("s3p", client_says(said)) for said in [*MALFORMED, b"*3\r", b"*3\r\n$4\r\nREAD\r\n$5\r\nabc"]]
     capture = captured(tmp_path / "malformed.pcapng", *talks)
     shown = ("-T", "fields", "-e", "penstock.connection", "-e", "_ws.expert.message")
@@ -201,7 +201,7 @@ def test_what_is_malformed(tmp_path: Path) -> None:
 
 
 def test_garbage(tmp_path: Path) -> None:
-    """Whatever the bytes: no error of Lua. Most begin well."""
+    """No bytes cause an error of Lua. Most samples begin well."""
     dice = random.Random(3)
     whole = [data for _, data in exchanges()]
 

@@ -18,7 +18,7 @@ from support.draft_blocks import SHAPES
 from support.segment import MESSAGES, WRITER, joined, message_of, ready_client
 from support.tshark import Layer, Said, Talk, captured, client_says, cut, faults, layers, server_says
 
-from penstock_codecs.capture.events import Sender
+from penstock_analysis.capture.events import Sender
 from penstock_codecs.segment import Dialect, Message, draft, encode, join_events, released, split_events
 from penstock_codecs.segment.layout import Direction
 
@@ -34,7 +34,7 @@ TWICE = ("-2", "-R", "tcp")
 """Every frame is dissected twice, as Wireshark does too."""
 PASSES = ((), TWICE)
 APART = ("BeginAppendBlock", "Partial")
-"""What these say decides what the bytes behind them are; they have tests of their own."""
+"""Messages that determine how the bytes after them are decoded; they have tests of their own."""
 META = re.compile(r"pravega\.(header|command|dialect|count|response_in|request_in|time|event\.|padding|surplus)|_ws|^$")
 
 
@@ -44,7 +44,7 @@ def shown(text: str) -> str:
 
 
 def values(message: object, path: str = "pravega") -> Iterator[tuple[str, str]]:
-    """What the dissector shows of a message: the path of each value, and the value; empty bytes are not shown."""
+    """Yield each value of a message as the dissector shows it, with its path; empty bytes are not shown."""
     for field in fields(message):  # type: ignore[arg-type]
         yield from values_of(getattr(message, field.name), f"{path}.{field.name}")
 
@@ -98,7 +98,7 @@ SETUP = draft.SetupAppend(WRITER, "a/b/0.#epoch.0")
 @FEW
 @given(data=st.data())
 def test_every_message(dialect: Dialect, data: st.DataObject, tmp_path: Path) -> None:
-    """Also cut anywhere, on a port that is nobody's, and looked at twice."""
+    """Also cut anywhere, on an unassigned port, and dissected twice."""
     messages: list[Message] = [SETUP] if dialect is Dialect.DRAFT else [HELLO]
     messages += data.draw(one_of_each(dialect))
     whole = [piece for message in messages for piece in said(message)]
@@ -206,12 +206,12 @@ def test_the_layout_is_that_of_the_wire_version(high: int, version: int, tmp_pat
 
 
 def stored(name: str) -> bytes:
-    """What a shape's block comes to, by the codec."""
+    """Return the content of a shape's block, according to the codec."""
     return b"".join(item.data for item in SHAPES[name][1] if hasattr(item, "data") and hasattr(item, "offset"))
 
 
 def test_every_shape_of_a_draft_block(tmp_path: Path) -> None:
-    """Events, padding, Partials: whole, and cut into three bytes each; what is stored is what the codec hears."""
+    """Events, padding, Partials: whole, and cut into three bytes each; the stored bytes are those of the codec."""
     talks = []
     for shape, _ in SHAPES.values():
         client, _ = ready_client()
@@ -291,6 +291,6 @@ def garbage(seed: int) -> Talk:
 
 
 def test_garbage(tmp_path: Path) -> None:
-    """Whatever the bytes: no error of Lua."""
+    """No bytes cause an error of Lua."""
     capture = captured(tmp_path / "garbage.pcapng", *map(garbage, range(60)))
     assert faults(capture, "pravega.undecoded") > 50

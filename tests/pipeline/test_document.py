@@ -10,5 +10,5 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_is_fresh() -> None:
-    """Where this fails: `python -m penstock_spark.document`."""
+    """If this fails, run `python -m penstock_spark.document`."""
     assert (ROOT / "docs" / "pipeline-reference.md").read_text() == reference_page()

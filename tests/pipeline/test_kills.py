@@ -33,8 +33,10 @@ PATIENCE_SECONDS = 300.0
 
 
 class Load:
-    """Appends to all streams without a pause; an append that failed, or that nobody answered, is simply made again, so
-    that the streams hold some records twice. Each says what it is, so that every record differs from its neighbours."""
+    """Appends to all streams without a pause. Each record differs from its neighbours.
+
+    An append that failed or was not answered is simply repeated, so that the streams hold some records twice.
+    """
 
     def __init__(self, gateway: GatewayProcess) -> None:
         self._gateway = gateway
@@ -104,11 +106,11 @@ class Query:
 
     @property
     def commits(self) -> int:
-        """How many batches it has finished, over all its lives."""
+        """Number of batches that the query has finished, over all its runs."""
         return len([path for path in (self._checkpoint / "commits").glob("*") if path.name.isdigit()])
 
     def log(self) -> str:
-        """The end of what it said."""
+        """Return the end of its log."""
         return self._log.read_text(errors="replace")[-6000:]
 
 
@@ -120,7 +122,7 @@ def until(what: Callable[[], bool], process: subprocess.Popen[bytes], words: Cal
 
 
 def stored(gateway: GatewayProcess) -> dict[str, list[tuple[int, int, tuple[tuple[bytes, bytes], ...], bytes]]]:
-    """What the streams hold, read without Spark."""
+    """Return the content of the streams, read without Spark."""
     client = open_client(Endpoint("s2s", "127.0.0.1", gateway.s2_port))
     found = {}
     for stream in (f"{BASIN}/{name}" for name in STREAMS):

@@ -25,7 +25,7 @@ PRINTED = {
     '"table", "records"': [" appended|", "|delivered|"],
     "audit(": ["   good|", "  equal|"],
 }
-"""What the program that holds the first prints."""
+"""Output of the program that contains the key."""
 
 
 def programs(text: str) -> list[str]:

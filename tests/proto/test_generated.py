@@ -1,4 +1,4 @@
-"""The checked-in modules are what their .proto files say."""
+"""The checked-in modules are up to date with their .proto files."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ ROOM = Path(penstock_proto.__file__).parents[1]
 
 
 def compiled(name: str, directory: Path) -> FileDescriptorProto:
-    """What protoc makes of the file now. Generated text differs between protoc's versions, its meaning does not."""
+    """Compile a file with protoc now. Generated text differs between protoc's versions, its meaning does not."""
     out = directory / "set.bin"
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--descriptor_set_out={out}", name]
     subprocess.run(command, cwd=ROOM, check=True, timeout=60)

@@ -1,6 +1,6 @@
-"""The Dockerfile and the compose file say what is true: sources that are there, flags that exist, ports that are bound.
+"""The Dockerfile and the compose file are true: their sources and flags exist, and their ports are bound.
 
-No image is built here: a daemon and a registry are no part of the tests. What an image would run is run.
+No image is built here: a daemon and a registry are no part of the tests. The commands of an image are run.
 """
 
 from __future__ import annotations
@@ -18,11 +18,21 @@ import pytest
 import yaml
 from support.shipping import ROOT, gateway_arguments, ports_of, serving
 
-from penstock.config import load_config
+from penstock.app.config import load_config
 
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text()
 COMPOSE: Final = yaml.safe_load((ROOT / "compose.yaml").read_text())
-CONTEXT: Final = ("pyproject.toml", "README.md", "proto", "codecs", "gateway", "pipeline", "config")
+CONTEXT: Final = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "proto",
+    "codecs",
+    "analysis",
+    "gateway",
+    "pipeline",
+    "config",
+)
 
 
 def instructions(name: str) -> list[str]:

@@ -13,9 +13,10 @@ import pytest
 import yaml
 from support.shipping import ROOT, serving
 
-from penstock.config import Address, Config, parse_config
-from penstock.config.advice import advice
-from penstock.wiring.access import check_closed
+from penstock.app.bootstrap.access import check_closed
+from penstock.app.config import Config, parse_config
+from penstock.app.config.advice import advice
+from penstock.core.address import Address
 
 PLACE: Final = ROOT / "config" / "kubernetes"
 FILES: Final = ("sidecar.yaml", "deployment.yaml")

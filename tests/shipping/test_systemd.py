@@ -1,4 +1,4 @@
-"""The systemd units: what they run can be run, and the sockets are those of the configuration that they name."""
+"""The systemd units: their commands can be run, and their sockets are those of the configuration that they name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import Final
 import pytest
 from support.shipping import ROOT, gateway_arguments
 
-from penstock.config import Address, load_config
+from penstock.app.config import load_config
+from penstock.core.address import Address
 
 PLACE: Final = ROOT / "config" / "systemd"
 NAMES: Final = ("penstock.service", "penstock.socket")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from support.process import CONFIG, GatewayProcess, running_gateway
 
-from penstock.access.scopes import EVERYTHING
-from penstock.access.token_file import TokenFile
+from penstock.core.scopes import EVERYTHING
+from penstock.routing.access.token_file import TokenFile
 from penstock_codecs.s2.access_tokens import AccessTokenInfo, Op, ResourceSet, Scope
 
 __all__ = ["ALL", "CLOSED", "TokensOf", "closed_gateway", "scope"]
@@ -43,7 +43,7 @@ class TokensOf:
         seconds: float | None = None,
         auto_prefix: bool = False,
     ) -> str:
-        """A new token. `seconds`: how long it lasts, from now; less than none: it has expired."""
+        """Return a new token. `seconds`: how long it lasts, from now; less than none: it has expired."""
         now = time.time()
         ends = None if seconds is None else datetime.fromtimestamp(now + seconds, UTC)
         info = AccessTokenInfo(id=token_id, scope=allowed, expires_at=ends, auto_prefix_streams=auto_prefix)

@@ -24,11 +24,11 @@ from penstock_codecs.segment import released
 __all__ = ["ATTACKS", "FROM", "Attack", "Attacker", "source_of"]
 
 FROM: Final = "127.0.0.2"
-"""Where attackers connect from: another client than the well-behaved one, as far as addresses tell."""
+"""Address that attackers connect from, which makes them another client than the well-behaved one."""
 
 
 def source_of(name: str) -> str:
-    """An address for each attack: what the gateway remembers of one is nothing to the next."""
+    """Return the address that an attack comes from: each has its own, as the gateway keeps state per address."""
     return f"127.0.1.{1 + list(ATTACKS).index(name)}"
 
 
@@ -40,7 +40,7 @@ _AUTHORITY, _PATH = 1, 4  # of the static table
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    """A frame of HTTP/2."""
+    """Return a frame of HTTP/2."""
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream_id.to_bytes(4, "big") + payload
 
 
@@ -56,7 +56,7 @@ _READ: Final = b"\x82\x86" + _literal(_AUTHORITY, b"h") + _literal(_PATH, b"/v1/
 _HALF_HEAD2: Final = _HELLO2 + frame(_HEADERS, 0, 1, _GET + bytes(9000))[:20]
 _BASIN: Final = b"\x00\x08s2-basin\x08penstock"
 _S2S: Final = b"\x00\x0ccontent-type\x09s2s/proto"
-_HTTP1: Final = b"POST /v1/streams/hostile/records HTTP/1.1\r\nhost: h\r\ns2-basin: penstock\r\n"
+_HTTP1: Final = b"POST /v1/streams/hostile/records HTTP/1.1\r\nhost: localhost\r\ns2-basin: penstock\r\n"
 _HALF_MESSAGE: Final = struct.pack(">ii", released.AppendBlock.type_id, 15 << 20) + UUID(int=1).bytes
 _KEEP_ALIVES: Final = bytes_of(released.Hello(16, 5)) + bytes_of(released.KeepAlive()) * 500
 
@@ -75,7 +75,7 @@ def _reset_at_once(stream_id: int) -> bytes:
 
 
 def _made_to_reset(stream_id: int) -> bytes:
-    """The server must reset it: a window that overflows."""
+    """Return frames that make the server reset a stream: a window that overflows."""
     return frame(_HEADERS, _END_HEADERS, stream_id, _POST + _BASIN) + frame(
         _WINDOW, 0, stream_id, struct.pack(">I", 2**31 - 1)
     )
@@ -156,7 +156,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     ),
     # ---- ends that are none
     "half-open": Attack("s2", 200, _HTTP1 + b"content-length: 9\r\n\r\n", half_closed=True, again=False),
-    "reset s2": Attack("s2", 50, b"GET /v1/basins HTTP/1.1\r\nhost: h\r\n\r\n", reset=True),
+    "reset s2": Attack("s2", 50, b"GET /v1/basins HTTP/1.1\r\nhost: localhost\r\n\r\n", reset=True),
     "reset s3p": Attack("s3p", 50, b"*4\r\n$6\r\nAPPEND\r\n", reset=True),
     "reset segment": Attack("segment", 50, bytes_of(released.Hello(16, 5)), reset=True),
     "connects and goes": Attack("s2", 50, reset=True),
@@ -169,7 +169,7 @@ ATTACKS: Final[dict[str, Attack]] = {
         pause=0.01,
     ),
     "pipelined http/1.1": Attack(
-        "s2", 4, more=lambda _: b"GET /v1/nothing HTTP/1.1\r\nhost: h\r\n\r\n" * 100, pause=0.01, reads=False
+        "s2", 4, more=lambda _: b"GET /v1/nothing HTTP/1.1\r\nhost: localhost\r\n\r\n" * 100, pause=0.01, reads=False
     ),
     "tiny data h2": Attack(
         "s2",
@@ -214,7 +214,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "unread answers http/1.1": Attack(
         "s2",
         100,
-        b"GET /v1/streams/much/records?seq_num=0 HTTP/1.1\r\nhost: h\r\ns2-basin: penstock\r\n"
+        b"GET /v1/streams/much/records?seq_num=0 HTTP/1.1\r\nhost: localhost\r\ns2-basin: penstock\r\n"
         b"content-type: s2s/proto\r\n\r\n",
         reads=False,
         again=False,
@@ -260,7 +260,7 @@ class Attacker:
     _thread: threading.Thread | None = None
 
     def run(self, seconds: float = float("inf")) -> None:
-        """For so long, or until stopped."""
+        """Attack for `seconds`, or until stopped."""
         until = time.monotonic() + seconds
         for _ in range(self.connections or self.attack.connections):
             self._connect()

@@ -1,4 +1,4 @@
-"""An authority of one's own for tests: certificates for servers and clients, expired, revoked, or of nobody."""
+"""A private certificate authority for tests: server and client certificates, also expired, revoked, or nameless."""
 
 from __future__ import annotations
 

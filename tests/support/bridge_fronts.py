@@ -1,7 +1,7 @@
-"""One client for each way of coming to a gateway, all with the same face: the matrix of bridges speaks to nothing else.
+"""One client for each protocol of a gateway, all with the same interface, which the matrix of bridges uses.
 
-A front appends, reads from a position of its own protocol, follows the tail, trims, and appends on a condition. What
-it is refused because the server behind the gateway has no such thing is `NotCarried`, in the protocol's own words.
+A front appends, reads from a position of its own protocol, follows the tail, trims, and appends on a condition. It
+raises `NotCarried`, with the protocol's own error, if the server behind the gateway does not support an operation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_SUCH_THING = "-"
 
 
 class Record(NamedTuple):
-    """What one record holds."""
+    """Content of one record."""
 
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -58,8 +58,8 @@ class NotCarried(Exception):
 class Front:
     """A client of one stream of a gateway.
 
-    `plain`: bodies of at least one byte without headers are all that it can append. What it reads is whole all the
-    same: S3P and segments have the rest in envelopes, and these are opened here.
+    `plain`: it can append only bodies of at least one byte, without headers. Its reads give whole records all the same:
+    S3P and segments carry them in envelopes, and these are opened here.
     """
 
     name: str
@@ -70,33 +70,33 @@ class Front:
         self.stream = stream
 
     def create(self) -> None:
-        """The stream."""
+        """Create the stream."""
         raise NotImplementedError
 
     def append(self, records: Sequence[Record]) -> None:
-        """One batch, acknowledged."""
+        """Append one batch and wait for its acknowledgement."""
         raise NotImplementedError
 
     def start(self) -> Any:
-        """A position at or before the first record."""
+        """Return a position at or before the first record."""
         raise NotImplementedError
 
     def read(self, at: Any) -> list[Seen]:
-        """All records from a position on."""
+        """Return all records from a position on."""
         raise NotImplementedError
 
     @contextmanager
     def follow(self, at: Any) -> Iterator[Take]:
-        """From `at`, where nothing is yet; the first wait has begun when it is entered."""
+        """Follow from `at`, where there is no record yet; the first wait has begun when the context is entered."""
         raise NotImplementedError
         yield
 
     def tail(self) -> Any:
-        """Where the next record will be, at the earliest."""
+        """Return the lowest position that the next record can get."""
         raise NotImplementedError
 
     def trim(self, at: Any) -> None:
-        """The records before this position."""
+        """Trim the records before this position."""
         raise NotImplementedError
 
     def append_if(self, holds: bool, record: Record) -> bool:
@@ -120,7 +120,7 @@ def checked(answer: Answer, status: int = 200) -> Answer:
 
 
 class S2Front(Front):
-    """What the fronts of S2 share: unary protobuf, save where a subclass says else."""
+    """Base of the S2 fronts: unary protobuf requests, unless a subclass overrides them."""
 
     def __init__(self, gateway: GatewayProcess, stream: str) -> None:
         super().__init__(gateway, stream)
@@ -155,7 +155,7 @@ class S2Front(Front):
         return found
 
     def page(self, at: int, wait: int) -> list[Seen]:
-        """What one read finds."""
+        """Return the records of one read."""
         batch = self.client.read_proto(self.stream, seq_num=at, clamp="true", **({"wait": wait} if wait else {}))
         return [seen_of(record) for record in batch.records]
 
@@ -199,7 +199,7 @@ class S2Front(Front):
 
 
 def seen_of(record: pb.SequencedRecord) -> Seen:
-    """A record in protobuf."""
+    """Return a record in protobuf."""
     headers = tuple((header.name, header.value) for header in record.headers)
     return Seen(record.seq_num, Record(record.body, headers), record.timestamp)
 

@@ -31,7 +31,7 @@ __all__ = ["FRONTS", "DraftFront", "ReleasedFront", "S3PFront", "SegmentFront"]
 
 
 def opened(body: bytes) -> Record:
-    """What a body is, or what the envelope that it is holds (docs/loss.md: any other event means itself)."""
+    """Return the record in an event: the content of its envelope, or the event itself if it is none (docs/loss.md)."""
     try:
         headers, inside = unwrap(body)
     except ValueError:
@@ -119,12 +119,12 @@ class S3PFront(Front):
 
 
 def seen(page: list[tuple[bytes, bytes]]) -> list[Seen]:
-    """What a READ found."""
+    """Return the records of a READ reply's page."""
     return [Seen(parse_id(identifier), opened(body), parse_id(identifier)[0]) for identifier, body in page]
 
 
 class SegmentFront(Front):
-    """What both dialects share: positions are offsets of bytes."""
+    """Base of the fronts of both segment dialects: positions are byte offsets."""
 
     plain = True
     socket_class: ClassVar[type[SegmentSocket]]
@@ -135,7 +135,7 @@ class SegmentFront(Front):
         self.client: Any = self.connect()
 
     def connect(self) -> Any:
-        """Another connection."""
+        """Open another connection."""
         return self.socket_class((LOOPBACK, self.gateway.segment_port), timeout=30)
 
     def create(self) -> None:
@@ -190,7 +190,7 @@ class SegmentFront(Front):
 
 
 def ask(client: SegmentSocket, segment: str, offset: int) -> None:
-    """A read whose reply may take long."""
+    """Send a read request, without waiting for its reply."""
     if isinstance(client, DraftSocket):
         client.send(draft.ReadSegment(segment, offset, 1 << 20))
     else:
@@ -198,7 +198,7 @@ def ask(client: SegmentSocket, segment: str, offset: int) -> None:
 
 
 def whole_events(data: bytes) -> int:
-    """How many bytes the whole events at the beginning have."""
+    """Return the length of the whole events at the beginning of `data`, in bytes."""
     at = 0
     while at + EVENT_HEADER_BYTES <= len(data):
         end = at + EVENT_HEADER_BYTES + int.from_bytes(data[at + 4 : at + 8], "big")
@@ -209,7 +209,7 @@ def whole_events(data: bytes) -> int:
 
 
 def events(at: int, data: bytes) -> list[Seen]:
-    """The events of bytes that begin at an offset."""
+    """Return the events in bytes that begin at an offset."""
     assert whole_events(data) == len(data)
     found, place = [], 0
     while place < len(data):
@@ -247,7 +247,7 @@ class ReleasedFront(SegmentFront):
         assert reply.current_segment_write_offset == before + len(join_events(bodies))
 
     def append_if(self, holds: bool, record: Record) -> bool:
-        """The segment must end where it is said to."""
+        """Append on the condition that the segment ends at an offset."""
         data, offset = join_events([record.body]), self.tail() + (0 if holds else 8)
         writer = self.client.writer(self.segment)
         self.client.send(released.ConditionalBlockEnd(writer, 1, offset, data, self.client.next_id()))

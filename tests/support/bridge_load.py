@@ -36,7 +36,7 @@ PACE_SECONDS = 0.01
 """Between batches: five writers, ten followers, and as many processes share a small machine."""
 S2_ERRORS = {(502, "hot_server"), (503, "unavailable"), (504, "upstream_timeout")}
 S3P_ERRORS = {"ERR_UNAVAILABLE", "ERR_UPSTREAM_TIMEOUT"}
-"""What docs/guarantees.md lets clients see."""
+"""Errors that docs/guarantees.md allows."""
 
 
 class Lost(Exception):
@@ -51,7 +51,7 @@ def s2_error(status: int, value: Any) -> Lost:
 
 @dataclass
 class Load:
-    """One stream of one front: what was sent, acknowledged, and seen."""
+    """One stream of one front: the batches sent and acknowledged, and the records seen."""
 
     gateway: GatewayProcess
     name: str
@@ -59,7 +59,7 @@ class Load:
     sizes: dict[int, int] = field(default_factory=dict)
     """Records of each batch that was ever sent, by its number."""
     acked: dict[int, Any] = field(default_factory=dict)
-    """Where the last record of an acknowledged batch is, in the front's words (None: it does not say)."""
+    """Position of each acknowledged batch's last record, in the front's terms (None: the front does not tell it)."""
     errors: Counter[str] = field(default_factory=Counter)
     followed: list[tuple[Any, bytes]] = field(default_factory=list)
     followers: dict[str, Load] = field(default_factory=dict)
@@ -74,7 +74,10 @@ class Load:
         return S2Client((LOOPBACK, self.gateway.s2_port), BASIN)
 
     def batch(self) -> tuple[int, list[bytes]]:
-        """The next number, and bodies that say whose they are; after a moment, so that all who write get their turn."""
+        """Return the next number, and bodies that name their load and batch.
+
+        It waits for a moment, so that all writers get their turn.
+        """
         time.sleep(PACE_SECONDS)
         number = len(self.sizes)
         size = self.dice.randint(1, 5)
@@ -83,7 +86,7 @@ class Load:
         return number, [f"{self.name} {number} {index} ".encode() + filling for index in range(size)]
 
     def run(self, task: Callable[[Load], None]) -> threading.Thread:
-        """Do it in a thread again and again until told to stop; what goes wrong is kept for `check`."""
+        """Run a task in a thread again and again until told to stop; keep its failure for `check`."""
 
         def go() -> None:
             try:
@@ -102,7 +105,7 @@ class Load:
         return thread
 
     def wait_to_follow(self, seconds: float = 60) -> None:
-        """Until one more record has come. Raises AssertionError where that does not happen."""
+        """Wait until a follower has one more record. Raises AssertionError if none comes."""
         goal, deadline = len(self.followed) + 1, time.monotonic() + seconds
         while len(self.followed) < goal:
             if self.failure is not None:
@@ -111,7 +114,7 @@ class Load:
             time.sleep(0.01)
 
     def wait_for_more(self, count: int, seconds: float = 60) -> None:
-        """Until so many more batches are acknowledged. Raises AssertionError where that does not happen."""
+        """Wait until `count` more batches are acknowledged. Raises AssertionError if they are not."""
         goal, deadline = len(self.acked) + count, time.monotonic() + seconds
         while len(self.acked) < goal:
             if self.failure is not None:
@@ -120,7 +123,7 @@ class Load:
             time.sleep(0.005)
 
     def wait_for_an_error(self, seconds: float = 60) -> None:
-        """Until the client was told that the server is not there."""
+        """Wait until the client got the error of a server that is not there."""
         deadline = time.monotonic() + seconds
         while not self.errors:
             if self.failure is not None:
@@ -129,7 +132,7 @@ class Load:
             time.sleep(0.005)
 
     def check(self, found: list[bytes], *, doubles: bool) -> None:
-        """What is on the server: every acknowledged batch, whole and in order; twice only where `doubles` lets it."""
+        """Check what the server holds: every acknowledged batch, whole and in order; repeated only if `doubles`."""
         batches = [int(body.split(b" ")[1]) for body in found if body.split(b" ")[2] == b"0"]
         place = 0
         for number in batches:
@@ -150,7 +153,7 @@ class Load:
 
 
 def by_s2s(load: Load) -> None:
-    """A session with up to eight batches on their way."""
+    """Append in a session with up to eight batches in flight."""
     waiting: deque[int] = deque()
     with load.s2.append_session(load.stream, "h2") as session:
         if session.stream.status != 200:  # refused before it began
@@ -188,7 +191,7 @@ def by_protobuf(load: Load) -> None:
 
 
 def by_s3p(load: Load) -> None:
-    """One connection, which outlives the server behind the gateway."""
+    """Append on one connection, which outlives the server behind the gateway."""
     with S3PClient((LOOPBACK, load.gateway.s3p_port), timeout=60) as client:
         while not load.stopping.is_set():
             number, bodies = load.batch()
@@ -202,7 +205,7 @@ def by_s3p(load: Load) -> None:
 
 
 def by_released(load: Load) -> None:
-    """A writer that comes again, asks for its last event, and goes on behind it."""
+    """Append as a writer that reconnects, asks for its last event, and continues after it."""
     segment = f"{BASIN}/{load.stream}/0.#epoch.0"
     writer, last = uuid4(), 0
     batch: tuple[int, list[bytes]] | None = None
@@ -223,7 +226,7 @@ def by_released(load: Load) -> None:
 
 
 def by_draft(load: Load) -> None:
-    """The same, by offsets of the connection."""
+    """Append like `by_released`, by offsets of the connection."""
     segment = f"{BASIN}/{load.stream}/0.#epoch.0"
     connection, offset = uuid4(), 0
     batch: tuple[int, list[bytes]] | None = None
@@ -274,7 +277,7 @@ def follow_s2s(load: Load) -> None:
 
 
 def follow_events(load: Load) -> None:
-    """As EventSource does: with the last id that it saw."""
+    """Reconnect as EventSource does: with the last id that it saw."""
     place = load.followed[-1][0] + 1 if load.followed else 0
     with load.s2.events(load.stream, "h1", BASE64, seq_num=place) as events:
         if events.stream.status != 200:

@@ -1,4 +1,4 @@
-"""What the matrix does with each pair of front and back, and what must come of it."""
+"""The matrix: operations run through each pair of front and back, and checks of their results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["ASPECTS", "CARRIED", "Plan", "Shape", "Workload", "plans"]
 
 CARRIED = "yes"
 ASPECTS = ("records", "headers", "positions", "following", "trim", "condition", "fence")
-"""What is found of each pair: CARRIED, or why not."""
+"""Aspects examined for each pair: the result of each is CARRIED, or the reason why not."""
 OTHERS: Sequence[type[Front]] = (S2SFront, SseFront, JsonFront, ProtobufFront, S3PFront, DraftFront, ReleasedFront)
 BEGINNINGS = (b"", b"\r\n", b"$3\r\nabc\r\n", b"data: x\n\n", b"\xf5PEN\x01", b"\x00\xff", b"\xe2\x98")
 """Of bodies, which some protocol might take for something else."""
@@ -66,7 +66,7 @@ class Plan:
     seed: int = 0
 
     def for_front(self, front: Front) -> list[list[Record]]:
-        """What this front can say of it."""
+        """Return the batches as far as this front can express them."""
         return [[shape.made(plain=front.plain) for shape in batch] for batch in self.batches]
 
 
@@ -89,14 +89,14 @@ class Workload:
     front_class: type[Front]
     plan: Plan
     trims_by_record: bool = False
-    """Whether the server behind is told of a trim by a command record, whatever the client said: an S2 server is."""
+    """True if the server behind gets every trim as a command record, as an S2 server does."""
     model: list[Record] = field(default_factory=list)
     """Every record, by sequence number."""
     first: int = 0
     """Of those that are kept."""
 
     def run(self) -> dict[str, str]:
-        """What is carried, by aspect; raises AssertionError where something is wrong."""
+        """Run all aspects and return, for each, whether it is carried. Raises AssertionError for wrong results."""
         self.stream = f"matrix-{next(_numbers)}"
         self.dice = random.Random(self.plan.seed)
         self.front = self.front_class(self.gateway, self.stream)
@@ -120,7 +120,7 @@ class Workload:
             self.front.close()
 
     def try_(self, check: Callable[[], None]) -> str:
-        """Whether it is carried, and if not why; the records are the same after it."""
+        """Run a check and return CARRIED or the reason why not. The records must be the same afterwards."""
         try:
             check()
             found = CARRIED
@@ -142,7 +142,7 @@ class Workload:
             assert places == list(range(index, len(self.model)))
 
     def positions(self, front_class: type[Front]) -> list[Seen]:
-        """All records through a front."""
+        """Read all records through a front."""
         front = front_class(self.gateway, self.stream)
         try:
             seen = front.read(front.start())
@@ -159,7 +159,7 @@ class Workload:
             self.model += batch
 
     def read_from_anywhere(self) -> None:
-        """From the beginning, and from random records, by positions of this front's own."""
+        """Check reads from the beginning, and from random records, by positions of this front's own."""
         seen = self.front.read(self.front.start())
         self.expect(self.front, seen, 0)
         for index in self.dice.sample(range(len(seen)), min(4, len(seen))):
@@ -167,7 +167,7 @@ class Workload:
         assert self.front.read(self.front.tail()) == []
 
     def compare_positions(self) -> None:
-        """Every front finds the same records, and each record's positions are those of one place."""
+        """Check that every front reads the same records, and that each record's positions denote one place."""
         views = {front: self.positions(front) for front in OTHERS}
         numbered, named = views[ProtobufFront], views[S3PFront]
         assert [one.timestamp for one in numbered] == [one.timestamp for one in named]
@@ -189,7 +189,7 @@ class Workload:
         assert page[0].seq_num == next(one.at for one in numbered if (one.timestamp or 0) >= stamp)
 
     def follow(self) -> None:
-        """What is appended while a reader waits at the tail comes to it."""
+        """Check that records appended while a reader waits at the tail are delivered to it."""
         start = len(self.model)
         with self.front.follow(self.front.tail()) as take:
             for batch in self.plan.for_front(self.front)[:2]:
@@ -199,15 +199,17 @@ class Workload:
         self.expect(self.front, seen, start)
 
     def condition(self) -> None:
-        """An append on a condition that does not hold appends nothing; on one that holds, it appends."""
+        """Check that an append on a condition that does not hold is refused, and one on a condition that holds is
+        stored.
+        """
         assert not self.front.append_if(False, Record(b"must not be there"))
         record = Record(b"on a condition")
         assert self.front.append_if(True, record)
         self.model.append(record)
 
     def trim(self) -> None:
-        """What is before a place goes; what is behind it keeps its positions."""
-        self.positions(ProtobufFront)  # what is trimmed before anybody counted it never gets a number
+        """Trim to a record and check that earlier records are deleted and later ones keep their positions."""
+        self.positions(ProtobufFront)  # records that are trimmed before they are counted never get a number
         seen = self.front.read(self.front.start())
         index = self.dice.randrange(1, len(seen))
         at = seen[index].at
@@ -229,13 +231,13 @@ class Workload:
             self.positions(other)
 
     def fence(self) -> None:
-        """Who has the token can append, others cannot."""
+        """Check that appends with the fencing token succeed and others fail."""
         self.front.fence()
         self.model += [Record(b"token", ((b"", b"fence"),)), Record(b"yes")]
 
 
 def difference(found: list[Record], wanted: list[Record]) -> str:
-    """The first, in short."""
+    """Return the first difference, in short."""
     for index, (one, other) in enumerate(zip(found, wanted, strict=False)):
         if one != other:
             shown = [(len(each.body), each.body[:40], each.headers) for each in (one, other)]

@@ -20,7 +20,7 @@ empty_body = "envelope"
 headers = "envelope"
 empty_body = "envelope"
 """
-"""Whoever reads bodies alone is given the rest in envelopes."""
+"""Protocols that carry bodies alone get the rest in envelopes."""
 
 BACK = """
 [backs.far]
@@ -37,14 +37,14 @@ BACK_LOSS = """
 headers = "envelope"
 empty_body = "envelope"
 """
-"""Commands are refused, as by default: in an envelope a fence would be kept, and hold nobody back."""
+"""Commands are refused, as by default: in an envelope a fence would be stored, but have no effect."""
 
 
 @dataclass(frozen=True)
 class Bridge:
-    """`kind` of back, what is behind the gateway, and how to start it (None: the embedded store).
+    """A back of a `kind`, the server behind it, and how to start that server (None: the embedded store).
 
-    `real`: somebody else's server, which need not be installed. `more`: further keys of the back's table.
+    `real`: a third-party server, which need not be installed. `more`: further keys of the back's table.
     """
 
     kind: str
@@ -58,15 +58,15 @@ class Bridge:
         return f"{self.kind} {self.server}".replace(" ", "-")
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[GatewayProcess]:
-        """The gateway; skips the test where the server is not installed."""
+    def running(self, change: tuple[str, str] = ("", "")) -> Iterator[GatewayProcess]:
+        """The gateway, with one text of its configuration replaced; skips the test if there is no server."""
         with contextlib.ExitStack() as stack:
             if self.start is None:
                 text = CONFIG + ENVELOPES
             else:
                 server = stack.enter_context(self.start())
                 text = self.configuration(server.address, server.controller)
-            yield stack.enter_context(running_gateway(text))
+            yield stack.enter_context(running_gateway(text.replace(*change, 1)))
 
     def configuration(self, address: Address, controller: Address | None = None) -> str:
         """TOML of a gateway with the usual basin at a server there."""

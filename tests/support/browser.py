@@ -39,7 +39,7 @@ _FLAGS = (
 
 
 def browser_program() -> Path:
-    """The browser; skips the test where there is none."""
+    """Return the path of the browser; skips the test if there is none."""
     program = chromium_program()
     if not program.exists():
         pytest.skip("chromium is not installed")
@@ -47,18 +47,19 @@ def browser_program() -> Path:
 
 
 class Browser:
-    """One browser with a profile of its own; use it as a context manager."""
+    """One browser with a profile of its own; use it as a context manager. `flags`: further ones of its command line."""
 
-    def __init__(self, program: Path) -> None:
+    def __init__(self, program: Path, *flags: str) -> None:
         self._profile = tempfile.TemporaryDirectory(prefix="penstock-browser-", ignore_cleanup_errors=True)
         theirs_in, self._out = _pipe()
         self._in, theirs_out = _pipe()
         # The browser reads its file 3 and writes to its file 4.
         script = f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out} {theirs_in}<&- {theirs_out}>&-'
+        profile = f"--user-data-dir={self._profile.name}"
         self._log = Path(self._profile.name) / "log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                ["bash", "-c", script, program, *_FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"],
+                ["bash", "-c", script, program, *_FLAGS, *flags, profile, "about:blank"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -73,7 +74,7 @@ class Browser:
         self._events: list[dict[str, Any]] = []
 
     def tab(self, url: str) -> Tab:
-        """A new page, which is loaded when this returns."""
+        """Open a page; it is loaded when this returns."""
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         tab = Tab(self, session, target)
@@ -85,7 +86,7 @@ class Browser:
     # ---- the protocol --------------------------------------------------------------------------------------------
 
     def call(self, method: str, params: dict[str, Any] | None = None, session: str | None = None) -> dict[str, Any]:
-        """The result of a command. Raises AssertionError with what the browser says."""
+        """Return the result of a command. Raises AssertionError with the browser's error."""
         self._number += 1
         number = self._number
         command = {"id": number, "method": method, "params": params or {}}
@@ -101,7 +102,7 @@ class Browser:
             self._events.append(said)
 
     def events(self, method: str, session: str) -> list[dict[str, Any]]:
-        """What has been said of this kind until now."""
+        """Return the parameters of all events of this method and session so far."""
         return [one["params"] for one in self._events if (one.get("method"), one.get("sessionId")) == (method, session)]
 
     def _next(self, deadline: float) -> dict[str, Any]:
@@ -119,7 +120,7 @@ class Browser:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._out)  # which ends it
+        os.close(self._out)  # this ends the browser
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -148,7 +149,7 @@ class Tab:
         self.until(f"location.href.startsWith({json.dumps(url)}) && document.readyState === 'complete'")
 
     def evaluate(self, expression: str) -> Any:
-        """The value of JavaScript. Raises AssertionError where it throws."""
+        """Return the value of a JavaScript expression. Raises AssertionError if it throws."""
         found = self.call("Runtime.evaluate", {"expression": expression, "returnByValue": True, "awaitPromise": True})
         assert "exceptionDetails" not in found, (expression, found["exceptionDetails"])
         return found["result"].get("value")
@@ -161,11 +162,11 @@ class Tab:
             time.sleep(0.02)
 
     def text(self, selector: str) -> str:
-        """What is to be read there."""
+        """Return the visible text of the first element that matches, or ""."""
         return str(self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
     def click(self, selector: str) -> None:
-        """With the mouse, in the middle of the element, which must be what is there: nothing may cover it."""
+        """Click in the middle of the element with the mouse; nothing may cover it."""
         element = f"document.querySelector({json.dumps(selector)})"
         self.until(f"{element} !== null && !{element}.disabled")
         place = self.evaluate(
@@ -190,12 +191,12 @@ class Tab:
         self.call("Input.dispatchKeyEvent", {"type": "keyUp", **said})
 
     def dark(self, dark: bool) -> None:
-        """As if the user wanted dark or light colours."""
+        """Emulate a user who prefers dark or light colours."""
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", {"features": features})
 
     def screenshot(self, path: Path) -> None:
-        """The whole page as a PNG."""
+        """Return the whole page as a PNG."""
         taken = self.call("Page.captureScreenshot", {"captureBeyondViewport": True})
         path.write_bytes(base64.b64decode(taken["data"]))
 
@@ -209,11 +210,11 @@ class Tab:
         return said[self._forgiven :]
 
     def forgive(self) -> None:
-        """What was complained about until now had to be."""
+        """Accept the complaints so far as expected."""
         self._forgiven += len(self.complaints())
 
     def close(self) -> None:
-        """Nobody looks at it any more."""
+        """Close the tab."""
         self._browser.call("Target.closeTarget", {"targetId": self._target})
 
 

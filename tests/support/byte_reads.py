@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from support.store import STREAM
 
-from penstock.backs.embedded import EmbeddedBack
-from penstock_codecs.byte_operations import (
-    AppendBytes,
-    BytesRead,
-    ReadBytes,
-)
+from penstock.backends.embedded import EmbeddedBack
+from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
 from penstock_codecs.limits import MIB
 from penstock_codecs.segment.events import join_events
 

@@ -16,18 +16,18 @@ PENSTOCK = Path(sys.executable).parent / "penstock"
 
 
 def run(*arguments: str | Path, data: bytes | None = None) -> Result:
-    """A command, with what it prints and its exit code."""
+    """Run a command and return its output and exit code."""
     return CliRunner().invoke(main, list(map(str, arguments)), input=data)
 
 
 def lines(*arguments: str | Path) -> list[str]:
-    """What a command prints that must not fail."""
+    """Run a command, which must succeed, and return the lines of its standard output."""
     result = run(*arguments)
     assert result.exit_code == 0, result.output
     return result.stdout.splitlines()
 
 
 def two_conversations(path: Path) -> Path:
-    """A capture of a conversation over S3P, and of one over S2."""
+    """Return a capture of a conversation over S3P, and of one over S2."""
     path.write_bytes(written([*s3p_talk(1), *s2_talk(2, NOW_NS + 10**9)]))
     return path

@@ -1,4 +1,4 @@
-"""Tables of captures without Spark: what the source's tasks give, as rows."""
+"""Tables of captures without Spark: the rows of the source's tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock_spark.capture.files import find
 from penstock_spark.capture.options import capture_options
 from penstock_spark.capture.recordings import recordings_of
 from penstock_spark.capture.streaming import CaptureStreamReader
-from penstock_spark.schemas import CAPTURE_TABLES, arrow_schema, spark_schema
+from penstock_spark.schemas import ALL_TABLES, CAPTURE_TABLES, arrow_schema, capture_schema, spark_schema
 
 __all__ = ["Stream", "bag", "part_of", "read", "rows", "schema_of"]
 
@@ -25,25 +25,27 @@ Row = dict[str, Any]
 
 
 def schema_of(table: str, names: Sequence[str] | None = None) -> pa.Schema:
-    """All columns of a table, or these in this order."""
+    """Return all columns of a table, or these in this order."""
+    if table == ALL_TABLES:
+        return arrow_schema(capture_schema(table))
     columns = {column.name: column for column in CAPTURE_TABLES[table]}
     return arrow_schema(spark_schema(tuple(columns[name] for name in names or columns)))
 
 
 def part_of(*paths: str | Path, table: str = "records", **more: Any) -> Part:
-    """The one recording that these are."""
+    """Return the only recording of these files."""
     (recording,) = recordings_of(find([str(path) for path in paths]))
     return replace(Part(recording, table, recording.file), **more)
 
 
 def rows(part: Part, names: Sequence[str] | None = None) -> list[Row]:
-    """What a task gives."""
+    """Return the rows of a task."""
     schema = schema_of(part.table, names)
     return pa.Table.from_batches(decode(part, schema), schema).to_pylist()
 
 
 def read(path: str | Path, table: str, names: Sequence[str] | None = None, **options: object) -> list[Row]:
-    """What a batch query gives."""
+    """Return the rows of a batch query."""
     given = {"path": str(path), "table": table, **{name: str(value).lower() for name, value in options.items()}}
     schema = schema_of(table, names)
     reader = CaptureReader(capture_options(given), schema)
@@ -67,7 +69,7 @@ class Stream:
         self.offset = self.reader.initialOffset()
 
     def batch(self) -> list[Row]:
-        """The next micro-batch; nothing where there is nothing new."""
+        """Return the next micro-batch; nothing if there is nothing new."""
         start = self.offset
         end = json.loads(json.dumps(self.reader.latestOffset(start, self.reader.getDefaultReadLimit())))
         if end == start:
@@ -76,7 +78,7 @@ class Stream:
         return self.between(start, end)
 
     def between(self, start: dict[str, Any], end: dict[str, Any]) -> list[Row]:
-        """What lies between two offsets, also once more."""
+        """Read the rows between two offsets; they can be read repeatedly."""
         reader = CaptureStreamReader(self._options, self._schema)  # as after a restart
         batches = [batch for partition in reader.partitions(start, end) for batch in reader.read(partition)]
         return pa.Table.from_batches(batches, self._schema).to_pylist()

@@ -13,7 +13,7 @@ from support.recording import Talk
 
 from penstock.recorder.files import FileRecording
 from penstock.recorder.settings import Compression, FileSettings, Priority
-from penstock_codecs.capture import Sender
+from penstock_analysis.capture import Sender
 
 CONVERSATIONS = 5
 SIZES = (1, 30, 700, 5000, 70_000)

@@ -1,11 +1,11 @@
-"""Captures for tests: written from events, and read back; what some of Penstock's protocols say."""
+"""Captures for tests, written from events and read back, and some conversations in Penstock's protocols."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from penstock_codecs.capture import (
+from penstock_analysis.capture import (
     CaptureEvent,
     CaptureReader,
     CaptureWriter,
@@ -42,7 +42,7 @@ def conversation(number: int = 1, host: str = "127.0.0.1", port: int | None = No
 
 
 def written(events: Iterable[CaptureEvent], writer: CaptureWriter | None = None) -> bytes:
-    """The file that a writer makes of them."""
+    """Return the file that a writer makes of these events."""
     writer = writer or CaptureWriter("penstock test")
     pieces = list(writer.begin())
     for event in events:
@@ -51,7 +51,7 @@ def written(events: Iterable[CaptureEvent], writer: CaptureWriter | None = None)
 
 
 def read(file: bytes, cuts: Sequence[int] = (), reader: CaptureReader | None = None) -> list[CaptureEvent]:
-    """The events of a file that is received in pieces."""
+    """Return the events of a file that is received in pieces."""
     reader = reader or CaptureReader()
     events: list[CaptureEvent] = []
     places = [0, *sorted(cut for cut in cuts if 0 < cut < len(file)), len(file)]
@@ -65,8 +65,9 @@ def read(file: bytes, cuts: Sequence[int] = (), reader: CaptureReader | None = N
 
 
 def story(events: Iterable[CaptureEvent]) -> dict[tuple[int, str], list[object]]:
-    """What happened in each conversation, whatever packets it took: adjacent bytes of one side are joined, times and
-    notes are left out."""
+    """Return the events of each conversation independently of packets: adjacent bytes of a side joined, without times
+    and notes.
+    """
     told: dict[tuple[int, str], list[object]] = {}
     for event in events:
         lines = told.setdefault((event.conversation.number, event.conversation.run), [])
@@ -87,7 +88,7 @@ def story(events: Iterable[CaptureEvent]) -> dict[tuple[int, str], list[object]]
 
 
 def by_side(events: Iterable[CaptureEvent]) -> dict[Sender, bytes]:
-    """The bytes of each side, of one conversation."""
+    """Return the bytes of each side, of one conversation."""
     sides = {sender: bytearray() for sender in Sender}
     for event in events:
         if isinstance(event, Chunk):
@@ -104,7 +105,7 @@ def notes(events: Iterable[CaptureEvent]) -> list[tuple[int, str, str]]:
 
 
 def s3p_talk(number: int = 1, rounds: int = 1, ends: bool = True, start_ns: int = NOW_NS) -> list[CaptureEvent]:
-    """A client appends one record in each round and is told its identifier 2 ms later; then it says what is wrong."""
+    """Return a conversation: in each round an append that is acknowledged 2 ms later; at the end an error."""
     one = Conversation(
         number,
         Endpoint("127.0.0.1", 40_000 + number),

@@ -13,7 +13,7 @@ needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="openssl is not insta
 
 
 def self_signed(folder: Path, name: str = "IP:127.0.0.1") -> tuple[str, str]:
-    """The files of a certificate that is its own authority, and of its key; `name` as openssl's subjectAltName."""
+    """Return the files of a self-signed certificate and of its key; `name` as openssl's subjectAltName."""
     certificate, key = str(folder / "c.pem"), str(folder / "k.pem")
     assert OPENSSL is not None
     subprocess.run(

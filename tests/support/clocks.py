@@ -1,4 +1,4 @@
-"""A clock that jumps when nobody has anything to do, threads included."""
+"""A clock that jumps ahead once all tasks and threads are idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is the same wherever Spark runs: a source read, a capture read, and a job.
+"""The part of the Spark tests common to all clusters: a source read, a capture read, and a job.
 
 spark-submit --master URL cluster_job.py ENDPOINT STREAM RECORDINGS FILE
 """
@@ -24,7 +24,7 @@ PARTITIONS = 4
 
 
 def results(spark: SparkSession, endpoint: str, stream: str, recordings: str) -> dict[str, Any]:
-    """What each gives."""
+    """Return the result of each read."""
     records = _records(spark, endpoint, stream)
     captured = spark.read.format("penstock-capture").option("path", recordings).option("groups", "2").load()
     return {
@@ -35,8 +35,10 @@ def results(spark: SparkSession, endpoint: str, stream: str, recordings: str) ->
 
 
 def where(spark: SparkSession, endpoint: str, stream: str) -> list[tuple[str, int]]:
-    """In which directories the tasks ran that read the stream, and how many rows each read. For a program whose own
-    file this is: its functions go to the workers with what they do."""
+    """Return the directories of the tasks that read the stream, and the number of rows that each read.
+
+    For a program run as a file of its own: its functions are sent to the workers with their code.
+    """
     return _records(spark, endpoint, stream).select("seq_num").rdd.mapPartitions(_where).collect()
 
 

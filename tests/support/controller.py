@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from support.store import Wall
 
-from penstock.backs.base import Back
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.controller import Advertised, ControllerSettings, SegmentsMode
-from penstock.controller.controller import Controller
-from penstock.controller.problems import Problem, Refused
-from penstock.controller.records import Configuration
-from penstock.routing.segments import SegmentName, SegmentNames
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.core.back import Back
+from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
+from penstock.protocols.controller.controller import Advertised, ControllerSettings, SegmentsMode
+from penstock.protocols.controller.controller.controller import Controller
+from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.records import Configuration
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import CreateBasin, Operation
@@ -33,7 +33,7 @@ NAMES = SegmentNames(BASIN)
 
 
 def settings(mode: SegmentsMode = SegmentsMode.SEPARATE) -> ControllerSettings:
-    """What tests tell a controller."""
+    """Return controller settings for tests."""
     return ControllerSettings(names=NAMES, segments=mode, advertise=lambda: Advertised(None, 12345))
 
 
@@ -43,6 +43,7 @@ async def store(directory: Path, wall: Wall) -> AsyncIterator[EmbeddedBack]:
     async with open_embedded(EmbeddedSettings(directory=directory), wall) as back:
         kept = StreamConfig(retention=Retention(604_800))
         await back.perform(CreateBasin(BASIN, BasinConfig(default_stream_config=kept, create_stream_on_append=True)))
+        await back.perform(CreateBasin(INTERNAL_BASIN))  # as a gateway with a segment listener does at its start
         yield back
 
 
@@ -77,7 +78,7 @@ def event(body: bytes) -> bytes:
 
 
 def segments(count: int, **more: Any) -> Configuration:
-    """A configuration with so many segments."""
+    """Return a configuration with `count` segments."""
     return Configuration(segments=count, **more)
 
 
@@ -102,9 +103,9 @@ class Interrupted(Exception):
 
 
 class InterruptedBack:
-    """A back that ends the process at one of its operations: before it, or when it is done and nobody knows.
+    """A back that ends the process at one of its operations: before it, or after it and before its result is returned.
 
-    `left`: operations that are still carried out; None: all.
+    `left`: number of operations still performed (None: all).
     """
 
     def __init__(self, back: Back) -> None:
@@ -129,7 +130,7 @@ class InterruptedBack:
 async def interrupted(
     back: Back, wall: Wall, work: Callable[[Controller], Awaitable[object]], left: int, after: bool
 ) -> bool:
-    """Do `work` with a controller whose process ends after so many operations; whether it did."""
+    """Do `work` with a controller whose process ends after `left` operations, and return whether it ended."""
     ending = InterruptedBack(back)
     ending.left, ending.after = left, after
     ended = False

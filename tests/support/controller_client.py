@@ -21,7 +21,7 @@ ONE = 1 << 32
 
 
 def config(count: int, stream: pb.StreamInfo = STREAM, **more: Any) -> pb.StreamConfig:
-    """With so many segments."""
+    """Return a stream configuration with `count` segments."""
     return pb.StreamConfig(streamInfo=stream, scalingPolicy=pb.ScalingPolicy(minNumSegments=count), **more)
 
 

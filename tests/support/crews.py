@@ -8,7 +8,7 @@ from support.process import GatewayProcess
 from support.s2_http import Http1Stream, S2Client
 from support.s2s import Session
 
-from penstock.workers.process import CONNECTIONS
+from penstock.app.workers.process import CONNECTIONS
 
 TWO = """\
 workers = 2
@@ -40,12 +40,12 @@ format = "json"
 
 
 def served_by(gateway: GatewayProcess, session: Session) -> int:
-    """The worker that serves a session's connection."""
+    """Return the worker that serves a session's connection."""
     return connection_of(gateway, session) // CONNECTIONS
 
 
 def connection_of(gateway: GatewayProcess, session: Session) -> int:
-    """The number of a session's connection."""
+    """Return the number of a session's connection."""
     assert isinstance(session.stream, Http1Stream)
     mine = "{}:{}".format(*session.stream.socket.getsockname()[:2])
     for one in ask(gateway.management_port, "/connections")[1]["connections"]:
@@ -69,7 +69,7 @@ def session_in(gateway: GatewayProcess, client: S2Client, worker: int, stream: s
 
 
 def started(gateway: GatewayProcess) -> dict[int, int]:
-    """The process of each worker, the newest."""
+    """Return the newest process of each worker."""
     return {event["worker"]: event["process"] for event in gateway.events("worker_started")}
 
 

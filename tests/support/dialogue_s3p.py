@@ -1,4 +1,4 @@
-"""What was said over S3P, for tests of its dialogue."""
+"""Helpers that build S3P conversations, for tests of the dialogue."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from support.dialogues import CLIENT, SERVER, Said, conversation, messages
 
-from penstock_codecs.dialogue import Message
-from penstock_codecs.dialogue.s3p import S3PDialogue
+from penstock_analysis.dialogue import Message
+from penstock_analysis.dialogue.s3p import S3PDialogue
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import (
     AppendedId,

@@ -1,4 +1,4 @@
-"""What was said in the released segment protocol, for tests of its dialogue."""
+"""Helpers that build conversations in the released segment protocol, for tests of the dialogue."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from support.dialogues import CLIENT, SERVER, Said, conversation, messages
 from support.segment import WRITER
 from support.segment_front import SEGMENT, bytes_of
 
-from penstock_codecs.dialogue import Message, SeenRecord
-from penstock_codecs.dialogue.segment import SegmentDialogue
+from penstock_analysis.dialogue import Message, SeenRecord
+from penstock_analysis.dialogue.segment import SegmentDialogue
 from penstock_codecs.segment import append_messages, join_events, released
 from penstock_codecs.segment.layout import Message as Wire
 

@@ -1,4 +1,4 @@
-"""Conversations for tests of dialogues: what both sides said, as the events of a capture."""
+"""Conversations for tests of dialogues: the bytes of both sides, as the events of a capture."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import trio
 
-from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
-from penstock_codecs.dialogue import Dialogue, Message, Problem, SeenRecord
+from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
+from penstock_analysis.dialogue import Dialogue, Message, Problem, SeenRecord
 
 __all__ = [
     "CLIENT",
@@ -50,7 +50,7 @@ def events(
 
 
 def hear(dialogue: Dialogue, of: Iterable[CaptureEvent]) -> list[Message | Problem]:
-    """All that a dialogue says of a whole conversation."""
+    """Return the events of a dialogue for a whole conversation."""
     heard = [each for event in of for each in dialogue.receive(event)]
     return [*heard, *dialogue.end()]
 
@@ -64,14 +64,14 @@ def parts(heard: Iterable[Message | Problem]) -> tuple[list[Message], list[Probl
 
 
 def messages(make: Callable[[Conversation], Dialogue], of: Conversation, said: Said) -> list[Message]:
-    """The messages of a conversation without a problem."""
+    """Return the messages of a conversation without a problem."""
     told, problems, _ = parts(hear(make(of), events(of, said)))
     assert not problems, problems
     return told
 
 
 def cut_up(said: Said, size: int) -> list[tuple[Sender, bytes]]:
-    """The same in chunks of at most `size` bytes."""
+    """Return the same bytes in chunks of at most `size` bytes."""
     return [(sender, data[at : at + size]) for sender, data in said for at in range(0, len(data), size)]
 
 

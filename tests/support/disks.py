@@ -15,8 +15,7 @@ __all__ = ["small_file_system"]
 
 @contextmanager
 def small_file_system(place: Path, mib: int) -> Iterator[Path]:
-    """A file system in memory of so many MiB, mounted at `place`, which is made. Skips the test where that is not
-    allowed."""
+    """Create `place` and mount an in-memory file system of `mib` MiB there. Skips the test if that is not allowed."""
     mount = shutil.which("mount")
     place.mkdir()
     command = [mount or "mount", "-t", "tmpfs", "-o", f"size={mib}m", "penstock-test", str(place)]

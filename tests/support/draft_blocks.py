@@ -7,7 +7,8 @@ from uuid import UUID
 
 from support.segment import WRITER
 
-from penstock_codecs.segment import BlockData, Fill, draft, join_events
+from penstock_codecs.segment import BlockData, draft, join_events
+from penstock_codecs.segment.encoder import Fill
 
 OTHER = UUID(int=7)
 HELLO, WORLDWIDE = join_events([b"hello"]), join_events([b"worldwide"])
@@ -114,4 +115,4 @@ SHAPES: dict[str, tuple[list[Any], list[Any]]] = {
         [begin(13), data(HELLO), end(13)],
     ),
 }
-"""What a client says, and what the server hears: by what the seed's last paragraph and its readings allow."""
+"""Bytes of a client and the server's events, as the seed's last paragraph and its readings allow."""

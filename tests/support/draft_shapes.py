@@ -10,7 +10,8 @@ from support.draft_blocks import READ, SETUP, SHAPES
 from support.segment import WRITER
 from support.segment_client import DraftSocket, bytes_of
 
-from penstock_codecs.segment import BlockData, Fill, Message, draft, join_events
+from penstock_codecs.segment import BlockData, Message, draft, join_events
+from penstock_codecs.segment.encoder import Fill
 
 __all__ = ["ALL", "Shape", "expect_set_ups", "make_segments", "replies_to"]
 
@@ -20,14 +21,16 @@ READ_EVENT = b"hello"
 
 
 class Shape(NamedTuple):
-    """What is said once a connection id is set up, what it stores, and the replies beside the acknowledgements."""
+    """Bytes sent after the setup of a connection id, the content they store, and the replies other than
+    acknowledgements.
+    """
 
     data: bytes
     content: bytes
     others: Counter[type[Message]]
 
     def said_by(self, connection: UUID) -> bytes:
-        """The bytes for a connection id."""
+        """Return the bytes for a connection id."""
         return self.data.replace(WRITER.bytes, connection.bytes)
 
 
@@ -54,13 +57,18 @@ ALL: dict[str, Shape] = {name: _shape(*shape) for name, shape in SHAPES.items()}
 
 
 def expect_set_ups(client: DraftSocket, shape: Shape) -> None:
-    """The shape is written as bytes; the client must know of what it set up, since it takes no other AppendSetup."""
+    """Tell the client's codec about the shape's SetupAppend, which is sent as bytes, so that it accepts the
+    AppendSetup.
+    """
     if draft.AppendSetup in shape.others:
         client.codec.send(SETUP)
 
 
 def make_segments(client: DraftSocket) -> None:
-    """What the shapes read and set up besides; the one that is read is not empty, so that no read waits."""
+    """Create the other segments that the shapes read and set up.
+
+    The one that is read is not empty, so that no read waits.
+    """
     for message in (READ, SETUP):
         client.create(message.segment)
     client.setup(READ.segment, WRITER)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
@@ -35,7 +36,7 @@ class _Stream:
 
 
 class FakeServer:
-    """What the clients of one test share. `read`: how many records were given out."""
+    """State shared by the clients of one test. `read`: number of records delivered."""
 
     def __init__(self, *, indexed: bool = True) -> None:
         self.indexed = indexed
@@ -58,7 +59,7 @@ class FakeServer:
         self.streams[stream].first = first
 
     def connect(self) -> FakeClient:
-        """A client."""
+        """Return a client."""
         self.open += 1
         return FakeClient(self)
 
@@ -85,6 +86,9 @@ class FakeClient:
         """See `StreamClient`."""
         return iter(sorted(name for name in self._server.streams if name.startswith(prefix)))
 
+    def require(self, stream: str) -> None:
+        """See `StreamClient`: reads make no streams here."""
+
     def first(self, stream: str) -> Mark:
         """See `StreamClient`."""
         found = self._stream(stream)
@@ -94,6 +98,15 @@ class FakeClient:
         """See `StreamClient`."""
         found = self._stream(stream)
         return self.advance(stream, after or self.first(stream), len(found.bodies))
+
+    def identity(self, stream: str, mark: Mark, like: str = "") -> str:
+        """See `StreamClient`."""
+        found = self._stream(stream)
+        index = self._index(found, mark) - 1
+        if not found.first <= index < len(found.bodies):
+            return ""
+        said = b"%d %s" % (found.timestamps[index] if self.indexed else 0, found.bodies[index])
+        return blake2b(said, digest_size=12).hexdigest()
 
     def last_timestamp(self, stream: str) -> int | None:
         """See `StreamClient`."""

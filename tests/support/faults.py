@@ -21,7 +21,7 @@ def with_faults(*rules: dict[str, Any], config: str = CONFIG) -> str:
 
 
 def injected(gateway: GatewayProcess, rule: str) -> list[str]:
-    """What the log says that a rule has done."""
+    """Return the actions of a rule, as logged."""
     return [event["action"] for event in gateway.events("fault_injected") if event["rule"] == rule]
 
 

@@ -23,7 +23,7 @@ class _Listening:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.accepted = 0
-        """How many connections there were."""
+        """Number of connections so far."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -90,10 +90,10 @@ class CuttingRelay(_Listening):
 
 
 class Scripted(_Listening):
-    """An HTTP server that answers each request, whatever it is, with the next of `answers`, as it stands, and closes
-    the connection after those that end so (`closing`) and when there are no more.
+    """An HTTP server that answers every request with the next of `answers`, unchanged.
 
-    `heads`: the requests' heads.
+    It closes the connection after answers that end with `closing`, and when there are no more. `heads`: the requests'
+    heads.
     """
 
     def __init__(self, answers: Iterable[bytes], closing: bytes = b"!close") -> None:

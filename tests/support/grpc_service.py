@@ -12,8 +12,8 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import BytesValue, DoubleValue, Int32Value, StringValue
 
-from penstock.fronts.grpc import Code, GrpcContext, GrpcError, GrpcService, Method
-from penstock.fronts.http_server import serve_http
+from penstock.net.grpc import Code, GrpcContext, GrpcError, GrpcService, Method
+from penstock.net.http.serving import serve_http
 from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["NAME", "Calls", "serving_grpc"]
@@ -61,7 +61,7 @@ class Calls:
         return Empty()
 
     async def tell(self, request: StringValue, context: GrpcContext) -> Message:
-        """What the context says of a name."""
+        """Return the context's value for a name, as text."""
         found = context.authority if request.value == ":authority" else context.value(request.value)
         return StringValue(value=str(found))
 

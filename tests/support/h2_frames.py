@@ -12,26 +12,20 @@ from hyperframe.frame import (
 from support.http_story import pull, said
 
 from penstock_codecs.codec import Role
-from penstock_codecs.http import (
-    PREFACE,
-    Body,
-    Http2Connection,
-    HttpLimits,
-    ResponseHead,
-)
+from penstock_codecs.http import PREFACE, Body, Http2Connection, HttpLimits, ResponseHead
 
 GET = [(":method", "GET"), (":scheme", "http"), (":authority", "b.localhost"), (":path", "/v1/a%2Fb?x=1"), ("k", "v")]
 POST = [(":method", "POST"), (":scheme", "http"), (":authority", "b.localhost"), (":path", "/up")]
 
 
 def headers(stream_id: int, fields: list[tuple[str, str]], *flags: str, **more: Any) -> HeadersFrame:
-    """A header block of literals without indexing, which depends on no state."""
+    """Return a header block of literals without indexing, which depends on no state."""
     block = b"".join(b"\x00%c%s%s%s" % (len(n), n.encode(), length_of(len(v)), v.encode()) for n, v in fields)
     return HeadersFrame(stream_id, block, flags=["END_HEADERS", *flags], **more)
 
 
 def length_of(size: int) -> bytes:
-    """An integer with a 7-bit prefix (RFC 7541, 5.1)."""
+    """Return an integer with a 7-bit prefix (RFC 7541, 5.1)."""
     if size < 127:
         return bytes([size])
     rest, out = size - 127, b"\x7f"
@@ -42,7 +36,7 @@ def length_of(size: int) -> bytes:
 
 
 def grease() -> ExtensionFrame:
-    """A frame of a type that nobody knows (RFC 9113, 5.5)."""
+    """Return a frame of an unknown type (RFC 9113, 5.5)."""
     frame = ExtensionFrame(0xBA, 0, body=b"grease")
     frame.body_len = 6
     return frame

@@ -16,7 +16,7 @@ WINDOW = 4 << 20
 
 
 class H2Connection:
-    """One connection. Whoever waits for something reads the socket for all streams of the connection."""
+    """An HTTP/2 connection without TLS. Waiting on one stream reads the socket for all streams of the connection."""
 
     def __init__(self, address: tuple[str, int], window: int = WINDOW, connection_window: int | None = None) -> None:
         self.socket = socket.create_connection(address, timeout=10)
@@ -78,7 +78,7 @@ class H2Connection:
 
 
 class H2Stream:
-    """One exchange. What it receives is acknowledged when it is taken out, not when it comes in."""
+    """One exchange. Received data is acknowledged when it is taken out, not when it arrives."""
 
     def __init__(self, connection: H2Connection, stream_id: int, own_connection: bool) -> None:
         self.connection = connection
@@ -103,13 +103,15 @@ class H2Stream:
                 self.reset, self.ended = event.error_code, True
 
     def writable(self) -> int:
-        """How many bytes may be sent now."""
+        """Return how many bytes may be sent now."""
         connection = self.connection.h2
         window = connection.local_flow_control_window(self.stream_id)
         return min(window, connection.max_outbound_frame_size)
 
     def send(self, data: bytes) -> None:
-        """Send as flow control allows; waits for the window. What the server wants no more is not sent."""
+        """Send as flow control allows, waiting for the window. Once the server has ended the stream, the rest is not
+        sent.
+        """
         at = 0
         while at < len(data) and not self.ended:
             if (size := self.writable()) <= 0:
@@ -120,7 +122,7 @@ class H2Stream:
             at += size
 
     def end(self) -> None:
-        """The end of the request body."""
+        """End the request body."""
         if self.reset is None:
             self.connection.h2.end_stream(self.stream_id)
             self.connection.flush()
@@ -142,7 +144,7 @@ class H2Stream:
         return self.head()[1]
 
     def receive(self, timeout: float = 10) -> bytes:
-        """The next piece of the body; b"" at its end. Raises TimeoutError, EOFError."""
+        """Return the next piece of the body; b"" at its end. Raises TimeoutError, EOFError."""
         deadline = time.monotonic() + timeout
         self.head(timeout)
         while True:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import trio
 import trio.testing
 
-from penstock.fronts.exchange import Handler
-from penstock.fronts.http_server import Drain, HttpSettings, serve_http
+from penstock.net.http.exchange import Handler
+from penstock.net.http.serving import Drain, HttpSettings, serve_http
 from penstock_codecs.codec import Role
 from penstock_codecs.http import (
     Body,
@@ -79,7 +79,7 @@ class HttpClient:
         return stream_id
 
     async def next(self, stream_id: int = 0) -> Received:
-        """The next event of a stream (0: GoAway and Ended). Raises EOFError where the connection ended before it."""
+        """Return the next event of a stream (0: GoAway and Ended). Raises EOFError if the connection ended earlier."""
         while not self._events[stream_id]:
             if self.gone:
                 raise EOFError("the server closed the connection")
@@ -129,7 +129,7 @@ class HttpClient:
         return Answer(head.status, dict(head.headers), b"".join(pieces), dict(end.trailers))
 
     async def answer_body(self, stream_id: int) -> bytes:
-        """What follows the head."""
+        """Return the response's body; its head has been read."""
         return b"".join((await self._rest(stream_id))[0])
 
     async def _rest(self, stream_id: int) -> tuple[list[bytes], End]:
@@ -142,7 +142,7 @@ class HttpClient:
     async def ask(
         self, method: str, target: str, headers: list[tuple[str, str]] | None = None, body: bytes = b""
     ) -> Answer:
-        """A whole exchange."""
+        """Send a request and return its whole response."""
         fields = [*(headers or []), *([("content-length", str(len(body)))] if body else [])]
         stream_id = await self.open(method, target, fields)
         await self.say(Body(stream_id, [body], end=True))

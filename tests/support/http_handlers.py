@@ -2,7 +2,7 @@
 
 import trio
 
-from penstock.fronts.exchange import Exchange
+from penstock.net.http.exchange import Exchange
 
 
 async def echo(exchange: Exchange) -> None:

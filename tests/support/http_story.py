@@ -10,7 +10,7 @@ Answer = Callable[[HttpCodec, Received], None]
 
 
 def no_answer(codec: HttpCodec, event: Received) -> None:
-    """For clients, and for servers that say nothing."""
+    """The answer of clients, and of servers that send nothing."""
 
 
 def answer_204(codec: HttpCodec, event: Received) -> None:
@@ -69,7 +69,7 @@ def tell(codec: HttpCodec, pieces: Iterable[bytes], answer: Answer = no_answer) 
 
 
 def said(codec: HttpCodec) -> bytes:
-    """All that a codec wants written now."""
+    """Return the bytes that a codec wants written now."""
     out = b""
     while parts := codec.output(1 << 30):
         out += b"".join(parts)
@@ -77,7 +77,7 @@ def said(codec: HttpCodec) -> bytes:
 
 
 def carry(source: HttpCodec, target: HttpCodec, answer: Answer = no_answer) -> list[Received]:
-    """Move what `source` says to `target`; what `target` heard."""
+    """Move the output of `source` to `target`, and return the events of `target`."""
     data = said(source)
     if data:
         target.receive(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -14,9 +14,10 @@ from support.dialogues import RecordedStream, Said
 from support.http_client import HttpClient
 from support.s2_model import ModelBack
 
-from penstock.fronts.http_server import serve_http
-from penstock.fronts.s2 import S2Front, S2Settings
-from penstock_codecs.capture import Sender
+from penstock.net.http.exchange import Exchange, Request
+from penstock.net.http.serving import serve_http
+from penstock.protocols.s2.front import S2Front, S2Settings
+from penstock_analysis.capture import Sender
 from penstock_codecs.codec import Pull
 from penstock_codecs.compression import Compression
 from penstock_codecs.failures import Failure
@@ -28,7 +29,7 @@ from penstock_codecs.s2.formats import Format
 from penstock_codecs.s2s.sessions import AppendClient, ReadClient
 from penstock_codecs.sse import DIALECTS, BatchEvent, EventStreamClient, Ping
 
-__all__ = ["STREAM", "Talk", "by_side", "talk"]
+__all__ = ["STREAM", "Talk", "by_side", "talk", "whole_talk"]
 
 STREAM = StreamRef("penstock", "a/b c")
 _RECORDS = "/v1/streams/a%2Fb%20c/records"
@@ -56,15 +57,18 @@ _BATCHES = [
 
 @dataclass
 class Talk:
-    """What was said, and what the client knows of records: appended ones as (body, headers, seq_num or None, whether
-    acknowledged), delivered ones as (body, headers, seq_num, timestamp)."""
+    """A conversation's bytes, and the records that the client knows of.
+
+    Appended records are (body, headers, seq_num or None, whether acknowledged), delivered ones (body, headers, seq_num,
+    timestamp).
+    """
 
     said: list[tuple[Sender, bytes]] = field(default_factory=list)
     appended: list[Seen] = field(default_factory=list)
     delivered: list[Seen] = field(default_factory=list)
 
     def gave(self, given: Append, ack: Appended | None) -> None:
-        """An input was acknowledged so, or refused."""
+        """Note that an input was acknowledged, or refused (None)."""
         first = None if ack is None else ack.start.seq_num
         self.appended += [
             (body, given.headers.get(index, ()), None if first is None else first + index, ack is not None)
@@ -72,7 +76,7 @@ class Talk:
         ]
 
     def got(self, batch: RecordBatch) -> None:
-        """A batch was delivered."""
+        """Note that a batch was delivered."""
         self.delivered += [(each.body, each.headers, each.seq_num, each.timestamp) for each in batch.records()]
 
 
@@ -177,7 +181,7 @@ class _Client:
                 yield event
 
     async def follow_and_cancel(self) -> None:
-        """A read that follows is given up after its first heartbeat (HTTP/2 alone can)."""
+        """Follow, and cancel the read after its first heartbeat (only HTTP/2 can)."""
         stream_id = await self.http.open("GET", f"{_RECORDS}?tail_offset=0", [*_BASIN, ("accept", "text/event-stream")])
         await self.http.say(End(stream_id))
         await self.http.head(stream_id)
@@ -194,14 +198,26 @@ def _chunked(http: HttpClient) -> list[tuple[str, str]]:
     return [("transfer-encoding", "chunked")] if http.codec.version == "1.1" else []
 
 
-async def _talk(alpn: str, dialect: str) -> Talk:
+async def whole_talk(
+    alpn: str,
+    dialect: str = "s2",
+    served: Callable[[trio.abc.HalfCloseableStream], trio.abc.Stream] = lambda far: far,
+    on_request: Callable[[Request], object] = lambda _request: None,
+) -> Talk:
+    """As `talk`, within a loop. `served`: gives the stream that is served instead of the server's own end;
+    `on_request` is told of each request before it is handled."""
     talk = Talk()
     async with trio.open_nursery() as nursery:
         back = ModelBack(nursery)
         back.make(STREAM)
         front = S2Front(back, S2Settings(sse_dialect=dialect))  # type: ignore[arg-type]
         near, far = trio.testing.memory_stream_pair()
-        nursery.start_soon(serve_http, far, front.handle)
+
+        async def handle(exchange: Exchange) -> None:
+            on_request(exchange.request)
+            await front.handle(exchange)
+
+        nursery.start_soon(serve_http, served(far), handle)
         stream = RecordedStream(near)
         async with stream:
             http = HttpClient(stream, alpn)
@@ -226,9 +242,9 @@ async def _talk(alpn: str, dialect: str) -> Talk:
 @cache
 def talk(alpn: str, dialect: str = "s2") -> Talk:
     """The whole conversation, over HTTP/1.1 or HTTP/2."""
-    return trio.run(_talk, alpn, dialect, clock=trio.testing.MockClock(autojump_threshold=0))
+    return trio.run(whole_talk, alpn, dialect, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def by_side(said: Said) -> dict[Sender, bytes]:
-    """All that each side said."""
+    """Return all bytes of each side."""
     return {sender: b"".join(data for who, data in said if who is sender) for sender in Sender}

@@ -1,4 +1,4 @@
-"""What clients and servers of S2 say over HTTP/1.1, by hand, and what a dialogue hears of it."""
+"""Handwritten HTTP/1.1 messages of S2 clients and servers, and the events that a dialogue makes of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from support.dialogues import conversation, cut_up, events, hear, parts
 
-from penstock_codecs.capture import Sender
-from penstock_codecs.dialogue import Message, Problem, SeenRecord
-from penstock_codecs.dialogue.http import HttpDialogue
+from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue import Message, Problem, SeenRecord
+from penstock_analysis.dialogue.http import HttpDialogue
 from penstock_proto import s2_pb2 as pb
 
 __all__ = [

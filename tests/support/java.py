@@ -43,9 +43,9 @@ class JavaProgram:
 
 @contextmanager
 def running_java(project: Path, main: str, directory: Path, *arguments: object) -> Iterator[JavaProgram]:
-    """The class `main` of the programs of `project`, with what its pom.xml asks for, which is put into `directory`.
+    """Compile the programs of `project` and run `main`, with its dependencies from pom.xml in `directory`.
 
-    Skips the test where Java or Maven is missing, or the dependencies cannot be had.
+    Skips the test if Java or Maven is missing, or the dependencies are unavailable.
     """
     maven = need("mvn", "apt-get install maven")
     compiler = need("javac", "apt-get install default-jdk")
@@ -63,7 +63,7 @@ def running_java(project: Path, main: str, directory: Path, *arguments: object) 
 
 @contextmanager
 def running_again(main: str, directory: Path, *arguments: object) -> Iterator[JavaProgram]:
-    """The same where `running_java` has put everything into `directory` already."""
+    """Run `main` after `running_java` has put everything into `directory`."""
     java = need("java", "apt-get install default-jdk")
     command = [java, "-Xmx300m", "-cp", _path(directory), main, *map(str, arguments)]
     complaints = directory / "stderr.log"
@@ -78,5 +78,5 @@ def running_again(main: str, directory: Path, *arguments: object) -> Iterator[Ja
 
 
 def _path(directory: Path) -> str:
-    """Where Java looks for classes."""
+    """Return the class path of a directory."""
     return f"{directory}/*:{directory}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import trio
 
-from penstock.recorder.connections import Connections
-from penstock.recorder.tap import Tap
-from penstock.recorder.tapped import TappedStream
-from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Noted, Opened, Sender, Side
+from penstock.observe.taps.connections import Connections
+from penstock.observe.taps.tap import Tap
+from penstock.observe.taps.tapped import TappedStream
+from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Noted, Opened, Sender, Side
 
 __all__ = ["Heard", "taken", "tapped_front"]
 
@@ -39,12 +39,12 @@ class Heard:
 
     @property
     def ends(self) -> list[tuple[Sender, bool]]:
-        """Who has finished, in order, and whether by a reset."""
+        """Sides that closed, in order, each with whether it was by a reset."""
         return [(event.sender, event.reset) for event in self.events if isinstance(event, Closed)]
 
     @property
     def notes(self) -> list[tuple[str, str]]:
-        """What was noted, in order."""
+        """Keys and values of the notes, in order."""
         return [(event.key, event.value) for event in self.events if isinstance(event, Noted)]
 
     @property
@@ -72,7 +72,7 @@ def tapped_front(
 
 
 async def taken(stream: trio.abc.Stream) -> bytes:
-    """All that comes until the end, or until the connection is lost."""
+    """Receive until the end, or until the connection is lost, and return the bytes."""
     got = b""
     try:
         async for data in stream:

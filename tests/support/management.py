@@ -12,16 +12,16 @@ from typing import Any
 from support.http_client import Answer, HttpClient, serving
 from support.process import GatewayProcess
 
-from penstock.backs.base import Back
-from penstock.config import default_config
-from penstock.errors import CannotReload
-from penstock.management.controls import Controls
-from penstock.management.front import ManagementFront
-from penstock.management.overview import BackView, ListenerView, Overview, RouteView
-from penstock.management.settings import ManagementSettings
-from penstock.management.traffic import Traffic
-from penstock.routing.names import BasinInName, S3PNames
-from penstock.routing.segments import SegmentNames
+from penstock.app.config import default_config
+from penstock.app.management.controls import Controls
+from penstock.app.management.front import ManagementFront
+from penstock.app.management.overview import BackView, ListenerView, Overview, RouteView
+from penstock.app.management.settings import ManagementSettings
+from penstock.app.management.traffic import Traffic
+from penstock.core.back import Back
+from penstock.core.errors import CannotReload
+from penstock.core.names import BasinInName, S3PNames
+from penstock.core.segment_names import SegmentNames
 
 JSON = [("content-type", "application/json")]
 
@@ -49,27 +49,28 @@ class Asker:
     async def ask(
         self, method: str, target: str, headers: list[tuple[str, str]] | None = None, body: bytes = b""
     ) -> Answer:
-        """One request and its answer, which is JSON and kept by no cache."""
+        """One request and its answer, which is JSON that ends in a newline, and kept by no cache."""
         answer = await self.client.ask(method, target, headers, body)
         assert answer.headers["content-type"] == "application/json"
         assert answer.headers["cache-control"] == "no-store"
+        assert method == "HEAD" or answer.body.endswith(b"\n"), answer.body
         return answer
 
     async def get(self, target: str, status: int = 200) -> Any:
-        """The JSON of an answer that must have this status."""
+        """Return the JSON of an answer that must have this status."""
         answer = await self.ask("GET", target)
         assert answer.status == status, answer
         return json.loads(answer.body)
 
     async def post(self, target: str, words: dict[str, Any], status: int = 200) -> Any:
-        """The same for a POST."""
+        """Return the same as `get`, for a POST."""
         answer = await self.ask("POST", target, JSON, json.dumps(words).encode())
         assert answer.status == status, answer
         return json.loads(answer.body)
 
 
 class Process:
-    """A process that operators ask: what was asked of it is in `asked`; the rest is what it answers."""
+    """A double of the process that operators control: calls are noted in `asked`; the other fields are its answers."""
 
     def __init__(self) -> None:
         self.asked: list[object] = []
@@ -117,7 +118,7 @@ async def asking(
 
 
 def management_port(gateway: GatewayProcess) -> int:
-    """Where a real gateway's management listener is, which is the last one that it opens."""
+    """Wait for a real gateway's management listener and return its port; that listener is opened last."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         for event in gateway.events("listening"):

@@ -11,7 +11,7 @@ DOCUMENTS = Path(__file__).parents[2] / "docs"
 
 
 def tables_of(document: str, heading: str) -> list[list[list[str]]]:
-    """The rows of each table under a heading of the second level, without their heads; cells without back-ticks."""
+    """Return the rows of each table under a second-level heading, without header rows; cells without back-ticks."""
     text = (DOCUMENTS / document).read_text(encoding="utf-8")
     _, found, section = text.partition(f"\n## {heading}\n")
     assert found, f"{document} has no heading {heading}"

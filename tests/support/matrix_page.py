@@ -1,4 +1,4 @@
-"""docs/matrix.md: what the matrix of bridges found."""
+"""docs/matrix.md: the results of the matrix of bridges."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ class Found:
         self.outcomes: dict[tuple[Bridge, str], dict[str, str]] = {}
 
     def add(self, bridge: Bridge, front: str, outcome: dict[str, str]) -> None:
-        """What one run found, which must be what the runs before it found."""
+        """Add the outcome of one run, which must equal that of earlier runs."""
         known = self.outcomes.setdefault((bridge, front), outcome)
         assert known == outcome, f"{bridge} through {front}: {outcome}, before it {known}"
 
     def has(self, bridge: Bridge) -> bool:
-        """Whether every front was run over it."""
+        """Return whether every front was run over the bridge."""
         return all((bridge, front) in self.outcomes for front in FRONTS)
 
     @property
     def complete(self) -> bool:
-        """Whether everything was run that needs nothing installed."""
+        """True once every bridge that needs nothing installed was run."""
         return all(self.has(bridge) for bridge in BRIDGES if not bridge.real)
 
 
 def render(found: Found, committed: str) -> str:
-    """The page. What was not run is taken from the committed one."""
+    """Return the page. Results of bridges that were not run are taken from the committed page."""
     kept = dict(re.findall(r"^### (.*)\n\n((?:(?!##).*\n)+)", committed, re.MULTILINE))
     backs = [EMBEDDED, *SECOND.values()]
     rows = [[front, *(_summary(found.outcomes[back, front]) for back in backs)] for front in FRONTS]
@@ -94,6 +94,6 @@ def _summary(outcome: dict[str, str]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines).replace("|  |", "| |")

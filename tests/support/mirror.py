@@ -11,13 +11,13 @@ from typing import Any
 import trio
 from support.store import BASIN, STREAM, Wall, appending, records
 
-from penstock.backs.base import Back
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.config import RouteTable
-from penstock.mirror.mirror import Mirror
-from penstock.mirror.route import MirroredRoute
-from penstock.mirror.settings import MirrorSettings
-from penstock.mirror.state import StateTable, StreamState
+from penstock.app.config import RouteTable
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.core.back import Back
+from penstock.routing.mirror.mirror import Mirror
+from penstock.routing.mirror.route import MirroredRoute
+from penstock.routing.mirror.settings import MirrorSettings
+from penstock.routing.mirror.state import StateTable, StreamState
 from penstock.routing.route import Route
 from penstock.routing.router import Router
 from penstock.routing.target import Target, TargetHolder
@@ -44,7 +44,7 @@ class Fragile:
         self.configuring_seconds = 0.0
         self.no_attributes = False
         self.changes: Callable[[bytes], bytes] = lambda body: body
-        """What it stores instead of a body: a server that is broken."""
+        """Returns the body that is stored instead of the given one: a server that is broken."""
 
     @property
     def capabilities(self) -> Any:
@@ -95,7 +95,7 @@ class Two:
     settings: MirrorSettings
 
     def mirror(self, belongs: Callable[[StreamRef], bool] = lambda _stream: True, **settings: Any) -> Mirror:
-        """A new one."""
+        """Return a new mirror."""
         targets = (Target(PRIMARY, "embedded", self.primary), Target(SECONDARY, "embedded", self.secondary))
         return Mirror(ROUTE, *targets, self.states, MirrorSettings(**settings), belongs)
 
@@ -110,13 +110,13 @@ class Two:
         return StateTable(self.tables, ROUTE)
 
     async def state(self, stream: StreamRef = STREAM) -> StreamState:
-        """What was written down about a stream."""
+        """Return the stored state of a stream."""
         found = await self.states.load(stream)
         assert found is not None
         return found
 
     async def both(self, stream: StreamRef = STREAM) -> tuple[list[Record], list[Record]]:
-        """The records on both sides."""
+        """Return the records on both sides."""
         start = FromSeqNum(0)
         return await records(self.primary, start, stream), await records(self.secondary.back, start, stream)
 
@@ -144,17 +144,17 @@ async def running(mirror: Mirror | MirroredRoute) -> AsyncIterator[None]:
 
 
 def routed(two: Two, holder: TargetHolder) -> Router:
-    """A router with this one route."""
+    """Return a router with this one route."""
     return Router([Route(ROUTE, RouteTable(name=ROUTE).rewriting(), holder)], two.tables)
 
 
 async def append(back: Back, *bodies: bytes, **options: Any) -> None:
-    """By way of a route."""
+    """Append through a route."""
     await back.perform(appending(*bodies, **options))
 
 
 async def settled(mirror: Mirror) -> None:
-    """Until nothing is left to do."""
+    """Wait until the mirror has nothing left to do."""
     with trio.fail_after(300):
         await mirror.list_all()
         await mirror.settle()

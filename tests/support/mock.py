@@ -9,10 +9,10 @@ import trio
 import trio.testing
 from support.dialogues import CLIENT, Said
 
-from penstock.mock.report import MockReport
-from penstock.mock.script import Script
-from penstock.mock.serving import MockConnection
-from penstock_codecs.capture import CaptureEvent
+from penstock.tools.mock.report import MockReport
+from penstock.tools.mock.script import Script
+from penstock.tools.mock.serving import MockConnection
+from penstock_analysis.capture import CaptureEvent
 from penstock_codecs.s3p import Command, encode_command
 
 __all__ = ["Mock", "asked", "exactly", "mock", "say_again"]
@@ -42,7 +42,7 @@ class Mock:
         return client  # type: ignore[return-value]
 
     def slow(self, seconds: float) -> None:
-        """From now on so long passes before what the mock sends on its last connection is `taken`, and goes nowhere."""
+        """Delay output on the last connection by `seconds` from now on, and put it into `taken` instead of sending."""
 
         async def send_all(data: bytes) -> None:
             await trio.sleep(seconds)
@@ -68,7 +68,9 @@ async def exactly(stream: trio.abc.ReceiveStream, size: int) -> bytes:
 
 
 async def say_again(stream: trio.abc.HalfCloseableStream, said: Said) -> None:
-    """What the client said, each time after it has what it had; everything that comes must be what came."""
+    """Replay a recorded client: send its bytes, each part once all earlier replies are here, and check that replies are
+    equal.
+    """
     async with stream:
         for sender, data in said:
             if sender is CLIENT:

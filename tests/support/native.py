@@ -1,4 +1,4 @@
-"""A server without sequence numbers, in memory, and tables in memory: what a numbered back stands on."""
+"""A server without sequence numbers and tables, both in memory, for a numbered back to stand on."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import trio
 
-from penstock.backs.delivery import Delivery
-from penstock.backs.native import Bounds, NativeAck, Scanned
-from penstock.positions.marks import Mark
+from penstock.core.delivery import Delivery
+from penstock.core.marks import Mark
+from penstock.core.native import Bounds, NativeAck, Scanned
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import RecordId, StreamRef, next_record_id
 from penstock_codecs.operations import Append, Capability, ListStreams, Page
@@ -91,7 +91,7 @@ class FakeNative:
     one_by_one: bool = False
     bodies: list[bytes] = field(default_factory=list)
     ids: list[RecordId] = field(default_factory=list)
-    begins: list[int] = field(default_factory=lambda: [0])  # where each record begins, and where the last one ends
+    begins: list[int] = field(default_factory=lambda: [0])  # starts of records, and the end of the last one
     first: int = 0
     scans: int = 0
 
@@ -106,7 +106,7 @@ class FakeNative:
     # ---- what others do ------------------------------------------------------------------------------------------
 
     def store(self, bodies: list[bytes], exact: int | None = None) -> NativeAck:
-        """Somebody appends."""
+        """Append records, as another client or for a session."""
         now = self.clock() if exact is None else exact
         for body in bodies:
             last = self.ids[-1] if self.ids else None
@@ -121,7 +121,7 @@ class FakeNative:
         return NativeAck(len(bodies), tuple(self.ids[-1]))
 
     def cut(self, first: int) -> None:
-        """Somebody trims."""
+        """Trim the stream, as another client."""
         self.first = max(self.first, first)
 
     # ---- see Native ----------------------------------------------------------------------------------------------

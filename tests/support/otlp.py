@@ -38,7 +38,7 @@ def _value(value: AnyValue) -> Any:
 
 
 class Collector:
-    """What came so far."""
+    """Spans and paths received so far."""
 
     def __init__(self, port: int) -> None:
         self.endpoint = f"http://127.0.0.1:{port}/v1/traces"
@@ -66,7 +66,7 @@ class Collector:
         )
 
     def called(self, name: str) -> list[Collected]:
-        """The spans of this name."""
+        """Return the spans of this name."""
         return [span for span in self.spans if span.name == name]
 
     def of(self, parent: Collected) -> list[Collected]:

@@ -1,4 +1,4 @@
-"""What tests with real programs share: finding them, running them with a deadline, and a basin of one's own."""
+"""Helpers of tests with real programs: find them, run them with a deadline, and make a basin for each test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COUNTER = itertools.count()
 
 
 def unique(prefix: str) -> str:
-    """A name that no other test of this run uses; fits S2's rules for basins (8 to 48 of a-z, 0-9 and -)."""
+    """Return a name that no other test of this run uses; fits S2's rules for basins (8 to 48 of a-z, 0-9 and -)."""
     return f"{prefix}-{os.getpid()}-{next(_COUNTER):04d}"
 
 
@@ -64,7 +64,7 @@ def finish(main: Coroutine[Any, Any, T], seconds: float = 60) -> T:
 
 
 def need(program: str, how: str) -> str:
-    """The path of `program`; skips the test, saying how to get it, where it is missing."""
+    """Return the path of `program`; skips the test, saying how to get it, if it is missing."""
     found = shutil.which(program)
     if found is None:
         pytest.skip(f"{program} is not installed: {how}")

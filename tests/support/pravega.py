@@ -27,6 +27,7 @@ __all__ = [
     "Found",
     "PravegaClient",
     "PravegaFailed",
+    "advertised",
     "advertising",
     "bodies_by_s2s",
     "bodies_by_s3p",
@@ -38,9 +39,14 @@ __all__ = [
 
 
 def advertising(port: int) -> str:
-    """The usual configuration, in which the controller sends clients to another port for their segments."""
+    """Return the usual configuration, in which the controller sends clients to another port for their segments."""
+    return CONFIG.replace(*advertised(port))
+
+
+def advertised(port: int) -> tuple[str, str]:
+    """The text of the usual configuration that makes it `advertising` when it is replaced, and by which."""
     listener = 'bind = "127.0.0.1:{controller_port}"\n'
-    return CONFIG.replace(listener, f'{listener}advertise = "127.0.0.1:{port}"\n')
+    return listener, f'{listener}advertise = "127.0.0.1:{port}"\n'
 
 
 WORKER = Path(__file__).with_name("pravega_worker.py")
@@ -53,7 +59,7 @@ def need_pravega() -> None:
 
 
 class PravegaFailed(AssertionError):
-    """The client refused, or gave no answer in time; the message ends with what it printed on standard error."""
+    """The client failed, or gave no answer in time; the message ends with its output on standard error."""
 
 
 def _environment(credentials: tuple[str, str] | None) -> dict[str, str]:
@@ -68,7 +74,7 @@ def _environment(credentials: tuple[str, str] | None) -> dict[str, str]:
 class PravegaClient:
     """The Python client in a process of its own (`support.pravega_worker`); use it as a context manager.
 
-    `progress` is what the running call has done by now, for those that count.
+    `progress` is the count reached by the running call, for those that count.
     """
 
     def __init__(
@@ -92,7 +98,7 @@ class PravegaClient:
         self._process.stdin.flush()
 
     def finish(self, seconds: float = 30) -> Any:
-        """The answer to what was asked last. Raises PravegaFailed."""
+        """Return the answer to the last call. Raises PravegaFailed."""
         try:
             answer = self._answers.get(timeout=seconds)
         except queue.Empty:
@@ -115,7 +121,7 @@ class PravegaClient:
         return self.finish(seconds)
 
     def wait_for(self, progress: int) -> None:
-        """Wait until the running call has done so much. Raises PravegaFailed."""
+        """Wait until the running call has reached `progress`. Raises PravegaFailed."""
         try:
             wait_until(lambda: self.progress >= progress)
         except TimeoutError as error:
@@ -168,7 +174,7 @@ def wait_until(reached: Callable[[], bool], seconds: float = 30) -> None:
 
 
 class Found(dict[str, list[tuple[int, bytes]]]):
-    """What readers found: offset and payload of each event, by reader."""
+    """Events that readers read: offset and payload of each, by reader."""
 
     def __init__(self, answer: dict[str, list[tuple[int, str]]]) -> None:
         super().__init__(
@@ -185,23 +191,23 @@ class Found(dict[str, list[tuple[int, bytes]]]):
 
 
 def numbered(count: int, keys: int, first: int = 0) -> list[tuple[str, str]]:
-    """Events that say their number, each with one of so many routing keys."""
+    """Return events that contain their number, each with one of `keys` routing keys."""
     return [(f"event {number}", f"key {number % keys}") for number in range(first, first + count)]
 
 
 def streams_of(stream: str, segments: int) -> list[str]:
-    """What the segments of a stream that was never scaled are called in S2 and S3P (docs/names.md)."""
+    """Return the S2 and S3P names of the segments of a stream that was never scaled (docs/names.md)."""
     return [stream, *(f"{stream}/{number}.#epoch.0" for number in range(1, segments))]
 
 
 def bodies_by_s2s(gateway: GatewayProcess, stream: str, basin: str = BASIN) -> list[bytes]:
-    """All records of a stream, by an S2S session."""
+    """Return all records of a stream, by an S2S session."""
     client = S2Client(("127.0.0.1", gateway.s2_port), basin)
     with client.read_session(stream, "h2", seq_num=0, wait=0) as session:
         return [record.body for frame in session.rest() for record in pb.ReadBatch.FromString(frame.message).records]
 
 
 def bodies_by_s3p(gateway: GatewayProcess, stream: str) -> list[bytes]:
-    """All records of a stream, by S3P."""
+    """Return all records of a stream, by S3P."""
     with S3PClient(("127.0.0.1", gateway.s3p_port)) as client:
         return [body for _, body in client.read_all(stream)]

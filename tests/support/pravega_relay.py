@@ -1,7 +1,7 @@
-"""A relay between clients and a gateway: it records, it swallows replies, and it outlives the gateway.
+"""A relay between clients and a gateway, which records, can swallow replies, and outlives the gateway.
 
-Pravega's clients wait up to 10 s before they try a connection again that was refused several times. Behind a relay
-they are never refused: while nobody listens at the target, their connections wait.
+Pravega's clients wait up to 10 s before they retry a connection that was refused several times. The relay never refuses
+one: while there is no listener at the target, connections wait.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ NOBODY = 0
 
 
 class Relay:
-    """Listens at `port` from the start, and connects whoever comes to `target`; use it as a context manager."""
+    """A relay that listens at `port` from the start and connects clients to `target`; use it as a context manager."""
 
     def __init__(self, target: int = NOBODY) -> None:
         self.target = target
         self.said: list[bytearray] = []
-        """What clients sent, by connection, in the order in which they connected."""
+        """Bytes from clients, by connection, in the order in which they connected."""
         self.answered: list[bytearray] = []
-        """What they were answered."""
+        """Bytes to clients, by connection."""
         self.swallows = False
-        """Whether replies get lost."""
+        """Set to lose replies."""
         self.flows = threading.Event()
         """While it is cleared, nothing more is taken from clients: a server that is slow without end."""
         self.flows.set()
@@ -73,7 +73,7 @@ class Relay:
         self._open.discard(server)
 
     def _connected(self) -> socket.socket:
-        """A connection to the target, as soon as it listens."""
+        """Connect to the target as soon as it listens."""
         while True:
             try:
                 return socket.create_connection(("127.0.0.1", self.target))
@@ -83,7 +83,7 @@ class Relay:
                 time.sleep(RETRY_SECONDS)
 
     def cut(self) -> None:
-        """Close all connections that there are, both ends at once; whoever comes next is served again."""
+        """Close all current connections, both ends at once; later connections are relayed again."""
         for one in list(self._open):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

@@ -39,7 +39,7 @@ def say(**message: object) -> None:
 
 
 def told() -> bool:
-    """Whether a line waits to be read."""
+    """Return whether a line of input waits to be read."""
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
@@ -48,7 +48,7 @@ def text(data: bytes) -> str:
 
 
 class Worker:
-    """What can be asked. Writers, groups and so on are kept under the names that the tests give them."""
+    """Commands of the worker. Writers, groups and so on are kept under the names that the tests give them."""
 
     def __init__(self, uri: str, auth: bool) -> None:
         self.manager = pravega_client.StreamManager(uri, auth, uri.startswith("tls"))
@@ -118,7 +118,9 @@ class Worker:
         self.readers[reader].reader_offline()
 
     def read(self, readers: list[str], count: int, seconds: float) -> dict[str, list[tuple[int, str]]]:
-        """Offset and payload of `count` events by reader, in turns; fewer where there are no more in so long."""
+        """Return offset and payload of `count` events by reader, read in turns; fewer if there are no more within
+        `seconds`.
+        """
         end = time.monotonic() + seconds
         return self._found(readers, count, lambda: time.monotonic() > end)
 
@@ -179,6 +181,12 @@ class Worker:
         number: int = self.transactions[name].get_txn_id()
         return number
 
+    def resume(self, name: str, number: str, scope: str, stream: str) -> None:
+        """Find a transaction by its id, as another writer."""
+        writer = self.manager.create_transaction_writer(scope, stream, 2)
+        self.transaction_writers[scope, stream] = writer
+        self.transactions[name] = writer.get_txn(int(number))
+
     def write_in(self, name: str, events: list[Event]) -> None:
         for body, key in events:
             self.transactions[name].write_event(body, key)
@@ -189,8 +197,10 @@ class Worker:
 
 
 def end_with_parent() -> None:
-    """Whoever started this may be killed, and nothing here would notice while a call waits: the system ends it (Linux,
-    as this client is for)."""
+    """Have the system kill this process when its parent dies (Linux only, as this client is).
+
+    A call that waits would not notice the parent's death.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

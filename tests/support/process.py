@@ -24,7 +24,7 @@ MANAGEMENT = """
 [management]
 bind = "127.0.0.1:{management_port}"
 """
-"""What a configuration has that says nothing of it: not the usual port, which another gateway may have."""
+"""Added to configurations without a management listener: the usual port may be another gateway's."""
 
 LISTENERS = ("s2", "s3p", "segment", "controller")
 """Each has an attribute here, and a place in the configuration's template, called `<kind>_port`."""
@@ -145,7 +145,7 @@ class GatewayProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """True while the process runs."""
         return self.process is not None and self.process.poll() is None
 
     # ---- where ----
@@ -158,26 +158,26 @@ class GatewayProcess:
     # ---- what it said ----
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
-        """The log's events since the last start, as objects; those called `name`, or all."""
+        """Return the log's events since the last start, as objects; those called `name`, or all."""
         with self.log_path.open("rb") as file:
             file.seek(self._log_from)
             lines = file.read().split(b"\n")[:-1]
         found = []
         for line in lines:
-            with contextlib.suppress(ValueError):  # what Python itself prints is not JSON
+            with contextlib.suppress(ValueError):  # output of Python itself is not JSON
                 event = json.loads(line)
                 if isinstance(event, dict) and name in (None, event.get("event")):
                     found.append(event)
         return found
 
     def log_tail(self, lines: int = 60) -> str:
-        """The end of the log, for people."""
+        """Return the end of the log, for people."""
         if not self.log_path.exists():
             return "(no log)"
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
 
     def banner(self) -> str:
-        """What it printed on standard output, which it does shortly after it listens."""
+        """Wait for the text that it prints on standard output shortly after it listens, and return it."""
         deadline = time.monotonic() + START_SECONDS
         while not (printed := self.banner_path.read_text()) and self.running and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)

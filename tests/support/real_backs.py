@@ -53,8 +53,9 @@ REAL = Path(__file__).parents[1] / "peers" / "real"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens at just now, and that no connection is given for its own end: a server that
-    is started again must find its ports free."""
+    """Return free ports of loopback outside the range of ephemeral ports: a server that is restarted must find its
+    ports free.
+    """
     found: list[int] = []
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         if len(found) == count:
@@ -119,7 +120,7 @@ class BackServer:
 
 
 class RealServer(BackServer):
-    """A program of somebody else's: says its command and when it is ready."""
+    """A third-party server: a subclass gives its command and says when it is ready."""
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="penstock-back-"))
@@ -127,7 +128,7 @@ class RealServer(BackServer):
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> Sequence[object]:
-        """What to run. Skips the test where it is not there."""
+        """Return the command to run. Skips the test if it is not installed."""
         raise NotImplementedError
 
     def environment(self) -> Mapping[str, str]:
@@ -135,7 +136,7 @@ class RealServer(BackServer):
         return {}
 
     def ready(self) -> bool:
-        """Whether it answers; may raise OSError."""
+        """Return whether the server answers. May raise OSError."""
         raise NotImplementedError
 
     def start(self) -> Self:
@@ -276,7 +277,7 @@ class PravegaStandalone(RealServer):
         assert made.status == controller.CreateScopeStatus.SUCCESS, made
 
     def _call(self, name: str, request: Message) -> Any:
-        """A call of the controller, by somebody else's gRPC. Raises grpc.RpcError."""
+        """Call the controller through grpcio. Raises grpc.RpcError."""
         assert self.controller is not None
         method = SERVICE.methods_by_name[name]
         path, answer = f"/{SERVICE.full_name}/{name}", GetMessageClass(method.output_type)

@@ -1,4 +1,4 @@
-"""Where `make peers` puts the programs that tests drive, and which versions those are.
+"""Paths and versions of the programs that `make peers` installs and tests drive.
 
 Standard library only: the installer imports it before anything is set up.
 """
@@ -12,12 +12,16 @@ from pathlib import Path
 __all__ = [
     "CHROMIUM_PACKAGE",
     "CHROMIUM_VERSION",
+    "H2SPEC_MODULE",
+    "H2SPEC_REQUIRES",
+    "H2SPEC_VERSION",
     "PRAVEGA_VERSION",
     "S2_VERSION",
     "S3P_ADDRESS_VARIABLE",
     "S3P_COMMIT",
     "S3P_MODULE",
     "chromium_program",
+    "h2spec_program",
     "home",
     "pravega_library",
     "s2_program",
@@ -32,14 +36,24 @@ S3P_MODULE = "github.com/hastyy/murakami"
 """The reference server of S3P, a Go module without versions."""
 S3P_COMMIT = "f52a89be0a7cbdebcb473422029f9db9e892e344"
 S3P_ADDRESS_VARIABLE = "S3P_LISTEN"
-"""Where the server that was built here listens: an environment variable with HOST:PORT."""
+"""Environment variable with HOST:PORT, the address that the server built here listens at."""
 
+
+H2SPEC_MODULE = "github.com/summerwind/h2spec"
+"""Tests that servers of HTTP/2 keep to the specification."""
+H2SPEC_VERSION = "v2.2.1+incompatible"
+H2SPEC_REQUIRES = {
+    "github.com/fatih/color": "v1.19.0",
+    "github.com/spf13/cobra": "v1.10.2",
+    "golang.org/x/net": "v0.62.0",
+}
+"""Modules that it is built with: it has no list of its own."""
 
 CHROMIUM_PACKAGE = "@sparticuz/chromium"
 """An npm package that has a whole browser in it, without windows."""
 CHROMIUM_VERSION = "153.0.0"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-"""What a browser that is installed already may be called."""
+"""Names of browsers that may be installed already."""
 
 
 def home() -> Path:
@@ -54,13 +68,18 @@ def s2_program() -> Path:
 
 
 def pravega_library() -> Path:
-    """The folder of jars of Pravega standalone; it is there only if it is complete."""
+    """Return the folder of jars of Pravega standalone; it is there only if it is complete."""
     return home() / f"pravega-{PRAVEGA_VERSION}"
 
 
 def s3p_program() -> Path:
     """The reference server of S3P."""
     return home() / f"s3p-{S3P_COMMIT[:12]}" / "server"
+
+
+def h2spec_program() -> Path:
+    """`h2spec`."""
+    return home() / f"h2spec-{H2SPEC_VERSION.partition('+')[0]}" / "h2spec"
 
 
 def chromium_program() -> Path:

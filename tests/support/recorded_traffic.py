@@ -15,7 +15,7 @@ from support.recording import capture_files, read_file, tshark_warnings
 from support.relay import Relay, recorded
 from support.s3p import S3PClient
 
-from penstock_codecs.capture import CaptureEvent, Conversation, Sender, Side
+from penstock_analysis.capture import CaptureEvent, Conversation, Sender, Side
 
 __all__ = ["MANAGEMENT", "RECORDED", "Talking", "before_servers", "captured", "check", "configuration", "until"]
 
@@ -133,7 +133,7 @@ class Talking:
         self.relay.settle()
 
     def check(self, events: list[CaptureEvent]) -> Conversation:
-        """What was recorded of it is what it said then."""
+        """Check that the recorded bytes equal the relayed ones, and return the conversation."""
         (relayed,) = self.relay.connections
         (conversation,) = [one for one in recorded(events) if one.client == relayed.far]
         for sender, (offset, said) in recorded(events)[conversation].items():

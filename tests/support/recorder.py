@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from support.http_client import memory_pair
 from support.listening import Heard, tapped_front
 
-from penstock.backs.upstream import UpstreamSettings
-from penstock.recorder.connections import Connections
-from penstock.recorder.holding import Holding
+from penstock.net.upstream import UpstreamSettings
+from penstock.observe.taps.connections import Connections
+from penstock.observe.taps.tap import CONNECTION, Tap, note_use
+from penstock.recorder.pending import Holding
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.selection import Selection
-from penstock.recorder.tap import CONNECTION, Tap, note_use
 from penstock_codecs.model import StreamRef
 
 __all__ = ["ORDERS", "Process", "use"]

@@ -13,8 +13,8 @@ from support.captures import conversation
 from support.captures import read as events_of
 from support.peers import need
 
-from penstock.recorder.sink import Sink
-from penstock_codecs.capture import CaptureEvent, CaptureReader, Chunk, Closed, Lost, Noted, Opened, Sender
+from penstock.observe.taps.sink import Sink
+from penstock_analysis.capture import CaptureEvent, CaptureReader, Chunk, Closed, Lost, Noted, Opened, Sender
 
 __all__ = [
     "Talk",
@@ -32,7 +32,7 @@ _TALK = random.Random(20261121).randbytes(_TILE)
 
 
 def said(number: int, sender: Sender, offset: int, size: int) -> bytes:
-    """What a side of a conversation says from `offset` on: bytes that tell each place, side and conversation."""
+    """Return `size` bytes of a side from `offset` on, which identify place, side and conversation."""
     first = (offset + 7919 * number + (sender is Sender.SERVER) * 31_337) % _TILE
     return (_TALK * ((first + size) // _TILE + 1))[first : first + size]
 
@@ -51,7 +51,7 @@ class Talk:
         return self._sink.put(Opened(self.conversation, time.time_ns(), *offsets, continued=continued))
 
     def say(self, size: int, sender: Sender = Sender.CLIENT) -> bool:
-        """So many bytes; they go by even where they are not recorded."""
+        """Send `size` bytes; they count even if they are not recorded."""
         offset = self.offsets[sender]
         data = said(self.conversation.number, sender, offset, size)
         taken = self._sink.put(Chunk(self.conversation, time.time_ns(), sender, offset, data))
@@ -59,7 +59,7 @@ class Talk:
         return taken
 
     def note(self, key: str, value: str) -> bool:
-        """As a front does that knows its route."""
+        """Note a key and its value, as a front does with its route."""
         return self._sink.put(Noted(self.conversation, time.time_ns(), key, value))
 
     def close(self) -> bool:
@@ -68,12 +68,12 @@ class Talk:
 
 
 def capture_files(directory: Path) -> list[Path]:
-    """The files of a recording in order, whatever else there is."""
+    """Return the files of a recording in order, without other files of the directory."""
     return sorted(path for path in directory.glob("penstock-*.pcapng*"))
 
 
 def read_file(path: Path, *, whole: bool = True) -> list[CaptureEvent]:
-    """The events of a file, plain or compressed. `whole`: it must not be damaged."""
+    """Return the events of a file, plain or compressed. `whole`: it must not be damaged."""
     data = path.read_bytes()
     if path.suffix == ".zst":
         data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
@@ -84,7 +84,7 @@ def read_file(path: Path, *, whole: bool = True) -> list[CaptureEvent]:
 
 
 def check_bytes(events: Iterable[CaptureEvent]) -> None:
-    """Every byte is at its place."""
+    """Check that every byte is at its place."""
     for event in events:
         if isinstance(event, Chunk):
             wanted = said(event.conversation.number, event.sender, event.offset, len(event.data))
@@ -111,11 +111,14 @@ def given_up(events: Iterable[CaptureEvent]) -> list[int]:
 
 
 def tshark_warnings(path: Path) -> list[str]:
-    """What tshark finds wrong with a file: malformed packets, gaps, doubles; skips the test where it is missing. That a
-    packet which says that something is lost says nothing else is not wrong."""
+    """Return tshark's complaints about a file: malformed packets, gaps, duplicates. Skips the test if tshark is
+    missing.
+
+    A packet that reports a loss and carries nothing else is not a complaint.
+    """
     program = need("tshark", "apt-get install tshark")
     odd = "_ws.malformed or (tcp.analysis.flags and not tcp.analysis.keep_alive)"
-    as_data = ("-d", "tcp.port==8080,data")  # what `Talk` says is no HTTP
+    as_data = ("-d", "tcp.port==8080,data")  # `Talk` does not send HTTP
     command = [
         program,
         "-r",

@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from penstock.backs.base import Back
+from penstock.core.back import Back
 from penstock_codecs import byte_operations, table_operations
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.operations import Append, Appended, Capability, Located, Read
@@ -18,13 +18,15 @@ _MORE = frozenset({Capability.BYTES, Capability.TABLES})
 
 
 class RecordsOnly:
-    """Gives what another back has of records. Byte offsets are never told.
+    """A back that offers only the record operations of another one, never byte offsets.
 
-    `before`: so many appends of sessions are taken, then the server is lost before it has the next. `after`: so many
-    are acknowledged, then the server is lost after it has the next. `lost`: nothing can be asked of it; `dies`: so it
-    is after it was lost in one of these ways. `fails`: operations of this class do, with `fails_with`.
-    `before_sending`: what somebody else appends just before the next append of a session, the last one first; None:
-    nobody does. `takes`: so many appends of sessions are taken; nothing is ever heard of the others (`swallowed`).
+    Faults, all off by default:
+
+    `before`: this many appends of sessions are taken, then the server is lost before it has the next. `after`: this
+    many are acknowledged, then the server is lost after it has the next. `lost`: the server cannot be reached. `dies`:
+    it stays lost after one of the losses above. `fails`: operations of this class fail with `fails_with`.
+    `before_sending`: appends of another client, each made just before the next append of a session, the last one first
+    (None: no append). `takes`: this many appends of sessions are taken; the others (`swallowed`) are never answered.
     `mute`: acknowledgements wait for it.
     """
 
@@ -71,7 +73,7 @@ class RecordsOnly:
             yield session
 
     def die(self) -> OperationFailed:
-        """What those hear whose server is lost now."""
+        """Lose the server and return the error for the operation that was in flight."""
         self.after = self.before = None
         self.lost = self.dies
         return fail(FailureCode.UNAVAILABLE, "back lite: the connection was lost")
@@ -131,14 +133,14 @@ class _Session:
         return acknowledged
 
     async def _settle(self) -> None:
-        """What it has it applies, before anybody asks."""
+        """Wait until all appends that were taken are applied."""
         self._session.close()
         while await self._session.receive():
             pass
 
 
 class WithTables:
-    """One back for all but tables, and another for these: what a router makes of the two."""
+    """Two backs as one, as a router combines them: one for tables, and another for the rest."""
 
     def __init__(self, back: Back, tables: Back) -> None:
         self._back = back

@@ -12,12 +12,12 @@ import zstandard
 from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
-from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender
-from penstock_codecs.redaction import RedactionRules, Redactor
+from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender
+from penstock_analysis.redaction import RedactionRules, Redactor
 
 CLIENT, SERVER = Sender.CLIENT, Sender.SERVER
 Said = Sequence[tuple[Sender, bytes]]
-"""Who says what, in order."""
+"""Bytes of a conversation in order, each piece with its sender."""
 
 
 def conversation(protocol: str = "s2", number: int = 1) -> Conversation:
@@ -70,7 +70,9 @@ def redacted(
     cuts: Iterable[int] | None = None,
     start: int = 0,
 ) -> tuple[bytes, bytes]:
-    """What is written of a conversation. `cuts`: places in the bytes of both sides together where chunks end too."""
+    """Return the written bytes of a conversation, by side. `cuts`: further chunk ends, as offsets into both sides
+    together.
+    """
     tape = Tape(rules, protocol, start)
     at, places = 0, sorted(cuts or ())
     for sender, data in said:
@@ -86,7 +88,10 @@ def redacted(
 def at_every_cut(
     said: Said, rules: RedactionRules | None = None, protocol: str = "s2", start: int = 0
 ) -> tuple[bytes, bytes]:
-    """What is written in whatever cuts: whole, byte by byte, and in two, at most at 200 places. Always the same."""
+    """Return the written bytes of a conversation, and check that chunking does not change them.
+
+    It is cut not at all, at every byte, and into two at up to 200 places.
+    """
     whole = redacted(said, rules, protocol, start=start)
     size = sum(len(data) for _, data in said)
     assert redacted(said, rules, protocol, range(size), start) == whole
@@ -99,7 +104,7 @@ def at_every_cut(
 
 
 def leaks(data: bytes, secret: bytes) -> list[str]:
-    """The forms in which a secret stands in these bytes."""
+    """Return the forms in which a secret occurs in these bytes."""
     found = ["raw"] if secret in data else []
     for shift in range(3):
         # Of the first and last characters some bits come from the neighbours.
@@ -113,7 +118,7 @@ def leaks(data: bytes, secret: bytes) -> list[str]:
 
 
 def _inside(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """What can be decompressed of these bytes, wherever it begins."""
+    """Decompress every zstd and gzip stream that begins anywhere in these bytes."""
     for found in re.finditer(rb"\x28\xb5\x2f\xfd", data):
         with suppress(zstandard.ZstdError):
             yield "zstd", zstandard.ZstdDecompressor().decompressobj().decompress(data[found.start() :])

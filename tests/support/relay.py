@@ -1,4 +1,4 @@
-"""A relay between clients and a server, which keeps every byte that goes by: what a recording must have, too."""
+"""A relay between clients and a server that keeps every byte, for comparison with a recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from penstock_codecs.capture import CaptureEvent, Chunk, Conversation, Endpoint, Opened, Sender
+from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Endpoint, Opened, Sender
 
 __all__ = ["Relay", "Relayed", "recorded"]
 
@@ -63,7 +63,7 @@ class Relay:
             answers.join()
 
     def _hand_on(self, source: socket.socket, target: socket.socket, kept: bytearray) -> None:
-        """Until the end of one side, whether the other wants it or not."""
+        """Relay until one side ends, whether the other wants it or not."""
         with contextlib.suppress(OSError):
             while data := source.recv(_PIECE):
                 kept += data
@@ -73,7 +73,7 @@ class Relay:
             target.shutdown(socket.SHUT_WR)
 
     def settle(self) -> None:
-        """Wait until all connections have ended; nobody can connect any more."""
+        """Stop listening and wait until all connections have ended."""
         self._close()
         for thread in self._threads:
             thread.join(20)

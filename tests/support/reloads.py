@@ -19,12 +19,12 @@ PATIENCE_SECONDS = 15.0
 
 
 def config_path(gateway: GatewayProcess) -> Path:
-    """The file that it was started with."""
+    """Return the path of the file that the gateway was started with."""
     return gateway.directory / "gateway.toml"
 
 
 def rewrite(gateway: GatewayProcess, *changes: tuple[str, str], more: str = "") -> str:
-    """Put one text in the place of another in the file, and `more` at its end; what was there before."""
+    """Replace texts in the configuration file, add `more` at its end, and return the previous text."""
     path = config_path(gateway)
     before = text = path.read_text()
     for old, new in changes:
@@ -48,7 +48,7 @@ def ask_for_reload(gateway: GatewayProcess) -> tuple[int, Any]:
 
 
 def wait_for(gateway: GatewayProcess, event: str, count: int = 1) -> dict[str, Any]:
-    """The log's event of this name, the last of so many, once it is there."""
+    """Wait for the log's event of this name, and return the `count`-th of them."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(found := gateway.events(event)) < count:
         assert time.monotonic() < deadline, f"no {event}\n{gateway.log_tail()}"
@@ -83,7 +83,7 @@ class KeptAlive:
         return self.ask("POST", f"/v1/streams/{stream}/records", words, **headers)[0]
 
     def bodies(self, stream: str, **headers: str) -> list[str]:
-        """All records."""
+        """Return all records."""
         status, answer = self.ask("GET", f"/v1/streams/{stream}/records?seq_num=0", **headers)
         assert status == 200, answer
         return [record["body"] for record in answer["records"]]
@@ -102,7 +102,7 @@ _UNUSABLE = "\n[store\n", "\n[recorder]\ndirectory = 'elsewhere'\n", '\n[[routes
 
 
 def client_connections(gateway: GatewayProcess, protocol: str) -> set[int]:
-    """The numbers of the open connections with clients that speak it."""
+    """Return the numbers of the open connections with clients of the protocol."""
     with closing(http.client.HTTPConnection("127.0.0.1", gateway.management_port, timeout=30)) as connection:
         connection.request("GET", "/connections")
         shown = json.loads(connection.getresponse().read())["connections"]
@@ -110,7 +110,7 @@ def client_connections(gateway: GatewayProcess, protocol: str) -> set[int]:
 
 
 def churn(gateway: GatewayProcess, protocols: Sequence[str], times: int = 12) -> None:
-    """So many reloads, each second one refused, after which the connections of these protocols are the same."""
+    """Reload `times` times, every second time refused, and check that the protocols' connections are the same."""
     path = gateway.directory / "gateway.toml"
     first = path.read_text().replace("[listeners.s2]", "[[listeners.s2]]")
     before = {protocol: client_connections(gateway, protocol) for protocol in protocols}

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 import trio
 import trio.testing
 
-from penstock.backs.upstream import Dial
-from penstock.replay.replaying import Replay, ReplaySettings
-from penstock.replay.report import Summary
-from penstock.replay.target import Target
-from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
+from penstock.net.upstream import Dial
+from penstock.tools.replay.replaying import Replay, ReplaySettings
+from penstock.tools.replay.report import Summary
+from penstock.tools.replay.target import Target
+from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import RemoteProtocolError
 from penstock_codecs.model import RecordId
@@ -75,7 +75,7 @@ class Recording:
         self._conversations: dict[int, Conversation] = {}
 
     def of(self, number: int = 1, side: Side = Side.FRONT, protocol: str = "s3p") -> Conversation:
-        """The conversation of this number, which begins where it is named first."""
+        """Return the conversation of this number, which begins when it is named first."""
         if number not in self._conversations:
             made = Conversation(
                 number, Endpoint("127.0.0.1", 40_000 + number), Endpoint("127.0.0.1", 7500), side, "x", protocol
@@ -111,7 +111,7 @@ class Recording:
 
 
 def talk(seconds: float = 1.0) -> Recording:
-    """A client that asks four times, so many seconds apart, each time after its answer."""
+    """Return a recording of a client that sends four commands `seconds` apart, each after the previous reply."""
     recording = Recording()
     for number, (command, reply) in enumerate(
         [(create(), Ok()), (append(b"a"), ACK), (append(b"b", b"c"), ACK), (read(), records(3))]
@@ -128,7 +128,7 @@ def records(count: int) -> Records:
 
 
 def two_clients() -> Recording:
-    """One creates, and only when that is answered the other appends."""
+    """Return a recording of two clients: one creates, and once that is answered the other appends."""
     recording = Recording()
     recording.of(1)
     recording.of(2)
@@ -150,7 +150,7 @@ class S3PDouble:
         """`dial`: takes the place of its own."""
         self._other = dial
         self.heard: list[tuple[float, Command]] = []
-        """When, in seconds from the first connection, and what."""
+        """Commands received, each with its time in seconds from the first connection."""
         self.connections = 0
         self.delay = 0.0
         """Before every answer, in seconds."""
@@ -161,7 +161,7 @@ class S3PDouble:
         self._began: float | None = None
 
     def usual(self, command: Command) -> Reply | None:
-        """As a server does that has one stream; None: no answer at all."""
+        """Return the reply of a server that has one stream; None for no reply."""
         match command:
             case AppendRecords(bodies=bodies):
                 self.records += bodies
@@ -208,17 +208,17 @@ class S3PDouble:
 
     @property
     def commands(self) -> list[Command]:
-        """What was heard."""
+        """Commands received so far."""
         return [command for _, command in self.heard]
 
     @property
     def times(self) -> list[float]:
-        """When."""
+        """Times at which the commands were received."""
         return [time for time, _ in self.heard]
 
 
 async def played(events: Iterable[CaptureEvent], server: S3PDouble, settings: ReplaySettings | None = None) -> Summary:
-    """A replay of these events to a server."""
+    """Replay these events to a server and return the summary."""
     kept: Sequence[CaptureEvent] = list(events)
 
     async def again() -> AsyncGenerator[CaptureEvent, None]:

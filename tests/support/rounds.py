@@ -1,4 +1,4 @@
-"""How often the tests that kill a gateway or a store under load do so."""
+"""Number of rounds of the tests that kill a gateway or a store under load."""
 
 import pytest
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.backs.base import Back
-from penstock.config import RouteTable
-from penstock.routing.permissions import Permission
+from penstock.app.config import RouteTable
+from penstock.core.back import Back
+from penstock.core.permissions import Permission
 from penstock.routing.route import Route
 from penstock.routing.router import Router
 from penstock.routing.target import Target, TargetHolder

@@ -31,7 +31,7 @@ class Answer(NamedTuple):
     body: bytes
 
     def json(self, status: int = 200) -> Any:
-        """The JSON body of an answer that must have this status."""
+        """Return the JSON body of an answer that must have this status."""
         assert self.status == status, self
         assert self.headers["content-type"] == "application/json", self
         return json.loads(self.body)
@@ -68,11 +68,11 @@ class Http1Stream:
         self._ended = False
 
     def send(self, data: bytes) -> None:
-        """One chunk."""
+        """Send one chunk."""
         self.socket.sendall(b"%x\r\n%b\r\n" % (len(data), data))
 
     def end(self) -> None:
-        """The end of the request body."""
+        """End the request body."""
         self.socket.sendall(b"0\r\n\r\n")
 
     def _more(self) -> None:
@@ -115,7 +115,7 @@ class Http1Stream:
         return self.head()[1]
 
     def receive(self, timeout: float = 10) -> bytes:
-        """The next piece of the body; b"" at its end. Raises TimeoutError, and EOFError where it is cut off."""
+        """Return the next piece of the body; b"" at its end. Raises TimeoutError, and EOFError if it is cut off."""
         self.socket.settimeout(timeout)
         self.head()
         if self._ended:
@@ -139,7 +139,7 @@ class Http1Stream:
 
 
 class Event(NamedTuple):
-    """A server-sent event; what was not sent is None."""
+    """A server-sent event; fields that were not sent are None."""
 
     name: str | None
     id: str | None
@@ -158,7 +158,7 @@ class Events:
         self._buffer = b""
 
     def next(self, timeout: float = 10) -> Event | None:
-        """The next event, None at the end of the body. Raises TimeoutError."""
+        """Return the next event, None at the end of the body. Raises TimeoutError."""
         while b"\n\n" not in self._buffer:
             data = self.stream.receive(timeout)
             if not data:
@@ -172,14 +172,14 @@ class Events:
         return Event(values.get("event"), values.get("id"), values.get("data"))
 
     def rest(self, timeout: float = 10) -> list[Event]:
-        """All events until the body ends."""
+        """Return all events until the body ends."""
         events = []
         while (event := self.next(timeout)) is not None:
             events.append(event)
         return events
 
     def batch(self, timeout: float = 10) -> Event:
-        """The next `batch` event; pings are skipped."""
+        """Return the next `batch` event; pings are skipped."""
         while True:
             event = self.next(timeout)
             assert event is not None, "the stream ended"
@@ -203,12 +203,12 @@ def b64(data: bytes) -> str:
 
 
 def now_ms() -> int:
-    """The time as records are stamped: ms since the epoch."""
+    """Return the current time in ms since the epoch, as in records' timestamps."""
     return time.time_ns() // 1_000_000
 
 
 def stream_path(stream: str) -> str:
-    """The path of a stream: its name is one segment."""
+    """Return the path of a stream: its name is one segment."""
     return "/v1/streams/" + quote(stream, safe="")
 
 
@@ -224,11 +224,11 @@ class S2Client:
     carrier: str = "h1"
 
     def of(self, basin: str | None) -> S2Client:
-        """The same client for another basin."""
+        """Return the same client for another basin."""
         return replace(self, basin=basin)
 
     def head(self, headers: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The headers of a request: the basin's, and these."""
+        """Return the headers of a request: the basin's, and these."""
         return {**({} if self.basin is None else {"s2-basin": self.basin}), **(headers or {})}
 
     def request(
@@ -240,7 +240,7 @@ class S2Client:
         timeout: float = 20,
         **query: object,
     ) -> Answer:
-        """One unary request."""
+        """Send one unary request."""
         target = _target(path, query)
         if self.carrier == "h2":
             return self._request_h2(method, target, body, self.head(headers), timeout)
@@ -270,7 +270,7 @@ class S2Client:
             return Answer(status, found, b"".join(pieces))
 
     def send_json(self, method: str, path: str, value: object, headers: Mapping[str, str] | None = None) -> Answer:
-        """One request with a JSON body."""
+        """Send one request with a JSON body."""
         head = {"content-type": "application/json", **(headers or {})}
         return self.request(method, path, json.dumps(value).encode(), head)
 
@@ -302,22 +302,22 @@ class S2Client:
     def read(
         self, stream: str, headers: Mapping[str, str] | None = None, timeout: float = 20, **query: object
     ) -> Answer:
-        """A unary read."""
+        """Perform a unary read."""
         return self.request("GET", stream_path(stream) + "/records", None, headers, timeout, **query)
 
     def read_proto(self, stream: str, **query: object) -> pb.ReadBatch:
-        """A unary read in protobuf."""
+        """Perform a unary read in protobuf."""
         answer = self.read(stream, {"accept": "application/protobuf"}, **query)
         assert answer.status == 200, answer
         assert answer.headers["content-type"] == "application/protobuf"
         return pb.ReadBatch.FromString(answer.body)
 
     def bodies(self, stream: str, **query: object) -> list[str]:
-        """The text bodies that a unary read finds."""
+        """Return the bodies of a unary read, as text."""
         return [record.get("body", "") for record in self.read(stream, **query).json()["records"]]
 
     def tail(self, stream: str) -> dict[str, int]:
-        """The tail's seq_num and timestamp."""
+        """Return the tail's seq_num and timestamp."""
         tail = self.request("GET", stream_path(stream) + "/records/tail").json()["tail"]
         assert isinstance(tail, dict)
         return tail
@@ -339,7 +339,7 @@ class S2Client:
     def append_session(
         self, stream: str, carrier: str | H2Connection = "h1", headers: Mapping[str, str] | None = None
     ) -> Session:
-        """An S2S append session."""
+        """Open an S2S append session."""
         return Session(self.open(carrier, "POST", stream, {"content-type": "s2s/proto", **(headers or {})}))
 
     def read_session(
@@ -349,7 +349,7 @@ class S2Client:
         headers: Mapping[str, str] | None = None,
         **query: object,
     ) -> Session:
-        """An S2S read session."""
+        """Open an S2S read session."""
         return Session(self.open(carrier, "GET", stream, {"content-type": "s2s/proto", **(headers or {})}, **query))
 
     def events(
@@ -359,7 +359,7 @@ class S2Client:
         headers: Mapping[str, str] | None = None,
         **query: object,
     ) -> Events:
-        """A read as server-sent events."""
+        """Open a read as server-sent events."""
         head = {"accept": "text/event-stream", **(headers or {})}
         return Events(self.open(carrier, "GET", stream, head, **query))
 
@@ -393,7 +393,7 @@ def _target(path: str, query: Mapping[str, object]) -> str:
 
 
 def eventually(seconds: float, interval: float = 0.02) -> Iterator[None]:
-    """`for _ in eventually(5): if done: break` / `else: fail`: try again and again for so long."""
+    """Yield repeatedly for `seconds`: `for _ in eventually(5): if done: break` / `else: fail`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         yield

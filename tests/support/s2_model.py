@@ -14,12 +14,12 @@ import trio
 from support.store import Wall
 from support.upstreams import Far, far_server
 
-from penstock.backs.base import Following
-from penstock.backs.s2.back import S2Back, open_s2
-from penstock.backs.s2.settings import S2BackSettings
-from penstock.fronts.exchange import Exchange, Request
-from penstock.fronts.http_server import serve_http
-from penstock.fronts.s2 import S2Front, S2Settings
+from penstock.core.back import Following
+from penstock.net.http.exchange import Exchange, Request
+from penstock.net.http.serving import serve_http
+from penstock.protocols.s2.back.back import S2Back, open_s2
+from penstock.protocols.s2.back.settings import S2BackSettings
+from penstock.protocols.s2.front import S2Front, S2Settings
 from penstock.store.heads import StreamHead
 from penstock.store.sequencer import sequence, validate
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
@@ -87,7 +87,7 @@ class ModelBack:
         return found
 
     def append(self, append: Append) -> Appended:
-        """At once."""
+        """Append at once."""
         if self.create_on_append and append.stream not in self.streams:
             self.make(append.stream, append.create_config or StreamConfig())
         stream = self.find(append.stream)
@@ -240,8 +240,10 @@ class ModelRead:
 
 @dataclass
 class Wire:
-    """How many bytes one connection carries, up to the server and down from it, before it breaks; None: any number.
-    `silent`: it does not break, but carries nothing more."""
+    """Bytes that a connection carries up to and down from the server before it breaks (None: any number).
+
+    `silent`: instead of breaking, it carries nothing more.
+    """
 
     up: int | None = None
     down: int | None = None
@@ -321,7 +323,7 @@ class ModelServer:
         self.front = S2Front(self.back, self.settings)  # type: ignore[arg-type]  # it has what is asked of it
 
     def cut(self) -> None:
-        """All connections are lost."""
+        """Lose all connections."""
         for scope in self._serving:
             scope.cancel()
 

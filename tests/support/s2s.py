@@ -87,7 +87,7 @@ class ByteStream(Protocol):
 
 
 def record(body: bytes, headers: Iterable[tuple[bytes, bytes]] = (), timestamp: int | None = None) -> pb.AppendRecord:
-    """An AppendRecord message."""
+    """Return an AppendRecord message."""
     pairs = [pb.Header(name=name, value=value) for name, value in headers]
     return pb.AppendRecord(body=body, headers=pairs, timestamp=timestamp)
 
@@ -95,7 +95,7 @@ def record(body: bytes, headers: Iterable[tuple[bytes, bytes]] = (), timestamp: 
 def append_input(
     *bodies: bytes, match_seq_num: int | None = None, fencing_token: str | None = None, timestamp: int | None = None
 ) -> bytes:
-    """A serialized AppendInput of records without headers."""
+    """Return a serialized AppendInput of records without headers."""
     return pb.AppendInput(
         records=[record(body, timestamp=timestamp) for body in bodies],
         match_seq_num=match_seq_num,
@@ -112,11 +112,11 @@ class Session:
         self._frames: deque[Frame] = deque()
 
     def send(self, message: bytes, flag: int = 0) -> None:
-        """One frame to the server."""
+        """Send one frame to the server."""
         self.stream.send(encode_frame(message, flag))
 
     def next(self, timeout: float = 10) -> Frame | None:
-        """The next frame; None at the clean end of the body. Raises TimeoutError."""
+        """Return the next frame; None at the clean end of the body. Raises TimeoutError."""
         while not self._frames:
             data = self.stream.receive(timeout)
             if not data:
@@ -126,33 +126,33 @@ class Session:
         return self._frames.popleft()
 
     def ack(self, timeout: float = 10) -> pb.AppendAck:
-        """The next frame, which must be an acknowledgement."""
+        """Return the next frame, which must be an acknowledgement."""
         frame = self.next(timeout)
         assert frame is not None, "the session ended"
         return pb.AppendAck.FromString(frame.message)
 
     def batch(self, timeout: float = 10) -> pb.ReadBatch:
-        """The next frame, which must be a batch; a heartbeat is one without records."""
+        """Return the next frame, which must be a batch; a heartbeat is one without records."""
         frame = self.next(timeout)
         assert frame is not None, "the session ended"
         return pb.ReadBatch.FromString(frame.message)
 
     def records(self, count: int, timeout: float = 10) -> list[pb.SequencedRecord]:
-        """The next so many records, from as many frames as it takes; heartbeats are skipped."""
+        """Return the next `count` records, from as many frames as it takes; heartbeats are skipped."""
         found: list[pb.SequencedRecord] = []
         while len(found) < count:
             found += self.batch(timeout).records
         return found
 
     def rest(self, timeout: float = 10) -> list[Frame]:
-        """All frames until the body ends."""
+        """Return all frames until the body ends."""
         frames = []
         while (frame := self.next(timeout)) is not None:
             frames.append(frame)
         return frames
 
     def failure(self, timeout: float = 10) -> tuple[int, Any]:
-        """What the session ends with: a terminal frame, and nothing after it."""
+        """Return the terminal frame that ends the session; nothing may follow it."""
         frames = self.rest(timeout)
         assert len(frames) == 1, frames
         return frames[0].failure

@@ -28,7 +28,7 @@ def encode(command: object) -> bytes:
 
 
 def options(**values: object) -> list[object]:
-    """An options array: COUNT=1 becomes [COUNT, 1]."""
+    """Return an options array: COUNT=1 becomes [COUNT, 1]."""
     return [part for name, value in values.items() for part in (name, value)]
 
 
@@ -45,7 +45,7 @@ class S3PClient:
         self.socket.sendall(encode(command))
 
     def reply(self) -> Any:
-        """The next reply: `str` for a simple string, `bytes`, `list`, or an `S3PError`."""
+        """Return the next reply: `str` for a simple string, `bytes`, `list`, or an `S3PError`."""
         line = self._file.readline()
         if not line:
             raise EOFError("connection closed")
@@ -76,16 +76,16 @@ class S3PClient:
         return self.call("CREATE", stream, [])
 
     def append(self, stream: str | bytes, *bodies: bytes, **more: object) -> Any:
-        """The reply to APPEND: the last record's id as bytes, or an error."""
+        """Return the reply to APPEND: the last record's id as bytes, or an error."""
         return self.call("APPEND", stream, options(**more), list(bodies))
 
     def read(self, stream: str | bytes, **more: object) -> Any:
-        """The records as [(id, body), ...], or an error."""
+        """Return the records as [(id, body), ...], or an error."""
         reply = self.call("READ", stream, options(**more))
         return reply if isinstance(reply, S3PError) else list(zip(reply[::2], reply[1::2], strict=True))
 
     def read_all(self, stream: str | bytes) -> list[tuple[bytes, bytes]]:
-        """All records, page by page."""
+        """Return all records, page by page."""
         found: list[tuple[bytes, bytes]] = []
         while page := self.read(stream, MIN_ID=following(found[-1][0]) if found else b"0-0"):
             assert not isinstance(page, S3PError), page
@@ -110,6 +110,6 @@ def parse_id(text: bytes) -> tuple[int, int]:
 
 
 def following(text: bytes) -> bytes:
-    """The next possible id of the same ms."""
+    """Return the next possible id of the same ms."""
     ms, seq = parse_id(text)
     return b"%d-%d" % (ms, seq + 1)

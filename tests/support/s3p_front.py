@@ -11,9 +11,9 @@ from typing import Any
 import trio
 import trio.testing
 
-from penstock.backs.base import Back
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.fronts.s3p import S3PFront, S3PSettings
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.core.back import Back
+from penstock.protocols.s3p.front import S3PFront, S3PSettings
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.operations import CreateBasin
 from penstock_codecs.s3p import Command, ErrorReply, Reply, S3PClient
@@ -57,18 +57,18 @@ class Client:
         await self.stream.send_all(b"".join(piece for one in commands for piece in self.codec.send(one)) + raw)
 
     async def reply(self) -> Reply | None:
-        """The next reply; None where the server closed the connection."""
+        """Return the next reply; None if the server closed the connection."""
         while (event := self.codec.next_event()) is NEED_DATA:
             self.codec.receive(await self.stream.receive_some(65536))
         return None if event is PAUSED else event  # type: ignore[return-value]
 
     async def call(self, *commands: Command) -> list[Reply | None]:
-        """The replies to pipelined commands."""
+        """Return the replies to pipelined commands."""
         await self.send(*commands)
         return [await self.reply() for _ in commands]
 
     async def ended(self) -> bool:
-        """Whether the server closes without another byte."""
+        """Return whether the server closes without another byte."""
         return await self.stream.receive_some(65536) == b""
 
 

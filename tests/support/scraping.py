@@ -1,4 +1,4 @@
-"""What a gateway's `/metrics` says, as Prometheus' own parsers read it."""
+"""Scrapes of a gateway's `/metrics`, parsed with Prometheus' own parsers."""
 
 from __future__ import annotations
 

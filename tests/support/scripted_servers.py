@@ -20,18 +20,29 @@ from penstock_codecs.s3p import S3PServer
 from penstock_codecs.segment import SegmentServer, released
 from penstock_proto import pravega_controller_pb2 as pb
 
-__all__ = ["Answer", "ScriptedServer", "controller", "s3p_server", "segment_store"]
+__all__ = ["Answer", "Fixed", "ScriptedServer", "controller", "s3p_server", "segment_store"]
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"]
 
 Answer = Callable[[Any], Any]
-"""What is said to a request: a reply, a list of them, bytes as they stand, or None to close the connection."""
+"""Returns the answer to a request: a reply, a list of them, raw bytes, or None to close the connection."""
 
 
 class Talk(Protocol):
     """One connection: bytes in, bytes out; None ends it."""
 
     def hear(self, data: bytes) -> bytes | None: ...
+
+
+class Fixed:
+    """A server that answers any input with the same bytes; with `closes` the connection then ends."""
+
+    def __init__(self, says: bytes, closes: bool = False) -> None:
+        self.says = says
+        self.closes = closes
+
+    def hear(self, _data: bytes) -> bytes:
+        return self.says
 
 
 class ScriptedServer:
@@ -60,6 +71,8 @@ class ScriptedServer:
                     if answer is None:
                         return
                     connection.sendall(answer)
+                    if isinstance(talk, Fixed) and talk.closes:
+                        return
 
     def __enter__(self) -> Self:
         return self

@@ -84,12 +84,12 @@ def message_of(cls: type[Message]) -> st.SearchStrategy[Message]:
 
 
 def at_most(examples: int) -> settings:
-    """As many examples as the profile says, up to so many: for tests with costly examples, or with many cases."""
+    """Limit the profile's number of examples to `examples`: for costly examples, or tests with many cases."""
     return settings(max_examples=min(examples, settings().max_examples))
 
 
 def joined(*messages: Message) -> bytes:
-    """The bytes of messages, one after the other."""
+    """Return the bytes of messages, one after the other."""
     return b"".join(piece for message in messages for piece in encode(message))
 
 

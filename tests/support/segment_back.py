@@ -10,13 +10,13 @@ from typing import Any
 import trio
 import trio.testing
 
-from penstock.backs.base import Back
-from penstock.backs.segment import SegmentBack, SegmentBackSettings, open_segment
-from penstock.backs.segment.direct import SegmentDirect
-from penstock.backs.upstream import UpstreamSettings
-from penstock.fronts.controller import ControllerFront
-from penstock.fronts.http_server import serve_http
-from penstock.fronts.segment import SegmentFront
+from penstock.core.back import Back
+from penstock.net.http.serving import serve_http
+from penstock.net.upstream import UpstreamSettings
+from penstock.protocols.controller.front import ControllerFront
+from penstock.protocols.segment.back import SegmentBack, SegmentBackSettings, open_segment
+from penstock.protocols.segment.back.direct import SegmentDirect
+from penstock.protocols.segment.front import SegmentFront
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Read
@@ -37,7 +37,7 @@ def append_of(*bodies: bytes, stream: StreamRef = STREAM, **more: Any) -> Append
 
 
 class _Cut(trio.abc.HalfCloseableStream):
-    """A connection that breaks after so many bytes in a direction: what was to come after them never arrives."""
+    """A connection that breaks after a number of bytes in one direction: later ones never arrive."""
 
     def __init__(self, stream: trio.abc.HalfCloseableStream, wires: Wires) -> None:
         self._stream = stream
@@ -82,10 +82,10 @@ class _Cut(trio.abc.HalfCloseableStream):
 
 
 class Wires:
-    """The network, the `real` one or in memory: who listens at which port, and after how many bytes connections break.
+    """The network, the `real` one or in memory: the listeners at its ports, and cuts of its connections.
 
-    `cuts`: numbers of bytes, of which each connection takes the next: it breaks after so many in the direction given;
-    when there are no more, nothing breaks.
+    `cuts`: a direction and a number of bytes each. A connection takes the next one and breaks after that many bytes in
+    that direction; when there are no more, nothing breaks.
     """
 
     def __init__(self, nursery: trio.Nursery, *, real: bool = False) -> None:
@@ -101,7 +101,7 @@ class Wires:
         """Connections that were not closed by this end."""
 
     async def dial(self, host: str, port: int) -> trio.abc.Stream:
-        """See `penstock.backs.upstream.Dial`."""
+        """See `penstock.net.upstream.Dial`."""
         await trio.lowlevel.checkpoint()
         self.dialled.append(port)
         if self._real:
@@ -116,7 +116,7 @@ class Wires:
         return _Cut(ours, self)
 
     def room(self, direction: str, size: int) -> int:
-        """How many of so many bytes get through."""
+        """Return how many of `size` bytes get through before the next cut."""
         if not self.cuts or self.cuts[0][0] != direction:
             return size
         left = self.cuts[0][1]

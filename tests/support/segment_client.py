@@ -1,6 +1,7 @@
-"""A segment client over a real socket, either dialect, on our codec's client role: what it must not say it refuses.
+"""A segment client over a real socket, either dialect, with our codec in the client role, which refuses invalid
+messages.
 
-What breaks the protocol on purpose is written as bytes with `send_bytes`.
+Messages that break the protocol on purpose are written as bytes with `send_bytes`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ M = TypeVar("M", bound=Message)
 UNKNOWN_WRITER = -(1 << 63)
 NO_ATTRIBUTE = -(1 << 63)
 WHOLE = 1 << 20
-"""How much a read asks for."""
+"""Number of bytes that a read asks for."""
 
 
 def bytes_of(*messages: Message, **options: Any) -> bytes:
-    """The bytes of messages, one after the other."""
+    """Return the bytes of messages, one after the other."""
     return b"".join(piece for message in messages for piece in encode(message, **options))
 
 
@@ -54,7 +55,7 @@ class SegmentSocket:
     # ---- messages ------------------------------------------------------------------------------------------------
 
     def next_id(self) -> int:
-        """A request id that was not used before."""
+        """Return a request id that was not used before."""
         return next(self._requests)
 
     def send(self, *events: Any) -> None:
@@ -62,11 +63,11 @@ class SegmentSocket:
         self.socket.sendall(b"".join(piece for event in events for piece in self.codec.send(event)))
 
     def send_bytes(self, data: bytes) -> None:
-        """Bytes that our codec has no say in."""
+        """Send bytes past our codec."""
         self.socket.sendall(data)
 
     def reply(self, timeout: float | None = None) -> Any:
-        """The next reply. Raises EOFError where the server closed the connection, and TimeoutError."""
+        """Return the next reply. Raises EOFError if the server closed the connection, and TimeoutError."""
         if timeout is not None:
             self.socket.settimeout(timeout)
         while (event := self.codec.next_event()) is NEED_DATA:
@@ -76,7 +77,7 @@ class SegmentSocket:
         return event
 
     def replies(self, count: int) -> list[Any]:
-        """The next so many replies."""
+        """Return the next `count` replies."""
         return [self.reply() for _ in range(count)]
 
     def expect(self, kind: type[M], *events: Any) -> M:
@@ -87,7 +88,7 @@ class SegmentSocket:
         return reply
 
     def ended(self, timeout: float = 5) -> bool:
-        """Whether the server closes without another word."""
+        """Return whether the server closes without another byte."""
         self.socket.settimeout(timeout)
         try:
             return self.socket.recv(65536) == b""
@@ -106,17 +107,17 @@ class SegmentSocket:
     # ---- segments ------------------------------------------------------------------------------------------------
 
     def create(self, segment: str) -> str:
-        """A new segment; its name."""
+        """Create a segment and return its name."""
         reply = self.expect(released.SegmentCreated, released.CreateSegment(self.next_id(), segment, 0, 0))
         assert reply.segment == segment
         return segment
 
     def info(self, segment: str) -> released.StreamSegmentInfo:
-        """What the server says about a segment that is there."""
+        """Return the server's information about an existing segment."""
         return self.expect(released.StreamSegmentInfo, released.GetStreamSegmentInfo(self.next_id(), segment))
 
     def seal(self, segment: str) -> None:
-        """Nothing can be appended any more."""
+        """Seal a segment."""
         self.expect(released.SegmentSealed, released.SealSegment(self.next_id(), segment))
 
     def truncate(self, segment: str, offset: int) -> None:
@@ -124,15 +125,15 @@ class SegmentSocket:
         self.expect(released.SegmentTruncated, released.TruncateSegment(self.next_id(), segment, offset))
 
     def delete(self, segment: str) -> None:
-        """The segment and its bytes."""
+        """Delete a segment and its bytes."""
         self.expect(released.SegmentDeleted, released.DeleteSegment(self.next_id(), segment))
 
     def read(self, segment: str, offset: int, size: int = WHOLE) -> Any:
-        """The reply to one read: a SegmentRead of the dialect, or an error."""
+        """Return the reply to one read: a SegmentRead of the dialect, or an error."""
         raise NotImplementedError
 
     def read_bytes(self, segment: str, offset: int, size: int) -> bytes:
-        """So many bytes from an offset on, in as many reads as it takes."""
+        """Return `size` bytes from an offset on, in as many reads as it takes."""
         found = bytearray()
         while len(found) < size:
             reply = self.read(segment, offset + len(found), size - len(found))
@@ -144,7 +145,7 @@ class SegmentSocket:
         return bytes(found)
 
     def content(self, segment: str) -> bytes:
-        """All that a segment holds."""
+        """Return all bytes of a segment."""
         info = self.info(segment)
         return self.read_bytes(segment, info.start_offset, info.write_offset - info.start_offset)
 
@@ -159,14 +160,14 @@ class ReleasedSocket(SegmentSocket):
     # ---- appends -------------------------------------------------------------------------------------------------
 
     def setup(self, segment: str, writer: UUID) -> int:
-        """Who will append; the number of its last event that is stored."""
+        """Set up a writer and return the number of its last stored event."""
         request = self.next_id()
         reply = self.expect(released.AppendSetup, released.SetupAppend(request, writer, segment))
         assert (reply.request_id, reply.segment, reply.writer_id) == (request, segment, writer)
         return reply.last_event_number
 
     def writer(self, segment: str) -> UUID:
-        """A new writer that is set up."""
+        """Set up a new writer and return its id."""
         writer = uuid4()
         assert self.setup(segment, writer) == UNKNOWN_WRITER
         return writer
@@ -182,7 +183,7 @@ class ReleasedSocket(SegmentSocket):
         return self.expect(released.DataAppended, released.AppendBlockEnd(writer, len(data), data, 1, last, request))
 
     def new(self, segment: str, *bodies: bytes) -> str:
-        """A new segment with these events, one append; its name."""
+        """Create a segment, append these events in one append, and return its name."""
         self.create(segment)
         if bodies:
             self.append(self.writer(segment), bodies, len(bodies))
@@ -195,7 +196,7 @@ class ReleasedSocket(SegmentSocket):
     # ---- attributes and tables -----------------------------------------------------------------------------------
 
     def attribute(self, segment: str, attribute: UUID) -> int:
-        """An attribute's value."""
+        """Return an attribute's value."""
         message = released.GetSegmentAttribute(self.next_id(), segment, attribute)
         return self.expect(released.SegmentAttribute, message).value
 
@@ -205,7 +206,7 @@ class ReleasedSocket(SegmentSocket):
         return self.expect(released.SegmentAttributeUpdated, message).success
 
     def create_table(self, table: str) -> str:
-        """A new table; its name."""
+        """Create a table and return its name."""
         self.expect(released.SegmentCreated, released.CreateTableSegment(self.next_id(), table))
         return table
 
@@ -233,13 +234,13 @@ class DraftSocket(SegmentSocket):
     dialect = Dialect.DRAFT
 
     def setup(self, segment: str, connection: UUID) -> int:
-        """Who will append; the connection offset up to which all is stored."""
+        """Set up a connection id and return the connection offset up to which everything is stored."""
         reply = self.expect(draft.AppendSetup, draft.SetupAppend(connection, segment))
         assert (reply.segment, reply.connection_id) == (segment, connection)
         return reply.connection_offset_ack_level
 
     def block(self, connection: UUID, offset: int, bodies: Sequence[bytes]) -> list[Message]:
-        """The messages of a block of whole events that was announced as long as it is."""
+        """Return the messages of a block of whole events, announced with its true length."""
         size = len(join_events(bodies))
         events = [draft.Event(body) for body in bodies]
         begin = draft.BeginAppendBlock(connection, offset, size)
@@ -267,7 +268,7 @@ class DraftSocket(SegmentSocket):
 
 
 def header(type_id: int, length: int) -> bytes:
-    """A message's header by hand."""
+    """Return a handwritten message header."""
     return type_id.to_bytes(4, "big", signed=True) + (length & 0xFFFFFFFF).to_bytes(4, "big")
 
 

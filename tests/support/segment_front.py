@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 import trio
 import trio.testing
 
-from penstock.backs.base import Back
-from penstock.fronts.segment import SegmentFront
+from penstock.core.back import Back
+from penstock.protocols.segment.front import SegmentFront
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.segment import Dialect, Message, SegmentClient, append_messages, draft, encode, released
 
@@ -23,7 +23,7 @@ M = TypeVar("M", bound=Message)
 
 
 def bytes_of(*messages: Message, **options: Any) -> bytes:
-    """The bytes of messages, one after the other."""
+    """Return the bytes of messages, one after the other."""
     return b"".join(piece for message in messages for piece in encode(message, **options))
 
 
@@ -36,7 +36,7 @@ class Client:
         self._requests = itertools.count(1000)
 
     def next_id(self) -> int:
-        """A request id that was not used before."""
+        """Return a request id that was not used before."""
         return next(self._requests)
 
     async def send(self, *events: Any, raw: bytes = b"") -> None:
@@ -44,28 +44,28 @@ class Client:
         await self.stream.send_all(b"".join(piece for event in events for piece in self.codec.send(event)) + raw)
 
     async def reply(self) -> Any:
-        """The next reply; None where the server closed the connection."""
+        """Return the next reply; None if the server closed the connection."""
         while (event := self.codec.next_event()) is NEED_DATA:
             self.codec.receive(await self.stream.receive_some(1 << 18))
         return None if event is PAUSED else event
 
     async def replies(self, count: int) -> list[Any]:
-        """The next so many replies."""
+        """Return the next `count` replies."""
         return [await self.reply() for _ in range(count)]
 
     async def call(self, request: Any) -> Any:
-        """The reply to one request."""
+        """Return the reply to one request."""
         await self.send(request)
         return await self.reply()
 
     async def expect(self, kind: type[M], request: Any) -> M:
-        """The reply to one request, which must be of that class."""
+        """Return the reply to one request, which must be of that class."""
         reply = await self.call(request)
         assert isinstance(reply, kind), reply
         return reply
 
     async def ended(self) -> bool:
-        """Whether the server closes without another word."""
+        """Return whether the server closes without another byte."""
         return await self.stream.receive_some(65536) == b""
 
     # ---- what most tests do ----------------------------------------------------------------------------------------
@@ -75,11 +75,11 @@ class Client:
         await self.expect(released.Hello, released.Hello(high, 5))
 
     async def create(self, segment: str = SEGMENT) -> None:
-        """A new segment."""
+        """Create a segment."""
         await self.expect(released.SegmentCreated, released.CreateSegment(self.next_id(), segment, 0, 0))
 
     async def writer(self, segment: str = SEGMENT, writer: UUID | None = None) -> UUID:
-        """A writer that is set up, of either dialect."""
+        """Set up a writer, in either dialect."""
         writer = writer or uuid4()
         if self.codec.dialect is Dialect.DRAFT:
             await self.expect(draft.AppendSetup, draft.SetupAppend(writer, segment))
@@ -95,11 +95,11 @@ class Client:
         return reply
 
     async def read(self, offset: int = 0, size: int = 1 << 20, segment: str = SEGMENT) -> Any:
-        """The reply to one read."""
+        """Return the reply to one read."""
         return await self.call(released.ReadSegment(segment, offset, size, "", self.next_id()))
 
     async def content(self, segment: str = SEGMENT) -> bytes:
-        """All that a segment holds."""
+        """Return all bytes of a segment."""
         info = await self.expect(released.StreamSegmentInfo, released.GetStreamSegmentInfo(self.next_id(), segment))
         found = bytearray()
         while (at := info.start_offset + len(found)) < info.write_offset:
@@ -142,7 +142,7 @@ class WatchedBack:
         self.sessions = 0
         self.under_way = 0
         self.fails: dict[type, Exception] = {}
-        """What operations of these classes raise instead of being done, also appends in a session."""
+        """Exceptions that operations of these classes raise instead of being performed, also appends in a session."""
         self.gate: trio.Event | None = None
         """While it is there and not set, acknowledgements of sessions are held back."""
 

@@ -16,7 +16,7 @@ Answer = Callable[[Any], list[Message] | None]
 
 
 def scripted(answer: Answer) -> Callable[[trio.abc.Stream], Awaitable[None]]:
-    """A store that answers each request with what `answer` gives; None ends the connection."""
+    """Return a store that answers each request with the result of `answer`; None ends the connection."""
 
     async def serve(stream: trio.abc.Stream) -> None:
         codec = SegmentServer()

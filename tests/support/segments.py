@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from support.captures import read, story
 
-from penstock_codecs.capture import Sender
+from penstock_analysis.capture import Sender
 
 __all__ = [
     "ACK",
@@ -49,7 +49,7 @@ class Tcp(NamedTuple):
     options: bytes = b""
 
     def answer(self, **changes: object) -> Tcp:
-        """A segment the other way."""
+        """Return a TCP segment in the other direction."""
         turned = self._replace(
             source=self.target, source_port=self.target_port, target=self.source, target_port=self.source_port
         )
@@ -71,7 +71,9 @@ class Tcp(NamedTuple):
         return head + self.options + self.data
 
     def ip(self, fragment: int = 0, options: bytes = b"", extensions: bytes = b"", first: int = 6) -> bytes:
-        """An IP packet. `options`: of IPv4; `extensions`: headers of IPv6, of which `first` is the first's number."""
+        """Return an IP packet. `options`: of IPv4; `extensions`: headers of IPv6, of which `first` is the first's
+        number.
+        """
         segment = self.segment()
         source, target = ip_address(self.source), ip_address(self.target)
         if source.version == 6:
@@ -84,7 +86,7 @@ class Tcp(NamedTuple):
 
 
 def block(kind: int, body: bytes, sign: str = "<") -> bytes:
-    """A block of pcapng."""
+    """Return a block of pcapng."""
     body += bytes(-len(body) & 3)
     length = len(body) + 12
     return struct.pack(f"{sign}II", kind, length) + body + struct.pack(f"{sign}I", length)
@@ -101,14 +103,14 @@ def interface(link: int = 101, sign: str = "<", options: bytes = b"", snap_lengt
 def enhanced(
     packet: bytes, time: int = 0, sign: str = "<", number: int = 0, original: int | None = None, options: bytes = b""
 ) -> bytes:
-    """An Enhanced Packet Block; `time`: in the interface's units."""
+    """Return an Enhanced Packet Block; `time`: in the interface's units."""
     original = len(packet) if original is None else original
     head = struct.pack(f"{sign}5I", number, time >> 32, time & 0xFFFFFFFF, len(packet), original)
     return block(6, head + packet + bytes(-len(packet) & 3) + options, sign)
 
 
 def pcap(packets: Iterable[tuple[int, int, bytes]], link: int = 101, sign: str = "<", magic: int = 0xA1B2C3D4) -> bytes:
-    """A file of the older kind; for each packet seconds, fraction and bytes."""
+    """Return a file of the older format; `packets`: seconds, fraction and bytes of each."""
     file = struct.pack(f"{sign}IHHiIII", magic, 2, 4, 0, 0, 65_535, link)
     for seconds, fraction, packet in packets:
         file += struct.pack(f"{sign}IIII", seconds, fraction, len(packet), len(packet)) + packet
@@ -121,15 +123,15 @@ ASK = Tcp(sequence=100, acknowledgement=500, data=b"question")
 REPLY = ASK.answer(sequence=500, acknowledgement=108, data=b"answer")
 SHORT = [FIRST, ANSWER, ASK, REPLY]
 TOLD = [("opened", 0, 0, False), (Sender.CLIENT, 0, b"question"), (Sender.SERVER, 0, b"answer")]
-"""What SHORT says."""
+"""Events of SHORT."""
 
 
 def captured(segments: Sequence[Tcp]) -> bytes:
-    """A file of these segments over raw IP, a microsecond between."""
+    """Return a file of these segments over raw IP, a microsecond between."""
     return section() + interface() + b"".join(enhanced(each.ip(), time) for time, each in enumerate(segments))
 
 
 def told(segments: Sequence[Tcp]) -> list[object]:
-    """What the only conversation says."""
+    """Return the events of the only conversation."""
     (lines,) = story(read(captured(segments))).values()
     return lines

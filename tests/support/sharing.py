@@ -1,5 +1,6 @@
-"""How several processes share the tests: a file's stay together, and so do all files with tests that need Spark, whose
-session takes long to start."""
+"""Scheduling of tests on several processes: each file on one process, and all files that need Spark on the same one,
+because its session takes long to start.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @lru_cache
 def needs_spark(file: str) -> bool:
-    """Whether any test of a file does, which then says so by its mark."""
+    """Return whether a file has tests marked `spark`."""
     return "mark.spark" in (ROOT / file).read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What shipped files say to run, run here: with ports that are free and a directory that is ours."""
+"""Runs the commands of shipped files, with free ports and a directory of the test."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Final
 
 from support.walking import free_ports, with_ports
 
+from penstock.app.config import Config, load_config
 from penstock.cli.overrides import overridden
 from penstock.cli.serving import serve_command
-from penstock.config import Address, Config, load_config
+from penstock.core.address import Address
 
 __all__ = ["ROOT", "Served", "gateway_arguments", "ports_of", "serving"]
 
@@ -25,15 +26,17 @@ START_SECONDS: Final = 30.0
 
 
 def gateway_arguments(arguments: Sequence[str], config: Path) -> Config:
-    """What `penstock serve` would run with these flags, and this file in the place of the one that they name. Raises
-    click.UsageError for a flag that there is not."""
+    """Return the configuration that `penstock serve` would use with these flags, with `config` as its file.
+
+    Raises click.UsageError for an unknown flag.
+    """
     given = dict(serve_command.make_context("serve", list(arguments), resilient_parsing=False).params)
     assert given.pop("path") is not None, "which configuration?"
     return overridden(load_config(config), **given)
 
 
 def ports_of(config: Config) -> list[int]:
-    """Those of all listeners for clients."""
+    """Return the ports of all listeners for clients."""
     return [Address.parse(listener.bind).port for _, listener in config.listeners.labelled()]
 
 
@@ -48,7 +51,7 @@ class Served:
         subprocess.run(self._here(command), check=True, timeout=20, env=_environment())
 
     def first_line(self, script: str) -> str:
-        """What a Python script prints first; it goes on for ever."""
+        """Run a Python script, which never ends by itself, and return the first line that it prints."""
         command = self._here([sys.executable, "-uc", script])
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=_environment()) as process:
             assert process.stdout is not None

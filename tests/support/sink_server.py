@@ -1,8 +1,8 @@
-"""Streams in memory for the sink's tests: what a server does when, and what goes wrong, is a seed's choice.
+"""Streams in memory for the sink's tests: a seed chooses when the server acts, and which faults occur.
 
-Tasks and drivers run as threads, of which one runs at a time: at each call of the server the world chooses who goes on.
-So a seed tells the whole story, and every interleaving may come. What is sent arrives later, perhaps after its sender
-has died; a session whose append was refused takes no more, as S2S wants it.
+Tasks and drivers run as threads, of which one runs at a time: at each call of the server the world chooses the next. So
+a seed determines the whole run, and every interleaving may occur. Appends arrive later, perhaps after their sender has
+died; a session whose append was refused takes no more, as S2S wants it.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class World:
         self.until(lambda: not any(not one.over for one in self.runners) and not any(s.pending for s in self.sessions))
 
     def call(self) -> Callable[[], None]:
-        """A call of the server begins; what it gives is to be called when it is done, and may lose the answer."""
+        """Begin a call of the server. The result is to be called when the call is done, and may lose the answer."""
         runner = self.current
         if runner is not None:
             runner.pause()
@@ -140,7 +140,7 @@ class World:
         return self._may_break
 
     def happens(self, what: str, probability: float) -> bool:
-        """Whether something goes wrong now."""
+        """Return whether a fault happens now."""
         if self.left[what] == 0 or self.random.random() >= probability:
             return False
         self.left[what] -= 1
@@ -175,7 +175,7 @@ class Session:
         self.failure: Failure | None = None
 
     def arrive(self) -> None:
-        """What was sent first arrives, or the connection breaks."""
+        """Deliver the oldest pending append to the server, or break the connection."""
         bodies, headers, expected = self.pending.popleft()
         have = self.world.streams.get(self.stream)
         if have is None and not self.world.creates:

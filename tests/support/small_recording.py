@@ -1,4 +1,4 @@
-"""A small recording by a real gateway with routes, spoken to in every protocol: for tests of what reads captures."""
+"""A small recording by a real gateway with routes and clients of every protocol, for tests of capture readers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ name = "rest"
 
 
 class Clients:
-    """What clients of one gateway say; each method opens connections of its own and closes them."""
+    """Clients of one gateway; each method opens its own connections and closes them."""
 
     def __init__(self, gateway: GatewayProcess) -> None:
         self._gateway = gateway
@@ -50,7 +50,7 @@ class Clients:
         return self._gateway.data / "recordings"
 
     def all(self, rounds: int = 3) -> None:
-        """Every protocol, with appends, deliveries and failures."""
+        """Use every protocol, with appends, deliveries and failures."""
         for say in (self.s3p, self.unary, self.sessions, self.segments):
             say(rounds)
 
@@ -90,7 +90,7 @@ class Clients:
                 session.rest()
 
     def following(self, rounds: int) -> None:
-        """A reader that waits for what another connection appends."""
+        """Follow a stream to which another connection appends."""
         self._s2.append("orders-followed", "before")
         with self._s2.read_session("orders-followed", "h2", seq_num=0) as session:
             session.records(1)
@@ -99,7 +99,7 @@ class Clients:
             session.records(rounds)
 
     def segments(self, rounds: int) -> None:
-        """Events written, read back, and a segment that is not there."""
+        """Write events, read them back, and ask for a segment that does not exist."""
         name = f"{BASIN}/orders-segment/0.#epoch.0"
         with ReleasedSocket(("127.0.0.1", self._gateway.segment_port)) as client:
             client.create(name)

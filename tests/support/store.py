@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from penstock.backs.base import AppendSession, Back, Following
-from penstock.backs.embedded import EmbeddedBack
+from penstock.backends.embedded import EmbeddedBack
+from penstock.core.back import AppendSession, Back, Following
 from penstock_codecs.byte_layout import Layout, bodies_of, to_bytes
 from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -42,7 +42,7 @@ def appending(
     match: int | None = None,
     token: str | None = None,
 ) -> Append:
-    """An append of these bodies."""
+    """Return an append of these bodies."""
     given = headers or {}
     return Append(
         stream,
@@ -57,22 +57,22 @@ def appending(
 
 
 def command(name: bytes, payload: bytes, **options: object) -> Append:
-    """An append of one command record."""
+    """Return an append of one command record."""
     return appending(payload, headers={0: (Header(b"", name),)}, **options)  # type: ignore[arg-type]
 
 
 def fence(new: bytes, **options: object) -> Append:
-    """An append of a fence command."""
+    """Return an append of a fence command."""
     return command(b"fence", new, **options)
 
 
 def trim_record(seq_num: int, **options: object) -> Append:
-    """An append of a trim command."""
+    """Return an append of a trim command."""
     return command(b"trim", seq_num.to_bytes(8, "big"), **options)
 
 
 async def batches(back: Back, start: Start, stream: StreamRef = STREAM, **options: object) -> list[RecordBatch]:
-    """What a read that ends by itself gives; `wait` 0 unless the options bound it."""
+    """Return the batches of a read that ends by itself; `wait` is 0 unless the options bound the read."""
     if not options.keys() & {"count", "max_bytes", "until", "wait"}:
         options["wait"] = 0
     found = []
@@ -84,7 +84,7 @@ async def batches(back: Back, start: Start, stream: StreamRef = STREAM, **option
 
 
 async def records(back: Back, start: Start, stream: StreamRef = STREAM, **options: object) -> list[Record]:
-    """The records that a read that ends by itself gives."""
+    """Return the records of a read that ends by itself."""
     return [record for batch in await batches(back, start, stream, **options) for record in batch.records()]
 
 
@@ -94,7 +94,7 @@ async def bodies(back: Back, start: Start, stream: StreamRef = STREAM, **options
 
 
 class Fails:
-    """`with Fails(FailureCode.INVALID, "word"):` the block fails so; `failure` is what it failed with."""
+    """Check that a block fails: `with Fails(FailureCode.INVALID, "word"):`; `failure` is its failure."""
 
     def __init__(self, code: FailureCode, text: str = "") -> None:
         self.code = code
@@ -114,7 +114,7 @@ class Fails:
 
 
 async def acknowledged(session: AppendSession, count: int) -> list[Appended]:
-    """The next `count` acknowledgements of a session."""
+    """Return the next `count` acknowledgements of a session."""
     found: list[Appended] = []
     while len(found) < count:
         found += await session.receive()
@@ -157,7 +157,7 @@ class Unwritable:
 
 
 class Blocked:
-    """No transaction begins: what is decided meanwhile becomes one group on top of another."""
+    """While it is open no transaction begins, so that decisions pile up into one group."""
 
     def __init__(self, back: EmbeddedBack) -> None:
         self._back = back
@@ -198,6 +198,6 @@ def sending(
     position: int | None = None,
     offset: int | None = None,
 ) -> AppendBytes:
-    """An append of these events by a segment client."""
+    """Return an append of these events by a segment client."""
     named = None if position is None else WriterPosition(writer, position)
     return AppendBytes(stream, join_events(bodies), named, offset)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_operations import AppendBytes, GetAttribute, Merge, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef, metered_size
@@ -31,7 +31,7 @@ IN_FLIGHT = 8
 
 async def main(directory: Path, seed: int) -> None:
     """Append for ever."""
-    settings = EmbeddedSettings(directory=directory, checkpoint_bytes=1 << 20, log_reset_bytes=4 << 20)
+    settings = EmbeddedSettings(directory=directory, checkpoint_bytes=1 << 20, log_bytes=4 << 20)
     async with open_embedded(settings) as back, trio.open_nursery() as nursery:
         await back.perform(EnsureBasin(BASIN))
         for name in STREAMS:
@@ -73,7 +73,7 @@ async def _write(back: EmbeddedBack, stream: StreamRef, dice: random.Random) -> 
 
 
 async def _write_bytes(back: EmbeddedBack, name: str, dice: random.Random) -> None:
-    """A segment client that goes on where it was, after it has sent again what it might have been told of."""
+    """Append as a segment client that resumes: first repeat appends whose acknowledgements it may have missed."""
     stream, writer = StreamRef(BASIN, BYTES), WRITERS[name]
     position = max(await back.perform(GetAttribute(stream, writer)), 0)
     for number in range(max(position - 2, 1), position + 1):

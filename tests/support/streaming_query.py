@@ -34,7 +34,7 @@ BATCH_RECORDS = 20_000
 
 
 def by_spark(spark: SparkSession, source: Source, place: Path, follow: bool) -> StreamingQuery:
-    """The query that users would write."""
+    """Run the query that users would write."""
     rows = live_streams(spark, source).frame
     writer = rows.writeStream.format("parquet").option("checkpointLocation", str(checkpoint("spark", place)))
     if not follow:
@@ -43,12 +43,12 @@ def by_spark(spark: SparkSession, source: Source, place: Path, follow: bool) -> 
 
 
 def by_ingest(spark: SparkSession, source: Source, place: Path, follow: bool) -> StreamingQuery:
-    """The job."""
+    """Run the `ingest` job."""
     return ingest(live_streams(spark, source), Target(path=str(place), interval_seconds=0), follow=follow)
 
 
 def checkpoint(how: str, place: Path) -> Path:
-    """Where the query keeps how far it is."""
+    """Return the path of the query's checkpoint."""
     return place / "checkpoint" if how == "spark" else place / "streams" / "_checkpoint"
 
 

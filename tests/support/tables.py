@@ -18,17 +18,17 @@ START_MS = 1_700_000_000_000
 
 
 def at(ms: float) -> int:
-    """A time so many ms after the beginning, as Arrow has it."""
+    """Return the time `ms` after the beginning in Arrow's unit, µs."""
     return round((START_MS + ms) * 1000)
 
 
 def moment(ms: float) -> datetime:
-    """The same as Spark gives it: naive, in the local zone."""
+    """Return the same time as Spark gives it: naive, in the local zone."""
     return datetime.fromtimestamp(at(ms) / 1e6)
 
 
 def table(spark: SparkSession, columns: tuple[Column, ...], rows: list[dict[str, Any]]) -> DataFrame:
-    """A table with these columns; what a row does not say is null."""
+    """Return a table with these columns; values missing in a row are null."""
     known = {column.name for column in columns}
     assert all(row.keys() <= known for row in rows), "a column that the table has not"
     schema = spark_schema(columns)

@@ -11,15 +11,15 @@ import trio
 import trio.testing
 from support.authority import Authority, Issued
 
-from penstock.identity import CLIENT, Identities
-from penstock.tls import ServerTls, tls_stream
-from penstock.tls.handshakes import Handshakes, HandshakeSettings
+from penstock.core.identity import CLIENT, Identities
+from penstock.net.tls import ServerTls, tls_stream
+from penstock.net.tls.handshakes import Handshakes, HandshakeSettings
 
 __all__ = ["Greeted", "client_context", "greet"]
 
 
 def client_context(authority: Authority, shown: Issued | None = None, alpn: tuple[str, ...] = ()) -> ssl.SSLContext:
-    """A client that trusts the authority, and shows a certificate if it has one."""
+    """Return the context of a client that trusts the authority, and shows a certificate if it has one."""
     context = ssl.create_default_context(cafile=authority.ca)
     if shown is not None:
         context.load_cert_chain(*shown.pair)
@@ -30,8 +30,11 @@ def client_context(authority: Authority, shown: Issued | None = None, alpn: tupl
 
 @dataclass
 class Greeted:
-    """What came of a handshake. `served`: the identities of those who reached the front. `error`: what the client was
-    told, in OpenSSL's words. `shown`: the common name of the server's certificate; `alpn`: what was agreed on."""
+    """Result of a handshake.
+
+    `served`: identities of the clients that reached the front. `error`: the client's error, in OpenSSL's words.
+    `shown`: the common name of the server's certificate. `alpn`: the protocol agreed on.
+    """
 
     served: list[str] = field(default_factory=list)
     error: str | None = None
@@ -48,7 +51,7 @@ async def greet(
     identities: Identities | None = None,
     seconds: float = 10.0,
 ) -> Greeted:
-    """One connection: a handshake, a byte there and back."""
+    """Connect: a handshake, then one byte each way."""
     found = Greeted()
     settings = HandshakeSettings(seconds) if identities is None else HandshakeSettings(seconds, identities)
 

@@ -1,4 +1,4 @@
-"""A gateway with TLS on all its listeners, of each kind once for anybody and once for those who show a certificate."""
+"""A gateway with TLS on all listeners: of each kind one open to all clients and one that demands a certificate."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ class SecuredGateway(NamedTuple):
     guest: Issued
 
     def port(self, listener: str) -> int:
-        """Of a listener, as `s2.mutual` or `management`."""
+        """Return the port of a listener, such as `s2.mutual` or `management`."""
         names = {listener, f"listeners.{listener}"}
         return next(int(event["port"]) for event in self.process.events("listening") if event["listener"] in names)
 
     def context(self, shown: Issued | None = None) -> ssl.SSLContext:
-        """A client's, that trusts the gateway."""
+        """Return the context of a client that trusts the gateway."""
         return client_context(self.authority, shown)
 
     def reload(self) -> None:
@@ -115,7 +115,7 @@ class SecuredGateway(NamedTuple):
 
 
 def issue_server(authority: Authority, cn: str = "the server") -> Issued:
-    """The certificate that the gateway shows."""
+    """Issue the gateway's certificate."""
     return authority.issue("server", "localhost", "127.0.0.1", "gateway.example", cn=cn)
 
 

@@ -1,4 +1,4 @@
-"""Captures made of what codecs say, and tshark with the dissectors of config/wireshark reading them."""
+"""Captures made with the codecs, and tshark reading them with the dissectors of config/wireshark."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from support.peers import need
 
-from penstock_codecs.capture.events import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
-from penstock_codecs.capture.writing import CaptureWriter
+from penstock_analysis.capture.events import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
+from penstock_analysis.capture.writing import CaptureWriter
 
 __all__ = [
     "DISSECTORS",
@@ -46,9 +46,9 @@ class Talk(NamedTuple):
     pieces: Sequence[Said]
     port: int | None = None
     noted: bool = True
-    """Whether the comment says which protocol it is."""
+    """True if the comment names the protocol."""
     begins: bool = True
-    """Whether the recording has the connection's first bytes."""
+    """True if the recording includes the connection's first bytes."""
 
 
 def client_says(*pieces: bytes) -> list[Said]:
@@ -60,7 +60,7 @@ def server_says(*pieces: bytes) -> list[Said]:
 
 
 def cut(said: Iterable[Said], size: int) -> list[Said]:
-    """The same in pieces of so many bytes, one side after the other as before."""
+    """Return the same bytes in pieces of at most `size` bytes, with the sides in the same order."""
     pieces: list[Said] = []
     for sender, run in itertools.groupby(said, key=lambda piece: piece[0]):
         whole = b"".join(data for _, data in run)
@@ -86,7 +86,7 @@ def _events(talks: Sequence[Talk]) -> Iterator[CaptureEvent]:
 
 
 def captured(path: Path, *talks: Talk) -> Path:
-    """A capture file of conversations, one after the other, numbered from 1; the directory must exist."""
+    """Return a capture file of conversations, one after the other, numbered from 1; the directory must exist."""
     writer = CaptureWriter("tests")
     pieces = list(writer.begin())
     for event in _events(talks):
@@ -96,12 +96,12 @@ def captured(path: Path, *talks: Talk) -> Path:
 
 
 def need_tshark() -> str:
-    """The program, or a visible skip."""
+    """Return the path of tshark; skips the test if it is missing."""
     return need("tshark", "apt-get install tshark")
 
 
 def tshark(capture: Path, *arguments: str, dissectors: bool = True) -> str:
-    """What tshark prints. Whatever it says on stderr, but for its warning to administrators, is a failure."""
+    """Run tshark and return what it prints. Output on stderr is a failure, except its warning to administrators."""
     command = [need_tshark(), "-n", "-r", str(capture), *arguments]
     if dissectors:
         command += ["-X", f"lua_script:{DISSECTORS}"]
@@ -121,17 +121,17 @@ class Layer(NamedTuple):
     fields: list[tuple[str, str]]
 
     def all(self, name: str) -> list[str]:
-        """All values of a field."""
+        """Return all values of a field."""
         return [value for key, value in self.fields if key == name]
 
     def one(self, name: str) -> str:
-        """The field's only value."""
+        """Return the field's only value."""
         (value,) = self.all(name)
         return value
 
 
 def faults(capture: Path, field: str) -> int:
-    """In how many frames a field is, after nothing in the whole capture was an error of Lua, in either pass."""
+    """Return in how many frames a field is. Fails for any error of Lua in the whole capture, in either pass."""
     for arguments in (["-V"], ["-V", "-2", "-R", "tcp"]):
         text = tshark(capture, *arguments)
         assert "Lua Error" not in text, re.findall("Lua Error.*", text)[:3]
@@ -144,8 +144,9 @@ OUTER = ("http", "http2")
 
 
 def layers(capture: Path, *protocols: str, arguments: Sequence[str] = ()) -> list[Layer]:
-    """What tshark decodes of some protocols, in order. Fails for errors of Lua, and where anything is malformed, or an
-    expert info of these protocols is an error.
+    """Return the layers of some protocols that tshark decodes, in order.
+
+    Fails for errors of Lua, malformed packets, and expert information of these protocols with severity error.
     """
     shown = " ".join(("frame", "penstock", "_ws.malformed", *OUTER, *protocols))
     text = tshark(capture, "-T", "pdml", "-J", shown, *arguments)

@@ -1,4 +1,4 @@
-"""Servers without sockets for clients of `penstock.backs.upstream`: served by our own HTTP server, or by a script."""
+"""Servers without sockets for clients of `penstock.net.upstream`: served by our own HTTP server, or by a script."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 import trio
 from support.http_client import StreamPair, memory_pair
 
-from penstock.backs.http import HttpClient, HttpClientSettings, HttpVersion
-from penstock.backs.upstream import Credentials, Upstream, UpstreamSettings
-from penstock.fronts.exchange import Handler
-from penstock.fronts.http_server import Drain, HttpSettings, serve_http
+from penstock.net.http.client import HttpClient, HttpClientSettings, HttpVersion
+from penstock.net.http.exchange import Handler
+from penstock.net.http.serving import Drain, HttpSettings, serve_http
+from penstock.net.upstream import Credentials, Upstream, UpstreamSettings
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.http import Body, End, HttpLimits, Outgoing, Received, ResponseHead, connection
@@ -26,7 +26,7 @@ WHERE = "back far at example:1"
 
 
 class Far:
-    """What an upstream dials: each connection is served by `serve` in `nursery`; while not `up`, none is made."""
+    """The far end of an upstream: each connection is served by `serve` in `nursery`; while not `up`, dialling fails."""
 
     def __init__(self, nursery: trio.Nursery, serve: Serve, pair: StreamPair = memory_pair) -> None:
         self.nursery = nursery
@@ -71,7 +71,7 @@ class Script:
         self._writing = trio.Lock()
 
     async def next(self) -> Received:
-        """The next event. Raises EOFError where the client has closed."""
+        """Return the next event. Raises EOFError if the client has closed."""
         while not self._events:
             try:
                 data = await self.stream.receive_some(1 << 16)
@@ -165,7 +165,7 @@ async def ignores(script: Script) -> None:
 
 
 async def failed(awaitable: Awaitable[object]) -> tuple[FailureCode, str]:
-    """How it fails."""
+    """Await an operation that must fail, and return the code and message of its failure."""
     with pytest.raises(OperationFailed) as caught:
         await awaitable
     return caught.value.failure.code, caught.value.failure.message

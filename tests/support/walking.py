@@ -37,7 +37,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(document: str) -> list[Block]:
-    """The fenced blocks of a document below `docs`, in order."""
+    """Return the fenced blocks of a document below `docs`, in order."""
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")
     return [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)]
 
@@ -58,7 +58,7 @@ class Walk:
             self.write(f"config/{file.name}", file.read_text(encoding="utf-8"))
 
     def here(self, text: str) -> str:
-        """The text with the ports that it has here."""
+        """Return the text with the ports of this walk."""
         management = f" --management 127.0.0.1:{self._ports[9600]}"
         return re.sub(_ASKS, lambda found: found[0] + management, with_ports(text, self._ports))
 
@@ -69,7 +69,7 @@ class Walk:
         path.write_text(self.here(text), encoding="utf-8")
 
     def run(self, text: str) -> str:
-        """What a block prints, on both outputs; it must not fail."""
+        """Run a block, which must succeed, and return what it prints on both outputs."""
         done = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", self.here(text)],
             cwd=self.directory,
@@ -85,7 +85,7 @@ class Walk:
 
     def serve(self, text: str) -> None:
         """Run a gateway in the background; returns when it listens."""
-        if "--management" not in text:  # its usual port may be somebody else's
+        if "--management" not in text:  # its usual port may be in use
             text = f"{text.rstrip()} --management 127.0.0.1:9600"
         log, banner = self.directory / "log", self.directory / f"banner-{len(self._gateways)}"
         with log.open("ab") as errors, banner.open("wb") as output:
@@ -102,6 +102,10 @@ class Walk:
         while not banner.stat().st_size and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         assert banner.stat().st_size, f"{text}\n{self._log()}"
+
+    def ended(self) -> None:
+        """Wait until the gateway that was started last has ended by itself; it must end well."""
+        assert self._gateways.pop().wait(STOP_SECONDS) == 0, self._log()
 
     def stop(self) -> None:
         """Stop the gateway that was started last, as an operator does; it must end well."""
@@ -126,14 +130,14 @@ class Walk:
 
 
 def with_ports(text: str, ports: dict[int, int]) -> str:
-    """The text with other ports than the usual ones."""
+    """Return the text with other ports than the usual ones."""
     for usual, port in ports.items():
         text = re.sub(rf"(?<=[: ]){usual}\b", str(port), text)
     return text
 
 
 def free_ports() -> dict[int, int]:
-    """For each usual port one that nobody has, below those that the system gives to whoever asks for any."""
+    """Return a free port for each usual one, below the ephemeral ports."""
     found: dict[int, int] = {}
     with contextlib.ExitStack() as stack:
         for usual in PORTS:

@@ -7,15 +7,15 @@ from typing import Any
 
 import trio
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.app.workers.back import RemoteBack, open_remote
+from penstock.app.workers.channel import Channel
+from penstock.app.workers.hub import Hub
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.store.settings import Clock
-from penstock.workers.back import RemoteBack, open_remote
-from penstock.workers.channel import Channel
-from penstock.workers.hub import Hub
 
 
 class Unexpected(Exception):
-    """A message that nobody waits for."""
+    """A message that no handler waits for."""
 
 
 def _unexpected(message: Any) -> None:
@@ -45,7 +45,7 @@ async def worker_of(parent: EmbeddedBack, settings: EmbeddedSettings, clock: Clo
 
 @asynccontextmanager
 async def open_shared(settings: EmbeddedSettings, clock: Clock) -> AsyncIterator[EmbeddedBack]:
-    """A store as a worker sees it. Tests that look inside find the parent's."""
+    """Open a store as a worker sees it. Tests that look inside find the parent's."""
     async with AsyncExitStack() as stack:
         parent = await stack.enter_async_context(open_embedded(settings, clock))
         back: Any = await stack.enter_async_context(worker_of(parent, settings, clock))

@@ -1,4 +1,4 @@
-"""How gRPC spells a unary call inside an HTTP/2 exchange (the protocol document "gRPC over HTTP2"), sans-IO."""
+"""Unary gRPC calls inside an HTTP/2 exchange (the protocol document "gRPC over HTTP2"), sans-IO."""
 
 from penstock_codecs.grpc.client import basic, call_headers, error_in, failure_code
 from penstock_codecs.grpc.framing import ENCODINGS, MAX_MESSAGE, MessageReader, frame

@@ -1,4 +1,4 @@
-"""A unary call as its client says it, and how it hears its end."""
+"""A unary call from the client's side: its headers, and the status that ends it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["basic", "call_headers", "error_in", "failure_code"]
 
 _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 _MOST_MILLISECONDS: Final = 99_999_999
-"""A timeout has up to eight digits."""
+"""Largest timeout in ms: it has up to eight digits."""
 
 _FAILURES: Final[Mapping[Code, FailureCode]] = {
     Code.INVALID_ARGUMENT: FailureCode.INVALID,
@@ -33,7 +33,7 @@ _FAILURES: Final[Mapping[Code, FailureCode]] = {
 
 
 def call_headers(seconds: float, authorization: str | None = None) -> list[tuple[str, str]]:
-    """The headers of a call whose messages are protobuf and not compressed, and which may take so many seconds."""
+    """Return the headers of a call with uncompressed protobuf messages and a timeout in seconds."""
     milliseconds = max(1, min(round(seconds * 1000), _MOST_MILLISECONDS))
     fields = [
         ("te", "trailers"),
@@ -45,14 +45,14 @@ def call_headers(seconds: float, authorization: str | None = None) -> list[tuple
 
 
 def basic(username: str, password: str) -> str:
-    """An authorization of user and password (RFC 7617)."""
+    """Return an authorization of user and password (RFC 7617)."""
     return f"Basic {b64encode(f'{username}:{password}'.encode()).decode('ascii')}"
 
 
 def error_in(fields: Iterable[tuple[str, str]]) -> GrpcError | None:
-    """How a call ended, by its trailers, or by its headers where it has no others; None: well.
+    """Return the error that ended a call, from its trailers, or from its headers if it has no others; None for success.
 
-    A status that is missing or no number is an error too, UNKNOWN.
+    A status that is missing or not a number is an error too, UNKNOWN.
     """
     found = dict(fields)
     status = found.get("grpc-status", "")
@@ -67,11 +67,11 @@ def error_in(fields: Iterable[tuple[str, str]]) -> GrpcError | None:
 
 
 def failure_code(code: Code) -> FailureCode:
-    """What a status means in the one vocabulary; OTHER for what says nothing."""
+    """Return the failure code for a status; OTHER if there is none."""
     return _FAILURES.get(code, FailureCode.OTHER)
 
 
 def _decoded(text: str) -> str:
-    """Undoes the percent encoding of a message; what is none stays as it is."""
+    """Undo the percent encoding of a message; leave invalid escapes as they are."""
     data = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), text.encode("latin-1", "replace"))
     return data.decode("utf-8", "replace")

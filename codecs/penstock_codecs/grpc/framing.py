@@ -12,25 +12,25 @@ from penstock_codecs.limits import MIB
 __all__ = ["ENCODINGS", "MAX_MESSAGE", "MessageReader", "frame"]
 
 MAX_MESSAGE: Final = 4 * MIB
-"""Largest message that is accepted, after decompression: what gRPC's own servers take by default."""
+"""Largest message that is accepted, in bytes after decompression: the default of gRPC's own servers."""
 
 _COMPRESSIONS: Final = {"identity": Compression.NONE, "gzip": Compression.GZIP}
 ENCODINGS: Final = ",".join(_COMPRESSIONS)
-"""The value of grpc-accept-encoding."""
+"""Value of the header grpc-accept-encoding."""
 
 _PREFIX: Final = Struct(">BI")
 
 
 def frame(message: bytes) -> bytes:
-    """`message` with its prefix, not compressed."""
+    """Return `message` with its prefix, uncompressed."""
     return _PREFIX.pack(0, len(message)) + message
 
 
 class MessageReader:
-    """The one message of a unary request, out of the pieces in which its bytes come.
+    """Reads the one message of a unary request from pieces of its bytes.
 
-    `encoding` is the value of grpc-encoding. Every method raises GrpcError; it never holds more than the pieces of
-    one message, of the size that is allowed, and the piece that came last.
+    `encoding` is the value of grpc-encoding. Every method raises GrpcError; it holds at most one message of the allowed
+    size and the last piece.
     """
 
     def __init__(self, encoding: str | None, limit: int = MAX_MESSAGE) -> None:
@@ -38,15 +38,15 @@ class MessageReader:
         self._limit = limit
         self._held = bytearray()
         self._compressed = False
-        self._end = 0  # of the message in what is held; 0 until the prefix has come
+        self._end = 0  # end of the message in the held bytes; 0 until the prefix has arrived
 
     @property
     def held(self) -> int:
-        """Bytes that were received."""
+        """Bytes received."""
         return len(self._held)
 
     def receive(self, data: bytes) -> None:
-        """The next bytes of the request."""
+        """Take the next bytes of the request."""
         self._held += data
         if not self._end and len(self._held) >= _PREFIX.size:
             flag, length = _PREFIX.unpack_from(self._held)
@@ -68,7 +68,7 @@ class MessageReader:
             raise GrpcError(Code.RESOURCE_EXHAUSTED, f"a message of {length} bytes, at most {most} are taken")
 
     def finish(self) -> bytes:
-        """The message, decompressed; the request has ended."""
+        """Return the decompressed message at the end of the request."""
         if not self._end or len(self._held) < self._end:
             what = "amid its message" if self._held else "without a message"
             raise GrpcError(Code.INTERNAL, f"the request ended {what}")

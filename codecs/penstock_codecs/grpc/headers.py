@@ -1,4 +1,4 @@
-"""What the headers of a call say."""
+"""Parse the headers of a call."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _UNITS: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e
 
 
 def accepts_content_type(value: str | None) -> bool:
-    """Whether a content-type says gRPC with messages of protobuf; parameters behind it are ignored."""
+    """Return whether a content-type means gRPC with protobuf messages; its parameters are ignored."""
     media_type = (value or "").partition(";")[0].strip().lower()
     return media_type in ("application/grpc", "application/grpc+proto")
 
 
 def timeout_seconds(value: str) -> float:
-    """The value of grpc-timeout, in seconds. Raises GrpcError."""
+    """Return the value of grpc-timeout, in seconds. Raises GrpcError."""
     found = _TIMEOUT.fullmatch(value)
     if found is None:
         raise GrpcError(Code.INTERNAL, f"grpc-timeout {value[:50]!r} is not up to 8 digits and one of H, M, S, m, u, n")

@@ -1,4 +1,4 @@
-"""How a call ended: status codes, the trailers that say them, and what each failure becomes."""
+"""Status codes, the trailers that carry them, and the status of each failure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from penstock_codecs.failures import Failure, FailureCode
 __all__ = ["Code", "GrpcError", "error_of", "status_fields"]
 
 _LONGEST_MESSAGE: Final = 500
-"""Characters of a status message. Each may become 12 bytes, and clients may refuse more than 8 KiB of trailers."""
+"""Most characters of a status message. Each may take 12 bytes, and clients may refuse more than 8 KiB of trailers."""
 
 
 class Code(IntEnum):
-    """The status codes of gRPC that are said here; the value is what goes over the wire."""
+    """The status codes of gRPC that Penstock uses; the value is the number on the wire."""
 
     OK = 0
     CANCELLED = 1
@@ -36,7 +36,7 @@ class Code(IntEnum):
 
 
 class GrpcError(Exception):
-    """A call ends with this status; `message` is for people, and they get the first 500 characters of it."""
+    """A call ends with this status; clients are sent the first 500 characters of `message`."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(f"{code.name}: {message}")
@@ -44,9 +44,9 @@ class GrpcError(Exception):
         self.message = message
 
 
-# Pravega's clients give up at once on INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, OUT_OF_RANGE and
-# UNIMPLEMENTED only; anything else they ask again for minutes (segment fact sheet 3.1). So what asking again cannot
-# mend becomes one of these, also where gRPC has a nearer word: UNAUTHENTICATED, FAILED_PRECONDITION.
+# Pravega's clients give up at once only on INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, OUT_OF_RANGE
+# and UNIMPLEMENTED; anything else they retry for minutes (segment fact sheet 3.1). So failures that a retry cannot mend
+# become one of these, even if gRPC has a nearer code: UNAUTHENTICATED, FAILED_PRECONDITION.
 _CODES: Final[dict[FailureCode, Code]] = {
     FailureCode.BAD_FRAME: Code.INVALID_ARGUMENT,
     FailureCode.BAD_HEADER: Code.INVALID_ARGUMENT,
@@ -89,16 +89,17 @@ _CODES: Final[dict[FailureCode, Code]] = {
     FailureCode.SERVER_DRAINING: Code.UNAVAILABLE,
     FailureCode.UNAVAILABLE: Code.UNAVAILABLE,
     FailureCode.UPSTREAM_TIMEOUT: Code.DEADLINE_EXCEEDED,
+    FailureCode.UPSTREAM_FAULT: Code.INTERNAL,
 }
 
 
 def error_of(failure: Failure) -> GrpcError:
-    """The status that says `failure`."""
+    """Return the status for `failure`."""
     return GrpcError(_CODES[failure.code], failure.message)
 
 
 def status_fields(code: Code, message: str = "") -> list[tuple[str, str]]:
-    """The trailers that say how a call ended."""
+    """Return the trailers that end a call."""
     fields = [("grpc-status", str(int(code)))]
     if message:
         fields.append(("grpc-message", _percent_encoded(message.strip()[:_LONGEST_MESSAGE])))
@@ -106,7 +107,7 @@ def status_fields(code: Code, message: str = "") -> list[tuple[str, str]]:
 
 
 def _percent_encoded(text: str) -> str:
-    """Bytes of UTF-8; those that are printable ASCII other than % stand for themselves."""
+    """Percent-encode text as UTF-8; printable ASCII other than % stays as it is."""
     return "".join(
         chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02X}"
         for byte in text.encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""HTTP/1.1 and HTTP/2 behind one face, as server and as client, sans-IO."""
+"""One interface to HTTP/1.1 and HTTP/2, as server and as client, sans-IO."""
 
 from penstock_codecs.codec import Role
 from penstock_codecs.http.events import (
@@ -20,6 +20,7 @@ from penstock_codecs.http.events import (
     HttpLimits,
     Noise,
     Outgoing,
+    Preludes,
     Received,
     RequestHead,
     Reset,
@@ -52,6 +53,7 @@ __all__ = [
     "HttpLimits",
     "Noise",
     "Outgoing",
+    "Preludes",
     "Received",
     "RequestHead",
     "Reset",
@@ -63,5 +65,5 @@ __all__ = [
 
 
 def connection(alpn: str, role: Role, limits: HttpLimits | None = None, scheme: str = "http") -> HttpCodec:
-    """The codec for what ALPN or `sniff` named: "h2", or else HTTP/1.1."""
+    """Return the codec for the protocol that ALPN or `sniff` named: "h2", otherwise HTTP/1.1."""
     return (Http2Connection if alpn == "h2" else Http1Connection)(role, limits, scheme)

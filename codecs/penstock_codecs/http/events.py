@@ -1,8 +1,8 @@
-"""What is said over HTTP, in either version and either direction, and the limits that a connection keeps.
+"""Events of HTTP connections, of either version and direction, and the limits of a connection.
 
-A stream is one exchange: on HTTP/2 the stream of that number, on HTTP/1.1 the exchanges of a connection counted
-from 1. A message is a head, any number of pieces of body, and its end; the end always comes as an event of its own.
-Header names are in lower case, names and values are text of latin-1 characters.
+A stream is one exchange: on HTTP/2 the stream of that number, on HTTP/1.1 the exchanges of a connection counted from 1.
+A message is a head, any number of pieces of body, and its end; the end is always an event of its own. Header names are
+in lower case; names and values are text of latin-1 characters.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from penstock_codecs.codec import Pull
 from penstock_codecs.limits import KIB, MIB
@@ -35,6 +35,7 @@ __all__ = [
     "HttpLimits",
     "Noise",
     "Outgoing",
+    "Preludes",
     "Received",
     "RequestHead",
     "Reset",
@@ -54,7 +55,7 @@ CANCEL: Final = 0x8
 ENHANCE_YOUR_CALM: Final = 0xB
 
 NOISE_FROM: Final = 16
-"""After so many pieces in a row that say nothing comes `Noise`; one takes 10 to 60 us."""
+"""Number of consecutive frames or pieces without an event after which `Noise` is delivered; each takes 10 to 60 us."""
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class RequestHead:
 
 @dataclass(slots=True)
 class ResponseHead:
-    """The head of a final response. Sent with `end`, it is the whole of it; received, it never has `end`."""
+    """The head of a final response. Sent with `end`, it is the whole response; received, it never has `end`."""
 
     stream_id: int
     status: int
@@ -86,14 +87,14 @@ class ResponseHead:
 
 @dataclass(slots=True)
 class Continue:
-    """100 Continue. Sending it where nobody waits for it does nothing."""
+    """100 Continue. Sending it has no effect unless the client waits for it."""
 
     stream_id: int
 
 
 @dataclass(slots=True)
 class Data:
-    """A piece of body that came in. It holds `credit` bytes of the peer's window until they are given back."""
+    """A piece of received body. It occupies `credit` bytes of the peer's window until they are returned."""
 
     stream_id: int
     data: bytes
@@ -102,7 +103,7 @@ class Data:
 
 @dataclass(slots=True)
 class Body:
-    """A piece of body to send, as parts that follow each other; on HTTP/1.1 one chunk. With `end`, the last."""
+    """A piece of body to send, in consecutive parts; on HTTP/1.1 one chunk. With `end`, the last."""
 
     stream_id: int
     parts: Sequence[Buffer]
@@ -111,7 +112,7 @@ class Body:
 
 @dataclass(slots=True)
 class End:
-    """The message is complete: the peer will send no more body on this stream, or we shall not.
+    """The end of a message: no more body is received, or sent, on this stream.
 
     `trailers` come after the body (RFC 9110, 6.5). On HTTP/1.1 only a chunked body can have them: sending them after
     another raises LocalProtocolError.
@@ -123,15 +124,19 @@ class End:
 
 @dataclass(slots=True)
 class Reset:
-    """The exchange is over before its time. On HTTP/1.1 sending it means that the connection must be closed."""
+    """The exchange ended early. On HTTP/1.1 sending it means that the connection must be closed.
+
+    `reason`: received only, how the peer's message broke the protocol; "" if the peer itself has reset it.
+    """
 
     stream_id: int
     code: int = CANCEL
+    reason: str = ""
 
 
 @dataclass(slots=True)
 class Credit:
-    """`length` bytes that came in as `Data` were consumed: the peer may send as many more. Only to send."""
+    """`length` bytes of received `Data` were consumed: the peer may send as many more. Only to send."""
 
     stream_id: int
     length: int
@@ -139,7 +144,7 @@ class Credit:
 
 @dataclass(slots=True)
 class GoAway:
-    """No new exchanges on this connection, running ones go on (where `code` is NO_ERROR).
+    """The end of new exchanges on this connection; running ones continue (if `code` is NO_ERROR).
 
     Received: streams above `last_stream_id` were not processed. Sent: `last_stream_id` is filled in.
     """
@@ -155,8 +160,8 @@ class Ended:
 
 @dataclass(slots=True)
 class Noise:
-    """Much was read that says nothing: pings, settings, empty or unwanted body. It only gives the caller its turn, so
-    that it can let others have theirs."""
+    """Much was read without an event: pings, settings, empty or unwanted body. It only returns control to the caller,
+    so that it can let others run."""
 
 
 Received = RequestHead | ResponseHead | Continue | Data | End | Reset | GoAway | Ended | Noise
@@ -178,13 +183,13 @@ class HttpLimits:
     max_streams: int = 1000
     """HTTP/2: most streams open at once."""
     max_discard: int = 2 * MIB
-    """Server: once a response is complete, this much of the rest of its request is read and dropped, so that the
-    client comes to read the answer; then the stream is reset (HTTP/2) or the connection closed."""
+    """Server: once a response is complete, this much of the rest of its request is read and dropped, so that the client
+    gets to read the answer; then the stream is reset (HTTP/2) or the connection closed."""
     max_abandoned: int = 200
-    """HTTP/2: how many more requests than it let be answered a client may reset (CVE-2023-44487)."""
+    """HTTP/2: most requests that a client may reset unanswered, beyond the number answered (CVE-2023-44487)."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what HTTP/2 cannot express (RFC 9113, 6.5.2 and 6.9)."""
+        """Raise ValueError for values that HTTP/2 cannot express (RFC 9113, 6.5.2 and 6.9)."""
         for name, value, least, most in (
             ("stream_window", self.stream_window, 1, 2**31 - 1),
             ("connection_window", self.connection_window, 65536, 2**31 - 1),
@@ -194,76 +199,92 @@ class HttpLimits:
                 raise ValueError(f"{name} must be from {least} to {most}, not {value}")
 
 
+class Preludes(NamedTuple):
+    """Preludes of one connection at one moment. `received` and `sent`: for the peer's bytes and for ours. `held`: the
+    last bytes received, which follow `received`. `unsaid`: number of bytes that `sent` already covers though they are
+    not written yet."""
+
+    received: bytes
+    sent: bytes
+    held: bytes
+    unsaid: int
+
+
 class HttpCodec(Protocol):
     """One HTTP connection of either version and role, sans-IO.
 
-    Bytes go in by `receive`, events come out by `next_event`; what is to be said goes in by `send` and what is to
-    be written comes out by `output`, together with what the protocol itself has to say (settings, window updates,
-    answers to PING, the last word after an error of the peer).
+    `receive` takes bytes, `next_event` returns events; `send` takes events, and `output` returns the bytes to write,
+    including the protocol's own frames (settings, window updates, answers to PING, the last frame after an error of the
+    peer).
     """
 
     version: str
     given: int
-    """Bytes of body that `output` has given out so far; on HTTP/1.1 always 0."""
+    """Bytes of body that `output` has returned so far; on HTTP/1.1 always 0."""
     noise: int
-    """How many frames have come that say nothing."""
+    """Number of frames received that had no event."""
 
     def receive(self, data: Buffer) -> None:
-        """Take bytes from the peer, copying them; b"" says that the peer has finished sending."""
+        """Take bytes from the peer, copying them; b"" means that the peer has finished sending."""
 
     def next_event(self) -> Received | Pull:
-        """The next event, NEED_DATA or PAUSED (nothing will be read until the exchange has been answered).
+        """Return the next event, NEED_DATA or PAUSED (nothing will be read until the exchange has been answered).
 
-        Raises RemoteProtocolError where the peer broke the protocol; every later call raises the same.
+        Raises RemoteProtocolError if the peer broke the protocol; every later call raises the same.
         """
 
     def send(self, event: Outgoing) -> None:
-        """Say `event`. What is said of a stream that the peer has reset is dropped.
+        """Send `event`. Events of a stream that the peer has reset are dropped.
 
-        Raises LocalProtocolError where the protocol does not allow it now.
+        Raises LocalProtocolError if the protocol does not allow it now.
         """
 
     def output(self, room: int) -> list[Buffer]:
-        """What may be written now, in order. Body is held back once there are `room` bytes, or without window."""
+        """Return the bytes that may be written now, in order. Body is held back after `room` bytes, or without
+        window."""
 
     def unsent(self, stream_id: int) -> int:
-        """Bytes of body given to `send` that `output` has not given out. The sender bounds it by waiting."""
+        """Return the bytes of body given to `send` that `output` has not returned. The sender bounds it by waiting."""
 
     @property
     def held(self) -> int:
-        """Bytes of all parts of body, of all streams, that `output` has not given out to the last byte."""
+        """Bytes of all parts of body, of all streams, that `output` has not returned to the last byte."""
 
     def window(self, stream_id: int) -> int:
-        """Bytes of body that the peer would take now, on this stream and on the connection."""
+        """Return the bytes of body that the peer would accept now, on this stream and on the connection."""
 
     def new_stream(self) -> int:
-        """The number for the next request of a client."""
+        """Return the number of a client's next request."""
 
     @property
     def peer_streams(self) -> int:
-        """How many exchanges the peer lets a client have open at once, as far as it has said (RFC 9113, 5.1.2)."""
+        """Number of exchanges that the peer lets a client have open at once, as announced so far (RFC 9113, 5.1.2)."""
 
     @property
     def buffered(self) -> int:
         """Bytes received and not yet delivered."""
 
+    def preludes(self) -> Preludes | None:
+        """Return data that brings readers of either direction into the connection's present state; None if there is
+        none, as within a head, or after a fault."""
+
     @property
     def amid_answered(self) -> bool:
-        """Server: whether a request still comes that has been answered to the end."""
+        """Server: True while a request that has been answered completely is still being received."""
 
     @property
     def closed(self) -> bool:
-        """Nothing more will be said by either side: after the last `output` the connection can be closed."""
+        """True once neither side will send more: after the last `output` the connection can be closed."""
 
 
 def body_forbidden(method: str, status: int) -> bool:
-    """Whether a response has no body whatever its headers say (RFC 9110, 6.4.1)."""
+    """Return whether a response has no body whatever its headers say (RFC 9110, 6.4.1)."""
     return method == "HEAD" or status in (204, 304) or status < 200
 
 
-_QUOTED: Final = re.compile(r"[ :(]*(?:bytearray\()?\bb['\"]")
+_QUOTED: Final = re.compile(r"(?<![ :(])[ :(]*+(?:bytearray\()?\bb['\"]")
 
 
 def without_quotes(message: str) -> str:
-    """What h11 or h2 says is wrong, without the peer's bytes that it quotes: they may be a secret, and are long."""
+    """Return h11's or h2's error message without the peer's bytes that it quotes: they may be secret, and are long."""
     return _QUOTED.split(message, maxsplit=1)[0]

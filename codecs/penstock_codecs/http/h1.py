@@ -1,4 +1,4 @@
-"""HTTP/1.1 on h11, both roles, full duplex: a response may begin, and go on, while its request is still coming."""
+"""HTTP/1.1 on h11, both roles, full duplex: a response may begin, and continue, while its request is still coming."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from penstock_codecs.http.events import (
     HttpLimits,
     Noise,
     Outgoing,
+    Preludes,
     Received,
     RequestHead,
     Reset,
@@ -34,6 +35,7 @@ from penstock_codecs.http.events import (
     body_forbidden,
     without_quotes,
 )
+from penstock_codecs.http.preludes import h1_framing, h1_prelude
 
 __all__ = ["Http1Connection"]
 
@@ -43,7 +45,7 @@ _OVER: Final = (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR, h11.SWITCHED_PROTOCOL)
 
 
 class _Parts:
-    """Stands for several parts in a call of h11, which asks for nothing but the length and hands it back."""
+    """Stands for several parts in a call of h11, which only uses its length and returns it."""
 
     __slots__ = ("length", "parts")
 
@@ -70,12 +72,14 @@ class Http1Connection:
         self._scheme = scheme
         self._h11 = self._fresh()
         self._chunked: ChunkedBody | None = None  # client: the body of the response, which h11 does not see
-        self._told_end = False  # of that body
-        self._closes = False  # client: the request said that the connection ends with it
-        self._last = False  # client: it does end with this response
+        self._told_end = False  # its End was delivered
+        self._closes = False  # client: the request announced the end of the connection
+        self._last = False  # client: the connection ends with this response
         self._exchange = 1
         self._method = ""
-        self._bodiless = False  # what `Body` says of this response is dropped: HEAD, 204, 304
+        self._asked: RequestHead | None = None  # the heads of the exchange, as far as they are known
+        self._told: ResponseHead | None = None
+        self._bodiless = False  # the response has no body, so `Body` is dropped: HEAD, 204, 304
         self._out: list[Buffer] = []
         self._error: RemoteProtocolError | None = None
         self._aborted = False
@@ -83,7 +87,7 @@ class Http1Connection:
         self._discarded = 0
         self._ended = False
         self.noise = 0
-        """Pieces of body that nobody wanted any more."""
+        """Number of unwanted pieces of body."""
 
     def _fresh(self) -> h11.Connection:
         role = h11.SERVER if self._role is Role.SERVER else h11.CLIENT
@@ -91,7 +95,7 @@ class Http1Connection:
 
     # ---- in ------------------------------------------------------------------------------------------------------
     def receive(self, data: Buffer) -> None:
-        """Take bytes from the peer; b"" says that the peer has finished sending."""
+        """Take bytes from the peer; b"" means that the peer has finished sending."""
         if self._error is not None or self._aborted:
             return
         if self._chunked is None:
@@ -103,7 +107,7 @@ class Http1Connection:
             self._ended = self._last = True
 
     def next_event(self) -> Received | Pull:
-        """The next event. Raises RemoteProtocolError."""
+        """Return the next event. Raises RemoteProtocolError."""
         if self._error is not None:
             raise self._error
         try:
@@ -133,7 +137,7 @@ class Http1Connection:
             return
         if self._chunked is not None and self._told_end and not self._last:
             self._h11 = self._fresh()
-            if self._chunked.surplus:  # b"" would say that the server has closed
+            if self._chunked.surplus:  # b"" would mean that the server has closed
                 self._h11.receive_data(self._chunked.surplus)
             self._chunked = None
             self._told_end = False
@@ -143,6 +147,7 @@ class Http1Connection:
             return
         self._exchange += 1
         self._method = ""
+        self._asked = self._told = None
         self._discarded = 0
 
     def _next_of_chunked(self, body: ChunkedBody) -> Received | Pull:
@@ -170,7 +175,8 @@ class Http1Connection:
         if type(event) is h11.Response:
             self._head_fits(event.headers.raw_items())
             self._take_over(event)
-            return ResponseHead(self._exchange, event.status_code, _text(event.headers))
+            self._told = ResponseHead(self._exchange, event.status_code, _text(event.headers))
+            return self._told
         if type(event) is h11.InformationalResponse:
             return Continue(self._exchange) if event.status_code == 100 else None
         if self._ended:
@@ -180,7 +186,7 @@ class Http1Connection:
         return Ended()
 
     def _take_over(self, event: h11.Response) -> None:
-        """From here on a chunked body is not h11's business; nor is the connection's end."""
+        """Take over a chunked body and the end of the connection from h11."""
         chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
         if not chunked or body_forbidden(self._method, event.status_code):
             return
@@ -210,7 +216,10 @@ class Http1Connection:
             target = target if target.startswith("/") else "/" + target
         version = event.http_version.decode("ascii")
         waits = self._h11.they_are_waiting_for_100_continue
-        return RequestHead(self._exchange, self._method, target, headers, authority, self._scheme, version, waits)
+        self._asked = RequestHead(
+            self._exchange, self._method, target, headers, authority, self._scheme, version, waits
+        )
+        return self._asked
 
     def _head_fits(self, items: Iterable[tuple[bytes, bytes]]) -> None:
         # h11 checks its limit only while a head is incomplete: one that arrives in a single read would pass.
@@ -218,7 +227,7 @@ class Http1Connection:
             raise h11.RemoteProtocolError("head too long", error_status_hint=431)
 
     def _body_is_framed_once(self, event: h11.Request) -> None:
-        # RFC 9112, 6.1: whoever passed this on may have seen another end of the body, and so another next request.
+        # RFC 9112, 6.1: an intermediary may have seen another end of the body, and so another next request.
         names = {name for name, _ in event.headers}
         if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
             raise h11.RemoteProtocolError("Transfer-Encoding with Content-Length or in HTTP/1.0")
@@ -238,9 +247,9 @@ class Http1Connection:
 
     # ---- out -----------------------------------------------------------------------------------------------------
     def send(self, event: Outgoing) -> None:
-        """Say `event`. Raises LocalProtocolError."""
+        """Send `event`. Raises LocalProtocolError."""
         if isinstance(event, Credit) or self._error is not None:
-            return  # not reading the socket is all the flow control there is
+            return  # not reading the socket is the only flow control
         if isinstance(event, GoAway):
             self._going_away = True
             self._aborted = self._aborted or event.code != NO_ERROR
@@ -266,7 +275,7 @@ class Http1Connection:
         elif type(event) is ResponseHead:
             self._respond(event)
         elif type(event) is RequestHead:
-            self._method = event.method
+            self._method, self._asked = event.method, event
             self._closes = _says_close(event.headers)
             target = event.target.encode("latin-1")
             self._say(h11.Request(method=event.method, target=target, headers=_encoded(_with_host(event))))
@@ -281,6 +290,7 @@ class Http1Connection:
         # A client that was not told to continue may leave its body out; the next bytes could be either.
         if self._going_away or self._h11.they_are_waiting_for_100_continue:
             headers.append((b"connection", b"close"))
+        self._told = event
         self._bodiless = body_forbidden(self._method, event.status)
         self._say(h11.Response(status_code=event.status, headers=headers, reason=_REASONS.get(event.status, b"")))
         if event.end:
@@ -295,12 +305,12 @@ class Http1Connection:
                 self._out.append(part)
 
     def output(self, room: int) -> list[Buffer]:  # noqa: ARG002 - one exchange at a time: the sender's wait bounds it
-        """What may be written now: all that was said."""
+        """Return all bytes to write."""
         out, self._out = self._out, []
         return out
 
     def unsent(self, stream_id: int) -> int:  # noqa: ARG002
-        """Always 0: there is no window to wait for."""
+        """Return 0: there is no window to wait for."""
         return 0
 
     @property
@@ -309,11 +319,11 @@ class Http1Connection:
         return 0
 
     def window(self, stream_id: int) -> int:  # noqa: ARG002
-        """More than any message has."""
+        """Return a number larger than any message."""
         return 2**63
 
     def new_stream(self) -> int:
-        """The number for the next request of a client. Raises LocalProtocolError while the last is unanswered."""
+        """Return the number of a client's next request. Raises LocalProtocolError while the last is unanswered."""
         self._next_cycle()
         if self._h11.our_state is not h11.IDLE:
             raise LocalProtocolError("HTTP/1.1: the exchange before is not over")
@@ -330,27 +340,44 @@ class Http1Connection:
         body = self._chunked
         return len(self._h11._receive_buffer) if body is None else body.held + len(body.surplus)
 
+    def preludes(self) -> Preludes | None:
+        """See `HttpCodec`."""
+        ours, theirs, body = self._h11.our_state, self._h11.their_state, self._chunked
+        if self._error is not None or self._aborted or h11.SWITCHED_PROTOCOL in (ours, theirs):
+            return None
+        received = h1_framing(theirs, self._h11._reader if body is None else body)
+        sent = h1_framing(ours, self._h11._writer)
+        held = bytes(self._h11._receive_buffer) if body is None else body.surplus or body.half_line
+        server = self._role is Role.SERVER
+        framings = (received, sent) if server else (sent, received)
+        try:
+            request, response = map(h1_prelude, (self._asked, self._told), framings)
+        except (TypeError, UnicodeEncodeError):
+            return None
+        parts = (request, response) if server else (response, request)
+        return Preludes(*parts, held, sum(map(len, self._out)))
+
     @property
     def amid_answered(self) -> bool:
-        """Whether a request still comes that has been answered."""
+        """True while a request that has been answered is still being received."""
         return self._h11.our_state is h11.DONE and self._h11.their_state is h11.SEND_BODY
 
     @property
     def closed(self) -> bool:
-        """Whether the connection can be closed once the output is written."""
+        """True if the connection can be closed once the output is written."""
         if self._error is not None or self._aborted:
             return True
         ours, theirs = self._h11.our_state, self._h11.their_state
         if self._chunked is not None and self._told_end and self._last:
             return True
-        # The response decides: when it is complete, a request that still goes on has nobody left to hear it.
+        # The response decides: once it is complete, nothing will read the rest of the request.
         if (ours if self._role is Role.SERVER else theirs) in _OVER or ours is h11.ERROR:
             return True
         return self._going_away and ours is h11.IDLE and theirs is h11.IDLE
 
 
 def _says_close(headers: Headers) -> bool:
-    """Whether the connection is not to be used again (RFC 9112, 9.6)."""
+    """Return whether the connection is not to be used again (RFC 9112, 9.6)."""
     values = (value for name, value in headers if name.lower() == "connection")
     return any(token.strip().lower() == "close" for value in values for token in value.split(","))
 
@@ -360,7 +387,7 @@ def _text(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]
 
 
 def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
-    # h11 would take text of ASCII only, and an answer may repeat what the client said.
+    # h11 would accept ASCII text only, and an answer may repeat the client's bytes.
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
 

@@ -29,23 +29,24 @@ from penstock_codecs.http.events import (
     HttpLimits,
     Noise,
     Outgoing,
+    Preludes,
     Received,
     RequestHead,
     Reset,
     ResponseHead,
     body_forbidden,
-    without_quotes,
 )
-from penstock_codecs.http.h2_frames import OneFrame, data_frames, start
-from penstock_codecs.http.h2_heads import encoded, fields_of, request_head, response_head
+from penstock_codecs.http.h2_frames import OneFrame, StreamFailed, data_frames, failure_of, start
+from penstock_codecs.http.h2_heads import encoded, fields_of, request_fields, request_head, response_head
 from penstock_codecs.http.h2_stream import Stream
+from penstock_codecs.http.preludes import h2_preludes
 
 __all__ = ["Http2Connection"]
 
 _QUANTUM: Final = 256 * 1024
 """Bytes of body that one stream may write before the next one's turn."""
 _STREAMS_PER_NOISE: Final = 4
-"""Another initial window for so many streams takes as long as one frame that says nothing."""
+"""Number of streams for which changing the initial window takes as long as one frame without an event."""
 
 
 class Http2Connection:
@@ -58,9 +59,9 @@ class Http2Connection:
         self._role = role
         self._scheme = scheme
         self._streams: dict[int, Stream] = {}
-        self._answered: dict[int, int] = {}  # streams whose request still comes: bytes of it that were dropped
-        self._turns: deque[int] = deque()  # streams with unsent body or end, in the order of their turns
-        self._held = 0  # of all streams
+        # bytes dropped of each request that is still coming though it has been answered
+        self._answered: dict[int, int] = {}
+        self._turns: deque[int] = deque()  # streams with unsent body or end, in order
         self._events: deque[Received] = deque()
         self._out: list[Buffer] = []
         self._error: RemoteProtocolError | None = None
@@ -69,16 +70,18 @@ class Http2Connection:
         self._aborted = False
         self._abandoned = 0
         self._peer_ended = False
+        self.held = 0
+        """Bytes of body that may still be in memory, of all streams."""
         self.given = 0
-        """Bytes of body that were given out."""
+        """Bytes of body that were returned."""
         self.noise = 0
-        """Frames that have come and said nothing."""
+        """Number of frames received that had no event."""
         self._frames = OneFrame(role, self._limits.max_head)
         self._h2 = start(role, self._limits, self._frames)
 
     # ---- in ------------------------------------------------------------------------------------------------------
     def receive(self, data: Buffer) -> None:
-        """Take bytes from the peer; b"" says that the peer has finished sending."""
+        """Take bytes from the peer; b"" means that the peer has finished sending."""
         if not data:
             self._peer_ended = True
         elif self._error is None and not self._aborted:
@@ -89,7 +92,7 @@ class Http2Connection:
                 self._refuse(error)
 
     def next_event(self) -> Received | Pull:
-        """The next event. Raises RemoteProtocolError."""
+        """Return the next event. Raises RemoteProtocolError."""
         before = self.noise
         while self.noise < before + NOISE_FROM:
             if self._events:
@@ -103,7 +106,7 @@ class Http2Connection:
         return Noise()
 
     def _settings(self, event: h2.events.RemoteSettingsChanged) -> None:
-        """Another window is counted for each stream (RFC 9113, 6.9.2)."""
+        """Count the cost of a change of every stream's window (RFC 9113, 6.9.2)."""
         if h2.settings.SettingCodes.INITIAL_WINDOW_SIZE in event.changed_settings:
             self.noise += len(self._streams) // _STREAMS_PER_NOISE
 
@@ -117,13 +120,12 @@ class Http2Connection:
         return Ended()
 
     def _take_frame(self) -> bool:
-        """Read one frame, if there is a whole one; whether there was."""
+        """Read one frame. Returns whether a whole one was there."""
         self._frames.taken = False
         try:
             events = self._h2.receive_data(b"")
             for event in events:
-                handler = _HANDLERS.get(type(event))
-                if handler is not None:
+                if (handler := _HANDLERS.get(type(event))) is not None:
                     handler(self, event)
         except h2.exceptions.ProtocolError as error:
             self._refuse(error)
@@ -137,27 +139,27 @@ class Http2Connection:
         return self._frames.taken
 
     def _refuse(self, error: h2.exceptions.ProtocolError) -> None:
-        calm = isinstance(error, h2.exceptions.DenialOfServiceError)
-        code = FailureCode.LIMIT_EXCEEDED if calm else FailureCode.BAD_FORMAT
-        why = without_quotes(str(error))
-        if isinstance(error, h2.exceptions.NoSuchStreamError):  # it says nothing but the number
-            why = f"a frame of stream {error.stream_id}, which is not open"
-        self._error = RemoteProtocolError(Failure(code, f"HTTP/2: {why}"))
+        self._error = RemoteProtocolError(failure_of(error))
         self._turns.clear()
 
     def _request(self, event: h2.events.RequestReceived) -> None:
         stream_id = event.stream_id
-        if stream_id > self._refuse_above:
+        if stream_id > self._refuse_above or self._h2.inbound_streams >= self._limits.max_streams:
             self._h2.reset_stream(stream_id, REFUSED_STREAM)
             return
         head = request_head(stream_id, event.headers, self._scheme)
-        stream = self._streams[stream_id] = Stream(head.method)
+        stream = self._streams[stream_id] = Stream(head.method, head)
         stream.expects = head.expects_continue
         self._events.append(head)
 
     def _response(self, event: h2.events.ResponseReceived) -> None:
-        if event.stream_id in self._streams:
-            self._events.append(response_head(event.stream_id, event.headers))
+        if (stream := self._streams.get(event.stream_id)) is not None:
+            try:
+                stream.response = response_head(event.stream_id, event.headers)
+            except h2.exceptions.ProtocolError as error:
+                self._reset(self._h2.fail_stream(event.stream_id, str(error)))
+            else:
+                self._events.append(stream.response)
 
     def _trailers(self, event: h2.events.TrailersReceived) -> None:
         if event.stream_id in self._streams:
@@ -174,14 +176,14 @@ class Http2Connection:
             self._h2.acknowledge_received_data(held, event.stream_id)
             self._discard(event.stream_id, held)
             return
-        if held > len(data):  # padding is consumed as it comes
+        if held > len(data):  # padding is consumed at once
             self._h2.acknowledge_received_data(held - len(data), event.stream_id)
         if data:
             self._events.append(Data(event.stream_id, data, len(data)))
 
     def _discard(self, stream_id: int, length: int) -> None:
-        """Ask the client to stop sending what nobody will read (RFC 9113, 8.1), but not at once: curl and others
-        that are reset while they send do not look at the answer."""
+        """Count dropped body, and in the end ask the client to stop (RFC 9113, 8.1). Not at once: curl and other
+        clients that are reset while they send do not read the answer."""
         if stream_id in self._answered:
             self._answered[stream_id] += length
             if self._answered[stream_id] > self._limits.max_discard:
@@ -190,8 +192,7 @@ class Http2Connection:
 
     def _ended(self, event: h2.events.StreamEnded) -> None:
         self._answered.pop(event.stream_id, None)
-        stream = self._streams.get(event.stream_id)
-        if stream is not None:
+        if (stream := self._streams.get(event.stream_id)) is not None:
             stream.peer_done = True
             self._events.append(End(event.stream_id, stream.heard_trailers))
             self._forget_if_over(event.stream_id, stream)
@@ -199,10 +200,14 @@ class Http2Connection:
     def _reset(self, event: h2.events.StreamReset) -> None:
         self._answered.pop(event.stream_id, None)
         stream = self._streams.pop(event.stream_id, None)
+        if isinstance(event, StreamFailed):  # also reported for a stream whose head was refused
+            self.noise += 1
+            self._events.append(Reset(event.stream_id, int(event.error_code), event.reason))
+        elif stream is not None:
+            self._events.append(Reset(event.stream_id, int(event.error_code or 0)))
         if stream is None:
             return
-        self._held -= stream.held
-        self._events.append(Reset(event.stream_id, int(event.error_code or 0)))
+        self.held -= stream.held
         if self._role is Role.SERVER and not stream.answered:
             self._abandoned += 1
             if self._abandoned > self._limits.max_abandoned:
@@ -215,7 +220,7 @@ class Http2Connection:
 
     # ---- out -----------------------------------------------------------------------------------------------------
     def send(self, event: Outgoing) -> None:
-        """Say `event`. Raises LocalProtocolError."""
+        """Send `event`. Raises LocalProtocolError."""
         if self._error is not None or self._aborted:
             return
         try:
@@ -245,13 +250,13 @@ class Http2Connection:
                 self._h2.send_headers(event.stream_id, [(b":status", b"100")])
         else:
             del self._streams[event.stream_id]
-            self._held -= stream.held
+            self.held -= stream.held
             self._h2.reset_stream(event.stream_id, event.code)
 
     def _respond(self, event: ResponseHead, stream: Stream) -> None:
         fields = [(b":status", b"%d" % event.status), *encoded(event.headers)]
         self._h2.send_headers(event.stream_id, fields, end_stream=event.end)
-        stream.answered = True
+        stream.answered, stream.response = True, event
         stream.bodiless = body_forbidden(stream.method, event.status)
         self._abandoned = max(0, self._abandoned - 1)
         if event.end:
@@ -261,14 +266,8 @@ class Http2Connection:
     def _send_request(self, event: RequestHead) -> None:
         if self._going_away:
             raise LocalProtocolError("HTTP/2: the peer takes no new requests")
-        pseudo = [
-            (b":method", event.method.encode("latin-1")),
-            (b":scheme", event.scheme.encode("latin-1")),
-            (b":authority", event.authority.encode("latin-1")),
-            (b":path", event.target.encode("latin-1")),
-        ]
-        self._h2.send_headers(event.stream_id, [*pseudo, *encoded(event.headers)])
-        self._streams[event.stream_id] = Stream(event.method)
+        self._h2.send_headers(event.stream_id, request_fields(event))
+        self._streams[event.stream_id] = Stream(event.method, event)
 
     def _queue(self, event: Body, stream: Stream) -> None:
         if stream.ending:
@@ -276,13 +275,13 @@ class Http2Connection:
         if self._role is Role.SERVER and not stream.answered:
             raise LocalProtocolError(f"HTTP/2: body before the head of stream {event.stream_id}")
         if not stream.bodiless:
-            self._held += stream.queue(event.parts)
+            self.held += stream.queue(event.parts)
         stream.ending = event.end
         if (stream.unsent or stream.ending) and event.stream_id not in self._turns:
             self._turns.append(event.stream_id)
 
     def _go_away(self, code: int) -> None:
-        # Not by `close_connection`, after which h2 would refuse to finish the streams that are open.
+        # `close_connection` would make h2 refuse to finish the open streams.
         self._refuse_above = min(self._refuse_above, self._h2.highest_inbound_stream_id)
         self._going_away = True
         frame = GoAwayFrame(0, last_stream_id=self._refuse_above, error_code=code)
@@ -291,30 +290,28 @@ class Http2Connection:
         self._aborted = code != NO_ERROR
 
     def output(self, room: int) -> list[Buffer]:
-        """What may be written now."""
+        """Return the bytes that may be written now."""
         self._collect()
         written = sum(map(len, self._out))
         progress = True
-        while progress and written < room:  # rounds of turns
+        while progress and written < room:  # one round of turns
             before = written
             for _ in range(len(self._turns)):
                 if written >= room:
                     break
                 stream_id = self._turns.popleft()
-                stream = self._streams.get(stream_id)
-                if stream is not None:
+                if (stream := self._streams.get(stream_id)) is not None:
                     written += self._give_turn(stream_id, stream)
             progress = written > before
         out, self._out = self._out, []
         return out
 
     def _collect(self) -> None:
-        data = self._h2.data_to_send()
-        if data:
+        if data := self._h2.data_to_send():
             self._out.append(data)
 
     def _give_turn(self, stream_id: int, stream: Stream) -> int:
-        """Write frames of one stream, up to the quantum and its window; how many bytes."""
+        """Write frames of one stream, up to the quantum and its window. Returns the number of bytes."""
         allowed = min(_QUANTUM, self._h2.local_flow_control_window(stream_id))
         written, held = 0, stream.held
         while stream.unsent and written < allowed:
@@ -323,7 +320,7 @@ class Http2Connection:
             self._out += data_frames(self._h2, stream_id, piece, end)
             written += len(piece)
         self.given += written
-        self._held -= held - stream.held
+        self.held -= held - stream.held
         if stream.unsent:
             self._turns.append(stream_id)
         elif stream.ending:
@@ -335,7 +332,7 @@ class Http2Connection:
         return written
 
     def _over(self, stream_id: int, stream: Stream) -> None:
-        """All was said on the stream."""
+        """Finish our side of a stream: everything was sent."""
         if stream.peer_done:
             del self._streams[stream_id]
         elif self._role is Role.SERVER:
@@ -343,24 +340,19 @@ class Http2Connection:
             self._answered[stream_id] = 0
         self._collect()
 
-    @property
-    def held(self) -> int:
-        """Bytes of body that may still be in memory, of all streams."""
-        return self._held
-
     def unsent(self, stream_id: int) -> int:
-        """Bytes of body given to `send` that `output` has not given out."""
+        """Return the bytes of body given to `send` that `output` has not returned."""
         stream = self._streams.get(stream_id)
         return stream.unsent_bytes if stream is not None else 0
 
     def window(self, stream_id: int) -> int:
-        """Bytes of body that the peer would take now."""
+        """Return the bytes of body that the peer would accept now."""
         if stream_id not in self._streams:
             return 0
-        return max(0, self._h2.local_flow_control_window(stream_id))  # it may be less (RFC 9113, 6.9.2)
+        return max(0, self._h2.local_flow_control_window(stream_id))  # it may be negative (RFC 9113, 6.9.2)
 
     def new_stream(self) -> int:
-        """The number for the next request of a client. Raises LocalProtocolError where there is none left."""
+        """Return the number of a client's next request. Raises LocalProtocolError if there is none left."""
         try:
             return self._h2.get_next_available_stream_id()
         except h2.exceptions.ProtocolError as error:
@@ -368,7 +360,7 @@ class Http2Connection:
 
     @property
     def peer_streams(self) -> int:
-        """How many streams the peer lets be open at once; more than there are numbers where it has not said."""
+        """Number of streams that the peer lets be open at once; until it announces one, more than can be numbered."""
         return self._h2.remote_settings.max_concurrent_streams
 
     @property
@@ -376,14 +368,23 @@ class Http2Connection:
         """Bytes received and not yet delivered."""
         return len(self._frames) + sum(len(event.data) for event in self._events if isinstance(event, Data))
 
+    def preludes(self) -> Preludes | None:
+        """See `HttpCodec`."""
+        if self._error is not None or self._aborted or not self._frames.begun or self._frames.header_bytes:
+            return None
+        self._collect()
+        tables = self._h2.decoder.header_table, self._h2.encoder.header_table
+        parts = h2_preludes(tables, self._streams, set(self._turns), server=self._role is Role.SERVER)
+        return Preludes(*parts, self._frames.held, sum(map(len, self._out)))
+
     @property
     def amid_answered(self) -> bool:
-        """Whether a request still comes that has been answered."""
+        """True while a request that has been answered is still being received."""
         return bool(self._answered)
 
     @property
     def closed(self) -> bool:
-        """Whether the connection can be closed once the output is written."""
+        """True if the connection can be closed once the output is written."""
         return self._error is not None or self._aborted or (self._going_away and not self._streams)
 
 
@@ -396,4 +397,5 @@ _HANDLERS: Final[dict[type[Any], Any]] = {
     h2.events.DataReceived: Http2Connection._data,
     h2.events.StreamEnded: Http2Connection._ended,
     h2.events.StreamReset: Http2Connection._reset,
+    StreamFailed: Http2Connection._reset,
 }

@@ -1,4 +1,5 @@
-"""h2 made to fit: one frame at a time, bounded header blocks, no dumps, streams that outlive a GOAWAY."""
+"""Adapt h2: one frame at a time, bounded header blocks, no dumps, streams that survive a GOAWAY and other streams'
+errors."""
 
 from __future__ import annotations
 
@@ -7,42 +8,117 @@ from typing import Final
 
 import h2.config
 import h2.connection
+import h2.events
 import h2.exceptions
 import h2.settings
 import hpack
+from h2.connection import ConnectionState
+from h2.errors import ErrorCodes
 from h2.frame_buffer import CONTINUATION_BACKLOG, FrameBuffer
 from h2.settings import SettingCodes
-from hyperframe.frame import DataFrame, Frame, GoAwayFrame, SettingsFrame
+from hyperframe.frame import (
+    DataFrame,
+    Frame,
+    GoAwayFrame,
+    HeadersFrame,
+    PriorityFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
 
 from penstock_codecs.codec import Role
-from penstock_codecs.http.events import Buffer, HttpLimits
+from penstock_codecs.failures import Failure, FailureCode
+from penstock_codecs.http.events import Buffer, HttpLimits, without_quotes
 
-__all__ = ["OneFrame", "data_frames", "start"]
+__all__ = ["H2", "OneFrame", "StreamFailed", "data_frames", "failure_of", "start"]
 
 _FRAME_HEADER: Final = Struct(">HBBBL")
 _MAX_HEADER_TABLE: Final = 4096
 _SETTINGS: Final = frozenset(int(code) for code in SettingCodes)
 
 
-class _H2(h2.connection.H2Connection):
-    MAX_CLOSED_STREAMS = 4096  # remembered so that late frames are told from wrong ones; 65,536 would cost 6 MB
+class StreamFailed(h2.events.StreamReset):
+    """h2 has reset a stream for an error of the peer that concerns this stream alone; `reason`: the error."""
+
+    reason: str = ""
+
+
+class _ZeroIncrement(WindowUpdateFrame):
+    """A WINDOW_UPDATE of a stream by 0, which hyperframe treats as an error of the connection."""
+
+
+class H2(h2.connection.H2Connection):
+    """Ends a stream instead of the connection where RFC 9113 demands it: malformed messages (8.1.1), a body of another
+    length than announced, more streams than allowed (5.1.2), a window increment of 0 (6.9)."""
+
+    MAX_CLOSED_STREAMS = 4096  # remembered to tell late frames from wrong ones; 65,536 would take 6 MB
+    inbound_streams = 0
+    """Number of the peer's streams that were open before its last header block."""
+
+    def __init__(self, config: h2.config.H2Configuration) -> None:
+        super().__init__(config)
+        self._frame_dispatch_table[_ZeroIncrement] = self._receive_zero_increment
+
+    @property
+    def open_inbound_streams(self) -> int:
+        """Always 0: h2 would end the connection for one stream too many. The caller compares `inbound_streams`."""
+        self.inbound_streams = super().open_inbound_streams
+        return 0
+
+    def fail_stream(self, stream_id: int, reason: str) -> StreamFailed:
+        """Reset a stream whose peer broke the protocol. Raises ProtocolError if it is not open."""
+        self.reset_stream(stream_id, ErrorCodes.PROTOCOL_ERROR)
+        event = StreamFailed(stream_id=stream_id, error_code=ErrorCodes.PROTOCOL_ERROR, remote_reset=False)
+        event.reason = without_quotes(reason) or "malformed"
+        return event
+
+    def _receive_frame(self, frame: Frame) -> list[h2.events.Event]:
+        try:
+            return super()._receive_frame(frame)
+        except h2.exceptions.ProtocolError as error:
+            if not self._concerns_the_stream_alone(frame, error):
+                raise
+            if isinstance(frame, DataFrame):  # it still counts against the connection's window
+                self.acknowledge_received_data(frame.flow_controlled_length, frame.stream_id)
+            return [self.fail_stream(frame.stream_id, str(error))]
+
+    def _concerns_the_stream_alone(self, frame: Frame, error: h2.exceptions.ProtocolError) -> bool:
+        """Return whether an error left all shared state of the connection intact: its state, its windows, its header
+        table."""
+        stream = self.streams.get(frame.stream_id)
+        if stream is None or stream.closed or self.state_machine.state is ConnectionState.CLOSED:
+            return False
+        if isinstance(frame, DataFrame):
+            return isinstance(error, h2.exceptions.InvalidBodyLengthError)
+        undecoded = isinstance(error.__cause__, (hpack.HPACKError, LookupError, TypeError, UnicodeDecodeError))
+        limited = isinstance(error, h2.exceptions.DenialOfServiceError)
+        return isinstance(frame, (HeadersFrame, PriorityFrame)) and not (undecoded or limited)
+
+    def _receive_zero_increment(self, frame: _ZeroIncrement) -> tuple[list[Frame], list[h2.events.Event]]:
+        reason = "a window increment of 0"
+        stream = self.streams.get(frame.stream_id)
+        if stream is not None and not stream.closed:
+            return [], [self.fail_stream(frame.stream_id, reason)]
+        if self._stream_closed_by(frame.stream_id) is None:
+            raise h2.exceptions.ProtocolError(f"{reason} for a stream that is not open")
+        return [], []
 
 
 class _Encoder(hpack.Encoder):
     """Remembers no more headers for the peer than HTTP/2's default, however much memory the peer announces.
 
-    Answers repeat what requests bring (a browser's origin): in a table of 4 GiB it would be kept for ever.
+    Answers repeat parts of requests (a browser's origin): a table of 4 GiB would keep them for ever.
     """
 
     @property
     def header_table_size(self) -> int:
-        """Bytes of the table."""
+        """Size of the table in bytes."""
         return self.header_table.maxsize
 
     @header_table_size.setter
     def header_table_size(self, value: int) -> None:
         size = self.header_table.maxsize = min(value, _MAX_HEADER_TABLE)
-        if self.header_table.resized:  # the next headers tell the least size and the last (RFC 7541, 4.2)
+        if self.header_table.resized:  # the next headers carry the smallest size and the last (RFC 7541, 4.2)
             self.table_size_changes = [min([size, *self.table_size_changes]), size]
 
 
@@ -51,7 +127,7 @@ def _no_dump() -> str:
 
 
 class OneFrame(FrameBuffer):
-    """Hands h2 one frame per `receive_data`: what came before a faulty frame is delivered before its error."""
+    """Passes h2 one frame per `receive_data`, so that frames before a faulty one are delivered before its error."""
 
     def __init__(self, role: Role, max_head: int) -> None:
         super().__init__(server=role is Role.SERVER)
@@ -62,8 +138,13 @@ class OneFrame(FrameBuffer):
     def __next__(self) -> Frame:
         if self.taken:
             raise StopIteration
-        # h2 looks at the length only once the whole frame is there.
+        # h2 checks the length only once the whole frame is there.
         self._validate_frame_length(int.from_bytes(self._data[:3], "big") if len(self._data) >= 3 else 0)
+        if self._is_zero_increment():
+            stream_id = int.from_bytes(self._data[5:9], "big") & 0x7FFFFFFF
+            del self._data[:13]
+            self.taken = True
+            return _ZeroIncrement(stream_id)
         frame = super().__next__()
         self.taken = True
         if type(frame) is DataFrame:
@@ -71,21 +152,37 @@ class OneFrame(FrameBuffer):
             # dump a frame of 16 KiB costs 11 us instead of 29, one of 64 KiB 24 instead of 90.
             frame._body_repr = _no_dump  # type: ignore[method-assign]
         elif type(frame) is SettingsFrame:
-            # h2 would keep 0.7 KB for each of 65,536 settings that mean nothing (RFC 9113, 6.5.2).
+            # h2 would keep 0.7 KB for each of 65,536 unknown settings (RFC 9113, 6.5.2).
             frame.settings = {code: value for code, value in frame.settings.items() if code in _SETTINGS}
         elif type(frame) is GoAwayFrame:
-            # h2 forbids every further frame after a GOAWAY, but streams that are open go on (RFC 9113, 6.8).
+            # h2 forbids every further frame after a GOAWAY, but open streams continue (RFC 9113, 6.8).
             self.goaway = frame
             raise StopIteration
         return frame
 
+    def _is_zero_increment(self) -> bool:
+        data = self._data
+        if len(data) < 13 or data[3] != WindowUpdateFrame.type or self._headers_buffer:
+            return False
+        return data[:3] == b"\0\0\x04" and any(data[5:9]) and not int.from_bytes(data[9:13], "big") & 0x7FFFFFFF
+
     def _update_header_buffer(self, f: Frame | None) -> Frame | None:
-        if len(self._headers_buffer) >= CONTINUATION_BACKLOG:  # h2 would take it for a mistake
+        if len(self._headers_buffer) >= CONTINUATION_BACKLOG:  # h2 would report another error
             raise h2.exceptions.DenialOfServiceError("too many CONTINUATION frames")
         frame = super()._update_header_buffer(f)
         if self.header_bytes > self._max_head:
             raise h2.exceptions.DenialOfServiceError("header block too long")
         return frame
+
+    @property
+    def begun(self) -> bool:
+        """True once the client's preface has arrived completely, or if none is expected."""
+        return not self._preamble_len
+
+    @property
+    def held(self) -> bytes:
+        """Bytes of an incomplete frame, and all bytes after the last frame read."""
+        return bytes(self._data)
 
     @property
     def header_bytes(self) -> int:
@@ -96,15 +193,25 @@ class OneFrame(FrameBuffer):
         return len(self._data) + self.header_bytes
 
 
-def start(role: Role, limits: HttpLimits, frames: OneFrame) -> h2.connection.H2Connection:
-    """An h2 connection that reads from `frames` and has its preface and settings ready to send."""
+def failure_of(error: h2.exceptions.ProtocolError) -> Failure:
+    """Return the failure for the peer's error, without its own bytes."""
+    calm = isinstance(error, h2.exceptions.DenialOfServiceError)
+    code = FailureCode.LIMIT_EXCEEDED if calm else FailureCode.BAD_FORMAT
+    why = without_quotes(str(error))
+    if isinstance(error, h2.exceptions.NoSuchStreamError):  # its message is only the number
+        why = f"a frame of stream {error.stream_id}, which is not open"
+    return Failure(code, f"HTTP/2: {why}")
+
+
+def start(role: Role, limits: HttpLimits, frames: OneFrame) -> H2:
+    """Return an h2 connection that reads from `frames` and has its preface and settings ready to send."""
     client = role is Role.CLIENT
-    # The headers that h2 is given to send are made and checked by the caller; those received it validates.
-    connection = _H2(
+    # The caller makes and checks the headers to send; h2 validates received ones.
+    connection = H2(
         h2.config.H2Configuration(client_side=client, validate_outbound_headers=False, normalize_outbound_headers=False)
     )
-    # The settings go in by the constructor: `local_settings.update` before `initiate_connection` would not be
-    # advertised, and the peer would wait for ever after 64 KiB (S2 fact sheet 2.5).
+    # The constructor sets the settings: `local_settings.update` before `initiate_connection` would not be advertised,
+    # and the peer would wait for ever after 64 KiB (S2 fact sheet 2.5).
     initial = {
         SettingCodes.MAX_CONCURRENT_STREAMS: limits.max_streams,
         SettingCodes.INITIAL_WINDOW_SIZE: limits.stream_window,
@@ -124,10 +231,10 @@ def start(role: Role, limits: HttpLimits, frames: OneFrame) -> h2.connection.H2C
 
 
 def data_frames(connection: h2.connection.H2Connection, stream_id: int, piece: Buffer, end: bool) -> list[Buffer]:
-    """The frames of a piece of body for which there is window, ending the stream or not.
+    """Return the frames of a piece of body that fits into the window, with or without the stream's end.
 
-    Only the last goes through h2, which checks that the stream allows it. h2 copies a body four times and takes 10 us
-    a frame; the frames before it are its slices, not copied, at 0.4 us each. What h2 has to send must be empty.
+    Only the last frame goes through h2, which checks that the stream allows it. h2 copies a body four times and takes
+    10 us a frame; the frames before are slices, not copied, at 0.4 us each. h2 must have nothing to send.
     """
     frames: list[Buffer] = []
     limit = connection.max_outbound_frame_size

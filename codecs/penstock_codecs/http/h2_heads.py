@@ -1,4 +1,4 @@
-"""Header blocks as h2 gives and takes them, and what they say."""
+"""Convert header blocks from and to h2's form."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import h2.exceptions
 from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.http.events import Headers, RequestHead, ResponseHead
 
-__all__ = ["encoded", "fields_of", "request_head", "response_head"]
+__all__ = ["encoded", "fields_of", "request_fields", "request_head", "response_head"]
 
 _CONNECTION_HEADERS: Final = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
 
 
 def request_head(stream_id: int, block: Any, default_scheme: str) -> RequestHead:
-    """What the headers of a request say. A scheme other than http and https is replaced by `default_scheme`."""
+    """Return the head of a request. A scheme other than http and https is replaced by `default_scheme`."""
     pseudo, headers = _split(block)
     authority = pseudo.get(b":authority") or next((value for name, value in headers if name == "host"), "")
     expects = any(name == "expect" and value.lower() == "100-continue" for name, value in headers)
@@ -34,7 +34,7 @@ def request_head(stream_id: int, block: Any, default_scheme: str) -> RequestHead
 
 
 def response_head(stream_id: int, block: Any) -> ResponseHead:
-    """What the headers of a response say. Raises h2's ProtocolError where they have no status."""
+    """Return the head of a response. Raises h2's ProtocolError without a valid status."""
     pseudo, headers = _split(block)
     status = pseudo.get(b":status", "")
     if not (len(status) == 3 and status.isascii() and status.isdigit()):
@@ -43,7 +43,7 @@ def response_head(stream_id: int, block: Any) -> ResponseHead:
 
 
 def fields_of(block: Any) -> tuple[tuple[str, str], ...]:
-    """Trailers, which have no pseudo-headers: h2 has refused those."""
+    """Return trailers, which have no pseudo-headers: h2 has refused those."""
     return tuple(_split(block)[1])
 
 
@@ -59,10 +59,22 @@ def _split(block: Any) -> tuple[dict[bytes, str], list[tuple[str, str]]]:
 
 
 def encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """Headers for h2, without those that only HTTP/1.1 has. Raises LocalProtocolError for what is no header."""
+    """Return headers for h2, without those of HTTP/1.1 only. Raises LocalProtocolError for an invalid header."""
     pairs = [(name, value) for name, value in headers if name not in _CONNECTION_HEADERS]
     for name, value in pairs:
         wrong = not name or name[0] == ":" or name != name.lower()
         if wrong or any(bad in name or bad in value for bad in "\r\n\0"):
             raise LocalProtocolError(f"HTTP/2: not a header: {name!r}: {value!r}")
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
+
+
+def request_fields(head: RequestHead) -> list[tuple[bytes, bytes]]:
+    """Return the fields of a request for h2. Raises LocalProtocolError for an invalid header, and
+    UnicodeEncodeError."""
+    return [
+        (b":method", head.method.encode("latin-1")),
+        (b":scheme", head.scheme.encode("latin-1")),
+        (b":authority", head.authority.encode("latin-1")),
+        (b":path", head.target.encode("latin-1")),
+        *encoded(head.headers),
+    ]

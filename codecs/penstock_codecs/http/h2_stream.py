@@ -1,4 +1,4 @@
-"""What one side of an HTTP/2 connection remembers of a stream beside h2's own state."""
+"""State of an HTTP/2 stream beyond h2's own."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from penstock_codecs.http.events import Buffer, Headers
+from penstock_codecs.http.events import Buffer, Headers, RequestHead, ResponseHead
 
 __all__ = ["Stream"]
 
 _KEEP_FROM: Final = 32 * 1024
-"""Parts of this size stay as they are, since readers of one batch share them: a frame more costs 10 us."""
+"""Parts of at least this many bytes are not copied, since readers of one batch share them: one more frame costs 10
+us."""
 
 
 class Stream:
-    """One exchange: how far it has come, and the body that waits to be sent."""
+    """One exchange: its progress, and the body waiting to be sent."""
 
     __slots__ = (
         "_begun",
@@ -26,13 +27,17 @@ class Stream:
         "heard_trailers",
         "method",
         "peer_done",
+        "request",
+        "response",
         "trailers",
         "unsent",
         "unsent_bytes",
     )
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, request: RequestHead | None = None) -> None:
         self.method = method
+        self.request = request
+        self.response: ResponseHead | None = None
         self.unsent: deque[Buffer] = deque()
         self.unsent_bytes = 0
         self._begun = 0  # bytes of the first unsent part that were sent
@@ -45,7 +50,7 @@ class Stream:
         self.expects = False
 
     def queue(self, parts: Sequence[Buffer]) -> int:
-        """Add body to what is unsent; how many bytes. Small parts become one, which would make a frame each."""
+        """Queue body to send; return its size in bytes. Small parts are joined, as each would make a frame."""
         small: list[Buffer] = []
         size = 0
         for part in parts:
@@ -61,7 +66,7 @@ class Stream:
         return size
 
     def next_piece(self, most: int) -> Buffer:
-        """Take the first of what is unsent, at most so many bytes."""
+        """Take the beginning of the unsent body, at most `most` bytes."""
         piece = self.unsent.popleft()
         if len(piece) > most:
             whole = memoryview(piece)
@@ -75,7 +80,7 @@ class Stream:
 
     @property
     def held(self) -> int:
-        """Bytes of body in memory: a part is there until its last byte has gone."""
+        """Bytes of body in memory: a part stays until its last byte was sent."""
         return self.unsent_bytes + self._begun
 
     def _add(self, small: list[Buffer]) -> None:

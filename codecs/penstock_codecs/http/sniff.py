@@ -1,4 +1,4 @@
-"""Which version of HTTP the first bytes of a plaintext connection speak (RFC 9113, 3.3: prior knowledge)."""
+"""Detect the HTTP version of a plaintext connection from its first bytes (RFC 9113, 3.3: prior knowledge)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def sniff(start: bytes | bytearray | memoryview) -> str | None:
-    """ "h2" or "http/1.1" (the names of ALPN), or None where more bytes are needed; 24 always suffice."""
+    """Return "h2" or "http/1.1" (the names of ALPN), or None if more bytes are needed; 24 always suffice."""
     head = bytes(start[: len(PREFACE)])
     if head == PREFACE:
         return "h2"

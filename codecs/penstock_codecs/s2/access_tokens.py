@@ -1,7 +1,7 @@
-"""Access tokens as the S2 API describes them: what one is good for, and its JSON (S2 fact sheet, 1.3).
+"""Access tokens as the S2 API describes them: their permissions, and their JSON (S2 fact sheet, 1.3).
 
-A set of names that is not given holds none; an empty prefix holds all. Requests raise OperationFailed(BAD_JSON) for
-what is not of the shape.
+An absent set of names holds none; an empty prefix holds all. Requests raise OperationFailed(BAD_JSON) for JSON of
+another shape.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 MAX_ID_BYTES: Final = 96
-"""Of a token's id (S2 fact sheet, 1.4)."""
+"""Longest token id in bytes (S2 fact sheet, 1.4)."""
 
 
 class Op(Enum):
@@ -67,7 +67,7 @@ class Op(Enum):
 
 
 class Group(Enum):
-    """What an operation is about: the value is the name of its group."""
+    """The subject of an operation; the value is the name of its group."""
 
     ACCOUNT = "account"
     BASIN = "basin"
@@ -75,14 +75,18 @@ class Group(Enum):
 
 
 class ReadWrite(msgspec.Struct, frozen=True, omit_defaults=False):
-    """What of a group is allowed."""
+    """Permissions for the operations of a group. In JSON null means false."""
 
-    read: bool = False
-    write: bool = False
+    read: bool | None = False
+    write: bool | None = False
+
+    def __post_init__(self) -> None:
+        for name in ("read", "write"):
+            msgspec.structs.force_setattr(self, name, bool(getattr(self, name)))
 
 
 class OpGroups(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whole groups of operations."""
+    """Permissions for whole groups of operations."""
 
     account: ReadWrite | None = None
     basin: ReadWrite | None = None
@@ -90,7 +94,7 @@ class OpGroups(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ResourceSet(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Names: exactly this one, or all that begin so."""
+    """A set of names: exactly this one, or all with this prefix."""
 
     exact: str | None = None
     prefix: str | None = None
@@ -100,11 +104,11 @@ class ResourceSet(msgspec.Struct, frozen=True, omit_defaults=True):
             raise ValueError("a set of names is either exact or a prefix")
 
     def has(self, name: str) -> bool:
-        """Whether the name is in the set."""
+        """Return whether the name is in the set."""
         return name == self.exact if self.prefix is None else name.startswith(self.prefix)
 
     def within(self, other: ResourceSet) -> bool:
-        """Whether every name of this set is in the other."""
+        """Return whether every name of this set is in the other."""
         if self.prefix is None:
             assert self.exact is not None, "one of them is given"
             return self.exact == "" or other.has(self.exact)
@@ -112,18 +116,32 @@ class ResourceSet(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a token is good for: `op_groups` and `ops` together, on these basins, streams and tokens."""
+    """A token's permissions: the union of `op_groups` and `ops`, on these basins, streams and tokens.
+
+    In JSON null means absent.
+    """
 
     basins: ResourceSet | None = None
     streams: ResourceSet | None = None
     access_tokens: ResourceSet | None = None
     op_groups: OpGroups | None = None
-    ops: tuple[Op, ...] = ()
+    ops: tuple[Op, ...] | None = ()
+
+    def __post_init__(self) -> None:
+        if self.ops is None:
+            msgspec.structs.force_setattr(self, "ops", ())
+
+    @property
+    def permits_nothing(self) -> bool:
+        """True if no operation is allowed, whatever the names."""
+        groups = self.op_groups or OpGroups()
+        given = (groups.account, groups.basin, groups.stream)
+        return not self.ops and not any(one is not None and (one.read or one.write) for one in given)
 
 
 class AccessTokenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is said of a token but its secret. `expires_at`: None for one that lasts until it is revoked.
-    `auto_prefix_streams`: names of streams are meant behind the prefix of its scope."""
+    """A token without its secret. `expires_at`: None if it lasts until it is revoked. `auto_prefix_streams`: its
+    client's stream names are prefixed with the prefix of its scope."""
 
     id: str
     expires_at: datetime | None = None
@@ -154,7 +172,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def decode_issue(body: bytes) -> AccessTokenInfo:
-    """The body of a request for a token."""
+    """Decode the body of a request for a token. Raises BAD_JSON, and INVALID for a token without permissions."""
     asked = decode_request(_issue, body)
     info = AccessTokenInfo(
         id=validate_token_id(asked.id, FailureCode.BAD_JSON),
@@ -164,12 +182,14 @@ def decode_issue(body: bytes) -> AccessTokenInfo:
     )
     streams = info.scope.streams
     if info.auto_prefix_streams and (streams is None or not streams.prefix):
-        raise fail(FailureCode.INVALID, "auto_prefix_streams needs a scope whose streams are a prefix")
+        raise fail(FailureCode.INVALID, "Auto prefixing is only allowed for streams with prefix matching")
+    if info.scope.permits_nothing:
+        raise fail(FailureCode.INVALID, "Access token permissions cannot be empty")
     return info
 
 
 def with_expiry(info: AccessTokenInfo, most: datetime | None) -> AccessTokenInfo:
-    """The same; where it says no time, it ends with whoever issues it."""
+    """Return `info`, expiring at `most` (its issuer's expiry) if it has no expiry of its own."""
     return info if info.expires_at is not None or most is None else msgspec.structs.replace(info, expires_at=most)
 
 
@@ -182,7 +202,8 @@ def _in_utc(moment: datetime | None) -> datetime | None:
 
 
 def validate_token_id(token_id: str, where: FailureCode) -> str:
-    """`token_id` if it can name a token: 1 to 96 bytes of UTF-8 without NUL. Else raises OperationFailed(`where`)."""
+    """Return `token_id` if it is valid: 1 to 96 bytes of UTF-8 without NUL. Raises OperationFailed(`where`)
+    otherwise."""
     try:
         size = len(token_id.encode())
     except UnicodeEncodeError:
@@ -193,20 +214,20 @@ def validate_token_id(token_id: str, where: FailureCode) -> str:
 
 
 def encode_issued(token: str) -> bytes:
-    """The answer with a new token: its secret, for the only time."""
+    """Return the answer with a new token's secret, which is shown only once."""
     return _encode({"access_token": token})
 
 
 def encode_page(tokens: Sequence[AccessTokenInfo], has_more: bool) -> bytes:
-    """The answer to a listing."""
+    """Return the answer to a listing."""
     return _encode(_Page(list(tokens), has_more))
 
 
 def encode_info(info: AccessTokenInfo) -> bytes:
-    """One token, as it is kept."""
+    """Return a token's description as it is stored."""
     return _encode(info)
 
 
 def decode_info(data: bytes | str) -> AccessTokenInfo:
-    """One token that was kept. Raises ValueError for what is none."""
+    """Decode a stored description. Raises ValueError if it is invalid."""
     return _info.decode(data)

@@ -1,7 +1,7 @@
-"""The shapes of configurations in JSON, and what they mean (S2 fact sheet, 1.3 "Shapes").
+"""The JSON shapes of configurations, and their conversion (S2 fact sheet, 1.3 "Shapes").
 
-One set of shapes serves configurations and changes to them, since a configuration is a change of nothing: absent
-keeps, null resets.
+The same shapes serve configurations and patches, since a configuration is a patch of an empty one: absent keeps, null
+resets.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ class RetentionShape(msgspec.Struct):
 
 
 class TimestampingShape(msgspec.Struct):
-    """Whose clock, and whether it may run ahead."""
+    """The source of timestamps, and whether they may be in the future."""
 
     mode: TimestampingMode | UnsetType | None = UNSET
     uncapped: bool | UnsetType | None = UNSET
 
 
 class DeleteOnEmptyShape(msgspec.Struct):
-    """0 seconds: never."""
+    """The delay before an empty stream is deleted, in seconds; 0: never."""
 
     min_age_secs: U64 | UnsetType | None = UNSET
 
@@ -86,7 +86,7 @@ class DeleteOnEmptyShape(msgspec.Struct):
 class StreamConfigShape(msgspec.Struct):
     """A stream's configuration, or a change to one."""
 
-    storage_class: Literal["express", "standard"] | UnsetType | None = UNSET
+    storage_class: Annotated[str, Meta(max_length=64)] | UnsetType | None = UNSET
     retention_policy: RetentionShape | UnsetType | None = UNSET
     timestamping: TimestampingShape | UnsetType | None = UNSET
     delete_on_empty: DeleteOnEmptyShape | UnsetType | None = UNSET
@@ -102,7 +102,7 @@ class BasinConfigShape(msgspec.Struct):
 
 
 class CreateBasinShape(msgspec.Struct):
-    """POST on basins."""
+    """The body of POST on basins."""
 
     basin: str
     config: BasinConfigShape | None = None
@@ -110,14 +110,14 @@ class CreateBasinShape(msgspec.Struct):
 
 
 class EnsureBasinShape(msgspec.Struct):
-    """PUT on a basin."""
+    """The body of PUT on a basin."""
 
     config: BasinConfigShape | None = None
     location: str | None = None
 
 
 class CreateStreamShape(msgspec.Struct):
-    """POST on streams."""
+    """The body of POST on streams."""
 
     stream: str
     config: StreamConfigShape | None = None
@@ -160,7 +160,7 @@ stream_page_decoder: Final = msgspec.json.Decoder(StreamPageShape)
 
 
 def to_stream_patch(given: StreamConfigShape) -> StreamConfigPatch:
-    """A change to a stream's configuration. Raises OperationFailed for values that cannot be had."""
+    """Return a change to a stream's configuration. Raises OperationFailed for unsupported values."""
     return StreamConfigPatch(
         storage_class=given.storage_class,
         retention=_to_retention(given.retention_policy),
@@ -171,7 +171,7 @@ def to_stream_patch(given: StreamConfigShape) -> StreamConfigPatch:
 
 
 def _within(given: msgspec.Struct | UnsetType | None, name: str) -> Any:
-    """A field of a nested object; where the object itself is absent or null, so is every field of it."""
+    """Return a field of a nested object; if the object itself is absent or null, so is every field."""
     return getattr(given, name) if isinstance(given, msgspec.Struct) else given
 
 
@@ -195,7 +195,7 @@ def _to_retention(given: RetentionShape | UnsetType | None) -> Retention | Unset
 
 
 def to_basin_patch(given: BasinConfigShape) -> BasinConfigPatch:
-    """A change to a basin's configuration; a cipher is refused (S2 fact sheet, 5.5)."""
+    """Return a change to a basin's configuration. Raises OperationFailed for a cipher (S2 fact sheet, 5.5)."""
     if isinstance(given.stream_cipher, str):
         raise fail(
             FailureCode.INVALID,
@@ -210,16 +210,16 @@ def to_basin_patch(given: BasinConfigShape) -> BasinConfigPatch:
 
 
 def to_stream_config(given: StreamConfigShape | None) -> StreamConfig:
-    """A stream's configuration: what is absent or null is not said."""
+    """Return a stream's configuration: absent and null fields are unset."""
     return StreamConfig() if given is None else to_stream_patch(given).apply(StreamConfig())
 
 
 def to_basin_config(given: BasinConfigShape | None) -> BasinConfig:
-    """A basin's configuration: what is absent or null has its default."""
+    """Return a basin's configuration: absent and null fields have their defaults."""
     return BasinConfig() if given is None else to_basin_patch(given).apply(BasinConfig())
 
 
 def refuse_location(location: str | None) -> None:
-    """A basin has no location here; null is fine."""
+    """Raise OperationFailed if a location is given; null is accepted."""
     if location is not None:
         raise fail(FailureCode.INVALID, f"locations are not supported: `location` must be null, not {location!r}")

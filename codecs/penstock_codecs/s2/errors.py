@@ -1,7 +1,7 @@
-"""Failures as the S2 API spells them: an HTTP status and a JSON body, and back (S2 fact sheet, section 6).
+"""Failures in the S2 API's terms: an HTTP status and a JSON body, and back (S2 fact sheet, section 6).
 
-The same body serves unary answers, S2S terminal frames and SSE `error` events. Most failures are
-`{"code", "message"}`; the two failed conditions (412) and an unsatisfiable range (416) have shapes of their own.
+The same body serves unary answers, S2S terminal frames and SSE `error` events. Most failures are `{"code", "message"}`;
+the two failed conditions (412) and an unsatisfiable range (416) have shapes of their own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _STATUS: Final[dict[FailureCode, int]] = {
     _C.SERVER_DRAINING: 503,
     _C.UNAVAILABLE: 503,
     _C.UPSTREAM_TIMEOUT: 504,
-    # What other protocols say and S2 has no code for: well formed, understood, and not to be done.
+    _C.UPSTREAM_FAULT: 502,
+    # Failures of other protocols for which S2 has no code: well formed, understood, and impossible.
     _C.BAD_FORMAT: 422,
     _C.LIMIT_EXCEEDED: 422,
     _C.NON_MONOTONIC_TIMESTAMP: 422,
@@ -67,7 +68,7 @@ _SPELLING: Final[dict[FailureCode, str]] = {
     code: "invalid" if status == 422 else code.value for code, status in _STATUS.items()
 }
 
-# 412 and 416 never carry a code in S2; where one comes all the same (a failure without details) it is read.
+# 412 and 416 never carry a code in S2; a code that is there all the same (a failure without details) is read.
 _BY_SPELLING: Final[dict[str, FailureCode]] = {_SPELLING[code]: code for code in _STATUS if _STATUS[code] != 422} | {
     "invalid": _C.INVALID
 }
@@ -85,10 +86,10 @@ _BY_STATUS: Final[dict[int, FailureCode]] = {
     503: _C.UNAVAILABLE,
     504: _C.UPSTREAM_TIMEOUT,
 }
-"""What a status says where the body says nothing: only what the status alone proves."""
+"""Code by status, if the body tells nothing: only what the status alone proves."""
 
 _EXCERPT_BYTES: Final = 200
-"""How much of a body that is no error body goes into the message."""
+"""Bytes of an unknown body that are quoted in the message."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -97,7 +98,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def failure_to_http(failure: Failure) -> tuple[int, bytes]:
-    """The HTTP status and the JSON body that say `failure`.
+    """Return the HTTP status and the JSON body for `failure`.
 
     412 and 416 take their bodies from `failure.details` (`seq_num_mismatch`, `fencing_token_mismatch`, `tail` as a
     StreamPosition or a mapping); without details they fall back to `{"code", "message"}`.
@@ -106,7 +107,7 @@ def failure_to_http(failure: Failure) -> tuple[int, bytes]:
 
 
 def failure_to_body(failure: Failure) -> bytes:
-    """The JSON body alone, as SSE `error` events carry it (S2 fact sheet, section 3)."""
+    """Return the JSON body alone, as SSE `error` events carry it (S2 fact sheet, section 3)."""
     detail = _OWN_SHAPE.get(failure.code)
     if detail is not None and detail in failure.details:
         value = failure.details[detail]
@@ -123,14 +124,14 @@ _OWN_SHAPE: Final[dict[FailureCode, str]] = {
 }
 
 
-# ---- somebody else's failure, understood ---------------------------------------------------------------------
+# ---- failures of servers, decoded -----------------------------------------------------------------------------
 
 
 def failure_from_http(status: int, body: bytes) -> Failure:
-    """The failure that an S2 server's error answer or terminal frame means.
+    """Return the failure that an S2 server's error answer or terminal frame reports.
 
-    Never raises: a body that is not S2's (a proxy's page, an empty 404) gives the code that the status proves,
-    with an excerpt of the body as message. `details["status"]` is the status where the code was guessed from it.
+    Never raises: a body that is not S2's (a proxy's page, an empty 404) gives the code that the status proves, with an
+    excerpt of the body as message. `details["status"]` is the status if the code was derived from it.
     """
     understood = _understand(body)
     if understood is not None:
@@ -141,7 +142,7 @@ def failure_from_http(status: int, body: bytes) -> Failure:
 
 
 def failure_from_body(body: bytes) -> Failure:
-    """The failure that an SSE `error` event's data means, which has no status beside it; OTHER where unknown."""
+    """Return the failure in the data of an SSE `error` event, which has no status; OTHER if unknown."""
     return _understand(body) or Failure(_C.OTHER, _guess_message("error", body))
 
 

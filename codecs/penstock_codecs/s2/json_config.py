@@ -1,9 +1,9 @@
-"""Basins and streams as JSON, a server's side: requests of S2's control plane and their answers.
+"""JSON of basins and streams for servers: decode requests of S2's control plane, encode the answers.
 
-In a configuration a field that is absent or null is "not said here"; in a patch absent keeps and null resets.
-Answers say everything. At-rest ciphers and locations are refused, never pretended (S2 fact sheet, 1.3 and 5.5).
+In a configuration a field that is absent or null is unset; in a patch absent keeps and null resets. Answers include
+every field. At-rest ciphers and locations are refused, never silently ignored (S2 fact sheet, 1.3 and 5.5).
 
-Requests raise OperationFailed: BAD_JSON for what is not of the shape, INVALID for a value that cannot be had.
+Requests raise OperationFailed: BAD_JSON for JSON of another shape, INVALID for an unsupported value.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ __all__ = [
 
 
 def decode_create_basin(body: bytes) -> tuple[str, BasinConfig]:
-    """`{"basin", "config"?, "location"?}`; a bad name is BAD_JSON."""
+    """Decode `{"basin", "config"?, "location"?}`; a bad name is BAD_JSON."""
     given = decode_request(create_basin_decoder, body)
     refuse_location(given.location)
     return validate_basin_name(given.basin, FailureCode.BAD_JSON), to_basin_config(given.config)
 
 
 def decode_ensure_basin(body: bytes) -> BasinConfig:
-    """`{"config"?, "location"?}`, or nothing at all for the defaults."""
+    """Decode `{"config"?, "location"?}`, or an empty body for the defaults."""
     given = decode_request(ensure_basin_decoder, body) if body else None
     if given is None:
         return BasinConfig()
@@ -78,29 +78,29 @@ def decode_ensure_basin(body: bytes) -> BasinConfig:
 
 
 def decode_basin_patch(body: bytes) -> BasinConfigPatch:
-    """The body of PATCH on a basin."""
+    """Decode the body of PATCH on a basin."""
     return to_basin_patch(decode_request(basin_config_decoder, body))
 
 
 def decode_create_stream(body: bytes, basin: str) -> tuple[StreamRef, StreamConfig]:
-    """`{"stream", "config"?}` for a stream of this basin; a bad name is BAD_JSON."""
+    """Decode `{"stream", "config"?}` for a stream of this basin; a bad name is BAD_JSON."""
     given = decode_request(create_stream_decoder, body)
     name = validate_stream_name(given.stream, FailureCode.BAD_JSON)
     return StreamRef(basin, name), to_stream_config(given.config)
 
 
 def decode_ensure_stream(body: bytes) -> StreamConfig:
-    """A configuration without wrapper, or nothing at all for the defaults."""
+    """Decode a configuration without wrapper, or an empty body for the defaults."""
     return to_stream_config(decode_request(stream_config_or_null_decoder, body) if body else None)
 
 
 def decode_stream_patch(body: bytes) -> StreamConfigPatch:
-    """The body of PATCH on a stream."""
+    """Decode the body of PATCH on a stream."""
     return to_stream_patch(decode_request(stream_config_decoder, body))
 
 
 def decode_stream_config_header(value: str) -> StreamConfig:
-    """Header `s2-stream-config`, as latin-1 text: compact JSON. Raises BAD_HEADER for anything unusable (1.5)."""
+    """Decode header `s2-stream-config`, as latin-1 text: compact JSON. Raises BAD_HEADER if it is unusable (1.5)."""
     try:
         return to_stream_config(decode_request(stream_config_decoder, value.encode("latin-1", "replace")))
     except OperationFailed as error:
@@ -111,32 +111,32 @@ def decode_stream_config_header(value: str) -> StreamConfig:
 
 
 def encode_stream_config(config: StreamConfig) -> bytes:
-    """A configuration; of a layer, what it does not say is null. Also the body of PUT on a stream."""
+    """Encode a stream's configuration; unset fields of a layer are null. Also the body of PUT on a stream."""
     return orjson.dumps(_spell_stream_config(config))
 
 
 def encode_basin_config(config: BasinConfig) -> bytes:
-    """A basin's configuration; a default layer that says nothing is null."""
+    """Encode a basin's configuration; an empty default layer is null."""
     return orjson.dumps(_spell_basin_config(config))
 
 
 def encode_basin_info(info: BasinInfo) -> bytes:
-    """One basin, as create and ensure answer."""
+    """Encode one basin, the answer to create and ensure."""
     return orjson.dumps(_spell_basin_info(info))
 
 
 def encode_stream_info(info: StreamInfo) -> bytes:
-    """One stream, as create and ensure answer."""
+    """Encode one stream, the answer to create and ensure."""
     return orjson.dumps(_spell_stream_info(info))
 
 
 def encode_basin_page(page: Page[BasinInfo]) -> bytes:
-    """A listing of basins."""
+    """Encode a listing of basins."""
     return orjson.dumps({"basins": [_spell_basin_info(info) for info in page.items], "has_more": page.has_more})
 
 
 def encode_stream_page(page: Page[StreamInfo]) -> bytes:
-    """A listing of streams."""
+    """Encode a listing of streams."""
     return orjson.dumps({"streams": [_spell_stream_info(info) for info in page.items], "has_more": page.has_more})
 
 
@@ -187,7 +187,7 @@ def _spell_stream_info(info: StreamInfo) -> dict[str, Any]:
 
 
 def _spell_time(ms: int | None) -> str | None:
-    """RFC 3339 with milliseconds and Z."""
+    """Return the time in RFC 3339 with milliseconds and Z."""
     if ms is None:
         return None
     return (EPOCH + ms * MS).isoformat(timespec="milliseconds").replace("+00:00", "Z")

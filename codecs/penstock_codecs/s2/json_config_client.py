@@ -1,6 +1,6 @@
-"""Basins and streams as JSON, a client's side: requests of S2's control plane as it makes them, and their answers.
+"""JSON of basins and streams for clients: encode requests of S2's control plane, decode the answers.
 
-Answers raise RemoteProtocolError for what is not of the shape (S2 fact sheet, 1.3 "Shapes").
+Answers of another shape raise RemoteProtocolError (S2 fact sheet, 1.3 "Shapes").
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ __all__ = [
 
 
 def encode_create_basin(basin: str, config: BasinConfig) -> bytes:
-    """The body of POST on basins."""
+    """Encode the body of POST on basins."""
     return orjson.dumps({"basin": basin, "config": orjson.Fragment(encode_basin_config(config))})
 
 
 def encode_create_stream(stream: str, config: StreamConfig) -> bytes:
-    """The body of POST on streams."""
+    """Encode the body of POST on streams."""
     return orjson.dumps({"stream": stream, "config": orjson.Fragment(encode_stream_config(config))})
 
 
 def encode_stream_patch(patch: StreamConfigPatch) -> bytes:
-    """The body of PATCH on a stream."""
+    """Encode the body of PATCH on a stream."""
     return msgspec.json.encode(_spell_stream_patch(patch))
 
 
 def encode_basin_patch(patch: BasinConfigPatch) -> bytes:
-    """The body of PATCH on a basin."""
+    """Encode the body of PATCH on a basin."""
     default = patch.default_stream_config
     return msgspec.json.encode(
         BasinConfigShape(
@@ -98,7 +98,7 @@ def _spell_stream_patch(patch: StreamConfigPatch) -> StreamConfigShape:
     else:
         retention_policy = retention
     return StreamConfigShape(
-        storage_class=patch.storage_class,  # type: ignore[arg-type]  # the server at the other end judges
+        storage_class=patch.storage_class,
         retention_policy=retention_policy,
         timestamping=TimestampingShape(mode=patch.timestamping_mode, uncapped=patch.timestamping_uncapped),
         delete_on_empty=DeleteOnEmptyShape(min_age_secs=patch.delete_on_empty_seconds),
@@ -119,33 +119,33 @@ def _answer(decoder: msgspec.json.Decoder[A], convert: Callable[[A], B], body: b
 
 
 def decode_remote_stream_config(body: bytes) -> StreamConfig:
-    """A stream's configuration."""
+    """Decode a stream's configuration."""
     return _answer(stream_config_decoder, to_stream_config, body)
 
 
 def decode_remote_basin_config(body: bytes) -> BasinConfig:
-    """A basin's configuration; a basin with a cipher is refused, since its streams need keys."""
+    """Decode a basin's configuration; a basin with a cipher is refused, since its streams need keys."""
     return _answer(basin_config_decoder, to_basin_config, body)
 
 
 def decode_remote_basin_info(body: bytes) -> BasinInfo:
-    """One basin."""
+    """Decode one basin."""
     return _answer(info_decoder, _to_basin_info, body)
 
 
 def decode_remote_stream_info(body: bytes) -> StreamInfo:
-    """One stream."""
+    """Decode one stream."""
     return _answer(info_decoder, _to_stream_info, body)
 
 
 def decode_remote_basin_page(body: bytes) -> Page[BasinInfo]:
-    """A listing of basins."""
+    """Decode a listing of basins."""
     page = decode_answer(basin_page_decoder, body)
     return Page([_to_basin_info(info) for info in page.basins], page.has_more)
 
 
 def decode_remote_stream_page(body: bytes) -> Page[StreamInfo]:
-    """A listing of streams."""
+    """Decode a listing of streams."""
     page = decode_answer(stream_page_decoder, body)
     return Page([_to_stream_info(info) for info in page.streams], page.has_more)
 

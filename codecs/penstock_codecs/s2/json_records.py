@@ -1,4 +1,4 @@
-"""Records as JSON: the bodies of S2's unary appends and reads, and the data of its events (S2 fact sheet, 1.2)."""
+"""JSON of records: the bodies of S2's unary appends and reads, and the data of its events (S2 fact sheet, 1.2)."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class _Record(Protocol):
 
 
 def _content(records: Sequence[_Record], data_format: Format) -> tuple[list[bytes], dict[int, Headers]]:
-    """Bodies and headers as bytes. Raises ValueError for bad base64."""
+    """Return bodies and headers as bytes. Raises ValueError for bad base64."""
     parse = parse_bytes[data_format]
     bodies = [parse(record.body) for record in records]
     headers = {
@@ -113,11 +113,11 @@ def _content(records: Sequence[_Record], data_format: Format) -> tuple[list[byte
 
 
 def decode_append_input(body: bytes, data_format: Format, stream: StreamRef) -> Append:
-    """The append that a unary request body asks for.
+    """Decode the append in a unary request body.
 
-    Raises OperationFailed: BAD_JSON for malformed JSON, wrong types, missing `records`, numbers beyond 64 bits and
-    a fencing token of more than 36 bytes; INVALID for bad base64 and more than 1000 records (S2 fact sheet, 5.1 and
-    section 6). What else S2 demands of records is `validation.validate_append`'s.
+    Raises OperationFailed: BAD_JSON for malformed JSON, wrong types, missing `records`, numbers beyond 64 bits and a
+    fencing token of more than 36 bytes; INVALID for bad base64 and more than 1000 records (S2 fact sheet, 5.1 and
+    section 6). `validation.validate_append` checks S2's other rules.
     """
     given = decode_request(_append_input, body)
     records = given.records
@@ -152,7 +152,7 @@ def _timestamps(records: list[_AppendRecord]) -> list[int | None] | None:
 
 
 def _bad_base64(records: list[_AppendRecord]) -> str:
-    """Where the first bad string is; only called once something has failed."""
+    """Return the place of the first bad string; only called once decoding has failed."""
     for index, record in enumerate(records):
         strings = [(f"records[{index}].body", record.body)]
         strings += [
@@ -167,7 +167,7 @@ def _bad_base64(records: list[_AppendRecord]) -> str:
 
 
 def encode_append_ack(appended: Appended) -> bytes:
-    """The answer to a unary append."""
+    """Encode the answer to a unary append."""
     return b'{"start":%b,"end":%b,"tail":%b}' % (
         spell_position(appended.start),
         spell_position(appended.end),
@@ -176,14 +176,14 @@ def encode_append_ack(appended: Appended) -> bytes:
 
 
 def encode_tail(tail: StreamPosition) -> bytes:
-    """The answer to a check of the tail, and the body of 416."""
+    """Encode the answer to a check of the tail, which is also the body of 416."""
     return b'{"tail":%b}' % spell_position(tail)
 
 
 def encode_read_batch(batch: RecordBatch | None, data_format: Format, tail: StreamPosition | None = None) -> bytes:
-    """The answer to a unary read: the batch (None = no records) and the tail, which is the batch's own by default.
+    """Encode the answer to a unary read: the batch (None: no records) and the tail, by default the batch's own.
 
-    As RAW, bytes that are not UTF-8 become U+FFFD: that is what a client that asks for text gets.
+    With RAW, bytes that are not UTF-8 become U+FFFD: a client that asks for text gets that.
     """
     return b"".join(read_batch_pieces(batch, data_format, tail))
 
@@ -191,7 +191,7 @@ def encode_read_batch(batch: RecordBatch | None, data_format: Format, tail: Stre
 def read_batch_pieces(
     batch: RecordBatch | None, data_format: Format, tail: StreamPosition | None = None
 ) -> tuple[bytes, bytes, bytes]:
-    """What `encode_read_batch` gives, unjoined: the piece with the records is shared by all readers of the batch."""
+    """Return the result of `encode_read_batch` unjoined: all readers of the batch share the piece with the records."""
     if batch is None:
         records = b"[]"
     else:
@@ -227,9 +227,8 @@ def _spell_headers(headers: Headers, spell: Callable[[bytes], str]) -> list[tupl
 
 
 def encode_append_input(append: Append, data_format: Format) -> bytes:
-    """The body of a unary append. Raises OperationFailed(NOT_REPRESENTABLE) for what it cannot say: as RAW, bytes
-    that are not UTF-8; in any format, one exact timestamp for the batch, which S2 would adjust.
-    """
+    """Encode the body of a unary append. Raises OperationFailed(NOT_REPRESENTABLE) for what JSON cannot express: with
+    RAW, bytes that are not UTF-8; in any format, one exact timestamp for the batch, which S2 would adjust."""
     if append.exact_timestamp is not None:
         raise fail(FailureCode.NOT_REPRESENTABLE, "S2 takes no exact timestamps: it may adjust what it is given")
     spell = spell_exactly[data_format]
@@ -251,21 +250,21 @@ def encode_append_input(append: Append, data_format: Format) -> bytes:
 
 
 def decode_append_ack(body: bytes) -> Appended:
-    """What a server acknowledged. Raises RemoteProtocolError(BAD_JSON)."""
+    """Decode a server's acknowledgement. Raises RemoteProtocolError(BAD_JSON)."""
     ack = decode_answer(_append_ack, body)
     return Appended(remote_position(ack.start), remote_position(ack.end), remote_position(ack.tail))
 
 
 def decode_tail(body: bytes) -> StreamPosition:
-    """A server's answer to a check of the tail. Raises RemoteProtocolError(BAD_JSON)."""
+    """Decode a server's answer to a check of the tail. Raises RemoteProtocolError(BAD_JSON)."""
     return remote_position(decode_answer(_tail, body).tail)
 
 
 def decode_read_batch(body: bytes, data_format: Format) -> tuple[RecordBatch | None, StreamPosition | None]:
-    """What a server's batch says: records (None where there are none) and tail.
+    """Decode a server's batch: records (None if there are none) and tail.
 
-    Raises RemoteProtocolError: BAD_JSON for what is no ReadBatch or is bad base64, INVALID where sequence numbers
-    have gaps, which S2 does not do and a RecordBatch cannot hold.
+    Raises RemoteProtocolError: BAD_JSON for anything but a ReadBatch and for bad base64, INVALID for gaps in the
+    sequence numbers, which S2 does not leave and a RecordBatch cannot hold.
     """
     given = decode_answer(_read_batch, body)
     tail = None if given.tail is None else remote_position(given.tail)

@@ -1,8 +1,8 @@
-"""What all JSON of the S2 API has in common: decoding with errors that say what is wrong and where.
+"""Shared parts of the S2 API's JSON: decoding with errors that say what is wrong and where.
 
-Decisions where JSON leaves a choice: of a duplicate key the last one counts; unknown keys are ignored; a byte order
-mark, trailing bytes, NaN and lone surrogates are refused; integers have no fraction and no exponent and lie in
-0..2**64-1; nesting is bounded by the interpreter's stack guard, far beyond any shape here.
+Choices where JSON leaves them open: the last of duplicate keys counts; unknown keys are ignored; a byte order mark,
+trailing bytes, NaN and lone surrogates are refused; integers have no fraction and no exponent and lie in 0..2**64-1;
+nesting is bounded by the interpreter's stack guard, far beyond any shape here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 U64 = Annotated[int, msgspec.Meta(ge=0)]
-"""An unsigned integer; msgspec knows no bound above 2**63-1, so `check_u64` sees to the upper one."""
+"""An unsigned integer; msgspec has no bounds above 2**63-1, so `check_u64` checks the upper one."""
 
 S = TypeVar("S")
 
@@ -40,19 +40,19 @@ class Position(msgspec.Struct, gc=False):
 
 
 def spell_position(position: StreamPosition) -> bytes:
-    """A position as JSON."""
+    """Encode a position as JSON."""
     return b'{"seq_num":%d,"timestamp":%d}' % position
 
 
 def remote_position(position: Position) -> StreamPosition:
-    """A position that a server gave. Raises RemoteProtocolError(BAD_JSON) where it does not fit into 64 bits."""
+    """Return a server's position. Raises RemoteProtocolError(BAD_JSON) if it does not fit into 64 bits."""
     if position.seq_num > U64_MAX or position.timestamp > U64_MAX:
         raise remote_error(FailureCode.BAD_JSON, "a position does not fit into 64 bits")
     return StreamPosition(position.seq_num, position.timestamp)
 
 
 def decode_request(decoder: msgspec.json.Decoder[S], body: bytes) -> S:
-    """A request body of the decoder's shape. Raises OperationFailed(BAD_JSON) saying what is wrong and where."""
+    """Decode a request body. Raises OperationFailed(BAD_JSON) that says what is wrong and where."""
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -60,7 +60,7 @@ def decode_request(decoder: msgspec.json.Decoder[S], body: bytes) -> S:
 
 
 def decode_answer(decoder: msgspec.json.Decoder[S], body: bytes) -> S:
-    """A server's answer of the decoder's shape. Raises RemoteProtocolError(BAD_JSON) where it is not."""
+    """Decode a server's answer. Raises RemoteProtocolError(BAD_JSON) if it is not of the decoder's shape."""
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -72,16 +72,16 @@ def _reason(error: Exception) -> str:
 
 
 def check_u64(value: int | None, where: str) -> None:
-    """Raises OperationFailed(BAD_JSON) naming `where` the number stood, if it does not fit into 64 bits."""
+    """Raise OperationFailed(BAD_JSON), naming the place `where`, if the number does not fit into 64 bits."""
     if value is not None and value > U64_MAX:
         raise bad_json(f"Expected `int` <= {U64_MAX} - at `$.{where}`")
 
 
 def bad_json(why: str) -> OperationFailed:
-    """BAD_JSON: the request body is not JSON, or not of the right shape (S2 fact sheet, section 6)."""
+    """Return BAD_JSON: the request body is not JSON, or not of the right shape (S2 fact sheet, section 6)."""
     return fail(FailureCode.BAD_JSON, f"Failed to parse the request body as JSON: {why}")
 
 
 def remote_error(code: FailureCode, message: str) -> RemoteProtocolError:
-    """What a client's side raises about a server."""
+    """Return the error that a client raises about a server."""
     return RemoteProtocolError(Failure(code, message))

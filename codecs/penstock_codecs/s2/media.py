@@ -1,4 +1,4 @@
-"""Media types of the S2 API: how a body is spelled, and what a client wants (S2 fact sheet, 1.2)."""
+"""Media types of the S2 API: the encoding of a body, and the one that a client accepts (S2 fact sheet, 1.2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Media", "media_type"]
 
 
 class Media(Enum):
-    """How a body is spelled."""
+    """Encoding of a body."""
 
     JSON = auto()
     PROTOBUF = auto()
@@ -28,7 +28,7 @@ _MEDIA: Final = {
 
 
 def media_type(value: str | None) -> Media:
-    """What a content-type or accept header says; only the first of several media types counts."""
+    """Return the media type in a content-type or accept header; only the first of several counts."""
     essence = (value or "").split(",")[0].split(";")[0].strip().lower()
     if essence.startswith("application/") and essence.endswith("+json"):
         return Media.JSON

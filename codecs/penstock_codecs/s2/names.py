@@ -1,7 +1,7 @@
 """Names and tokens of the S2 API, and the path segments that carry them (S2 fact sheet, 1.1 and 1.4).
 
-The same bad name is a different error depending on where it stood, so every validation takes `where`: BAD_PATH,
-BAD_HEADER, BAD_QUERY or BAD_JSON (INVALID for protobuf). All raise OperationFailed with that code.
+A bad name is a different error depending on its place, so every validation takes `where`: BAD_PATH, BAD_HEADER,
+BAD_QUERY or BAD_JSON (INVALID for protobuf). All raise OperationFailed with that code.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _RESERVED_STREAM_NAMES: Final = {".", ".."}
 
 
 def invalid_header(name: str, why: str) -> OperationFailed:
-    """BAD_HEADER in the words of the S2 API (fact sheet, section 6)."""
+    """Return BAD_HEADER in the S2 API's words (fact sheet, section 6)."""
     return fail(FailureCode.BAD_HEADER, f"Invalid header `{name}`: {why}")
 
 
 def validate_basin_name(name: str, where: FailureCode) -> str:
-    """`name` if it can name a basin: 8 to 48 characters of `a-z 0-9 -`, first and last not a hyphen."""
+    """Return `name` if it is a valid basin name: 8 to 48 characters of `a-z 0-9 -`, first and last not a hyphen."""
     if not S2_MIN_BASIN_NAME <= len(name) <= S2_MAX_BASIN_NAME:
         why = f"basin name must be {S2_MIN_BASIN_NAME} to {S2_MAX_BASIN_NAME} characters, not {len(name)}"
     elif not _BASIN.fullmatch(name):
@@ -51,7 +51,7 @@ def validate_basin_name(name: str, where: FailureCode) -> str:
 
 
 def validate_stream_name(name: str, where: FailureCode) -> str:
-    """`name` if it can name a stream: 1 to 512 bytes of UTF-8, no NUL, not `.` or `..`."""
+    """Return `name` if it is a valid stream name: 1 to 512 bytes of UTF-8, no NUL, not `.` or `..`."""
     size = _utf8_length(name)
     if size is None:
         why = "stream name must be valid Unicode"
@@ -67,12 +67,12 @@ def validate_stream_name(name: str, where: FailureCode) -> str:
 
 
 def validate_fencing_token(token: str, where: FailureCode) -> str:
-    """`token` if it can be a fencing token: up to 36 bytes of UTF-8; the empty one is a real value."""
+    """Return `token` if it is a valid fencing token: up to 36 bytes of UTF-8; the empty one is a real value."""
     return _validate_token(token, "fencing token", S2_MAX_FENCING_TOKEN, where, "s2-fencing-token")
 
 
 def validate_request_token(token: str, where: FailureCode = FailureCode.BAD_HEADER) -> str:
-    """`token` if it can be a request token: up to 36 bytes of UTF-8."""
+    """Return `token` if it is a valid request token: up to 36 bytes of UTF-8."""
     return _validate_token(token, "request token", S2_MAX_REQUEST_TOKEN, where, "s2-request-token")
 
 
@@ -100,10 +100,10 @@ def _utf8_length(text: str) -> int | None:
 
 
 def decode_path_segment(segment: str) -> str:
-    """One percent-decoded path segment.
+    """Return one percent-decoded path segment.
 
-    Raw bytes above 127 (HTTP/2 may bring them, as latin-1 text) count as UTF-8. Raises BAD_PATH for a `%` that is
-    not followed by two hexadecimal digits and for what is not UTF-8.
+    Raw bytes above 127 (possible in HTTP/2, as latin-1 text) count as UTF-8. Raises BAD_PATH for a `%` that is not
+    followed by two hexadecimal digits and for invalid UTF-8.
     """
     if segment.isascii() and "%" not in segment:
         return segment
@@ -117,5 +117,5 @@ def decode_path_segment(segment: str) -> str:
 
 
 def encode_path_segment(name: str) -> str:
-    """`name` as one path segment: everything but unreserved characters (RFC 3986, 2.3) is percent-encoded."""
+    """Return `name` as one path segment: everything but unreserved characters (RFC 3986, 2.3) is percent-encoded."""
     return quote(name, safe="")

@@ -1,15 +1,16 @@
 """S2's protobuf messages to and from the record model (S2 fact sheet, sections 4 and 5.1).
 
-Decoding is done by the protobuf library with a schema made for columns (`s2_columns.proto`), and with the full
-schema only where a record has headers. Encoding writes the bytes from columns (`record_bytes`).
+The protobuf library decodes with a schema made for columns (`s2_columns.proto`), and with the full schema only if a
+record has headers. `record_bytes` encodes from columns.
 
-`S2_RECORDS`, the `records` field of a ReadBatch without its tail, is also how the embedded store keeps payloads:
-two of them one after the other are a valid third, since protobuf merges repeated fields by concatenation.
+`S2_RECORDS`, the `records` field of a ReadBatch without its tail, is also how the embedded store keeps payloads: two of
+them one after the other are a valid third, since protobuf merges repeated fields by concatenation.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from collections.abc import Iterator
+from typing import Final, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
@@ -23,7 +24,7 @@ from penstock_codecs.model import (
     RecordBatch,
     StreamPosition,
     StreamRef,
-    Wire,
+    WireBytes,
     metered_size,
 )
 from penstock_codecs.operations import Append, Appended
@@ -54,16 +55,25 @@ S2_READ_BATCH: Final = "s2.v1.ReadBatch"
 
 Payload = bytes | bytearray | memoryview
 M = TypeVar("M", bound=Message)
+R = TypeVar("R", s2_pb2.AppendRecord, s2_pb2.SequencedRecord)
+
+_RECORDS_TAG: Final = 0x0A
+"""Field 1 of AppendInput and of ReadBatch, length-delimited."""
+_ALONE: Final = 16
+"""Number of first records that are decoded alone in the full schema; with headers on a later record, the whole batch is
+decoded."""
+_ALONE_BYTES: Final = 65_536
+"""Largest record in bytes that is decoded alone, since that copies it."""
 
 
 # ---- append --------------------------------------------------------------------------------------------------
 
 
 def decode_append_input(payload: Payload, stream: StreamRef) -> Append:
-    """An AppendInput as an operation on `stream`; `validation.validate_append` is left to do.
+    """Decode an AppendInput as an operation on `stream`; the caller must run `validation.validate_append`.
 
-    Raises OperationFailed: BAD_PROTO for bytes that are not an AppendInput; INVALID for so many records or
-    headers that no valid batch can have them, before any object is made of them.
+    Raises OperationFailed: BAD_PROTO for bytes that are not an AppendInput; INVALID for more records or headers than
+    any valid batch has, before objects are made of them.
     """
     probe = _parse(columns_pb2.AppendInput, payload)
     if len(probe.records) > S2_MAX_BATCH_RECORDS:
@@ -76,7 +86,8 @@ def decode_append_input(payload: Payload, stream: StreamRef) -> Append:
     if _bare_size(bodies, match_seq_num, fencing_token) == len(payload):
         metered = 8 * len(bodies) + body_bytes
     else:
-        headers, timestamps = _extras(probe, payload)
+        first = _first_alone(bodies, payload, match_seq_num, fencing_token)
+        headers, timestamps = _extras(probe, payload) if first is None else _extras_of_first(first, len(bodies))
         metered = metered_size(bodies, headers)
     return Append(
         stream,
@@ -89,18 +100,38 @@ def decode_append_input(payload: Payload, stream: StreamRef) -> Append:
     )
 
 
-def _bare_size(bodies: list[bytes], match_seq_num: int | None, fencing_token: str | None) -> int:
-    """How many bytes an AppendInput of these values takes when no record has a timestamp or headers.
+def _first_alone(
+    bodies: list[bytes], payload: Payload, match_seq_num: int | None, fencing_token: str | None
+) -> s2_pb2.AppendRecord | None:
+    """Return the first record if it alone may have headers or a timestamp, as in each append of the pipeline's sink;
+    else None. The other records are not inspected, as in `_bare_size`."""
+    for start, stop in _leading(payload):
+        if stop + _bare_size(bodies[1:], match_seq_num, fencing_token) == len(payload):
+            return _parse(s2_pb2.AppendRecord, memoryview(payload)[start:stop])
+        break
+    return None
 
-    A payload of exactly this size holds nothing else, so that no record need be asked for its headers and
-    timestamp: 0.19 us a record instead of 0.33 (100 B records).
+
+def _bare_size(bodies: list[bytes], match_seq_num: int | None, fencing_token: str | None) -> int:
+    """Return how many bytes an AppendInput of these values takes if no record has a timestamp or headers.
+
+    A payload of exactly this size holds nothing else, so records need not be inspected for headers and timestamps: 0.19
+    us a record instead of 0.33 (100 B records).
     """
     size = sum(map(bare_append_sizes.__getitem__, map(len, bodies)))
     return size + len(_conditions(match_seq_num, fencing_token))
 
 
+def _extras_of_first(first: s2_pb2.AppendRecord, count: int) -> tuple[dict[int, Headers], list[int | None] | None]:
+    """Return headers and timestamps if only the first record has any."""
+    if 2 * len(first.headers) > S2_MAX_BATCH_BYTES:
+        raise fail(FailureCode.INVALID, "record batch must not exceed a metered size of 1 MiB")
+    headers = {0: _headers(first)} if first.headers else {}
+    return headers, [first.timestamp, *[None] * (count - 1)] if first.HasField("timestamp") else None
+
+
 def _extras(probe: columns_pb2.AppendInput, payload: Payload) -> tuple[dict[int, Headers], list[int | None] | None]:
-    """Headers and timestamps of an AppendInput that may have any."""
+    """Return headers and timestamps of an AppendInput that may have any."""
     timestamps: list[int | None] = []
     with_headers = []
     for index, record in enumerate(probe.records):
@@ -109,16 +140,16 @@ def _extras(probe: columns_pb2.AppendInput, payload: Payload) -> tuple[dict[int,
         timestamps.append(record.timestamp if record.HasField("timestamp") else None)
     headers: dict[int, Headers] = {}
     if with_headers:
-        full = list(_parse(s2_pb2.AppendInput, payload).records)  # iterated once: indexing makes an object each time
-        if 2 * sum(len(full[index].headers) for index in with_headers) > S2_MAX_BATCH_BYTES:
+        full = _at(payload, with_headers, s2_pb2.AppendInput, s2_pb2.AppendRecord)
+        if 2 * sum(len(record.headers) for record in full.values()) > S2_MAX_BATCH_BYTES:
             raise fail(FailureCode.INVALID, "record batch must not exceed a metered size of 1 MiB")
-        headers = {index: _headers(full[index]) for index in with_headers}
+        headers = {index: _headers(record) for index, record in full.items()}
     given = timestamps.count(None) < len(timestamps)
     return headers, timestamps if given else None
 
 
 def encode_append_input(append: Append) -> bytes:
-    """An AppendInput; `exact_timestamp` becomes every record's timestamp."""
+    """Encode an AppendInput; `exact_timestamp` becomes every record's timestamp."""
     timestamps = append.timestamps
     if append.exact_timestamp is not None:
         timestamps = [append.exact_timestamp] * len(append.bodies)
@@ -132,7 +163,7 @@ def _conditions(match_seq_num: int | None, fencing_token: str | None) -> bytes:
 
 
 def encode_append_ack(appended: Appended) -> bytes:
-    """An AppendAck: all three positions are present even where they are zero (S2 fact sheet, 2.3)."""
+    """Encode an AppendAck: all three positions are present even if they are zero (S2 fact sheet, 2.3)."""
     return (
         field(b"\x0a", _position(appended.start))
         + field(b"\x12", _position(appended.end))
@@ -141,7 +172,7 @@ def encode_append_ack(appended: Appended) -> bytes:
 
 
 def decode_append_ack(payload: Payload) -> Appended:
-    """An acknowledgement. Raises OperationFailed(BAD_PROTO), also where a position is missing."""
+    """Decode an acknowledgement. Raises OperationFailed(BAD_PROTO), also if a position is missing."""
     ack = _parse(s2_pb2.AppendAck, payload)
     for name in ("start", "end", "tail"):
         if not ack.HasField(name):
@@ -153,22 +184,22 @@ def decode_append_ack(payload: Payload) -> Appended:
 
 
 def encode_records(columns: Columns) -> bytes:
-    """The `records` field of a ReadBatch, in encoding `S2_RECORDS`."""
+    """Encode the `records` field of a ReadBatch, in encoding `S2_RECORDS`."""
     return sequenced_records(columns.seq_nums, columns.timestamps, columns.bodies, columns.headers)
 
 
 def decode_records(payload: Payload) -> Columns:
-    """The records of a ReadBatch, whatever else it holds. Raises OperationFailed(BAD_PROTO)."""
+    """Decode the records of a ReadBatch, ignoring its other fields. Raises OperationFailed(BAD_PROTO)."""
     return _columns(_parse(columns_pb2.ReadBatch, payload), payload)
 
 
 def decode_bodies(payload: Payload) -> list[bytes]:
-    """The bodies alone: 0.17 us a record instead of 0.39 (100 B records). Raises OperationFailed(BAD_PROTO)."""
+    """Decode the bodies alone: 0.17 us a record instead of 0.39 (100 B records). Raises OperationFailed(BAD_PROTO)."""
     return [record.body for record in _parse(columns_pb2.ReadBatch, payload).records]
 
 
 def read_batch_pieces(batch: RecordBatch) -> list[bytes]:
-    """A ReadBatch in pieces, uncopied: the bytes that the batch came in are used where they are of this spelling."""
+    """Return a ReadBatch in pieces, uncopied: the batch's wire bytes are used if they are in this encoding."""
     wire = batch.wire
     if wire is not None and wire.encoding == S2_READ_BATCH:
         return [wire.data]
@@ -180,21 +211,21 @@ def read_batch_pieces(batch: RecordBatch) -> list[bytes]:
 
 
 def encode_read_batch(batch: RecordBatch) -> bytes:
-    """A ReadBatch in one piece."""
+    """Return a ReadBatch in one piece."""
     pieces = read_batch_pieces(batch)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def encode_heartbeat(tail: StreamPosition) -> bytes:
-    """A ReadBatch without records (S2 fact sheet, 2.4): the `tail` field alone."""
+    """Encode a ReadBatch without records (S2 fact sheet, 2.4): the `tail` field alone."""
     return field(b"\x12", _position(tail))
 
 
 def decode_read_batch(payload: Payload) -> RecordBatch | StreamPosition:
-    """A batch, or the tail that a heartbeat tells.
+    """Decode a batch, or the tail that a heartbeat reports.
 
-    Raises OperationFailed(BAD_PROTO) for other bytes, for sequence numbers that are not consecutive, and for a
-    message with neither records nor tail.
+    Raises OperationFailed(BAD_PROTO) for other bytes, for sequence numbers that are not consecutive, and for a message
+    with neither records nor tail.
     """
     data = bytes(payload)
     probe = _parse(columns_pb2.ReadBatch, data)
@@ -207,7 +238,7 @@ def decode_read_batch(payload: Payload) -> RecordBatch | StreamPosition:
     if not isinstance(columns.seq_nums, range):
         raise fail(FailureCode.BAD_PROTO, "ReadBatch's sequence numbers are not consecutive")
     batch = RecordBatch(columns, tail=tail)
-    batch.wire = Wire(S2_RECORDS if tail is None else S2_READ_BATCH, data)
+    batch.wire = WireBytes(S2_RECORDS if tail is None else S2_READ_BATCH, data)
     return batch
 
 
@@ -224,8 +255,8 @@ def _columns(probe: columns_pb2.ReadBatch, payload: Payload) -> Columns:
         bodies.append(record.body)
     headers: dict[int, Headers] = {}
     if with_headers:
-        full = list(_parse(s2_pb2.ReadBatch, payload).records)
-        headers = {index: _headers(full[index]) for index in with_headers}
+        full = _at(payload, with_headers, s2_pb2.ReadBatch, s2_pb2.SequencedRecord)
+        headers = {index: _headers(record) for index, record in full.items()}
     first = seq_nums[0] if seq_nums else 0
     dense = range(first, first + len(seq_nums))
     return Columns(dense if seq_nums == list(dense) else seq_nums, timestamps, bodies, headers)
@@ -242,6 +273,39 @@ def _position(position: StreamPosition) -> bytes:
 
 def _to_position(position: s2_pb2.StreamPosition | columns_pb2.StreamPosition) -> StreamPosition:
     return StreamPosition(position.seq_num, position.timestamp)
+
+
+def _at(
+    payload: Payload, indexes: list[int], batch: type[s2_pb2.AppendInput] | type[s2_pb2.ReadBatch], record: type[R]
+) -> dict[int, R]:
+    """Return the records at `indexes` (ascending) in the full schema; they are decoded alone if they are among the
+    first."""
+    if indexes[-1] < _ALONE:
+        found: dict[int, R] = {}
+        for index, (start, stop) in zip(range(indexes[-1] + 1), _leading(payload), strict=False):
+            if index in indexes:
+                found[index] = _parse(record, memoryview(payload)[start:stop])
+        if len(found) == len(indexes):
+            return found
+    # Iterated once: indexing makes an object each time.
+    full = cast("list[R]", list(_parse(batch, payload).records))
+    return {index: full[index] for index in indexes}
+
+
+def _leading(payload: Payload) -> Iterator[tuple[int, int]]:
+    """Yield start and end of the records at the beginning of a batch, up to a large record or another field."""
+    position, size = 0, len(payload)
+    while position < size and payload[position] == _RECORDS_TAG:
+        length = shift = 0
+        more = 128
+        while more and (position := position + 1) < size:
+            length |= (payload[position] & 127) << shift
+            shift, more = shift + 7, payload[position] & 128
+        start = position + 1
+        position = start + length
+        if length > _ALONE_BYTES:
+            return
+        yield start, position
 
 
 def _headers(record: s2_pb2.AppendRecord | s2_pb2.SequencedRecord) -> Headers:

@@ -1,17 +1,18 @@
-"""Records as protobuf bytes, from whole columns: byte for byte what the protobuf library writes, several times faster.
+"""Records as protobuf bytes, from whole columns: byte for byte the protobuf library's output, several times faster.
 
-One list of pieces is filled column by column with slice assignment, from tables and from caches keyed by body
-length, and joined once. In us per record of CPU time, against the library's `records.add(...)`, 1000 records of
-1000 B: appends 0.10 against 0.73, sequenced records 0.22 against 0.71. `bench/micro_s2_protobuf.py` measures it again.
+One list of pieces is filled column by column with slice assignment, from tables and from caches keyed by body length,
+and joined once. In us per record of CPU time, against the library's `records.add(...)`, 1000 records of 1000 B: appends
+0.10 against 0.73, sequenced records 0.22 against 0.71. `bench/micro_s2_protobuf.py` measures it again.
 
-Batches that are not uniform (headers, numbers whose varints differ in width, zeros that proto3 omits) are
-written record by record, at about the library's cost.
+Batches that are not uniform (headers on more than a few records, numbers whose varints differ in width, zeros that
+proto3 omits) are written record by record, at about the library's cost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Final, TypeVar
 
 from penstock_codecs.model import Headers
@@ -27,6 +28,8 @@ _APPEND_HEADERS, _APPEND_BODY = b"\x12", b"\x1a"  # fields 2 and 3 of AppendReco
 _NAME, _VALUE = b"\x0a", b"\x12"  # fields 1 and 2 of Header
 _SEQUENCED_HEADERS, _SEQUENCED_BODY = b"\x1a", b"\x22"  # fields 3 and 4 of SequencedRecord
 
+_SPARSE: Final = 32
+"""Least number of records per record with headers for which the records without headers are written as columns."""
 _TABLE_BITS: Final = 14
 _MASK: Final = (1 << _TABLE_BITS) - 1
 _WHOLE = [bytes((n,)) if n < 128 else bytes((n & 127 | 128, n >> 7)) for n in range(1 << _TABLE_BITS)]
@@ -36,24 +39,24 @@ _CONTINUED = [bytes((n & 127 | 128, n >> 7 | 128)) for n in range(1 << _TABLE_BI
 
 
 def varint(number: int) -> bytes:
-    """The shortest varint of a number from 0 to 2^64-1."""
+    """Return the shortest varint of a number from 0 to 2^64-1."""
     if number <= _MASK:
         return _WHOLE[number]
     return _CONTINUED[number & _MASK] + varint(number >> _TABLE_BITS)
 
 
 def varint_width(number: int) -> int:
-    """How many bytes `varint(number)` has."""
+    """Return the number of bytes in `varint(number)`."""
     return (number.bit_length() + 6) // 7 or 1
 
 
 def field(tag: bytes, content: bytes) -> bytes:
-    """A length-delimited field; also where it is empty."""
+    """Return a length-delimited field, even if it is empty."""
     return tag + varint(len(content)) + content
 
 
 class LengthCache(dict[int, T]):
-    """`make(length)`, remembered for the lengths of bodies seen lately; at most 4096 of them."""
+    """Results of `make(length)`, remembered for recently seen lengths of bodies; at most 4096 of them."""
 
     _MOST: Final = 4096
 
@@ -71,7 +74,17 @@ class LengthCache(dict[int, T]):
 def append_records(
     bodies: Sequence[bytes], headers: Mapping[int, Headers], timestamps: Sequence[int | None] | None
 ) -> bytes:
-    """The `records` field of an AppendInput."""
+    """Return the `records` field of an AppendInput."""
+    if _is_sparse(headers, bodies):
+        return _around(
+            headers,
+            len(bodies),
+            lambda start, stop: append_records(
+                bodies[start:stop],
+                {0: headers[start]} if start in headers else {},
+                None if timestamps is None else timestamps[start:stop],
+            ),
+        )
     if headers or (timestamps is not None and None in timestamps):
         return _append_records_one_by_one(bodies, headers, timestamps)
     if timestamps is None or not bodies:
@@ -88,9 +101,20 @@ def append_records(
 def sequenced_records(
     seq_nums: Sequence[int], timestamps: Sequence[int], bodies: Sequence[bytes], headers: Mapping[int, Headers]
 ) -> bytes:
-    """The `records` field of a ReadBatch."""
+    """Return the `records` field of a ReadBatch."""
     if not bodies:
         return b""
+    if _is_sparse(headers, bodies):
+        return _around(
+            headers,
+            len(bodies),
+            lambda start, stop: sequenced_records(
+                seq_nums[start:stop],
+                timestamps[start:stop],
+                bodies[start:stop],
+                {0: headers[start]} if start in headers else {},
+            ),
+        )
     low, high, early, late = min(seq_nums), max(seq_nums), min(timestamps), max(timestamps)
     width, time_width = varint_width(high), varint_width(late)
     even = varint_width(low) == width and varint_width(early) == time_width
@@ -106,8 +130,20 @@ def sequenced_records(
     return _uniform_records(2 + width + time_width, numbers, middle, _SEQUENCED_BODY, bodies)
 
 
+def _is_sparse(headers: Mapping[int, Headers], bodies: Sequence[bytes]) -> bool:
+    """Return whether so few records have headers that the records between them are worth writing as columns."""
+    return bool(headers) and len(bodies) > _SPARSE * len(headers)
+
+
+def _around(headers: Mapping[int, Headers], count: int, write: Callable[[int, int], bytes]) -> bytes:
+    """Return the records, writing each record with headers alone; `write` takes a range of records."""
+    cuts = sorted({0, count, *headers, *(index + 1 for index in headers)})
+    return b"".join(write(start, stop) for start, stop in pairwise(cuts))
+
+
 def _varints(numbers: Sequence[int], low: int, high: int) -> tuple[list[bytes], bytes]:
-    """Varints of one width of numbers from `low` to `high`: what differs, and the rest that they have in common."""
+    """Return the varints, all of one width, of numbers from `low` to `high`: their differing beginnings, and the common
+    rest."""
     block = low >> _TABLE_BITS
     if high >> _TABLE_BITS != block:
         return list(map(varint, numbers)), b""
@@ -118,7 +154,7 @@ def _varints(numbers: Sequence[int], low: int, high: int) -> tuple[list[bytes], 
 
 
 def _omittable_head(tag: bytes, length: int) -> bytes:
-    """What stands before `length` bytes; nothing before none, because proto3 omits empty bytes."""
+    """Return the tag and length before `length` bytes, or b"" for 0, because proto3 omits empty bytes."""
     return tag + varint(length) if length else b""
 
 
@@ -139,12 +175,13 @@ def _bare_append_head(length: int) -> bytes:
 
 _bare_append_heads = LengthCache(_bare_append_head)
 bare_append_sizes: Final = LengthCache(lambda length: len(_bare_append_head(length)) + length)
-"""By body length: how many bytes an AppendRecord without timestamp and headers takes in an AppendInput."""
+"""Bytes of an AppendRecord without timestamp and headers in an AppendInput, by body length."""
 
 
 @cache
 def _record_heads(width: int) -> LengthCache[bytes]:
-    """By body length: the head of a record whose numbers take `width` bytes, with the tag of the first number."""
+    """Return a cache, by body length, of the head of a record whose numbers take `width` bytes, with the first number's
+    tag."""
     body = _omittable_heads(_SEQUENCED_BODY)  # both tags are one byte, and only the size counts
     return LengthCache(lambda length: _RECORDS + varint(width + len(body[length]) + length) + _FIRST_NUMBER)
 
@@ -159,7 +196,7 @@ def _bare_append_records(bodies: Sequence[bytes]) -> bytes:
 def _uniform_records(
     width: int, numbers: Sequence[bytes], middle: bytes | Sequence[bytes], body_tag: bytes, bodies: Sequence[bytes]
 ) -> bytes:
-    """Records without headers whose numbers, with their tags, all take `width` bytes.
+    """Return records without headers whose numbers, with their tags, all take `width` bytes.
 
     `numbers` are the first number's varints or their beginnings; `middle` is what follows up to the body's tag.
     """

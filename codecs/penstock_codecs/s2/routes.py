@@ -1,4 +1,4 @@
-"""Which path means what (S2 fact sheet 1.2, 1.3; the aliases are the spellings of the seeds' pages).
+"""Paths of the S2 API (S2 fact sheet 1.2, 1.3; the aliases are the spellings of the seeds' pages).
 
 The path is matched raw, segment by segment, before percent-decoding: `a%2Fb` is one segment (fact sheet 1.1).
 """
@@ -13,7 +13,7 @@ __all__ = ["Endpoint", "Match", "find"]
 
 
 class Endpoint(Enum):
-    """What a request asks for."""
+    """The endpoints of the API."""
 
     HEALTH = auto()
     NOT_IMPLEMENTED = auto()
@@ -38,7 +38,8 @@ class Endpoint(Enum):
 
 
 class Match(NamedTuple):
-    """Where a path leads: endpoints by method (empty = no such path), and its parameters, still percent-encoded."""
+    """The match of a path: endpoints by method (empty if there is no such path), and its parameters, still
+    percent-encoded."""
 
     endpoints: Mapping[str, Endpoint]
     parameters: Mapping[str, str]
@@ -91,7 +92,7 @@ _NOWHERE = Match({}, {})
 
 
 def find(path: str) -> Match:
-    """Where the raw request path leads."""
+    """Return the match of a raw request path."""
     segments = path.removeprefix("/").split("/")
     for pattern, endpoints in _BY_LENGTH.get(len(segments), ()):
         parameters: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""What S2 demands of an append, whatever it was spelled in, and what its command records mean.
+"""S2's rules for appends in any encoding, and the meaning of its command records.
 
-Nothing here looks at a batch record by record unless it has headers or breaks a limit (S2 fact sheet, 5.1, 5.3).
+A batch is checked record by record only if it has headers or breaks a limit (S2 fact sheet, 5.1, 5.3).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRIM_BYTES: Final = 8
 
 
 class Fence(NamedTuple):
-    """Command `fence`: appends after this one that carry a token must carry this one; "" clears it."""
+    """Command `fence`: later appends that carry a token must carry this one; "" clears it."""
 
     token: str
 
@@ -38,9 +38,9 @@ class TrimTo(NamedTuple):
 
 
 def parse_command(headers: Headers, body: bytes) -> Fence | TrimTo | None:
-    """The command that a record is, or None where it is an ordinary record (S2 fact sheet, 5.3).
+    """Return the command that a record is, or None for an ordinary record (S2 fact sheet, 5.3).
 
-    Raises OperationFailed(INVALID) for an unknown command and for a payload that its command does not take.
+    Raises OperationFailed(INVALID) for an unknown command and for a payload that its command does not accept.
     """
     if not is_command(headers):
         return None
@@ -53,13 +53,13 @@ def parse_command(headers: Headers, body: bytes) -> Fence | TrimTo | None:
 
 
 def trims(append: Append) -> list[int]:
-    """Where the commands `trim` of an append trim to; it is one that `validate_append` takes."""
+    """Return the sequence numbers of the `trim` commands in an append that `validate_append` accepts."""
     found = (parse_command(headers, append.bodies[index]) for index, headers in append.headers.items())
     return [command.seq_num for command in found if isinstance(command, TrimTo)]
 
 
 def validate_append(append: Append) -> None:
-    """Check records, batch and fencing token (S2 fact sheet, 5.1, 5.3); `append.metered` is taken as right.
+    """Check records, batch and fencing token (S2 fact sheet, 5.1, 5.3); `append.metered` is trusted.
 
     Raises OperationFailed(INVALID). Costs next to nothing for a batch within its limits and without headers.
     """

@@ -1,7 +1,7 @@
 """S2S: S2's binary sessions inside HTTP bodies (S2 fact sheet, section 2).
 
-`frames` is the framing, `sessions` the four ends of the two kinds of session. As a plug-in each kind of session
-is a dialect.
+`frames` is the framing, `sessions` the four ends of the two kinds of session. As a plug-in each kind of session is a
+dialect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SAMPLE_APPENDS = [
 
 
 def _append_client() -> AppendClient:
-    """A client that has sent the sample's inputs, since it takes no acknowledgement of others."""
+    """Return a client that has sent the sample's inputs, since it accepts acknowledgements only of what it sent."""
     client = AppendClient()
     for append in _SAMPLE_APPENDS:
         client.send(append)

@@ -28,6 +28,8 @@ __all__ = [
     "encode_terminal",
 ]
 
+_SMALL: Final = 4096
+"""Smaller pieces that are held are joined: each would take 40 bytes of memory beside its own."""
 _LENGTH_BYTES: Final = 3
 _EXCERPT_BYTES: Final = 256
 _HEAD_BYTES: Final = 4
@@ -40,13 +42,13 @@ _head: Final = Struct(">I").pack
 _COMPRESSIONS: Final = {compression.value: compression for compression in Compression}
 
 MAX_HELD: Final = _LENGTH_BYTES + S2S_MAX_FRAME_LENGTH
-"""The most bytes that a FrameReader holds once all frames have been taken out of it."""
+"""Most bytes that a FrameReader holds once all frames have been taken from it."""
 
 
 class Frame(NamedTuple):
     """A regular frame. `payload` is the decompressed message; it may be a view of the reader's buffer.
 
-    `compression`: what it was compressed with.
+    `compression`: the frame's compression on the wire.
     """
 
     payload: bytes | memoryview
@@ -62,10 +64,9 @@ class Terminal(NamedTuple):
 
 
 class FrameError(Exception):
-    """The bytes are not S2S frames; the text is the S2 server's own where it has one.
+    """The bytes are not S2S frames; the text is the S2 server's own if it has one.
 
-    `at`: how many bytes behind the frame's first one the first wrong one stands. `excerpt`: the frame's first bytes, at
-    most 256.
+    `at`: offset of the first wrong byte from the frame's first one. `excerpt`: the frame's first bytes, at most 256.
     """
 
     def __init__(self, text: str, at: int = 0, frame: memoryview | None = None) -> None:
@@ -75,9 +76,9 @@ class FrameError(Exception):
 
 
 def choose_compression(accepted: Iterable[str]) -> Compression:
-    """What a server compresses its frames with, by all values of a request's Accept-Encoding (fact sheet, 2.1).
+    """Return the compression of a server's frames, given all values of a request's Accept-Encoding (fact sheet, 2.1).
 
-    zstd wins, then gzip; weights are ignored, but for 0, which refuses (RFC 9110, 12.4.2).
+    zstd wins, then gzip; weights are ignored, except for 0, which refuses (RFC 9110, 12.4.2).
     """
     codings = set()
     for value in accepted:
@@ -90,7 +91,7 @@ def choose_compression(accepted: Iterable[str]) -> Compression:
 
 
 def compress_payload(compression: Compression, payload: bytes) -> tuple[Compression, bytes]:
-    """How to send `payload`: compressed if that is wanted and it is large enough and shrinks, else as it is."""
+    """Return the compression and bytes to send `payload` with: compressed if wanted, large enough and smaller so."""
     if compression is Compression.NONE or len(payload) < S2S_COMPRESSION_THRESHOLD:
         return Compression.NONE, payload
     compressed = compress(compression, payload)
@@ -100,7 +101,7 @@ def compress_payload(compression: Compression, payload: bytes) -> tuple[Compress
 def encode_frame(
     payload: Sequence[bytes], compression: Compression = Compression.NONE, *, reconnect_advised: bool = False
 ) -> list[bytes]:
-    """A regular frame of a payload that is given in pieces, compressed already as `compression` says.
+    """Return a regular frame of a payload in pieces, already compressed with `compression`.
 
     Raises LocalProtocolError for more than 2 MiB - 1 bytes.
     """
@@ -112,54 +113,68 @@ def encode_frame(
 
 
 def encode_terminal(status: int, body: bytes) -> list[bytes]:
-    """A terminal frame: `status` is an HTTP status, `body` the JSON that an HTTP answer would carry."""
+    """Return a terminal frame: `status` is an HTTP status, `body` the JSON that an HTTP answer would carry."""
     return [_head(len(body) + 3 << 8 | _TERMINAL), status.to_bytes(2, "big"), body]
 
 
 class FrameReader:
-    """Bytes in, frames out, one at a time.
+    """Reads frames from bytes, one at a time.
 
-    A whole frame is read where it lies; the beginning of one is copied once into a growing buffer, so that neither
-    many frames in one piece nor one frame in many pieces costs more than its bytes.
+    A whole frame is read in place; the pieces of an incomplete one are kept as they arrive and joined once, so that
+    neither many frames in one piece nor one frame in many pieces costs more than its bytes. It takes at most an eighth
+    more memory than `held`: a growing buffer would fragment the heap.
     """
 
     def __init__(self) -> None:
-        self._buffer: bytes | bytearray = b""
+        self._buffer = b""
         self._at = 0
+        self._pieces: list[bytes] = []  # pieces after the buffer
+        self._waiting = 0  # bytes in the pieces
+        self._wanted = _LENGTH_BYTES  # bytes needed before a frame can be complete
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take more bytes."""
         if self.held == 0:
             self._buffer, self._at = bytes(data), 0
             return
-        if self._at or isinstance(self._buffer, bytes):
-            # Views of frames taken out may still be about, so a buffer that has lent any is left alone.
-            self._buffer, self._at = bytearray(memoryview(self._buffer)[self._at :]), 0
-        self._buffer += data
+        if self._pieces and len(self._pieces[-1]) < _SMALL:
+            self._pieces[-1] += data
+        else:
+            self._pieces.append(bytes(data))
+        self._waiting += len(data)
 
     @property
     def held(self) -> int:
-        """Bytes that have not been given out in a frame."""
-        return len(self._buffer) - self._at
+        """Bytes that have not been returned in a frame."""
+        return len(self._buffer) - self._at + self._waiting
 
     def clear(self) -> None:
-        """Forget what is held."""
+        """Drop the held bytes."""
         self._buffer, self._at = b"", 0
+        self._pieces, self._waiting = [], 0
+        self._wanted = _LENGTH_BYTES
 
     def next(self) -> Frame | Terminal | None:
-        """The next frame, or None where it is not complete.
+        """Return the next frame, or None if it is incomplete.
 
-        Raises FrameError as soon as it is clear that no frame will come of these bytes.
+        Raises FrameError as soon as it is clear that the bytes are not a frame.
         """
+        if self.held < self._wanted:
+            self._wait_for(self._wanted)
+            return None
+        if self._pieces:
+            self._join()
         at = self._at
         held = len(self._buffer) - at
         if held < _LENGTH_BYTES:
+            self._wait_for(_LENGTH_BYTES)
             return None
         length = int.from_bytes(self._buffer[at : at + _LENGTH_BYTES], "big")
         if not 0 < length <= S2S_MAX_FRAME_LENGTH:
             why = "frame exceeds decode limit" if length else "empty frame payload"
             raise FrameError(why, 0, memoryview(self._buffer)[at:])
         if held < _LENGTH_BYTES + length:
+            self._wait_for(_LENGTH_BYTES + length)
             return None
         end = at + _LENGTH_BYTES + length
         flags = self._buffer[at + _LENGTH_BYTES]
@@ -167,13 +182,25 @@ class FrameReader:
         if end == len(self._buffer):
             self.clear()
         else:
-            self._at = end
+            self._at, self._wanted = end, _LENGTH_BYTES
         return _terminal(whole) if flags & _TERMINAL else _regular(flags, whole)
 
     def end(self) -> None:
-        """The peer has finished. Raises FrameError where that cuts a frame short."""
+        """End the input. Raises FrameError if that cuts a frame short."""
         if self.held:
-            raise FrameError("bytes remaining on stream", self.held, memoryview(self._buffer)[self._at :])
+            self._join()
+            raise FrameError("bytes remaining on stream", self.held, memoryview(self._buffer))
+
+    def _wait_for(self, wanted: int) -> None:
+        """Set the bytes needed for the frame, and drop the frames before it."""
+        self._wanted = wanted
+        if self._at:
+            self._join()
+
+    def _join(self) -> None:
+        """Join all held bytes into one buffer. Views of earlier frames keep the previous buffer alive."""
+        self._buffer, self._at = b"".join((memoryview(self._buffer)[self._at :], *self._pieces)), 0
+        self._pieces, self._waiting = [], 0
 
 
 def _terminal(frame: memoryview) -> Terminal:

@@ -5,8 +5,8 @@
 | append | Append (AppendInput) | Appended (AppendAck), in the order of the inputs |
 | read | nothing | RecordBatch (ReadBatch), StreamPosition (heartbeat: the tail) |
 
-A server ends either by finishing its body, or with a Failure (a terminal frame), which ends the session. What
-comes before a session, and the ends of its bodies, are HTTP's business: `receive(b"")` tells of the latter.
+A server ends a session either by finishing its body, or with a Failure (a terminal frame). HTTP handles the request and
+response heads, and the ends of the bodies, which `receive(b"")` reports.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = ["AppendClient", "AppendServer", "ReadClient", "ReadServer"]
 
 
 class _Intake:
-    """Frames from the peer, up to the end, a fault, or when nothing more is wanted."""
+    """Reads frames from the peer, up to the end, a fault, or `close`."""
 
     def __init__(self, code: FailureCode) -> None:
         self._code = code
@@ -74,12 +74,12 @@ class _Intake:
             self._finished = True
 
     def close(self) -> None:
-        """Read nothing more, and forget what was received."""
+        """Read nothing more, and drop what was received."""
         self._closed = True
         self._reader.clear()
 
     def fault(self, text: str) -> RemoteProtocolError:
-        """The error to raise, now and ever after."""
+        """Close, and return the error to raise now and from every later call."""
         self.close()
         self._error = RemoteProtocolError(Failure(self._code, text))
         return self._error
@@ -88,7 +88,7 @@ class _Intake:
         return self.fault(f"Failed to decode S2S frame: {text}")
 
     def next(self) -> Frame | Terminal | Pull:
-        """The next frame; PAUSED at the end. Raises RemoteProtocolError."""
+        """Return the next frame; PAUSED at the end. Raises RemoteProtocolError."""
         if self._error is not None:
             raise self._error
         if self._closed:
@@ -107,9 +107,9 @@ class _Intake:
 
 
 class _Session:
-    """What both ends of both sessions have in common; for servers `code` is BAD_FRAME, as S2 says it.
+    """Shared base of both ends of both sessions; for servers `code` is BAD_FRAME, as in S2.
 
-    A client's faults are OTHER: it is the server that is to blame, and nobody knows what it has done.
+    For clients it is OTHER: the server is to blame, and what it has done is unknown.
     """
 
     def __init__(self, compression: Compression, code: FailureCode) -> None:
@@ -117,19 +117,19 @@ class _Session:
         self._intake = _Intake(code)
         self._ended = False
         self.reconnect_advised = False
-        """Server: whether frames shall advise the client to reconnect. Client: whether any frame has."""
+        """Server: set to advise the client to reconnect in the frames. Client: True once a frame has advised it."""
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Bytes of the peer's body; b"" where it has ended."""
+        """Take bytes of the peer's body; b"" at its end."""
         self._intake.receive(data)
 
     @property
     def buffered(self) -> int:
-        """Bytes of frames that are not complete; at most 2 MiB and 3 once all events have been taken."""
+        """Bytes of incomplete frames; at most 2 MiB + 3 once all events have been taken."""
         return self._intake.held
 
     def _frame(self, payload: bytes) -> list[bytes]:
-        """A frame to be sent with the session's compression and advice."""
+        """Return a frame with the session's compression and advice."""
         self._check_open()
         _check_size(len(payload))
         compression, content = compress_payload(self._compression, payload)
@@ -153,7 +153,7 @@ class _Server(_Session):
         return self.reconnect_advised
 
     def _end(self, failure: Failure) -> list[bytes]:
-        """The terminal frame; the session is over, and what the client still sends is not looked at."""
+        """Return the terminal frame and end the session; anything the client still sends is ignored."""
         self._check_open()
         self._ended = True
         self._intake.close()
@@ -179,8 +179,8 @@ class _Client(_Session):
 class AppendServer(_Server):
     """The server's end of an append session on `stream`.
 
-    An input that is well spelled and not valid is delivered as a Failure, after which nothing more is read:
-    answer what came before it, then send the Failure. The same goes for a RemoteProtocolError's failure.
+    An input that is well formed but invalid is delivered as a Failure, after which nothing more is read: answer the
+    inputs before it, then send the Failure. The same holds for a RemoteProtocolError's failure.
     """
 
     def __init__(self, stream: StreamRef, compression: Compression = Compression.NONE) -> None:
@@ -189,7 +189,7 @@ class AppendServer(_Server):
         self._unacknowledged = 0
 
     def next_event(self) -> Append | Failure | Pull:
-        """The next input, valid by S2's rules; see the class. Raises RemoteProtocolError(BAD_FRAME)."""
+        """Return the next input, valid by S2's rules; see the class. Raises RemoteProtocolError(BAD_FRAME)."""
         frame = self._intake.next()
         if isinstance(frame, Pull):
             return frame
@@ -207,9 +207,9 @@ class AppendServer(_Server):
         return append
 
     def send(self, event: Appended | Failure) -> list[bytes]:
-        """The acknowledgement of the oldest input without one, or the end.
+        """Return the acknowledgement of the oldest unacknowledged input, or the end.
 
-        Raises LocalProtocolError where every input has been acknowledged or the session has ended.
+        Raises LocalProtocolError if every input has been acknowledged or the session has ended.
         """
         if isinstance(event, Failure):
             return self._end(event)
@@ -228,15 +228,15 @@ class AppendClient(_Client):
         self._next_seq_num = 0
 
     def send(self, event: Append) -> list[bytes]:
-        """An input. Raises LocalProtocolError where the server has ended the session."""
+        """Return an input's frame. Raises LocalProtocolError if the server has ended the session."""
         pieces = self._frame(encode_append_input(event))
         self._unacknowledged.append(len(event.bodies))
         return pieces
 
     def next_event(self) -> Appended | Failure | Pull:
-        """The acknowledgement of the oldest input without one, or the Failure that ended the session.
+        """Return the acknowledgement of the oldest unacknowledged input, or the Failure that ended the session.
 
-        Raises RemoteProtocolError(OTHER) for what is no acknowledgement of that input, and for an end without a
+        Raises RemoteProtocolError(OTHER) for anything that does not acknowledge that input, and for an end without a
         Failure while inputs are unacknowledged.
         """
         frame = self._next_frame()
@@ -264,22 +264,22 @@ class AppendClient(_Client):
 
 
 class ReadServer(_Server):
-    """The server's end of a read session. The client has nothing to say; bytes from it are ignored."""
+    """The server's end of a read session. The client sends nothing; bytes from it are ignored."""
 
     def __init__(self, compression: Compression = Compression.NONE) -> None:
         super().__init__(compression)
         self._intake.close()
 
     def next_event(self) -> Literal[Pull.PAUSED]:
-        """Always PAUSED."""
+        """Return PAUSED, always."""
         return PAUSED
 
     def send(self, event: RecordBatch | StreamPosition | Failure) -> list[bytes]:
-        """A batch, a heartbeat, or the end.
+        """Return the frames of a batch, a heartbeat, or the end.
 
-        A batch's bytes are not copied, and its compressed frame is made once for all followers. One that does not
-        fit into a frame, which takes tens of thousands of small headers, becomes several. Raises LocalProtocolError
-        where the session has ended, and OperationFailed(NOT_REPRESENTABLE) for a single record that does not fit.
+        A batch's bytes are not copied, and its compressed frame is made once for all followers. A batch that does not
+        fit into a frame, which takes tens of thousands of small headers, becomes several. Raises LocalProtocolError if
+        the session has ended, and OperationFailed(NOT_REPRESENTABLE) for a single record that does not fit.
         """
         if isinstance(event, Failure):
             return self._end(event)
@@ -306,9 +306,9 @@ class ReadClient(_Client):
         self._next_seq_num = 0
 
     def next_event(self) -> RecordBatch | StreamPosition | Failure | Pull:
-        """The next batch; a tail, where a heartbeat tells it; the Failure that ended the session.
+        """Return the next batch, the tail in a heartbeat, or the Failure that ended the session.
 
-        Raises RemoteProtocolError(OTHER) for anything else, and for records that come twice or out of order.
+        Raises RemoteProtocolError(OTHER) for anything else, and for repeated or out-of-order records.
         """
         frame = self._next_frame()
         if not isinstance(frame, Frame):
@@ -325,7 +325,7 @@ class ReadClient(_Client):
         return event
 
     def send(self, event: object) -> list[bytes]:  # noqa: ARG002 - the interface has it
-        """Raises LocalProtocolError: the client of a read session says nothing."""
+        """Raise LocalProtocolError: the client of a read session sends nothing."""
         raise LocalProtocolError("the client of an S2S read session sends nothing")
 
 

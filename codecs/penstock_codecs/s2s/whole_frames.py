@@ -1,7 +1,7 @@
-"""S2S frames on their way through, untouched: only where one ends is looked at (S2 fact sheet, 2.1).
+"""Forward S2S frames untouched, splitting only at frame boundaries (S2 fact sheet, 2.1).
 
-Who passes a session on must never end amid a frame: what goes out is always whole. The payload is neither decompressed
-nor parsed, nor copied except where pieces are small.
+A relay must never stop in the middle of a frame, so its output always ends with a whole frame. The payload is neither
+decompressed nor parsed, nor copied unless pieces are small.
 """
 
 from __future__ import annotations
@@ -17,36 +17,37 @@ __all__ = ["WholeFrames"]
 _LENGTH_BYTES: Final = 3
 _TERMINAL: Final = 0x80
 _SMALL: Final = 4096
-"""Smaller pieces that are held are joined: each would take 40 bytes of memory beside its own, or keep a larger one."""
+"""Pieces smaller than this, in bytes, are joined while held: each would take 40 bytes of memory beside its own, or keep
+a larger buffer alive."""
 
 
 class WholeFrames:
-    """Gives out the pieces that it is fed as far as they are whole frames, and holds the rest: at most 2 MiB and 3."""
+    """Returns the pieces fed to it as far as they form whole frames, and holds the rest: at most 2 MiB + 3 bytes."""
 
     def __init__(self) -> None:
         self._held: list[Buffer] = []
-        self._joint: bytearray | None = None  # the last of them, where it is made of several
+        self._joint: bytearray | None = None  # the last of them, if it was joined from several
         self._held_size = 0
-        self._head = b""  # of a frame whose length is not known yet
-        self._left = 0  # bytes of the frame at hand that have not come, once its head is known
+        self._head = b""  # head of a frame whose length is not known yet
+        self._left = 0  # bytes missing of the current frame, once its head is known
         self.terminal = False
-        """Whether a terminal frame was among what was given out: nothing follows it."""
+        """True once a terminal frame was among the output: nothing follows it."""
 
     @property
     def held(self) -> int:
-        """Bytes of a frame that is not complete."""
+        """Bytes of an incomplete frame."""
         return self._held_size
 
     @property
     def missing(self) -> int:
-        """How many bytes complete the frame at hand; where its length is not known yet, 1: it may be any."""
+        """Bytes missing of the current frame; 1 while its length is unknown, since any number may be missing."""
         return self._left or 1
 
     def feed(self, piece: Buffer) -> list[Buffer]:
-        """All frames that are complete now, in pieces. A piece that is kept is not copied: it must not change.
+        """Return all frames that are now complete, in pieces. Kept pieces are not copied: they must not change.
 
-        Raises FrameError as soon as it is clear that no frame will come of these bytes; what came before the bad frame
-        was given out, unless it came in this piece.
+        Raises FrameError as soon as it is clear that the bytes are not a frame; frames before the bad one were
+        returned, unless they came in this piece.
         """
         size = len(piece)
         at = end = 0
@@ -63,7 +64,7 @@ class WholeFrames:
         return self._give(piece, end)
 
     def _take_head(self, piece: Buffer, at: int) -> int:
-        """Length and flags of the next frame; the flags count as the first of the bytes that are left."""
+        """Read length and flags of the next frame; the flags count as the first of the missing bytes."""
         head = self._head + bytes(piece[at : at + _LENGTH_BYTES + 1 - len(self._head)])
         if len(head) >= _LENGTH_BYTES:
             length = int.from_bytes(head[:_LENGTH_BYTES], "big")
@@ -108,6 +109,6 @@ class WholeFrames:
             self._held.append(piece)
 
     def finish(self) -> None:
-        """There is no more. Raises FrameError where that cuts a frame short."""
+        """End the input. Raises FrameError if that cuts a frame short."""
         if self._held_size:
             raise FrameError("bytes remaining on stream")

@@ -56,7 +56,7 @@ def _make(role: Role, dialect: str) -> Codec[Any, Any]:
 
 
 def _sample(role: Role, _dialect: str) -> bytes:
-    """A short conversation with every command, or every kind of reply, once."""
+    """Return a short conversation with every command, or every kind of reply, once."""
     name = b"orders"
     commands: list[Command] = [
         Create(name),

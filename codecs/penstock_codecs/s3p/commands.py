@@ -1,7 +1,7 @@
-"""Commands as a server hears them (S3P 0.2.0, sections 4, 7 and 8), in the order of the bytes.
+"""Parse commands for servers (S3P 0.2.0, sections 4, 7 and 8), in the order of the bytes.
 
-The parser is one generator per connection: where an item is not all there it yields NEED_DATA and goes on from the
-same place. It raises Fault at the first byte that cannot be part of a command.
+The parser is one generator per connection: at an incomplete item it yields NEED_DATA and resumes from the same place.
+It raises Fault at the first byte that cannot be part of a command.
 """
 
 from __future__ import annotations
@@ -12,15 +12,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from penstock_codecs.codec import NEED_DATA, Pull
 from penstock_codecs.limits import S3PLimits
 from penstock_codecs.s3p.errors import printable
-from penstock_codecs.s3p.events import (
-    FIRST_ID,
-    AppendRecords,
-    Command,
-    Create,
-    Delete,
-    ReadRecords,
-    TrimRecords,
-)
+from penstock_codecs.s3p.events import FIRST_ID, AppendRecords, Command, Create, Delete, ReadRecords, TrimRecords
 from penstock_codecs.s3p.source import Source
 from penstock_codecs.s3p.values import parse_id, parse_integer, parse_ms
 
@@ -79,7 +71,7 @@ _ELEMENTS: Final = frozenset(schema.elements for schema in SCHEMAS.values())
 
 
 def parse_commands(source: Source, limits: S3PLimits) -> Generator[Command | Pull, None, NoReturn]:
-    """Commands for ever."""
+    """Yield commands for ever."""
     while True:
         source.begin_message()
         while (elements := source.array("a command")) is None:
@@ -120,7 +112,7 @@ def parse_commands(source: Source, limits: S3PLimits) -> Generator[Command | Pul
 def _options(
     source: Source, limits: S3PLimits, word: bytes, schema: Schema, length: int
 ) -> Generator[Pull, None, dict[bytes, Any]]:
-    """The options' effective values; the last one given for a key counts (section 7)."""
+    """Return the options' effective values; the last value of a key counts (section 7)."""
     if length % 2:
         raise source.bad_format(f"options are pairs of key and value, not {length} elements")
     if length > 2 * limits.max_option_pairs:

@@ -1,13 +1,13 @@
-"""One S3P connection, sans-IO: `S3PServer` hears commands and says replies, `S3PClient` the reverse.
+"""One S3P connection, sans-IO: `S3PServer` receives commands and sends replies, `S3PClient` the reverse.
 
-What is legal when (S3P 0.2.0):
+Legal messages in each state (S3P 0.2.0):
 
-| state | may be heard | may be said | section |
+| state | may receive | may send | section |
 |---|---|---|---|
 | open | command / reply | the reply to the oldest unanswered command, or an error / any command | 4, 13 |
-| broken by the peer | nothing | server: what is still unanswered, then one unrecoverable error | 9, 13 |
+| broken by the peer | nothing | server: replies still owed, then one unrecoverable error | 9, 13 |
 | after an unrecoverable error | nothing (PAUSED) | nothing | 9 |
-| peer finished between messages | nothing (PAUSED) | what is still unanswered | 13 |
+| peer finished between messages | nothing (PAUSED) | replies still owed | 13 |
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ Received = TypeVar("Received")
 
 DEFAULT_LIMITS: Final = S3PLimits()
 MAX_REPLY_BYTES: Final = 64 * MIB
-"""Default of the most bytes that a client holds of one READ reply; servers are free to send less than COUNT."""
+"""Default of the most bytes that a client holds of one READ reply; servers may send less than COUNT."""
 
 
 class _Conversation(Generic[Received]):
-    """What both roles have in common: bytes in, messages out, and how it ends."""
+    """Shared base of both roles: bytes in, messages out, and the end of the conversation."""
 
-    _message: str  # what the peer sends,
-    _gone: FailureCode  # and what it means that it went away in the middle of one
+    _message: str  # name of the peer's messages
+    _gone: FailureCode  # failure if the peer goes away within one
 
     def __init__(self, source: Source, parser: Generator[Received | Pull, None, NoReturn]) -> None:
         self._source = source
         self._parser = parser
-        self._number = 1  # of the message under way, from 1
+        self._number = 1  # number of the current message, from 1
         self._starved = True
         self._finished = False
         self._failure: Failure | None = None
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes from the peer; b"" says that the peer has finished sending."""
+        """Take bytes from the peer; b"" means that the peer has finished sending."""
         if self._failure is None and not self._finished:
             self._source.receive(data)
 
@@ -90,15 +90,15 @@ class _Conversation(Generic[Received]):
 
     @property
     def buffered(self) -> int:
-        """Bytes held: received and not yet delivered as a whole message."""
+        """Bytes received and not yet delivered as a whole message."""
         return 0 if self._finished or self._failure is not None else self._source.held
 
 
 class S3PServer(_Conversation[Command]):
     """The server's end: commands in, replies out, in the order of the commands.
 
-    A pipelining peer's commands are pulled one at a time; whether the next is pulled before the last was answered is
-    the caller's choice. After RemoteProtocolError the caller answers what it still owes, and then says the error
+    A pipelining peer's commands are pulled one at a time; the caller chooses whether to pull the next one before the
+    last was answered. After RemoteProtocolError the caller sends the replies that it still owes, and then the error
     itself (`error_reply(failure)`), unless the peer just went away (CLIENT_HANGUP).
     """
 
@@ -111,18 +111,20 @@ class S3PServer(_Conversation[Command]):
         self._unanswered: deque[Command] = deque()
 
     def next_event(self) -> Command | Pull:
-        """The next command, or NEED_DATA, or PAUSED once the peer has finished. Raises RemoteProtocolError."""
+        """Return the next command, NEED_DATA, or PAUSED once the peer has finished. Raises RemoteProtocolError."""
         event = self._next()
         if not isinstance(event, Pull):
             self._unanswered.append(event)
         return event
 
     def refuse(self, message: str) -> RemoteProtocolError:
-        """Read no further, because the client asks too much (ERR_LIMITS): what `next_event` raises from now on."""
+        """Stop reading because the client exceeds a limit (ERR_LIMITS); return the error that `next_event` raises from
+        now on."""
         return self._broken(FailureCode.LIMIT_EXCEEDED, message)
 
     def send(self, event: Reply) -> list[bytes]:
-        """The bytes of a reply to the oldest unanswered command. Raises LocalProtocolError where it does not fit."""
+        """Return the bytes of the reply to the oldest unanswered command. Raises LocalProtocolError if it does not
+        fit."""
         if self._finished:
             raise LocalProtocolError("nothing can be said after an unrecoverable error")
         if self._unanswered:
@@ -143,7 +145,7 @@ class S3PServer(_Conversation[Command]):
 class S3PClient(_Conversation[Reply]):
     """The client's end: commands out, replies in, matched in order.
 
-    `observer`: replies are taken without a command having been sent, as when reading a capture from its middle.
+    `observer`: replies are accepted without a command having been sent, as when reading a capture from its middle.
     """
 
     _message = "reply"
@@ -161,7 +163,7 @@ class S3PClient(_Conversation[Reply]):
         self._expected: deque[type] | None = None if observer else deque()
 
     def next_event(self) -> Reply | Pull:
-        """The next reply, or NEED_DATA, or PAUSED once the server has finished. Raises RemoteProtocolError."""
+        """Return the next reply, NEED_DATA, or PAUSED once the server has finished. Raises RemoteProtocolError."""
         event = self._next()
         if isinstance(event, Pull):
             if event is PAUSED and self._expected and not self._finished:
@@ -180,7 +182,8 @@ class S3PClient(_Conversation[Reply]):
         return event
 
     def send(self, event: Command) -> list[bytes]:
-        """The bytes of a command. Raises LocalProtocolError for what S3P cannot say, and when it is over."""
+        """Return the bytes of a command. Raises LocalProtocolError for what S3P cannot express, and once the
+        conversation is over."""
         if self._finished or self._failure is not None:
             raise LocalProtocolError("the conversation is over")
         pieces = encode_command(event)

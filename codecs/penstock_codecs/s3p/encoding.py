@@ -1,4 +1,4 @@
-"""Commands and replies as bytes (S3P 0.2.0, sections 3, 7 and 8)."""
+"""Encode commands and replies (S3P 0.2.0, sections 3, 7 and 8)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ERROR_CODE: Final = re.compile(r"[A-Z0-9_]+")
 
 
 class _Headers(dict[int, bytes]):
-    """What stands before a bulk string of so many bytes: the CRLF that ends the item before it, and its `$<n>` line.
+    """The bytes before a bulk string, by its length: the CRLF that ends the item before it, and its `$<n>` line.
 
     With these, and one join, an array of records costs 0.07 us a record instead of 0.5 (100 B, Python 3.11).
     """
@@ -50,7 +50,7 @@ _HEADERS: Final = _Headers()
 
 
 def _array(items: Sequence[bytes]) -> bytes:
-    """An array of bulk strings, in one copy."""
+    """Return an array of bulk strings, in one copy."""
     parts: list[bytes] = [b""] * (2 * len(items) + 2)
     parts[0] = b"*%d" % len(items)
     parts[1:-1:2] = map(_HEADERS.__getitem__, map(len, items))
@@ -64,7 +64,7 @@ def _bulk(data: bytes) -> bytes:
 
 
 def encode_reply(reply: Reply) -> bytes:
-    """A reply. Raises LocalProtocolError for what S3P cannot say, such as an empty record."""
+    """Return the bytes of a reply. Raises LocalProtocolError for what S3P cannot express, such as an empty record."""
     match reply:
         case Ok():
             return b"+OK\r\n"
@@ -89,9 +89,9 @@ def _records(reply: Records) -> bytes:
 
 
 def encode_command(command: Command) -> list[bytes]:
-    """A command in pieces, with options in the order COUNT, BLOCK, MIN_ID.
+    """Return a command in pieces, with options in the order COUNT, BLOCK, MIN_ID.
 
-    Raises LocalProtocolError for what S3P cannot say.
+    Raises LocalProtocolError for what S3P cannot express.
     """
     match command:
         case Create(name):

@@ -1,4 +1,4 @@
-"""S3P's words for failures, and text that is safe inside an error line (S3P 0.2.0, section 9)."""
+"""S3P's error codes for failures, and text that is safe inside an error line (S3P 0.2.0, section 9)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CODES: Final[dict[FailureCode, str]] = {
     FailureCode.RESOURCE_ALREADY_EXISTS: "ERR_STREAM_EXISTS",
     FailureCode.STREAM_NOT_FOUND: "ERR_UNKNOWN_STREAM",
     FailureCode.NON_MONOTONIC_TIMESTAMP: "ERR_NON_MONOTONIC_ID",
-    # Below here: not in the specification, which leaves codes open. All of them are recoverable.
+    # The codes below are not in the specification, which leaves codes open. All of them are recoverable.
     FailureCode.BASIN_NOT_FOUND: "ERR_UNKNOWN_STREAM",
     FailureCode.CLIENT_HANGUP: "ERR_UNAVAILABLE",
     FailureCode.HOT_SERVER: "ERR_UNAVAILABLE",
@@ -29,7 +29,7 @@ _CODES: Final[dict[FailureCode, str]] = {
 _SHARED: Final = frozenset(
     {FailureCode.BASIN_NOT_FOUND, FailureCode.CLIENT_HANGUP, FailureCode.HOT_SERVER, FailureCode.SERVER_DRAINING}
 )
-"""They share the spelling of another code. After an ERR_UNAVAILABLE nobody knows whether something was done."""
+"""Codes that share the spelling of another one. After ERR_UNAVAILABLE the effect of the command is unknown."""
 _FAILURES: Final[dict[str, FailureCode]] = {"ERR_" + code.name: code for code in FailureCode} | {
     spelled: code for code, spelled in reversed(_CODES.items()) if code not in _SHARED
 }
@@ -37,7 +37,7 @@ _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 
 
 class Fault(Exception):
-    """The peer's bytes break the protocol: what is wrong, and at which byte of what it sent."""
+    """The peer's bytes break the protocol: the reason, and the offset in what it sent."""
 
     def __init__(self, code: FailureCode, message: str, at: int) -> None:
         super().__init__(message)
@@ -47,23 +47,24 @@ class Fault(Exception):
 
 
 def printable(data: bytes) -> str:
-    """Bytes from the peer as ASCII for a message: escaped like a Python literal, at most 64 bytes of them."""
+    """Return the peer's bytes as ASCII for a message: escaped like a Python literal, at most 64 bytes of them."""
     shown = repr(data[:MAX_SHOWN])[2:-1]
     return shown if len(data) <= MAX_SHOWN else f"{shown}..."
 
 
 def one_line(text: str) -> str:
-    """`text` with everything that is not printable ASCII escaped, so that it cannot end an error line early."""
+    """Return `text` with everything but printable ASCII escaped, so that it cannot end an error line early."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def error_reply(failure: Failure) -> ErrorReply:
-    """A failure in S3P's words; codes that the specification lacks are spelled `ERR_` and their name."""
+    """Return the error reply for a failure; codes that the specification lacks are spelled `ERR_` and their name."""
     return ErrorReply(_CODES.get(failure.code, f"ERR_{failure.code.name}"), one_line(failure.message))
 
 
 def failure_of(reply: ErrorReply) -> Failure:
-    """What an error reply from a server means; an unknown code becomes OTHER and stays in the message."""
+    """Return the failure that a server's error reply reports; an unknown code becomes OTHER and stays in the
+    message."""
     code = _FAILURES.get(reply.code)
     if code is None:
         return Failure(FailureCode.OTHER, f"{reply.code} {reply.message}")

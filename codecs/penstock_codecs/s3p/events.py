@@ -1,4 +1,4 @@
-"""What an S3P conversation says: five commands and four replies (S3P 0.2.0, sections 8 and 9)."""
+"""The messages of an S3P conversation: five commands and four replies (S3P 0.2.0, sections 8 and 9)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FATAL_CODES: Final = frozenset({"ERR_BAD_FORMAT", "ERR_LIMITS"})
 
 @dataclass(slots=True)
 class Create:
-    """`CREATE` (8.1): a new stream. Names are any bytes."""
+    """`CREATE` (8.1): create a stream. Names are any bytes."""
 
     name: bytes
 
@@ -47,7 +47,7 @@ class AppendRecords:
 class ReadRecords:
     """`READ` (8.3): at most `count` records from `min_id` on, waiting up to `block_ms` ms for the first.
 
-    A server hears its own default where the client gave no COUNT; a client that leaves `count` None sends none.
+    A server's codec fills in its own default if the client gave no COUNT; a client that leaves `count` None sends none.
     """
 
     name: bytes
@@ -88,7 +88,7 @@ class AppendedId:
 
 @dataclass(slots=True)
 class Records:
-    """What a READ found, column by column: identifiers `<timestamp>-<seq>` and bodies; may be empty."""
+    """The result of a READ, column by column: identifiers `<timestamp>-<seq>` and bodies; may be empty."""
 
     timestamps: Sequence[int]
     seqs: Sequence[int]
@@ -96,12 +96,12 @@ class Records:
 
     @classmethod
     def of(cls, records: Iterable[tuple[RecordId, bytes]]) -> Records:
-        """From (identifier, body) pairs."""
+        """Return the reply for (identifier, body) pairs."""
         pairs = list(records)
         return cls([i.ms for i, _ in pairs], [i.seq for i, _ in pairs], [body for _, body in pairs])
 
     def pairs(self) -> list[tuple[RecordId, bytes]]:
-        """As (identifier, body) pairs, for people and tests."""
+        """Return (identifier, body) pairs, for people and tests."""
         ids = map(RecordId, self.timestamps, self.seqs)
         return list(zip(ids, self.bodies, strict=True))
 
@@ -115,7 +115,7 @@ class ErrorReply:
 
     @property
     def fatal(self) -> bool:
-        """Whether the server closes the connection after it (section 9, "unrecoverable")."""
+        """True if the server closes the connection after it (section 9, "unrecoverable")."""
         return self.code in FATAL_CODES
 
 
@@ -131,5 +131,5 @@ _REPLIES: Final[dict[type, type]] = {
 
 
 def reply_type(command: Command) -> type:
-    """The reply that says that `command` succeeded; any command may be answered by an ErrorReply instead."""
+    """Return the type of the reply to a successful `command`; any command may be answered by an ErrorReply instead."""
     return _REPLIES[type(command)]

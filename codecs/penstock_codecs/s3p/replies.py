@@ -1,4 +1,4 @@
-"""Replies as a client hears them (S3P 0.2.0, sections 3, 4, 8 and 9), in the order of the bytes."""
+"""Parse replies for clients (S3P 0.2.0, sections 3, 4, 8 and 9), in the order of the bytes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["MAX_ERROR_LINE", "parse_replies"]
 MAX_ERROR_LINE: Final = 4096
 """Longest simple string or error line with its CRLF, in bytes; the specification sets none."""
 MAX_ID: Final = 41
-"""Longest identifier: two numbers of twenty digits and a hyphen."""
+"""Longest identifier, in bytes: two numbers of twenty digits and a hyphen."""
 
 _IDS: Final = re.compile(rb"(?:[0-9]{1,19}-[0-9]{1,19},)*")  # nineteen digits always fit into 64 bits
 _ERROR: Final = re.compile(rb"-([A-Z0-9_]+)(?: ([\x20-\x7e]*))?")
 
 
 def parse_replies(source: Source, limits: S3PLimits, max_reply_bytes: int) -> Generator[Reply | Pull, None, NoReturn]:
-    """Replies for ever; the identifiers and records of one READ reply have at most `max_reply_bytes` together."""
+    """Yield replies for ever; the identifiers and records of one READ reply have at most `max_reply_bytes` together."""
     while True:
         source.begin_message()
         while (kind := source.peek()) is None:
@@ -70,7 +70,7 @@ def _found(source: Source, limits: S3PLimits, max_reply_bytes: int) -> Generator
 
 
 def _columns(source: Source, ids: list[bytes]) -> tuple[list[int], list[int]]:
-    """The identifiers' timestamps and their places within them: all at once where none is odd, else one by one."""
+    """Return the identifiers' timestamps and places within them: parsed at once if all are regular, else one by one."""
     joined = b",".join([*ids, b""])
     numbers: list[int] = []
     if _IDS.fullmatch(joined):

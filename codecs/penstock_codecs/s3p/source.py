@@ -1,8 +1,8 @@
-"""Bytes from the peer, and the two things that S3P is framed in: `*<n>` lines and bulk strings.
+"""Split the peer's bytes into S3P's two kinds of items: `*<n>` lines and bulk strings.
 
-The parser pulls items; an item that is not all there yet is answered by None and costs nothing until enough bytes
-have come. Nothing is scanned twice for having arrived in pieces, and nothing is allocated because it was announced:
-a length is checked against its limit before its bytes are waited for.
+The parser pulls items; an incomplete item returns None and costs nothing until enough bytes have arrived. Nothing is
+scanned twice because it arrived in pieces, and nothing is allocated because it was announced: a length is checked
+against its limit before its bytes are waited for.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ __all__ = ["Source"]
 
 CRLF: Final = b"\r\n"
 MAX_DIGITS: Final = 20
-"""Of a length: those of the largest 64-bit number; leading zeros count (S3P fact sheet 3, item 4)."""
+"""Most digits of a length: those of the largest 64-bit number; leading zeros count (S3P fact sheet 3, item 4)."""
 SMALL_PIECE: Final = 4096
 """Pieces shorter than this are gathered in one buffer, since an object for each would cost more than its bytes."""
 SHORT_RECORD: Final = 192
 """Records up to about this many bytes are parsed by one split. Measured per record (Python 3.11, CPU time), split
 against one look-up per record: 20 B 0.10/0.40 us, 100 B 0.18/0.41 us, 300 B 0.39/0.42 us, 1 KiB 1.08/0.48 us."""
 FEWEST_TO_SPLIT: Final = 8
-"""A split has costs of its own, about those of four look-ups."""
+"""Fewest records to split: a split costs about as much as four look-ups by itself."""
 MOST_LENGTHS: Final = 8192
-"""How many header lines are remembered: at most 1 MiB of memory."""
+"""Most header lines to remember: they take at most 1 MiB of memory."""
 
 _ARRAY_LINE: Final = re.compile(rb"\*([0-9]{1,20})\r\n")
 _BULK_LINE: Final = re.compile(rb"\$([0-9]{1,20})\r\n")
@@ -35,9 +35,9 @@ _KINDS: Final = {_ARRAY_LINE: (b"*", "an array"), _BULK_LINE: (b"$", "a bulk str
 
 
 class _Lengths(dict[bytes, int]):
-    """`$<n>` lines seen before, with their numbers; other lines raise KeyError and are left to the strict path.
+    """Numbers of `$<n>` lines seen before; other lines raise KeyError and are left to the strict parser.
 
-    Only canonical spellings are kept, and only so many: whoever sends odd ones pays for them alone.
+    Only canonical spellings are kept, and a limited number of them: odd spellings slow down only their own sender.
     """
 
     def __missing__(self, line: bytes) -> int:
@@ -54,26 +54,26 @@ _LENGTHS: Final = _Lengths((b"$%d" % length, length) for length in range(1, SHOR
 
 
 class Source:
-    """What one peer sent and nobody has parsed yet."""
+    """Bytes that one peer sent and that are not parsed yet."""
 
     __slots__ = ("_at", "_base", "_data", "_item", "_mark", "_more", "_together", "_waiting", "_wanted", "ended")
 
     def __init__(self) -> None:
-        self._data = b""  # the bytes being parsed,
-        self._at = 0  # from here on;
-        self._base = 0  # how many bytes came before them
-        self._more: list[bytes | bytearray] = []  # what came after them,
-        self._waiting = 0  # of so many bytes
-        self._wanted = 1  # unparsed bytes without which the parser cannot go on
-        self._item = 0  # where the last item began
-        self._mark = 0  # where the message began
-        self._together = 0  # bytes of the bulk strings in the list that is being filled
+        self._data = b""  # the bytes being parsed
+        self._at = 0  # and the offset of the first unparsed one
+        self._base = 0  # number of bytes before `_data`
+        self._more: list[bytes | bytearray] = []  # bytes that arrived after `_data`
+        self._waiting = 0  # number of bytes in `_more`
+        self._wanted = 1  # unparsed bytes that the parser needs to continue
+        self._item = 0  # start of the last item
+        self._mark = 0  # start of the message
+        self._together = 0  # bytes of the bulk strings in the list being filled
         self.ended = False
 
     # ---- filling -------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """More bytes; b"" is the end."""
+        """Take more bytes; b"" is the end."""
         if not data:
             self.ended = True
             return
@@ -86,7 +86,7 @@ class Source:
             self._more.append(bytearray(data))
 
     def refill(self) -> bool:
-        """Put what has come under the parser; False where that is not enough to go on."""
+        """Make arrived bytes available to the parser. Returns False if they are too few to continue."""
         rest = len(self._data) - self._at
         if rest + self._waiting < self._wanted:
             return False
@@ -99,44 +99,44 @@ class Source:
         return True
 
     def drop(self) -> None:
-        """Forget all bytes."""
+        """Drop all bytes."""
         self._base += len(self._data) + self._waiting
         self._data = b""
         self._at = self._waiting = 0
         self._more.clear()
 
     def begin_message(self) -> None:
-        """A message begins here."""
+        """Mark the start of a message."""
         self._mark = self._item = self.position
 
     @property
     def position(self) -> int:
-        """How many bytes of the connection have been parsed."""
+        """Number of bytes of the connection that have been parsed."""
         return self._base + self._at
 
     @property
     def held(self) -> int:
-        """Bytes of the message under way, parsed or not, and of what follows it."""
+        """Bytes of the current message, parsed or not, and of everything after it."""
         return self._base + len(self._data) + self._waiting - self._mark
 
     # ---- faults --------------------------------------------------------------------------------------------------
 
     def bad_format(self, message: str) -> Fault:
-        """The last item is malformed."""
+        """Return the fault for a malformed item, at the last item."""
         return Fault(FailureCode.BAD_FORMAT, message, self._item)
 
     def bad_message(self, message: str) -> Fault:
-        """The message under way is malformed."""
+        """Return the fault for a malformed message, at its start."""
         return Fault(FailureCode.BAD_FORMAT, message, self._mark)
 
     def over_limit(self, message: str) -> Fault:
-        """The last item is larger than is allowed here."""
+        """Return the fault for an item larger than allowed, at the last item."""
         return Fault(FailureCode.LIMIT_EXCEEDED, message, self._item)
 
     # ---- items ---------------------------------------------------------------------------------------------------
 
     def peek(self) -> bytes | None:
-        """The next byte, which stays where it is."""
+        """Return the next byte without consuming it."""
         found = self._data[self._at : self._at + 1]
         if not found:
             self._wanted = 1
@@ -144,7 +144,7 @@ class Source:
         return found
 
     def line(self, limit: int, what: str) -> bytes | None:
-        """What stands before the next CRLF; at most `limit` bytes with it."""
+        """Return the text before the next CRLF; at most `limit` bytes including CRLF."""
         self._item = self.position
         end = self._data.find(CRLF, self._at, self._at + limit)
         if end >= 0:
@@ -158,12 +158,13 @@ class Source:
         return None
 
     def array(self, what: str) -> int | None:
-        """The number of elements of the array that begins here."""
+        """Return the number of elements of the array that begins here."""
         self._item = self.position
         return self._header(_ARRAY_LINE, what)
 
     def bulk(self, limit: int, what: str, bound: str = "") -> bytes | None:
-        """The bulk string that begins here, of 1 to `limit` bytes; `bound` words the limit where it needs words."""
+        """Return the bulk string that begins here, of 1 to `limit` bytes; `bound` describes the limit in errors if it
+        needs more words."""
         begin = self._at
         self._item = self._base + begin
         length = self._header(_BULK_LINE, what)
@@ -179,17 +180,18 @@ class Source:
         if closing == CRLF:
             self._at = stop + 2
             return self._data[start:stop]
-        self._at = begin  # not before the whole item is there: the header is parsed again then, once
+        self._at = begin  # until the whole item has arrived; its header is then parsed once more
         if CRLF.startswith(closing):
             self._wanted = stop + len(closing) + 1 - begin
             return None
         raise self.bad_format(f"{what} of {length} bytes is followed by {_wrong_end(closing)}, not by CRLF")
 
     def bulks(self, into: list[bytes], count: int, limit: int, together: int, what: str) -> bool:
-        """Bulk strings into a list, empty at first, until it holds `count`: False where more bytes are needed first.
+        """Append bulk strings to a list, empty at first, until it holds `count`. Returns False if more bytes are needed
+        first.
 
-        Each has 1 to `limit` bytes, and all of them at most `together`. A run is taken at speed where that is proved
-        to find what the strict way would find; the strict way does the rest and words the errors.
+        Each has 1 to `limit` bytes, and all of them at most `together`. A run of regular ones is parsed fast, with a
+        proof that the strict parser would find the same; the strict parser handles the rest and words the errors.
         """
         if not into:
             self._together = 0
@@ -205,7 +207,7 @@ class Source:
         return True
 
     def _run(self, into: list[bytes], most: int, limit: int, together: int) -> None:
-        """Take complete bulk strings with canonical lengths, up to the first that is odd; none if one is too large."""
+        """Take complete bulk strings with canonical lengths, up to the first odd one; none if one is too large."""
         found, at = self._split(most) if most >= FEWEST_TO_SPLIT else ([], self._at)
         more, at = self._step(at, most - len(found))
         found += more
@@ -216,12 +218,12 @@ class Source:
             self._at = at
 
     def _split(self, most: int) -> tuple[list[bytes], int]:
-        """Cut at every CRLF, where records are short: right if no body contains one, which the lengths prove."""
+        """Cut at every CRLF if records are short: correct if no body contains one, which the lengths prove."""
         data, at = self._data, self._at
         line_end = data.find(CRLF, at, at + S3P_MAX_HEADER_LINE)
         if line_end < 0 or _LENGTHS.get(data[at:line_end], MOST_LENGTHS) > SHORT_RECORD:
             return [], at
-        # The window keeps the cost in proportion to `most`, however much else has been received.
+        # The window keeps the cost proportional to `most`, however much has been received.
         parts = data[at : at + most * (SHORT_RECORD + S3P_MAX_HEADER_LINE)].split(CRLF, 2 * most)
         bodies = parts[1:-1:2]
         lines = parts[0 : 2 * len(bodies) : 2]
@@ -231,7 +233,7 @@ class Source:
         return bodies, at + sum(sizes) + sum(map(len, lines)) + 4 * len(bodies)
 
     def _step(self, at: int, most: int) -> tuple[list[bytes], int]:
-        """One look-up of the header line per bulk string."""
+        """Take bulk strings with one look-up of the header line each."""
         data, index, lengths = self._data, self._data.index, _LENGTHS
         found: list[bytes] = []
         try:
@@ -243,11 +245,11 @@ class Source:
                 found.append(data[start:stop])
                 at = stop + 2
         except (ValueError, KeyError):
-            pass  # the line is incomplete or odd; the strict way tells which
+            pass  # the line is incomplete or odd; the strict parser tells which
         return found, at
 
     def _header(self, kind: re.Pattern[bytes], what: str) -> int | None:
-        """The number in the `*<n>` or `$<n>` line that begins here."""
+        """Return the number in the `*<n>` or `$<n>` line that begins here."""
         found = kind.match(self._data, self._at)
         if found is not None:
             self._at = found.end()
@@ -256,7 +258,7 @@ class Source:
         return None
 
     def _no_header(self, kind: re.Pattern[bytes], what: str) -> None:
-        """The line does not match: either it can still become right, or the first wrong byte is named at once."""
+        """Wait for more bytes if the line may still become valid; otherwise raise, naming the first wrong byte."""
         mark, name = _KINDS[kind]
         line = self._data[self._at : self._at + S3P_MAX_HEADER_LINE]
         digits = len(line) - 1 - len(line[1:].lstrip(b"0123456789"))
@@ -273,5 +275,5 @@ class Source:
 
 
 def _wrong_end(found: bytes) -> str:
-    """What stands in the place of CRLF, up to the first wrong byte: the same however the bytes were cut."""
+    """Return the text in place of CRLF, up to the first wrong byte: the same however the bytes were cut."""
     return f"'{printable(found[: 2 if found[:1] == CRLF[:1] else 1])}'"

@@ -1,4 +1,4 @@
-"""Values that S3P spells in decimal digits: identifiers, and the values of options (S3P 0.2.0, sections 5 and 8)."""
+"""Values in decimal digits: identifiers, and the values of options (S3P 0.2.0, sections 5 and 8)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ __all__ = ["parse_id", "parse_integer", "parse_ms", "spell_id"]
 _ID: Final = re.compile(rb"([0-9]+)-([0-9]+)")
 _INTEGER: Final = re.compile(rb"(-?)([0-9]+)")
 _ENOUGH_DIGITS: Final = 21
-"""More than any number that is used here has, leading zeros aside. Python refuses to convert more than 4,300."""
+"""More digits than any number used here has, leading zeros aside. Python refuses to convert more than 4,300."""
 
 
 def parse_id(text: bytes) -> RecordId | None:
-    """`<ms>-<seq>`, both unsigned 64-bit; leading zeros are taken (S3P fact sheet 3, item 18). None = malformed."""
+    """Parse `<ms>-<seq>`, both unsigned 64-bit; leading zeros are accepted (S3P fact sheet 3, item 18). None if
+    malformed."""
     found = _ID.fullmatch(text)
     if found is None:
         return None
@@ -25,7 +26,7 @@ def parse_id(text: bytes) -> RecordId | None:
 
 
 def parse_ms(text: bytes) -> int | None:
-    """`<ms>` alone, unsigned 64-bit, as in option ID. None = malformed."""
+    """Parse `<ms>` alone, unsigned 64-bit, as in option ID. None if malformed."""
     if not text.isdigit():
         return None
     value = _number(text)
@@ -33,9 +34,9 @@ def parse_ms(text: bytes) -> int | None:
 
 
 def parse_integer(text: bytes) -> int | None:
-    """An integer of any size, which may be negative, as in COUNT and BLOCK (item 28). None = malformed.
+    """Parse an integer of any size, possibly negative, as in COUNT and BLOCK (item 28). None if malformed.
 
-    What lies outside the unsigned 64-bit range is only known to do so.
+    A number outside the unsigned 64-bit range gives some other number outside of it.
     """
     found = _INTEGER.fullmatch(text)
     if found is None:
@@ -44,10 +45,10 @@ def parse_integer(text: bytes) -> int | None:
 
 
 def _number(digits: bytes) -> int:
-    """Their value; where it has more than 64 bits, some other value that has."""
+    """Return the digits' value; for more than 64 bits, some other value of more than 64 bits."""
     return int(digits.lstrip(b"0")[:_ENOUGH_DIGITS] or b"0")
 
 
 def spell_id(record_id: RecordId) -> bytes:
-    """The canonical spelling."""
+    """Return the canonical spelling."""
     return b"%d-%d" % record_id

@@ -1,6 +1,6 @@
 """The segment protocol, both roles and both dialects (segment fact sheet).
 
-`released` and `draft` are the messages, each described once as fields; `conversation` the two ends of a connection.
+`released` and `draft` define the messages, each once as fields; `conversation` has the two ends of a connection.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from penstock_codecs.segment import draft, released
 from penstock_codecs.segment.appends import BlockAppended, append_messages
 from penstock_codecs.segment.blocks import BlockData
 from penstock_codecs.segment.conversation import DEFAULT_LIMITS, SegmentClient, SegmentServer
+from penstock_codecs.segment.encoder import Fill
 from penstock_codecs.segment.events import join_events, split_events
 from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Direction, Message, encode
 from penstock_codecs.segment.lists import AttributeUpdate, ChunkInfo, MergedSegment, TableEntry, TableKey
-from penstock_codecs.segment.saying import Fill
 from penstock_codecs.segment.scanning import NoEvent, Records, take_records
 
 __all__ = [
@@ -54,7 +54,8 @@ _EVENTS: Final = [b"hello", b"worldwide"]
 
 
 def _make(role: Role, dialect: str) -> Codec[Any, Any]:
-    """The draft's client has sent the sample's SetupAppend, since it takes no answer that it did not ask for."""
+    """Return a codec. The draft's client has sent the sample's SetupAppend, since it accepts only answers to its
+    requests."""
     if role is Role.SERVER:
         return SegmentServer(observer=True)
     client = SegmentClient(Dialect(dialect))
@@ -64,7 +65,7 @@ def _make(role: Role, dialect: str) -> Codec[Any, Any]:
 
 
 def _released_requests() -> list[Message]:
-    """Every form of append, and one message with a list."""
+    """Return every form of append, and one message with a list."""
     return [
         released.Hello(16, 5),
         released.SetupAppend(1, _WRITER, _SEGMENT),
@@ -90,7 +91,7 @@ def _released_replies() -> list[Message]:
 
 
 def _draft_requests() -> list[Message]:
-    """A block whose last event is split around its end, one that ends early, and messages in Partials."""
+    """Return a block whose last event is split around its end, one that ends early, and messages in Partials."""
     begin, end = draft.partials(draft.Event(b"worldwide"), [6])
     read = draft.ReadSegment(_SEGMENT, 0, 1000)
     return [

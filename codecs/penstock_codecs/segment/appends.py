@@ -1,4 +1,5 @@
-"""Appends of the released protocol: what a block and its end store, and how to say an append (segment fact sheet, 1.4).
+"""Appends of the released protocol: the bytes that a block and its end store, and how to encode an append (segment fact
+sheet, 1.4).
 
 An AppendBlock has a size that its sender chose before it knew the content:
 
@@ -24,12 +25,12 @@ __all__ = ["BlockAppended", "Violation", "append_messages", "stored_pieces"]
 
 
 class Violation(Exception):
-    """What is said is not allowed, or not now. The text says why."""
+    """A message is not allowed, or not now. The text says why."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BlockAppended:
-    """An append as it is to be stored, in whatever form it came. A client that says one sends AppendBlockEnd alone."""
+    """An append as it is to be stored, whatever its form. A client that sends one sends AppendBlockEnd alone."""
 
     writer_id: UUID
     data: bytes
@@ -42,7 +43,7 @@ class BlockAppended:
 
 
 def stored_pieces(block: AppendBlock | None, end: AppendBlockEnd) -> list[bytes | memoryview]:
-    """What an append stores, as pieces in order. Raises Violation where block and end do not fit each other."""
+    """Return the bytes that an append stores, as pieces in order. Raises Violation if block and end do not match."""
     whole = end.size_of_whole_events
     if whole < 0:
         raise Violation(f"AppendBlockEnd.size_of_whole_events is {whole}")
@@ -64,7 +65,7 @@ def stored_pieces(block: AppendBlock | None, end: AppendBlockEnd) -> list[bytes 
 
 
 def _wrapper(rest: memoryview) -> memoryview | None:
-    """The data of the PartialEvent at the end of a block; None for Padding or nothing."""
+    """Return the data of the PartialEvent at the end of a block; None for Padding or nothing."""
     if not rest:
         return None
     if len(rest) < HEADER_BYTES:
@@ -87,10 +88,10 @@ def append_messages(
     block_size: int | None = None,
     room: bool = True,
 ) -> list[Message]:
-    """The messages that append these events, as a client would say them that had chosen `block_size`.
+    """Return the messages that append these events, as sent by a client that had chosen `block_size`.
 
-    None: AppendBlockEnd alone. `room=False`: the frame has no room for a wrapper, so the events must fill the
-    block exactly. Raises ValueError where they do not.
+    None: AppendBlockEnd alone. `room=False`: the frame has no room for a wrapper, so the events must fill the block
+    exactly. Raises ValueError if they do not.
     """
     content = join_events(bodies)
     if block_size is None:
@@ -110,7 +111,8 @@ def append_messages(
 
 
 def _split(bodies: Sequence[bytes], content: bytes, block_size: int) -> tuple[int, bytes]:
-    """Bytes of whole events within a block, and what does not fit into it. Raises ValueError for two such events."""
+    """Return the size of the whole events within a block, and the bytes that do not fit. Raises ValueError if more than
+    one event does not fit."""
     whole = count = 0
     for body in bodies:
         size = EVENT_HEADER_BYTES + len(body)

@@ -1,6 +1,6 @@
-"""One segment connection, sans-IO: `SegmentServer` hears requests and says replies, `SegmentClient` the reverse.
+"""One segment connection, sans-IO: `SegmentServer` receives requests and sends replies, `SegmentClient` the reverse.
 
-What is legal when stands in two tables: `released_order.TRANSITIONS` and `draft_order.TRANSITIONS`.
+The legal order of messages is in two tables: `released_order.TRANSITIONS` and `draft_order.TRANSITIONS`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, R
 from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment import draft
 from penstock_codecs.segment.appends import Violation
+from penstock_codecs.segment.decoder import DraftHearing, Heard, Hearing, ReleasedHearing, ReplyHearing
 from penstock_codecs.segment.draft_order import DraftRequests
+from penstock_codecs.segment.encoder import DraftSaying, ReleasedSaying, ReplySaying, Said
 from penstock_codecs.segment.frames import Fault, Frames
-from penstock_codecs.segment.hearing import DraftHearing, Heard, Hearing, ReleasedHearing, ReplyHearing
 from penstock_codecs.segment.layout import Dialect, Direction, Message
 from penstock_codecs.segment.released import Hello
 from penstock_codecs.segment.released_order import ReleasedRequests
-from penstock_codecs.segment.saying import DraftSaying, ReleasedSaying, ReplySaying, Said
 
 __all__ = ["DEFAULT_LIMITS", "SegmentClient", "SegmentServer"]
 
@@ -28,9 +28,9 @@ _TYPE_BYTES: Final = 4
 
 
 class _Conversation:
-    """What both roles have in common: bytes in, messages out, and how it ends."""
+    """Shared base of both roles: bytes in, messages out, and the end of the conversation."""
 
-    _gone: FailureCode  # what it means that the peer went away in the middle of something
+    _gone: FailureCode  # failure if the peer goes away within a message or block
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
@@ -39,7 +39,7 @@ class _Conversation:
         self._failure: Failure | None = None
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes from the peer; b"" says that the peer has finished sending."""
+        """Take bytes from the peer; b"" means that the peer has finished sending."""
         if self._failure is not None or self._ended:
             return
         if data:
@@ -48,7 +48,7 @@ class _Conversation:
             self._ended = True
 
     def next_event(self) -> Heard | Pull:
-        """The next message, or NEED_DATA, or PAUSED once the peer has finished. Raises RemoteProtocolError."""
+        """Return the next message, NEED_DATA, or PAUSED once the peer has finished. Raises RemoteProtocolError."""
         if self._failure is not None:
             raise RemoteProtocolError(self._failure)
         try:
@@ -79,21 +79,21 @@ class _Conversation:
 
     @property
     def buffered(self) -> int:
-        """Bytes held: received and not yet delivered."""
+        """Bytes received and not yet delivered."""
         if self._failure is not None:
             return 0
         return self._frames.held + (0 if self._hearing is None else self._hearing.held)
 
 
 class SegmentServer(_Conversation):
-    """The server's end. The first four bytes say which dialect the client speaks (reading 2).
+    """The server's end. The first four bytes tell the client's dialect (reading 2).
 
-    Released appends come as BlockAppended in whatever form the client chose; the content of draft blocks as
-    BlockData between BeginAppendBlock and EndAppendBlock, and may be stored as it comes. A Hello comes also where its
-    versions are none of ours, which is the fault that follows it. After RemoteProtocolError the connection is closed
-    without a word, but what is still owed may be sent.
+    Released appends are delivered as BlockAppended whatever form the client chose; the content of draft blocks as
+    BlockData between BeginAppendBlock and EndAppendBlock, and may be stored as it comes. A Hello is delivered even if
+    we speak none of its versions, which is the fault that follows. After RemoteProtocolError the caller may send
+    replies still owed, and closes the connection without an error message.
 
-    `observer`: requests are taken without our replies having been sent, as when reading a capture of one direction.
+    `observer`: requests are accepted without our replies having been sent, as when reading a capture of one direction.
     """
 
     _gone = FailureCode.CLIENT_HANGUP
@@ -107,7 +107,7 @@ class SegmentServer(_Conversation):
 
     @property
     def dialect(self) -> Dialect | None:
-        """What the client speaks; None until it has sent four bytes."""
+        """The client's dialect; None until it has sent four bytes."""
         return None if self._hearing is None else self._frames.dialect
 
     @property
@@ -132,9 +132,8 @@ class SegmentServer(_Conversation):
         self._saying = ReplySaying(self._frames.dialect)
 
     def send(self, event: Message) -> list[bytes]:
-        """The bytes of a reply. Raises LocalProtocolError for what is no reply of the client's dialect, and before
-        Hello; in the draft also for an AppendSetup that nobody asked for, and Partials out of order.
-        """
+        """Return the bytes of a reply. Raises LocalProtocolError for anything but a reply of the client's dialect, and
+        before Hello; in the draft also for an AppendSetup without a request, and for Partials out of order."""
         if self._saying is None:
             raise LocalProtocolError("nothing can be said before the client has shown which dialect it speaks")
         try:
@@ -147,7 +146,7 @@ class SegmentServer(_Conversation):
 
 
 class SegmentClient(_Conversation):
-    """The client's end, for one dialect. In the released one Hello is to be sent first."""
+    """The client's end, for one dialect. In the released one, Hello must be sent first."""
 
     _gone = FailureCode.UNAVAILABLE
 
@@ -161,7 +160,7 @@ class SegmentClient(_Conversation):
 
     @property
     def dialect(self) -> Dialect:
-        """What is spoken."""
+        """The dialect of the connection."""
         return self._frames.dialect
 
     def _next(self) -> Heard | None:
@@ -172,9 +171,9 @@ class SegmentClient(_Conversation):
         return event
 
     def send(self, event: Said) -> list[bytes]:
-        """The bytes of a request. Raises LocalProtocolError where the protocol does not allow it now.
+        """Return the bytes of a request. Raises LocalProtocolError if the protocol does not allow it now.
 
-        After such an error in the middle of a block or of Partials the connection is of no use any more.
+        After such an error within a block or Partials the connection cannot be used any more.
         """
         if self._failure is not None:
             raise LocalProtocolError("the conversation is over")

@@ -25,7 +25,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
 
 
 def message_table(dialect: Dialect) -> str:
-    """A Markdown table of a dialect's messages, by type id."""
+    """Return a Markdown table of a dialect's messages, by type id."""
     rows = [
         (cls.type_id, cls.__name__, _DIRECTIONS[cls.direction], (_fields(cls.fields) or "none") + _older(cls))
         for _, cls in sorted(TYPE_TABLE[dialect].items())
@@ -38,7 +38,7 @@ def _older(cls: type[Message]) -> str:
 
 
 def _fields(fields: tuple[Field, ...]) -> str:
-    """Optional fields stand in brackets at the end, as in the fact sheet."""
+    """Return the fields as text, optional ones in brackets at the end, as in the fact sheet."""
     shown = [f"{field.wire.name} {field.name}" for field in fields]
     firm = sum(not field.tail for field in fields)
     parts = shown[:firm] + ([f"[{', '.join(shown[firm:])}]"] if firm < len(shown) else [])
@@ -46,7 +46,7 @@ def _fields(fields: tuple[Field, ...]) -> str:
 
 
 def order_table(dialect: Dialect) -> str:
-    """A Markdown table of what requests may come when."""
+    """Return a Markdown table of the legal order of requests."""
     rows: list[tuple[object, ...]]
     if dialect is Dialect.RELEASED:
         rows = [(at.value, _name(k), row.next.value, row.clause) for (at, k), row in released_order.TRANSITIONS.items()]
@@ -60,7 +60,7 @@ def _name(kind: released_order.Kind | draft_order.Kind) -> str:
 
 
 def limits_table() -> str:
-    """A Markdown table of the limits that hold by default."""
+    """Return a Markdown table of the default limits."""
     limits = SegmentLimits()
     rows = [
         ("bytes of a message behind its header, also where Partials make it up", limits.max_message_bytes),

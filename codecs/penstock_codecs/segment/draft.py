@@ -42,14 +42,14 @@ class Partial(Message):
 
 @message(100, Direction.BOTH, Dialect.DRAFT)
 class KeepAlive(Message):
-    """Says nothing, with any data."""
+    """A message without effect, with any data."""
 
     data: Rest = b""
 
 
 @message(9, Direction.REQUEST, Dialect.DRAFT)
 class ReadSegment(Message):
-    """Asks for bytes from an offset on; about so many."""
+    """Asks for about `suggested_length` bytes from an offset on."""
 
     segment: Name
     offset: I64
@@ -68,7 +68,7 @@ class SegmentRead(Message):
 
 @message(1, Direction.REQUEST, Dialect.DRAFT)
 class SetupAppend(Message):
-    """Who will append to which segment."""
+    """Announces a connection id that will append to a segment."""
 
     connection_id: Uuid
     segment: Name
@@ -76,7 +76,7 @@ class SetupAppend(Message):
 
 @message(2, Direction.REPLY, Dialect.DRAFT)
 class AppendSetup(Message):
-    """Up to which connection offset, exclusive, all is stored; 0 if new (reading 9)."""
+    """The connection offset, exclusive, up to which everything is stored; 0 if new (reading 9)."""
 
     segment: Name
     connection_id: Uuid
@@ -103,7 +103,7 @@ class EndAppendBlock(Message):
 
 @message(7, Direction.REPLY, Dialect.DRAFT)
 class DataAppended(Message):
-    """All before this connection offset is stored (reading 10)."""
+    """Everything before this connection offset is stored (reading 10)."""
 
     connection_id: Uuid
     connection_offset_ack_level: I64
@@ -119,7 +119,7 @@ class WrongHost(Message):
 
 @message(51, Direction.REPLY, Dialect.DRAFT)
 class SegmentIsSealed(Message):
-    """Nothing can be appended (reading 13)."""
+    """The segment is sealed against appends (reading 13)."""
 
     segment: Name
 
@@ -132,9 +132,9 @@ class NoSuchSegment(Message):
 
 
 def partials(message: Message, cuts: Sequence[int]) -> list[Partial]:
-    """A message as Partials, cut at these offsets of its bytes (header included); at least one cut.
+    """Return a message as Partials, cut at these offsets of its bytes (header included); at least one cut.
 
-    Raises ValueError for no cut, and LocalProtocolError for a message that cannot be said.
+    Raises ValueError without cuts, and LocalProtocolError for a message that cannot be encoded.
     """
     if not cuts:
         raise ValueError("a message in one piece is not wrapped in a Partial")

@@ -1,6 +1,6 @@
-"""Which draft request may come when, and what a block comes to (the seed, and the segment fact sheet, section 2).
+"""The legal order of draft requests, and the length of blocks (the seed, and the segment fact sheet, section 2).
 
-Both ends hold requests to this. What stands in a block is counted here, and kept by whoever wants it.
+Both ends enforce it. The content of a block is only counted here; callers keep it if they need it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["TRANSITIONS", "DraftRequests", "Kind", "State"]
 
 
 class State(Enum):
-    """Where the requests of a connection are."""
+    """The state of a connection's requests."""
 
     OPEN = "outside a block"
     BLOCK = "inside a block"
@@ -29,7 +29,7 @@ class State(Enum):
 
 
 class Kind(Enum):
-    """What the order of requests tells apart."""
+    """The kinds of requests that the order distinguishes."""
 
     SETUP = auto()
     BEGIN = auto()
@@ -44,7 +44,7 @@ class Kind(Enum):
 
 
 class Row(NamedTuple):
-    """What follows, and the clause that allows it: of the seed, or a reading of the fact sheet."""
+    """The next state, and the clause that allows it: of the seed, or a reading of the fact sheet."""
 
     next: State
     clause: str
@@ -66,7 +66,7 @@ TRANSITIONS: Final = {
     (State.SPLIT, Kind.SETUP): Row(State.SPLIT, "reading 5"),
     (State.SPLIT, Kind.REST): Row(State.OPEN, "reading 7: complete only after the last Partial"),
 }
-"""What is not here is a violation of the protocol."""
+"""Legal transitions; all others violate the protocol."""
 
 _KINDS: Final[dict[type[Message], Kind]] = {
     SetupAppend: Kind.SETUP,
@@ -84,16 +84,16 @@ class _Block:
     stored: int = 0
     """Bytes of events that are certain."""
     zeros: int = 0
-    """Zero bytes since: empty events, or padding. Only EndAppendBlock can tell (reading 6)."""
+    """Zero bytes since then: empty events, or padding. Only EndAppendBlock can tell (reading 6)."""
     partial: bool = False
-    """Whether a Partial that began in this block is not complete."""
+    """True while a Partial that began in this block is incomplete."""
     end: EndAppendBlock | None = None
 
 
 class DraftRequests:
-    """The requests of one connection: whether they are legal, and how many bytes of a block count.
+    """Checks the order of one connection's requests, and counts the stored bytes of a block.
 
-    `observer`: requests are heard without our replies, so a SetupAppend is taken to have succeeded at any level.
+    `observer`: requests are seen without our replies, so every SetupAppend is assumed to have succeeded, at any level.
     """
 
     def __init__(self, limits: SegmentLimits, *, observer: bool = False) -> None:
@@ -106,25 +106,25 @@ class DraftRequests:
 
     @property
     def block(self) -> _Block:
-        """The block that is open."""
+        """The open block."""
         assert self._block is not None, "only inside a block"
         return self._block
 
     def set_up(self, connection: UUID, level: int) -> None:
-        """An AppendSetup was sent. Raises Violation where nobody asked for it."""
+        """Record that an AppendSetup was sent. Raises Violation without a request for it."""
         if connection not in self._asked:
             raise Violation(f"AppendSetup for connection {connection}, which did not ask for it")
         self._levels[connection] = level
 
     def check(self, kind: Kind, name: str) -> State:
-        """The state after something; raises Violation where it is not allowed now."""
+        """Return the state after `kind`; raise Violation if it is not allowed now."""
         row = TRANSITIONS.get((self.state, kind))
         if row is None:
             raise Violation(f"{name} is not allowed {self.state.value}")
         return row.next
 
     def plain(self, message: Message) -> None:
-        """A message that is no content of a block, nor its end."""
+        """Take a message that is neither content of a block nor its end."""
         following = self.check(_KINDS.get(type(message), Kind.OTHER), type(message).__name__)
         if isinstance(message, SetupAppend):
             self._ask(message.connection_id)
@@ -156,7 +156,7 @@ class DraftRequests:
         return self.check(Kind.LAST_BYTE, "the end of the block")
 
     def _spend(self, size: int, what: str) -> None:
-        """Bytes of a block's announced length."""
+        """Consume bytes of a block's announced length."""
         block = self.block
         if size > block.left:
             raise Violation(f"{what} of {size} bytes, {block.left} are left in the block")
@@ -165,16 +165,16 @@ class DraftRequests:
             self.state = self._full(self.state)
 
     def events(self, size: int) -> None:
-        """Whole events that are not empty, `size` bytes in all."""
+        """Take whole events that are not empty, `size` bytes in all."""
         self.check(Kind.EVENT, "Event")
         self._spend(size, "Event")
         self.settle()
         self.block.stored += size
 
     def settle(self) -> int:
-        """Something follows the zero bytes since the last event, so they are empty events: padding stands last.
+        """Count the zero bytes since the last event as empty events, since something follows them: padding is last.
 
-        Gives how many they are.
+        Returns how many they are.
         """
         block = self.block
         zeros, block.zeros = block.zeros, 0
@@ -182,15 +182,15 @@ class DraftRequests:
         return zeros
 
     def zeros(self, size: int) -> None:
-        """Zero bytes: empty events or padding."""
+        """Take zero bytes: empty events or padding."""
         self.check(Kind.PADDING, "padding")
         self._spend(size, "padding")
         self.block.zeros += size
 
     def partial(self, size: int, *, begins: bool, event: int | None) -> int:
-        """A Partial of `size` bytes with its header; `event` is the size of the Event that it completes, if any.
+        """Take a Partial of `size` bytes with its header; `event` is the size of the Event that it completes, if any.
 
-        Gives the zero bytes before that event which are events. It ends the block where EndAppendBlock waited for it.
+        Returns the zero bytes before that event that are events. Ends the block if EndAppendBlock came before.
         """
         self.check(Kind.PARTIAL, "Partial")
         if self.state is State.SPLIT:
@@ -216,7 +216,8 @@ class DraftRequests:
         return zeros
 
     def end(self, end: EndAppendBlock) -> int | None:
-        """Gives the zero bytes at the end of the block that are events, or None: wait for the rest of the last one."""
+        """End the block. Returns the zero bytes at its end that are events, or None if the rest of its last event is to
+        come."""
         self.check(Kind.END, "EndAppendBlock")
         block = self.block
         begin = block.begin
@@ -238,7 +239,7 @@ class DraftRequests:
         return missing
 
     def _empty_events(self, missing: int, what: str) -> None:
-        """Holds what is still missing from a block's length to the zero bytes that may be empty events."""
+        """Check that the missing bytes of a block's length can be zero bytes seen as empty events."""
         block = self.block
         if missing < 0 or missing > block.zeros or missing % EVENT_HEADER_BYTES:
             raise Violation(

@@ -1,4 +1,4 @@
-"""Events as they stand in blocks and in segments: type 0, length, payload (segment fact sheet, 1.5)."""
+"""Events as encoded in blocks and segments: type 0, length, payload (segment fact sheet, 1.5)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CACHED_LENGTHS: Final = 4096
 
 
 class _Headers(dict[int, bytes]):
-    """Headers by payload length. Most events of a stream are short, and of few lengths.
+    """Event headers by payload length. Most events of a stream are short, and of few lengths.
 
     Measured per event of 100 B: 0.05 us with the table, 0.07 us with Struct.pack.
     """
@@ -31,7 +31,7 @@ _HEADERS: Final = _Headers()
 
 
 def join_events(bodies: Sequence[bytes]) -> bytes:
-    """The bytes of events with these payloads, one after the other.
+    """Return the bytes of events with these payloads, one after the other.
 
     Measured per event of 100 B: filling a list by slices 0.04 us, a comprehension of both pieces 0.11 us.
     """
@@ -42,11 +42,11 @@ def join_events(bodies: Sequence[bytes]) -> bytes:
 
 
 def split_events(block: bytes) -> list[bytes]:
-    """The payloads of the events that make up `block`.
+    """Return the payloads of the events in `block`.
 
-    Raises ValueError, with the offset in `block`, where something else stands there or the last event is cut short.
-    Type and length are read as one number: any type but 0 makes it larger than every block. Measured per event of
-    100 B: 0.14 us, with the two apart 0.18 us.
+    Raises ValueError, with the offset in `block`, for anything but events and for a last event that is cut short. Type
+    and length are read as one number: any type but 0 makes it larger than every block. Measured per event of 100 B:
+    0.14 us, with the two apart 0.18 us.
     """
     bodies: list[bytes] = []
     add, header = bodies.append, _TYPE_AND_LENGTH.unpack_from

@@ -1,4 +1,4 @@
-"""Bytes from a peer, and the messages that stand in them: an 8-byte header and a body (segment fact sheet, 1.1)."""
+"""Split a peer's bytes into messages: an 8-byte header and a body (segment fact sheet, 1.1)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALLOWED: Final = {
 
 
 class Fault(Exception):
-    """The peer broke the protocol. `at` is the offset in the connection where that shows."""
+    """The peer broke the protocol. `at` is the offset of the fault in the connection."""
 
     def __init__(self, text: str, at: int, code: FailureCode = FailureCode.BAD_FRAME) -> None:
         super().__init__(text)
@@ -36,25 +36,25 @@ class Fault(Exception):
 
 
 class Frames:
-    """What one peer sent and nobody has taken yet. `direction` says what may come: requests, or replies."""
+    """Bytes that one peer sent and that are not taken yet. `direction`: the messages to expect, requests or replies."""
 
     __slots__ = ("_direction", "at", "base", "data", "dialect", "longest", "start", "version")
 
     def __init__(self, direction: Direction, dialect: Dialect, longest: int) -> None:
         self.data = bytearray()
         self.at = 0
-        """Where in `data` the next message starts."""
+        """Offset in `data` of the next message."""
         self.base = 0
         """Offset in the connection of the first byte of `data`."""
         self.start = 0
-        """Offset in the connection of what was taken last."""
+        """Offset in the connection of the last message or bytes taken."""
         self.dialect = dialect
         self.version = SEGMENT_VERSIONS[0]
         self._direction = direction
         self.longest = longest
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Adds bytes; those that were taken are let go."""
+        """Add bytes, and drop those already taken."""
         if self.at:
             del self.data[: self.at]
             self.base += self.at
@@ -62,22 +62,22 @@ class Frames:
         self.data += data
 
     def clear(self) -> None:
-        """Forgets everything. The buffer is replaced: views of it may live on in a traceback."""
+        """Drop everything. The buffer is replaced: views of it may live on in a traceback."""
         self.data = bytearray()
         self.at = 0
 
     @property
     def held(self) -> int:
-        """Bytes that nobody has taken."""
+        """Bytes that are not taken yet."""
         return len(self.data) - self.at
 
     @property
     def position(self) -> int:
-        """Offset in the connection of the next byte to be taken."""
+        """Offset in the connection of the next byte to take."""
         return self.base + self.at
 
     def head(self) -> tuple[type[Message], int] | None:
-        """Which message comes next, and the length of its body; None without the whole header. Raises Fault."""
+        """Return class and body length of the next message; None without the whole header. Raises Fault."""
         if self.held < HEADER_BYTES:
             return None
         type_id, length = HEADER.unpack_from(self.data, self.at)
@@ -91,16 +91,23 @@ class Frames:
         return cls, length
 
     def take(self, size: int) -> bytes:
-        """The next bytes, which must be there."""
+        """Take the next `size` bytes, which must be there."""
         self.start = self.position
         end = self.at + size
         with memoryview(self.data) as view:
             taken = bytes(view[self.at : end])
-        self.at = end
+        self._go_to(end)
         return taken
 
+    def _go_to(self, end: int) -> None:
+        """Consume the bytes before `end`. An empty buffer is not kept: it may have been a large one."""
+        self.at = end
+        if end == len(self.data):
+            self.base += end
+            self.clear()
+
     def next(self) -> Message | None:
-        """The next message, or None where it is not all there. Raises Fault."""
+        """Take the next message, or return None if it is incomplete. Raises Fault."""
         head = self.head()
         if head is None:
             return None
@@ -111,11 +118,11 @@ class Frames:
             return None
         message = self._decode(cls, length)
         self.start = self.position
-        self.at += HEADER_BYTES + length
+        self._go_to(self.at + HEADER_BYTES + length)
         return message
 
     def _inner(self, cls: type[Message]) -> bool:
-        """Left to the order of messages, which can say better what is wrong with it here."""
+        """Return whether to leave a message to the check of the order of messages, which has the better error."""
         return cls.direction is Direction.INNER and self._direction is Direction.REQUEST
 
     def _decode(self, cls: type[Message], length: int) -> Message:
@@ -130,7 +137,7 @@ class Frames:
 
 
 def decode_message(data: bytes, dialect: Dialect, version: int, at: int) -> Message:
-    """A message that is all there, header included; `at` is said in a Fault, which is raised for anything else."""
+    """Decode a complete message, header included. Raises Fault, with offset `at`, for anything else."""
     if len(data) < HEADER_BYTES:
         raise Fault(f"{len(data)} bytes where a message was expected", at)
     type_id, length = HEADER.unpack_from(data)

@@ -1,4 +1,4 @@
-"""From the fields of a message class: how it is read, written, shown and documented.
+"""Decode, encode, show and document messages by the fields of their classes.
 
 A message is a class whose annotations are its fields, in the order of the wire:
 
@@ -10,8 +10,8 @@ A message is a class whose annotations are its fields, in the order of the wire:
         delegation_token: Text = ""
         request_id: Tail[I64] = -1
 
-`Tail` marks fields that older peers leave out: they are always sent, and read where there are enough bytes; else
-the default stands (segment fact sheet, section 0). Bytes behind the last field are ignored.
+`Tail` marks fields that older peers leave out: they are always sent, and read if there are enough bytes; otherwise the
+default applies (segment fact sheet, section 0). Bytes after the last field are ignored.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ __all__ = [
 ]
 
 HEADER: Final = Struct(">ii")
-"""Type, and length of what follows. Measured: one unpack_from 0.08 us, two int.from_bytes 0.25 us."""
+"""Type, and length of the body. Measured: one unpack_from 0.08 us, two int.from_bytes 0.25 us."""
 HEADER_BYTES: Final = HEADER.size
 LONG_DATA: Final = 64
-"""Longer bytes are shown by their beginning, length and CRC-32."""
+"""Longest bytes shown in full; longer ones are shown by their beginning, length and CRC-32."""
 JOIN_BELOW: Final = 32 * 1024
-"""Messages shorter than this are written as one piece: copying them costs less than one more piece to handle."""
+"""Messages shorter than this are written as one piece: copying them costs less than handling one more piece."""
 
 
 class Dialect(Enum):
@@ -64,7 +64,7 @@ class Dialect(Enum):
 
 
 class Direction(Enum):
-    """Who sends a message. INNER ones stand inside others only."""
+    """The sender of a message. INNER messages occur only inside others."""
 
     REQUEST = "client"
     REPLY = "server"
@@ -73,7 +73,7 @@ class Direction(Enum):
 
 
 class Field(NamedTuple):
-    """One field of a message. `tail`: may be left out by older peers; `default` is what is taken then."""
+    """One field of a message. `tail`: older peers may leave it out; `default` is its value then."""
 
     name: str
     wire: Wire[Any]
@@ -82,7 +82,7 @@ class Field(NamedTuple):
 
 
 class Older(NamedTuple):
-    """The layout of a message before some wire version: fields by name, and values for those that it lacks."""
+    """The layout of a message before some wire version: names of its fields, and values for those that it lacks."""
 
     before: int
     order: tuple[str, ...]
@@ -95,7 +95,7 @@ Tail = Annotated[_T, _TAIL]
 
 
 class Message:
-    """What all messages have in common. Classes are made by `message`, which see."""
+    """Base class of all messages. Classes are made by `message`, which see."""
 
     __slots__ = ()
     type_id: ClassVar[int]
@@ -108,7 +108,7 @@ class Message:
 
 
 def show(value: object) -> str:
-    """A field's value for people; no two values that differ are likely to look the same."""
+    """Return a field's value as text for people; different values are unlikely to look the same."""
     if isinstance(value, bytes) and len(value) > LONG_DATA:
         return f"<{len(value)} bytes, {value[:16].hex()}..., crc32 {crc32(value):08x}>"
     if isinstance(value, tuple):
@@ -124,7 +124,7 @@ def show(value: object) -> str:
 
 
 TYPE_TABLE: Final[dict[Dialect, dict[int, type[Message]]]] = {dialect: {} for dialect in Dialect}
-"""What a type id means, by dialect. Ids are those of the released protocol in both (reading 1)."""
+"""Message classes by dialect and type id. Ids are those of the released protocol in both (reading 1)."""
 
 M = TypeVar("M", bound=Message)
 
@@ -133,7 +133,7 @@ M = TypeVar("M", bound=Message)
 def message(
     type_id: int, direction: Direction, *dialects: Dialect, older: Older | None = None
 ) -> Callable[[type[M]], type[M]]:
-    """Makes a frozen dataclass of a class and enters it into the type table of the dialects."""
+    """Make a frozen dataclass of a class and enter it into the type table of the dialects."""
 
     def make(cls: type[M]) -> type[M]:
         made = dataclass(frozen=True, slots=True, repr=False)(cls)
@@ -157,12 +157,12 @@ def _fields(cls: type[Message]) -> Iterator[Field]:
 
 
 def message_class(dialect: Dialect, type_id: int) -> type[Message] | None:
-    """The message of a type id, or None."""
+    """Return the message class of a type id, or None."""
     return TYPE_TABLE[dialect].get(type_id)
 
 
 def fields_of(cls: type[Message], version: int) -> tuple[Field, ...]:
-    """The fields of a message in the order of the wire, as peers of that wire version have them."""
+    """Return the fields of a message in the order of the wire for peers of that wire version."""
     if cls.older is None or version >= cls.older.before:
         return cls.fields
     by_name = {field.name: field for field in cls.fields}
@@ -170,15 +170,15 @@ def fields_of(cls: type[Message], version: int) -> tuple[Field, ...]:
 
 
 def decode_body(cls: type[M], body: memoryview, version: int = SEGMENT_VERSIONS[0]) -> M:
-    """The message in the bytes behind a header. Raises Malformed, with where in `body`."""
+    """Decode the body of a message. Raises Malformed, with the offset in `body`."""
     values = {name: value for name, value, _, _ in spans(cls, body, version)}
     return cls(**values)
 
 
 def spans(cls: type[Message], body: memoryview, version: int) -> Iterator[tuple[str, Any, int, int]]:
-    """Each field of a body: name, value, where it starts and ends; absent ones with their default and no bytes.
+    """Yield each field of a body: name, value, start and end; absent ones with their default and no bytes.
 
-    Raises Malformed at the first field that is not there or has no valid value.
+    Raises Malformed at the first field that is missing or invalid.
     """
     at = 0
     for name, wire, tail, default in fields_of(cls, version):
@@ -197,7 +197,7 @@ def spans(cls: type[Message], body: memoryview, version: int) -> Iterator[tuple[
 
 
 def _absent(wire: Wire[Any], left: int) -> bool:
-    """Whether an optional field is not there: a number that does not fit any more, or nothing at all."""
+    """Return whether an optional field is absent: fewer bytes are left than a number needs, or none at all."""
     return left < (wire.size or 1)
 
 
@@ -208,7 +208,8 @@ def encode(
     tail: bool = True,
     longest: int = SEGMENT_MAX_LENGTH,
 ) -> list[bytes]:
-    """The bytes of a message, header included, in pieces. `tail=False` leaves optional fields out, as older peers do.
+    """Return the bytes of a message, header included, in pieces. `tail=False` leaves optional fields out, as older
+    peers do.
 
     Raises LocalProtocolError for a value that its field cannot hold, and for a message longer than `longest`.
     """

@@ -1,4 +1,4 @@
-"""Wire types of lists and of what stands in them (segment fact sheet, 1.3)."""
+"""Wire types of lists and of their items (segment fact sheet, 1.3)."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ __all__ = [
 T = TypeVar("T")
 
 NO_VERSION: Final = -(1 << 63)
-"""A table key's version that matches any."""
+"""An expected version that matches any version of a table key."""
 
 
 class ListWire(Wire[tuple[T, ...]]):
-    """Four bytes of count, then the items, each of them an `item`."""
+    """A list: four bytes of count, then the items, each of them an `item`."""
 
     __slots__ = ("item",)
 
@@ -71,7 +71,7 @@ class ListWire(Wire[tuple[T, ...]]):
 
 
 class ItemsWire(Wire[T]):
-    """A few values in a row, given as the arguments of a class in that order; `parts` by name."""
+    """A few values in a row, which are the arguments of a class in that order; `parts` by name."""
 
     __slots__ = ("_make", "parts")
 
@@ -94,7 +94,7 @@ class ItemsWire(Wire[T]):
 
 @dataclass(frozen=True, slots=True)
 class TableKey:
-    """A key of a table segment. `version`: -2**63 for any, -1 for "must not exist", else that very version."""
+    """A key of a table segment. `version`: -2**63 for any, -1 for "must not exist", otherwise exactly this version."""
 
     key: bytes
     version: int = NO_VERSION
@@ -120,7 +120,7 @@ class AttributeUpdate:
 
 @dataclass(frozen=True, slots=True)
 class MergedSegment:
-    """A source segment of a batch, and the target's write offset behind it."""
+    """A source segment of a batch, and the target's write offset after it."""
 
     source: str
     new_target_write_offset: int

@@ -1,4 +1,5 @@
-"""Partials of one direction of a draft connection, put together (segment fact sheet, section 2, readings 4 and 5)."""
+"""Reassemble messages from Partials of one direction of a draft connection (segment fact sheet, section 2, readings 4
+and 5)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _HEADER: Final = Struct(">iI")
 
 
 class Reassembly:
-    """The pieces of the message under way. It holds what came, never more than the longest message."""
+    """The pieces of the current message, never more bytes than the longest message has."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -25,16 +26,16 @@ class Reassembly:
 
     @property
     def held(self) -> int:
-        """Bytes of the message under way."""
+        """Bytes of the current message."""
         return len(self._data)
 
     @property
     def open(self) -> bool:
-        """Whether a message is under way."""
+        """True while a message is incomplete."""
         return self._open
 
     def take(self, partial: Partial) -> bytes | None:
-        """The whole message with its header, where this piece completes it. Raises Violation."""
+        """Add a piece; return the whole message with its header if the piece completes it. Raises Violation."""
         if (partial.part is Part.BEGIN) is self._open:
             under_way = "while another message is under way" if self._open else "without a Begin"
             raise Violation(f"Partial ({partial.part.name.title()}) {under_way}")

@@ -1,4 +1,4 @@
-"""Replies that say no, as failures (segment fact sheet, 1.3; section 2, reading 13)."""
+"""Refusing replies, and the failures that they report (segment fact sheet, 1.3; section 2, reading 13)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CODES: Final[Mapping[type, FailureCode]] = {
     released.TableKeyBadVersion: FailureCode.TABLE_KEY_VERSION,
 }
 REFUSALS: Final = (released.ErrorMessage, *_CODES)
-"""All that say no."""
+"""All refusing replies."""
 _TEXTS: Final[Mapping[FailureCode, str]] = {
     FailureCode.STREAM_SEALED: "is sealed",
     FailureCode.RESOURCE_ALREADY_EXISTS: "is there already",
@@ -41,7 +41,7 @@ _TEXTS: Final[Mapping[FailureCode, str]] = {
 
 
 def refusal(reply: Any, server: str, segment: str) -> Failure | None:
-    """The failure that a reply says; None where it says none. Messages name the server and the segment."""
+    """Return the failure that a reply reports, or None. Messages name the server and the segment."""
     where = f"{server}: segment {segment}"
     if isinstance(reply, released.ErrorMessage):
         code = FailureCode.INVALID if reply.error_code == _ILLEGAL_ARGUMENT else FailureCode.OTHER

@@ -1,4 +1,4 @@
-"""Which released request may come when (segment fact sheet, 1.2 and 1.4). Both ends hold requests to this."""
+"""The legal order of released requests (segment fact sheet, 1.2 and 1.4). Both ends enforce it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["TRANSITIONS", "Kind", "ReleasedRequests", "State", "check_versions"]
 
 
 class State(Enum):
-    """Where the requests of a connection are."""
+    """The state of a connection's requests."""
 
     START = "before Hello"
     OPEN = "outside an append"
@@ -33,7 +33,7 @@ class State(Enum):
 
 
 class Kind(Enum):
-    """Requests that the order of messages tells apart."""
+    """The kinds of requests that the order distinguishes."""
 
     HELLO = auto()
     SETUP = auto()
@@ -45,7 +45,7 @@ class Kind(Enum):
 
 
 class Row(NamedTuple):
-    """What follows, and the clause of the segment fact sheet that allows it."""
+    """The next state, and the clause of the segment fact sheet that allows it."""
 
     next: State
     clause: str
@@ -60,7 +60,7 @@ TRANSITIONS: Final = {
     (State.OPEN, Kind.CONDITIONAL): Row(State.OPEN, "1.4: after SetupAppend of that writer"),
     (State.BLOCK, Kind.END): Row(State.OPEN, "1.4: nothing else may come between"),
 }
-"""What is not here is a violation of the protocol."""
+"""Legal transitions; all others violate the protocol."""
 
 _KINDS: Final[dict[type[Message], Kind]] = {
     Hello: Kind.HELLO,
@@ -77,7 +77,7 @@ _WRITES: Final = (AppendBlock, AppendBlockEnd, ConditionalAppend, ConditionalBlo
 
 
 class ReleasedRequests:
-    """The requests of one connection: whether they are legal, and the appends that they make up."""
+    """Checks the order of one connection's requests, and assembles their appends."""
 
     def __init__(self, limits: SegmentLimits, start: State = State.START) -> None:
         self.state = start
@@ -92,13 +92,13 @@ class ReleasedRequests:
 
     @property
     def block_open(self) -> bool:
-        """Whether an AppendBlock waits for its end."""
+        """True while an AppendBlock waits for its end."""
         return self._block is not None
 
     def take(self, message: Message) -> Message | list[bytes | memoryview] | None:
-        """What a request gives: itself, nothing (AppendBlock), or the pieces that are stored (AppendBlockEnd).
+        """Return what a request yields: itself, None (AppendBlock), or the pieces to store (AppendBlockEnd).
 
-        Raises Violation. What a Hello says is not looked at: see `check_versions`.
+        Raises Violation. The versions in a Hello are not checked: see `check_versions`.
         """
         kind = _KINDS.get(type(message), Kind.OTHER)
         row = TRANSITIONS.get((self.state, kind))
@@ -138,7 +138,8 @@ class ReleasedRequests:
         return message
 
     def _number(self, writer: UUID, number: int) -> None:
-        """An equal number passes here: it is answered by InvalidEventNumber, as stale ones after a reconnect are."""
+        """Record a writer's event number. An equal number passes: InvalidEventNumber answers it, as it does stale ones
+        after a reconnect."""
         last = self._last_numbers[writer]
         if last is not None and number < last:
             raise Violation(f"event number {number} of writer {writer} after {last}")
@@ -146,7 +147,7 @@ class ReleasedRequests:
 
 
 def check_versions(hello: Hello) -> None:
-    """Raises Violation where the peer speaks no wire version that we do (1.2)."""
+    """Raise Violation if the peer speaks no wire version that we do (1.2)."""
     high, low = SEGMENT_VERSIONS
     if hello.low_version > hello.high_version:
         raise Violation(f"Hello with versions {hello.low_version} to {hello.high_version}")
@@ -155,6 +156,6 @@ def check_versions(hello: Hello) -> None:
 
 
 def appended(end: AppendBlockEnd, pieces: list[bytes | memoryview]) -> BlockAppended:
-    """The append that an AppendBlockEnd completes; without an AppendBlock its bytes are not copied."""
+    """Return the append that an AppendBlockEnd completes; without an AppendBlock its bytes are not copied."""
     data = end.data if len(pieces) == 1 and pieces[0] is end.data else b"".join(pieces)
     return BlockAppended(end.writer_id, data, end.number_of_events, end.last_event_number, end.request_id)

@@ -1,4 +1,4 @@
-"""A segment's bytes as records: each event is one, and large ones are several (segment fact sheet, 1.5)."""
+"""Split a segment's bytes into records: each event is one, and large ones are several (segment fact sheet, 1.5)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["NoEvent", "Records", "take_records"]
 
 _HEADER: Final = Struct(">iI")
 _TYPE_AND_LENGTH: Final = Struct(">Q")
-"""Read as one number, any type but 0 makes it larger than every event, as in `split_events`."""
+"""Type and length read as one number: any type but 0 makes it larger than every event, as in `split_events`."""
 
 
 class NoEvent(Exception):
-    """What stands at `offset` is no event, or too large a one; the text says which."""
+    """The bytes at `offset` are not an event, or too large a one; the text says which."""
 
     def __init__(self, text: str, offset: int) -> None:
         super().__init__(text)
@@ -25,9 +25,10 @@ class NoEvent(Exception):
 
 @dataclass(slots=True)
 class Records:
-    """Records, where each begins, and at last where all end. `inner`: the pieces of an event after its first.
+    """Records, the offset of each, and finally the offset of their end. `inner`: the pieces of an event after its
+    first.
 
-    `missing`: so many bytes more, at least, make up the next record; 0 where the bounds were reached.
+    `missing`: least number of bytes missing to the next record; 0 if the bounds were reached.
     """
 
     bodies: list[bytes] = field(default_factory=list)
@@ -39,10 +40,10 @@ class Records:
 def take_records(
     data: bytes | bytearray, offset: int, *, count: int, size: int, max_body: int, max_event: int
 ) -> Records:
-    """The records in `data`, of which the first byte is an event's, at `offset`: up to `count`, and about `size` bytes.
+    """Return the records in `data`, which begins with an event at `offset`: at most `count`, and about `size` bytes.
 
-    An event with more than `max_body` bytes becomes pieces of `max_body` bytes, its header being part of them; all of
-    them come together. Raises NoEvent where there is none before it; else what comes before it is given.
+    An event with more than `max_body` bytes becomes pieces of `max_body` bytes, including its header, which are all
+    returned together. Raises NoEvent if the first bytes are not an event; later, returns the records before such bytes.
     """
     found = Records()
     block = bytes(data)

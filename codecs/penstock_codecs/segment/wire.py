@@ -2,10 +2,16 @@
 
 A message annotates each field with one of the aliases below (`I64`, `Name`, `Rest`, ...): mypy sees the Python type,
 `layout` finds the `Wire` that reads and writes it. All integers are big-endian.
+
+Java's modified UTF-8 (segment fact sheet, section 0; the draft names it, reading 14).
+
+NUL is c0 80, and a character above U+FFFF is its two surrogates with three bytes each. Plain UTF-8, which the Rust and
+Python clients send, is accepted as well.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -13,7 +19,6 @@ from typing import Annotated, Final, Generic, TypeVar
 from uuid import UUID
 
 from penstock_codecs.limits import SEGMENT_MAX_NAME
-from penstock_codecs.segment.modified_utf8 import decode_text, encode_text
 
 __all__ = [
     "BOOL_WIRE",
@@ -40,16 +45,45 @@ __all__ = [
     "Uuid",
     "Wire",
     "Zeros",
+    "decode_text",
+    "encode_text",
     "read_length",
 ]
 
-T = TypeVar("T")
+_SUPPLEMENTARY: Final = re.compile("[\U00010000-\U0010ffff]")
 
+
+def encode_text(text: str) -> bytes:
+    """Encode a text as modified UTF-8. Raises ValueError for an unpaired surrogate."""
+    if text.isascii() and "\0" not in text:
+        return text.encode("ascii")
+    text.encode("utf-8")  # refuses unpaired surrogates
+    paired = _SUPPLEMENTARY.sub(_surrogates, text)
+    return paired.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
+
+
+def _surrogates(match: re.Match[str]) -> str:
+    pair = match[0].encode("utf-16-be")
+    return chr(int.from_bytes(pair[:2], "big")) + chr(int.from_bytes(pair[2:], "big"))
+
+
+def decode_text(data: bytes) -> str:
+    """Decode modified or plain UTF-8. Raises ValueError for bytes that are neither."""
+    if data.isascii():
+        return data.decode("ascii")
+    try:
+        halves = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+        return halves.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"text that is not UTF-8 ({error.reason})") from None
+
+
+T = TypeVar("T")
 MAX_TEXT: Final = 0xFFFF
 
 
 class Malformed(Exception):
-    """Bytes that are no value of a wire type. `at` is where, within what was read."""
+    """Bytes that are not a value of a wire type. `at` is the offset within the bytes read."""
 
     def __init__(self, text: str, at: int) -> None:
         super().__init__(text)
@@ -58,7 +92,7 @@ class Malformed(Exception):
 
 
 class Wire(Generic[T]):
-    """How one kind of value stands on the wire. `size` is its bytes, None where they vary; `name` is for people."""
+    """The encoding of one kind of value. `size` is its bytes, None if they vary; `name` is for people."""
 
     __slots__ = ("name", "size")
 
@@ -67,16 +101,16 @@ class Wire(Generic[T]):
         self.size = size
 
     def read(self, body: memoryview, at: int) -> tuple[T, int]:
-        """The value at `at`, and where it ends. Raises Malformed."""
+        """Return the value at `at`, and the offset of its end. Raises Malformed."""
         raise NotImplementedError
 
     def write(self, value: T, out: list[bytes]) -> None:
-        """Adds the value's bytes to `out`. Raises ValueError for what does not fit."""
+        """Append the value's bytes to `out`. Raises ValueError for a value that does not fit."""
         raise NotImplementedError
 
 
 def need(body: memoryview, at: int, size: int) -> int:
-    """Where `size` bytes from `at` end. Raises Malformed where they are not all there."""
+    """Return the end of `size` bytes from `at`. Raises Malformed if some are missing."""
     end = at + size
     if end > len(body):
         raise Malformed(f"{size} bytes are needed and {len(body) - at} are left", at)
@@ -155,7 +189,7 @@ class _Uuid(Wire[UUID]):
 
 
 def read_length(body: memoryview, at: int, what: str = "length") -> tuple[int, int]:
-    """A length or count of four bytes, and where it ends. Raises Malformed for a negative one."""
+    """Return a length or count of four bytes, and the offset of its end. Raises Malformed for a negative one."""
     length, end = I32_WIRE.read(body, at)
     if length < 0:
         raise Malformed(f"a {what} of {length}", at)
@@ -177,7 +211,7 @@ class _Bytes32(Wire[bytes]):
 
 
 class _Rest(Wire[bytes]):
-    """All that is left of the message."""
+    """The rest of the message."""
 
     __slots__ = ()
 
@@ -189,7 +223,7 @@ class _Rest(Wire[bytes]):
 
 
 class _Zeros(Wire[int]):
-    """Zero bytes to the end of the message; the value is how many. What they are is not looked at."""
+    """Zero bytes to the end of the message; the value is their number. Their content is not checked."""
 
     __slots__ = ()
 
@@ -240,7 +274,7 @@ class _Flags(Wire[Flags]):
 
 
 class Part(IntEnum):
-    """Which part of a message a Partial is (reading 4)."""
+    """The part of a message that a Partial is (reading 4)."""
 
     BEGIN = 0
     MIDDLE = 1
@@ -268,7 +302,6 @@ BOOL_WIRE: Final = _Bool("bool", 1)
 NAME_WIRE: Final = _Text("name", SEGMENT_MAX_NAME)
 UUID_WIRE: Final = _Uuid("uuid", 16)
 BYTES32_WIRE: Final = _Bytes32("bytes32")
-
 I32 = Annotated[int, I32_WIRE]
 I64 = Annotated[int, I64_WIRE]
 U8 = Annotated[int, U8_WIRE]

@@ -32,7 +32,7 @@ def _make(role: Role, dialect: str) -> Codec[Any, Any]:
 
 
 def _sample(role: Role, dialect: str) -> bytes:
-    """What a server says to a client; a client says nothing."""
+    """Return the bytes of a server; a client sends nothing."""
     if role is Role.SERVER:
         return b""
     plain = RecordBatch(Columns([0, 1], [1000, 1001], [b"first", b""]))

@@ -21,8 +21,8 @@ from penstock_codecs.sse.parser import EventParser, RawEvent
 __all__ = ["MAX_EVENT_BYTES", "EventStreamClient"]
 
 MAX_EVENT_BYTES: Final = 8 * MIB
-"""Largest event taken. A batch is at most 1 MiB metered; as RAW its worst spelling is six bytes for one (`\\u0000`),
-and names and numbers of 1000 records add less than 200 KiB."""
+"""Largest event accepted, in bytes. A batch is at most 1 MiB metered; as RAW each byte may take six (`\\u0000`), and
+names and numbers of 1000 records add less than 200 KiB."""
 
 
 class _PingData(msgspec.Struct):
@@ -34,9 +34,9 @@ _ping_data: Final = msgspec.json.Decoder(_PingData)
 
 
 class EventStreamClient:
-    """Hears events. `data_format` is the one that was asked for; None is the dialect's default.
+    """Decodes events. `data_format` is the format that was requested; None is the dialect's default.
 
-    Events of other names, comments and `retry` are passed over, as the standard has it.
+    Events of other names, comments and `retry` are skipped, as the standard demands.
     """
 
     def __init__(
@@ -56,17 +56,17 @@ class EventStreamClient:
         }
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Bytes of the response body; b"" at its end."""
+        """Take bytes of the response body; b"" at its end."""
         if not data:
             self._finished = True
         elif not self._ended and self._error is None:
             self._parser.receive(data)
 
     def next_event(self) -> Event | Pull:
-        """The next event; PAUSED after ErrorEvent or Done.
+        """Return the next event; PAUSED after ErrorEvent or Done.
 
-        Raises RemoteProtocolError: BAD_JSON or INVALID for an event that says nonsense, LIMIT_EXCEEDED for one that
-        is too large, UNAVAILABLE where the body ended without Done or ErrorEvent: reconnect and go on.
+        Raises RemoteProtocolError: BAD_JSON or INVALID for an invalid event, LIMIT_EXCEEDED for one that is too large,
+        UNAVAILABLE if the body ended without Done or ErrorEvent: reconnect and resume.
         """
         if self._error is not None:
             raise self._error
@@ -82,26 +82,26 @@ class EventStreamClient:
         return event
 
     def understand(self, raw: RawEvent) -> Event | None:
-        """What an event says, None where that is nothing. Raises RemoteProtocolError."""
+        """Return the event that a raw one encodes, or None if it encodes none. Raises RemoteProtocolError."""
         read = self._readers.get(raw.name)
         return None if read is None else read(raw)
 
     def send(self, event: Event) -> list[bytes]:
-        """Readers only listen: always LocalProtocolError."""
+        """Raise LocalProtocolError: readers send nothing."""
         raise LocalProtocolError(f"a reader cannot send {type(event).__name__}")
 
     @property
     def buffered(self) -> int:
-        """Bytes held of events that have not come whole, or have not been asked for."""
+        """Bytes held of events that are incomplete, or have not been pulled."""
         return self._parser.buffered
 
     @property
     def retry_ms(self) -> int | None:
-        """How long to wait before reconnecting, where the server said so."""
+        """Milliseconds to wait before reconnecting, if the server gave a number."""
         return self._parser.retry_ms
 
     def _stop(self) -> None:
-        """Let go of what is held: nothing more will be read."""
+        """Drop what is held: nothing more will be read."""
         retry_ms = self._parser.retry_ms
         self._parser = EventParser(0)
         self._parser.retry_ms = retry_ms
@@ -117,7 +117,7 @@ class EventStreamClient:
     def _batch(self, raw: RawEvent) -> Event | None:
         batch, tail = decode_read_batch(raw.data, self._format)
         if batch is None:
-            return None if tail is None else Ping(None, tail)  # nothing but the tail is said
+            return None if tail is None else Ping(None, tail)  # the batch has nothing but the tail
         if not raw.sets_id:
             return BatchEvent(batch)
         event_id = self._dialect.read_id(raw.last_event_id)

@@ -1,9 +1,8 @@
-"""Spellings of the event stream, as data: what S2 clients speak, and what the seed pages describe.
+"""Dialects of the event stream, as data: that of S2 clients, and that of the seed pages.
 
 | | "s2" (S2 fact sheet, section 3) | "seed" (the streaming-read page) |
 |---|---|---|
 | id | `seq_num,count,bytes`, after `event` | `seq_num:count:bytes`, before `event` |
-| counts | of this connection | of all connections: "already consumed" |
 | ping | JSON data, no id | empty data, id of the last known position |
 | end | `data: [DONE]` without a name | event `done` with empty data |
 | `s2-format` | `raw` by default | `base64` by default, `utf8` for raw |
@@ -25,7 +24,8 @@ __all__ = ["DIALECTS", "S2", "SEED", "Dialect", "EventId"]
 
 @dataclass(frozen=True, slots=True)
 class EventId:
-    """Where a reader is: the sequence number of the last record it got, and how many records and metered bytes."""
+    """The position of a reader: the sequence number of its last record, and how many records and metered bytes it
+    got."""
 
     seq_num: int
     count: int
@@ -34,18 +34,16 @@ class EventId:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One spelling.
+    """One dialect.
 
-    `id_separator` stands between an id's numbers; `id_first`: field `id` comes before `event`; `counts_on`: a resumed
-    reader's ids count on from its `last-event-id`. `ping_data`: a ping says time and tail; `ping_id`: it says the
-    last known position. `done_name` (None = no `event` field) and
-    `done_data` are the last event. `formats` and `default_format` are of header `s2-format`.
+    `id_separator` is between an id's numbers; `id_first`: field `id` comes before `event`. `ping_data`: a ping carries
+    time and tail; `ping_id`: it carries the last known position. `done_name` (None: no `event` field) and `done_data`
+    are the last event. `formats` and `default_format` apply to header `s2-format`.
     """
 
     name: str
     id_separator: str
     id_first: bool
-    counts_on: bool
     ping_data: bool
     ping_id: bool
     done_name: str | None
@@ -54,15 +52,15 @@ class Dialect:
     default_format: Format
 
     def parse_format(self, value: str | None) -> Format:
-        """What header `s2-format` says in this dialect. Raises OperationFailed(BAD_HEADER)."""
+        """Return the format that header `s2-format` names in this dialect. Raises OperationFailed(BAD_HEADER)."""
         return parse_format(value, self.default_format, self.formats)
 
     def spell_id(self, event_id: EventId) -> str:
-        """An event's id."""
+        """Return an event's id as text."""
         return self.id_separator.join(map(str, astuple(event_id)))
 
     def read_id(self, text: str) -> EventId | None:
-        """What `spell_id` gave; None where it is something else."""
+        """Parse the result of `spell_id`; return None for anything else."""
         numbers = text.split(self.id_separator)
         if len(numbers) != 3 or not all(map(_NUMBER.fullmatch, numbers)):
             return None
@@ -70,7 +68,7 @@ class Dialect:
         return EventId(*values) if max(values) <= U64_MAX else None
 
     def parse_id(self, value: str) -> EventId:
-        """What header `last-event-id` says. Raises OperationFailed(BAD_HEADER) where it is malformed."""
+        """Parse header `last-event-id`. Raises OperationFailed(BAD_HEADER) if it is malformed."""
         event_id = self.read_id(value)
         if event_id is None:
             wanted = self.id_separator.join(("seq_num", "count", "bytes"))
@@ -84,7 +82,6 @@ S2: Final = Dialect(
     name="s2",
     id_separator=",",
     id_first=False,
-    counts_on=False,
     ping_data=True,
     ping_id=False,
     done_name=None,
@@ -97,7 +94,6 @@ SEED: Final = Dialect(
     name="seed",
     id_separator=":",
     id_first=True,
-    counts_on=True,
     ping_data=False,
     ping_id=True,
     done_name="done",

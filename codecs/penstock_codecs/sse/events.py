@@ -1,4 +1,4 @@
-"""What is said in an event stream, whatever the dialect (S2 fact sheet, section 3)."""
+"""Events of an event stream, independent of the dialect (S2 fact sheet, section 3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["BatchEvent", "Done", "ErrorEvent", "Event", "Ping"]
 
 @dataclass(frozen=True, slots=True)
 class BatchEvent:
-    """Records. `id` is what the server called it, for `last-event-id`; on sending the server counts for itself."""
+    """Records. `id` is the server's event id, for `last-event-id`; the server's codec ignores it and counts itself."""
 
     batch: RecordBatch
     id: EventId | None = None
@@ -21,7 +21,7 @@ class BatchEvent:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """A heartbeat: the server's time in ms and the stream's tail, where the dialect says them."""
+    """A heartbeat: the server's time in ms and the stream's tail, if the dialect carries them."""
 
     timestamp: int | None
     tail: StreamPosition | None
@@ -36,7 +36,7 @@ class ErrorEvent:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The read's bounds are met; nothing follows."""
+    """The read has reached its bounds; nothing follows."""
 
 
 Event = BatchEvent | Ping | ErrorEvent | Done

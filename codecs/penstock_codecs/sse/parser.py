@@ -1,7 +1,7 @@
-"""Parsing an event stream: HTML Living Standard, 9.2.5 "Parsing an event stream" and 9.2.6, bounded and resumable.
+"""Parse an event stream: HTML Living Standard, 9.2.5 "Parsing an event stream" and 9.2.6, bounded and resumable.
 
-Lines end with LF, CR or CRLF. Data is given as the bytes that were sent; the standard decodes it as UTF-8 with
-replacement characters, which is left to those who want text.
+Lines end with LF, CR or CRLF. Data is returned as the bytes that were sent; the standard decodes it as UTF-8 with
+replacement characters, which is left to callers that want text.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MAX_RETRY_DIGITS: Final = 15
 
 
 class RawEvent(NamedTuple):
-    """One event: its type ("message" where none was given), its data, the last event id then in force, and whether
-    this event set it."""
+    """One event: its type ("message" if none was given), its data, the last event id then in force, and whether this
+    event set it."""
 
     name: str
     data: bytes
@@ -31,15 +31,15 @@ class RawEvent(NamedTuple):
 
 
 class EventParser:
-    """The lines of one event stream, made into events.
+    """Parses the lines of one event stream into events.
 
-    At most `limit` bytes are held of one event: its line under way, its data so far, its type and the id in force.
+    At most `limit` bytes are held of one event: its current line, its data so far, its type and the id in force.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray()
-        self._start = 0  # of the line under way
+        self._start = 0  # start of the current line
         self._scanned = 0  # no line end before this offset
         self._first_line = True
         self._after_cr = False
@@ -49,7 +49,7 @@ class EventParser:
         self._id = b""
         self._sets_id = False
         self.retry_ms: int | None = None
-        """How long to wait before reconnecting, where the server said so."""
+        """Milliseconds to wait before reconnecting, if the server gave a number."""
 
     @property
     def buffered(self) -> int:
@@ -58,22 +58,22 @@ class EventParser:
 
     @property
     def unread(self) -> int:
-        """Bytes behind the last line that was read: the event that came last ends where they begin."""
+        """Bytes after the last line that was read, which is where the last event ends."""
         return len(self._buffer) - self._start
 
     @property
     def _held(self) -> int:
-        """Bytes held of the event under way, apart from its line under way."""
+        """Bytes held of the current event, apart from its current line."""
         return self._data_size + len(self._name) + len(self._id)
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """More of the stream."""
+        """Take more of the stream."""
         self._buffer += data
 
     def next_event(self) -> RawEvent | None:
-        """The next event; None where it has not come whole.
+        """Return the next event, or None if it is incomplete.
 
-        Raises RemoteProtocolError(LIMIT_EXCEEDED) where an event is larger than the limit.
+        Raises RemoteProtocolError(LIMIT_EXCEEDED) if an event is larger than the limit.
         """
         while (end := self._line_end()) >= 0:
             start, self._start = self._start, end + 1
@@ -92,7 +92,7 @@ class EventParser:
         return None
 
     def _line_end(self) -> int:
-        """The offset of the CR or LF that ends the line under way; -1 where it has not come."""
+        """Return the offset of the CR or LF that ends the current line; -1 if it has not arrived."""
         buffer = self._buffer
         if self._after_cr and self._start < len(buffer):
             self._after_cr = False
@@ -134,7 +134,7 @@ class EventParser:
                 self.retry_ms = int(value)
 
     def _dispatch(self) -> RawEvent | None:
-        """What a blank line does: the event, unless it had no data."""
+        """Handle a blank line: return the event, or None if it had no data."""
         event = None
         if self._data:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)

@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock_codecs.codec import NEED_DATA, PAUSED, Pull
 from penstock_codecs.failures import LocalProtocolError
-from penstock_codecs.model import RecordBatch
+from penstock_codecs.model import U64_MAX, RecordBatch
 from penstock_codecs.s2.errors import failure_to_body
 from penstock_codecs.s2.formats import Format
 from penstock_codecs.s2.json_records import read_batch_pieces
@@ -20,10 +20,11 @@ _NOTHING_DELIVERED: Final = EventId(0, 0, 0)
 
 
 class EventStreamServer:
-    """Says events. `data_format` None is the dialect's default.
+    """Encodes events. `data_format` None is the dialect's default.
 
-    Ids count the records and metered bytes of this connection, or, in a dialect that counts on, also those before
-    `resumed`, the reader's `last-event-id`.
+    Ids count the records and metered bytes that the reader has got, starting from those of `resumed`, its
+    `last-event-id`. So a reader that is cut off any number of times, and repeats its request with its newest id, gets
+    what it asked for.
     """
 
     def __init__(
@@ -31,20 +32,20 @@ class EventStreamServer:
     ) -> None:
         self._dialect = dialect
         self._format = data_format or dialect.default_format
-        self._last = resumed if dialect.counts_on else _NOTHING_DELIVERED
+        self._last = resumed
         self._ended = False
         self._hung_up = False
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """The body of a GET, which means nothing (RFC 9110, 9.3.1) and is not kept; b"" = the peer has finished."""
+        """Ignore the body of a GET, which means nothing (RFC 9110, 9.3.1); b"": the peer has finished."""
         self._hung_up = self._hung_up or not data
 
     def next_event(self) -> Pull:
-        """Never an event: readers only listen."""
+        """Return PAUSED or NEED_DATA: readers send no events."""
         return PAUSED if self._hung_up or self._ended else NEED_DATA
 
     def send(self, event: Event) -> list[bytes]:
-        """The bytes that say `event`; all readers of a batch share the piece with its records.
+        """Return the bytes that encode `event`; all readers of a batch share the piece with its records.
 
         Raises LocalProtocolError after ErrorEvent or Done, which are the last.
         """
@@ -61,12 +62,13 @@ class EventStreamServer:
 
     @property
     def buffered(self) -> int:
-        """Nothing is held."""
+        """Always 0: nothing is held."""
         return 0
 
     def _batch(self, batch: RecordBatch) -> list[bytes]:
         last = self._last
-        self._last = EventId(batch.next_seq_num - 1, last.count + batch.count, last.bytes + batch.metered)
+        count, size = min(last.count + batch.count, U64_MAX), min(last.bytes + batch.metered, U64_MAX)
+        self._last = EventId(batch.next_seq_num - 1, count, size)
         opening, records, closing = read_batch_pieces(batch, self._format)
         return [b"%bdata: %b" % (self._fields("batch", self._last), opening), records, closing + b"\n\n"]
 
@@ -76,7 +78,7 @@ class EventStreamServer:
             if ping.timestamp is None or ping.tail is None:
                 raise LocalProtocolError(f"a ping in dialect {self._dialect.name!r} says time and tail")
             data = b'{"timestamp":%d,"tail":%b}' % (ping.timestamp, spell_position(ping.tail))
-        # Before the first record there is no last position to tell: any id would make the reader skip a record.
+        # Before the first record there is no last position: any id would make the reader skip a record.
         known = self._dialect.ping_id and self._last.count > 0
         return self._fields("ping", self._last if known else None) + _data(data)
 

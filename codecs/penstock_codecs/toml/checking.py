@@ -1,6 +1,6 @@
-"""TOML as a tree of msgspec structs: everything that is wrong with a text is said at once, each fault with its place.
+"""Parse TOML as a tree of msgspec structs, and report all faults at once, each with its place.
 
-Configurations are read so, whoever has one: the gateway, the pipeline.
+The gateway and the pipeline read their configurations with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TomlError(Exception):
 
 
 def decode_toml(data: bytes, struct: type[S], source: str) -> S:
-    """`parse_toml` of what a file holds. Raises TomlError where it is no text."""
+    """Return `parse_toml` of a file's content. Raises TomlError if it is not text."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -47,10 +47,10 @@ def decode_toml(data: bytes, struct: type[S], source: str) -> S:
 
 
 def parse_toml(text: str, struct: type[S], source: str) -> S:
-    """The text as a `struct`; `source` names it in errors. Raises TomlError with all problems."""
+    """Parse the text as a `struct`; `source` names it in errors. Raises TomlError with all problems."""
     try:
         tree = tomllib.loads(text)
-    except ValueError as error:  # TOMLDecodeError is one, and so is what an integer of 5000 digits raises
+    except ValueError as error:  # TOMLDecodeError is a ValueError, and so is the error for an integer of 5000 digits
         raise TomlError(source, [f"is not TOML: {error}"]) from error
     except RecursionError as error:
         raise TomlError(source, ["its arrays and tables are nested too deeply"]) from error
@@ -61,7 +61,7 @@ def parse_toml(text: str, struct: type[S], source: str) -> S:
 
 
 def _problems(struct: type[msgspec.Struct], table: Any, path: str) -> Iterator[str]:
-    """Everything that is wrong with `table` as a `struct`: keys first, then each value, then how they agree."""
+    """Yield every fault of `table` as a `struct`: keys first, then each value, then their consistency."""
     if not isinstance(table, dict):
         yield f"at {path}: expected a table, got {_kind(table)}"
         return
@@ -107,7 +107,7 @@ def _listed_problems(struct: type[msgspec.Struct], value: Any, at: str) -> Itera
 
 
 def _named_problems(tables: Tables, value: Any, at: str) -> Iterator[str]:
-    """Tables by name, each of a kind that it says itself."""
+    """Yield the faults of tables by name, each of which names its own kind."""
     if not isinstance(value, dict):
         yield f"at {at}: expected tables ([{at}.NAME]), got {_kind(value)}"
         return
@@ -125,7 +125,7 @@ def _named_problems(tables: Tables, value: Any, at: str) -> Iterator[str]:
 
 
 def _problems_of_kind(tables: Tables, kind: str, table: dict[str, Any], where: str) -> Iterator[str]:
-    """As `_problems`; a key that only other kinds have is told apart from one that none has."""
+    """Yield faults as `_problems`; tell a key that only other kinds have from one that none has."""
     own = get_type_hints(tables.kinds[kind])
     others = {
         key: [other for other, struct in tables.kinds.items() if key in get_type_hints(struct)]
@@ -162,7 +162,7 @@ def _value_problem(hint: Any, value: Any, at: str) -> Iterator[str]:
 
 
 def _located(message: str, path: str) -> str:
-    """msgspec's message in plain words, with the whole path."""
+    """Return msgspec's message in plain words, with the whole path."""
     text, _, place = message.partition(" - at `$")
     for code, words in _WORDS.items():
         text = text.replace(code, words)

@@ -1,4 +1,4 @@
-"""What a struct's annotations say about its keys."""
+"""Read a struct's annotations: the tables and choices that its keys allow."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Struct = type[msgspec.Struct]
 
 
 class Tables(NamedTuple):
-    """The tables that a key holds: one; several (`[[key]]`, or one all the same where `one_or_more`); or several with
-    names (`[key.NAME]`), of which key `tag` says of what `kinds` each is."""
+    """The tables that a key holds: one; several (`[[key]]`, or a single one if `one_or_more`); or several with names
+    (`[key.NAME]`), each with a key `tag` that names one of `kinds`."""
 
     struct: Struct | None
     many: bool = False
@@ -25,7 +25,7 @@ class Tables(NamedTuple):
 
 
 def tables_in(hint: Any) -> Tables | None:
-    """None where the key holds a value."""
+    """Return the tables that a key holds, or None if it holds a value."""
     bare = _bare(hint)
     if get_origin(bare) is tuple and _is_struct(inner := _bare(get_args(bare)[0])):
         extra = next((one.extra or {} for one in _metas(hint)), {})
@@ -38,13 +38,13 @@ def tables_in(hint: Any) -> Tables | None:
 
 
 def choices(hint: Any) -> tuple[Any, ...]:
-    """The values that a Literal hint allows; none for any other hint."""
+    """Return the values that a Literal hint allows; none for any other hint."""
     bare = _bare(hint)
     return get_args(bare) if get_origin(bare) is Literal else ()
 
 
 def named_values(hint: Any) -> Any:
-    """What the values of a table are whose keys are anybody's; None where the key holds no such table."""
+    """Return the hint of the values of a table with arbitrary keys; None if the key holds no such table."""
     bare = _bare(hint)
     return get_args(bare)[1] if get_origin(bare) is dict else None
 
@@ -59,7 +59,7 @@ def _metas(hint: Any) -> list[msgspec.Meta]:
 
 
 def _bare(hint: Any) -> Any:
-    """The hint without Annotated and without `| None` (TOML has no null: an absent key says it)."""
+    """Return the hint without Annotated and without `| None` (TOML has no null: a key is absent instead)."""
     if get_origin(hint) is Annotated:
         return _bare(get_args(hint)[0])
     if get_origin(hint) in (Union, types.UnionType):

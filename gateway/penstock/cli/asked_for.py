@@ -1,10 +1,10 @@
-"""`penstock reload` and `penstock drain`: what signals do, where a process cannot be signalled."""
+"""`penstock reload` and `penstock drain`: what signals do, for processes that cannot be signalled."""
 
 from __future__ import annotations
 
 import click
 
-from penstock.cli.asking import ask, management_options, refused
+from penstock.cli.admin_client import ask, management_options, refused
 
 __all__ = ["drain_command", "reload_command"]
 
@@ -12,9 +12,9 @@ __all__ = ["drain_command", "reload_command"]
 @click.command("reload")
 @management_options
 def reload_command(management: str, token: str | None) -> None:
-    """Have a gateway read its configuration file again, as SIGHUP does.
+    """Reload a gateway's configuration file, as SIGHUP does.
 
-    Says what changed. Ends with 1, and says why, where nothing was changed.
+    Prints what changed. Exits with 1, and says why, if nothing was changed.
     """
     status, answer = ask(management, token, "/reload", {})
     if status != 200:
@@ -25,9 +25,9 @@ def reload_command(management: str, token: str | None) -> None:
 @click.command("drain")
 @management_options
 def drain_command(management: str, token: str | None) -> None:
-    """Have a gateway stop as SIGTERM does: clients finish, at most until its deadline.
+    """Drain and stop a gateway, as SIGTERM does: clients may finish until its deadline.
 
-    Returns at once; the gateway ends when they have.
+    Returns at once; the gateway ends when its clients have finished.
     """
     status, answer = ask(management, token, "/drain", {})
     if status != 202:

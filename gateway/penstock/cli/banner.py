@@ -1,11 +1,12 @@
-"""What `penstock serve` prints when it listens: commands to copy, with the addresses that are really bound."""
+"""The page that `penstock serve` prints when it listens: commands to copy, with the addresses actually bound."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from penstock.config import Address, Config, ControllerListener, S2Listener, S3PListener
+from penstock.app.config import Config, ControllerListener, S2Listener, S3PListener
+from penstock.core.address import Address
 
 __all__ = ["banner"]
 
@@ -14,14 +15,14 @@ JSON = "-H 'content-type: application/json'"
 
 
 def banner(config: Config, addresses: Mapping[str, Sequence[Address]]) -> str:
-    """A short page: one command for each thing that a client does. `addresses` is as in `Running`."""
+    """Return the page: one command for each thing that a client can do. `addresses` is as in `Running`."""
     lines = ["Penstock is running. Ctrl-C stops it. In another terminal:"]
     basin = _basin(config)
     shown = set()
     for label, listener in config.listeners.labelled():
         kind = label.partition(".")[0]
         address = addresses[f"listeners.{label}"][0].to_connect
-        if kind in shown:  # of several of a kind, the first one's commands will do
+        if kind in shown:  # of several listeners of a kind, show only the first one's commands
             continue
         shown.add(kind)
         if isinstance(listener, S2Listener):
@@ -37,7 +38,7 @@ def banner(config: Config, addresses: Mapping[str, Sequence[Address]]) -> str:
 
 
 def _basin(config: Config) -> str:
-    """The basin of the commands: one that all listeners see."""
+    """Return the basin that the commands use: one that all listeners see."""
     for s3p in config.listeners.s3p[:1]:
         if s3p.names == "fixed":
             return s3p.basin
@@ -45,7 +46,7 @@ def _basin(config: Config) -> str:
 
 
 def _preparation(config: Config, basin: str) -> tuple[str, str] | None:
-    """The path and body of a request that must come first, where an append does not create its stream."""
+    """Return path and body of the request that must come first, or None if an append creates its stream."""
     found = next((one for one in config.store.basins if one.name == basin), None)
     if found is None:
         return "basins", f'{{"basin":"{basin}","config":{{"create_stream_on_append":true}}}}'
@@ -92,7 +93,7 @@ def _s3p(listener: S3PListener, address: Address, basin: str, *, alone: bool) ->
 
 
 def _command(*parts: str | list[str]) -> str:
-    """An S3P command as printf wants it. The parts are ASCII, without what printf takes for its own."""
+    """Return an S3P command as an argument of printf. The parts must be ASCII without characters special to printf."""
     return rf"*{len(parts)}\r\n" + "".join(
         rf"*{len(part)}\r\n" + "".join(map(_bulk, part)) if isinstance(part, list) else _bulk(part) for part in parts
     )
@@ -103,7 +104,7 @@ def _bulk(text: str) -> str:
 
 
 def _pravega(listener: ControllerListener, address: Address, scope: str) -> Iterator[str]:
-    """One command of Python. What is there already is not created: these calls then give False."""
+    """Yield a command that runs Python. Its create calls return False if scope or stream exist."""
     manager = f'StreamManager("{address}")'
     yield from ("", "  # append one in Python, with Pravega's own client (pip install pravega)")
     if listener.tls_certificate:

@@ -1,4 +1,4 @@
-"""`penstock cut-over`: the mirror of a route takes over."""
+"""`penstock cut-over`: swap the primary back of a route with its mirror."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from urllib.parse import quote
 
 import click
 
-from penstock.captures.text import printable
-from penstock.cli.asking import ask, management_options, refused
+from penstock.cli.admin_client import ask, management_options, refused
+from penstock.cli.output import say
+from penstock.recorder.captures.text import printable
 
 __all__ = ["cut_over_command"]
 
 _MARGIN_SECONDS: Final = 15.0
-"""The answer comes that much later than agreed upon at the most."""
+"""Seconds to wait for the answer beyond the agreed wait."""
 
 
 @click.command("cut-over")
 @click.argument("route")
 @management_options
-@click.option("--force", is_flag=True, help="Also where the two backs are not equal: readers may miss records.")
+@click.option("--force", is_flag=True, help="Swap even if the two backs differ: readers may miss records.")
 @click.option("--wait", "wait_seconds", type=click.FloatRange(0, 600), default=30.0, show_default=True, metavar="S")
 def cut_over_command(route: str, management: str, token: str | None, force: bool, wait_seconds: float) -> None:
-    """Make the mirror of ROUTE its primary back, and the other way round.
+    """Make the mirror of ROUTE its primary back, and the primary back its mirror.
 
-    Waits until both have the same records, at most S seconds. Ends with 1 where nothing was changed.
+    Waits at most S seconds until both have the same records. Exits with 1 if nothing was changed.
     """
     words = {"force": force, "wait_seconds": wait_seconds}
     target = f"/routes/{quote(route, safe='')}/cut-over"
     status, answer = ask(management, token, target, words, patience=wait_seconds + _MARGIN_SECONDS)
     if not isinstance(answer, dict) or "swapped" not in answer:
         raise refused(answer)
-    click.echo(_in_words(route, answer))
+    say(_in_words(route, answer))
     if status != 200:
         sys.exit(1)
 

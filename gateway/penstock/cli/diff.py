@@ -1,4 +1,4 @@
-"""`penstock diff`: two recordings, or a recording and a live server, compared record by record."""
+"""`penstock diff`: compare two recordings, or a recording and a live server, record by record."""
 
 from __future__ import annotations
 
@@ -10,28 +10,21 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import trio
 
-from penstock.captures.text import counted, printable
-from penstock.cli.captures.opened import ending_quietly, opened
-from penstock.comparing import Comparison, Difference, Fields, Kind, Shelf, Source, StreamComparison, compare
-from penstock.comparing.comparison import NotComparable
-from penstock.comparing.pairing import called, joined, wanted
-from penstock.comparing.shelf import Row, Stream
-from penstock.comparing.sources import put_capture, put_live, stream_on_server
-from penstock.errors import CannotStart
-from penstock.observe import configure_logging
-from penstock.replay.configuring import TargetOptions
-from penstock.replay.gateway import open_target_gateway
-from penstock.replay.target import Target
-from penstock_codecs.capture import Side
-from penstock_codecs.dialogue import APPENDED, DELIVERED
+from penstock.cli.captures.opened import ending_quietly, one_side, opened, side_option
+from penstock.cli.output import say
+from penstock.core.errors import CannotStart
+from penstock.recorder.captures.text import counted, printable
+from penstock.tools.comparing import Comparison, Difference, Fields, Kind, StreamComparison, compare
+from penstock.tools.comparing.comparison import NotComparable
+from penstock.tools.comparing.pairing import called, joined, wanted
+from penstock.tools.comparing.record_table import Row, Shelf, Source, Stream
+from penstock_analysis.dialogue import APPENDED, DELIVERED
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 
 __all__ = ["diff_command"]
 
-_SIDES: Final = {"front": Side.FRONT, "back": Side.BACK}
 _MOST_BODY: Final = 32
 _MOST_NAMED: Final = 8
 _DIFFERENT: Final = 1
@@ -44,26 +37,40 @@ class _CannotCompare(click.ClickException):
 @click.command("diff")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@click.option("--by", type=click.Choice(["content", "position"]), default="content", show_default=True, help="How.")
-@click.option("--action", type=click.Choice([APPENDED, DELIVERED]), help="Only what was appended, or only delivered.")
-@click.option("--ignore", multiple=True, metavar="FIELD", help="Not compared: body, headers, or header:NAME.")
-@click.option("--also", multiple=True, metavar="FIELD", help="Compared as well: timestamp, or seq_num.")
+@click.option(
+    "--by",
+    type=click.Choice(["content", "position"]),
+    default="content",
+    show_default=True,
+    help="Match records by this.",
+)
+@click.option("--action", type=click.Choice([APPENDED, DELIVERED]), help="Only appended, or only delivered records.")
+@click.option("--ignore", multiple=True, metavar="FIELD", help="Do not compare: body, headers, or header:NAME.")
+@click.option("--also", multiple=True, metavar="FIELD", help="Also compare: timestamp, or seq_num.")
 @click.option("--stream", "streams", multiple=True, metavar="GLOB", help="Only these streams, as A names them.")
-@click.option("--map", "named", multiple=True, metavar="A=B", help="The stream that A calls so is called so in B.")
-@click.option("--side", type=click.Choice(list(_SIDES)), default="front", show_default=True, help="Whose connections.")
-@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, help="Differences shown of a stream.")
-@click.option("--basin", default="penstock", show_default=True, help="Of S3P streams, on a live server; of scopes too.")
-@click.option("--token", metavar="TOKEN", envvar="PENSTOCK_TOKEN", show_envvar=True, help="For an S2 server.")
-@click.option("--tls-ca", type=click.Path(dir_okay=False, exists=True), help="PEM file, for a server over TLS.")
-@click.option("--json", "as_json", is_flag=True, help="The result as one object of JSON.")
+@click.option("--map", "named", multiple=True, metavar="A=B", help="Name of a stream in A, and its name in B.")
+@side_option("Connections of clients (front), or connections to servers (back).", both=False)
+@click.option(
+    "--limit", type=click.IntRange(0), default=20, show_default=True, help="Most differences to show per stream."
+)
+@click.option(
+    "--basin", default="penstock", show_default=True, help="Basin of S3P streams and scopes on a live server."
+)
+@click.option(
+    "--token", metavar="TOKEN", envvar="PENSTOCK_TOKEN", show_envvar=True, help="Bearer token for an S2 server."
+)
+@click.option("--tls-ca", type=click.Path(dir_okay=False, exists=True), help="PEM file of authorities to trust.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def diff_command(a: str, b: str, as_json: bool, **said: Any) -> None:
-    """Compare the records of A with those of B: recordings (a file or directory), or for B a live server's URL, as
-    s2://127.0.0.1:8080/my-basin, s3p://, segment:// or pravega://.
+    """Compare the records of A with those of B. A is a recording (a file or directory); B is a recording or a live
+    server's URL, such as s2://127.0.0.1:8080/my-basin, s3p://, segment:// or pravega://.
 
-    Records are compared by body and headers, in the order of their streams, whatever protocols were spoken. Of a stream
-    to which something was appended it is that which is compared, of others what was delivered. Ends with 0 where all
-    are equal, with 1 where they are not, with 2 where it cannot be told.
+    Records are compared by body and headers, in the order of their streams, across protocols. For streams with appends
+    the appended records are compared, for others the delivered ones. Exits with 0 if all are equal, with 1 if any
+    differ, with 2 if they cannot be compared.
     """
+    from penstock.observe import configure_logging
+
     try:
         fields = Fields.of(said["ignore"], said["also"])
         named = dict(_pair(text) for text in said["named"])
@@ -73,9 +80,9 @@ def diff_command(a: str, b: str, as_json: bool, **said: Any) -> None:
     with ending_quietly(_CannotCompare):
         comparison = _comparison(a, b, fields, named, said)
         if not comparison.streams:
-            some = " of such a name" if said["streams"] else ""
-            raise _CannotCompare(f"there is no record to compare in either{some}")
-        click.echo(json.dumps(_as_json(comparison), ensure_ascii=False) if as_json else "\n".join(_lines(comparison)))
+            some = " with such a name" if said["streams"] else ""
+            raise _CannotCompare(f"neither has records to compare{some}")
+        say(*([json.dumps(_as_json(comparison), ensure_ascii=False)] if as_json else _lines(comparison)))
     if not comparison.equal:
         sys.exit(_DIFFERENT)
 
@@ -91,7 +98,7 @@ def _comparison(a: str, b: str, fields: Fields, named: dict[str, str], said: dic
     except OperationFailed as error:
         raise _CannotCompare(f"{b}: {error.failure.message}") from error
     except sqlite3.Error as error:
-        raise _CannotCompare(f"what is compared is kept in a temporary file meanwhile: {error}") from error
+        raise _CannotCompare(f"cannot use the temporary file for the comparison: {error}") from error
     except (NotComparable, CannotStart, ValueError) as error:
         raise _CannotCompare(str(error)) from error
 
@@ -103,20 +110,24 @@ def _pair(text: str) -> tuple[str, str]:
     return first, second
 
 
-# ---- what is compared ------------------------------------------------------------------------------------------------
+# ---- sources ---------------------------------------------------------------------------------------------------------
 
 
 def _put(shelf: Shelf, source: Source, path: str, said: dict[str, Any]) -> None:
+    from penstock.tools.comparing.sources import put_capture
+
     try:
         with opened([Path(path)], f"Reading {source.name}", prints=False) as captures:
-            put_capture(shelf, source, captures, _SIDES[said["side"]])
+            put_capture(shelf, source, captures, one_side([Path(path)], said["side"]))
     except click.ClickException as error:
         raise _CannotCompare(error.message) from error
 
 
 def _put_b(shelf: Shelf, b: str, named: dict[str, str], said: dict[str, Any]) -> dict[str, str]:
-    """The second source; gives the names of its streams by those of A. Raises NotComparable where A or B has no stream
-    of a name that is given."""
+    """Load the second source; return the names of its streams by those of A. Raises NotComparable if A or B lacks a
+    stream that `named` mentions."""
+    from penstock.tools.comparing.sources import stream_on_server
+
     ours = joined(shelf.streams(Source.A))
     _check_names("A", named, ours)
     if "://" not in b:
@@ -130,20 +141,31 @@ def _put_b(shelf: Shelf, b: str, named: dict[str, str], said: dict[str, Any]) ->
         if not wanted(stream, said["streams"]):
             continue
         recorded = stream.name
-        if recorded in by_hand:  # said as S2 says it, whatever protocol A spoke
+        if recorded in by_hand:  # --map names streams as S2 does, whatever protocol A has
             stream = stream._replace(name=by_hand[recorded], layer="")
         there = stream_on_server(stream, said["basin"])
         if there is not None:
             found[recorded] = str(there)
             streams[str(there)] = there
+    _put_live(shelf, b, streams, said)
+    return found
+
+
+def _put_live(shelf: Shelf, url: str, streams: dict[str, StreamRef], said: dict[str, Any]) -> None:
+    import trio
+
+    from penstock.tools.comparing.sources import put_live
+    from penstock.tools.replay.configuring import TargetOptions
+    from penstock.tools.replay.gateway import open_target_gateway
+    from penstock.tools.replay.target import Target
+
     options = TargetOptions(token=said["token"], tls_ca=said["tls_ca"], basin=said["basin"])
 
     async def read() -> None:
-        async with open_target_gateway(Target.parse(b), options) as gateway:
+        async with open_target_gateway(Target.parse(url), options) as gateway:
             await put_live(shelf, Source.B, gateway.back, streams)
 
     trio.run(read)
-    return found
 
 
 def _check_names(side: str, names: Iterable[str], streams: list[Stream]) -> None:
@@ -154,7 +176,7 @@ def _check_names(side: str, names: Iterable[str], streams: list[Stream]) -> None
             raise NotComparable(f"--map: {side} has no stream {name!r}: there are {there}{more}")
 
 
-# ---- what is said ----------------------------------------------------------------------------------------------------
+# ---- output ----------------------------------------------------------------------------------------------------------
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:

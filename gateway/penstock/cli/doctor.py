@@ -1,4 +1,4 @@
-"""`penstock doctor`: what is wrong with this machine, or with a configuration on it, and what to do."""
+"""`penstock doctor`: find what is wrong with this machine, or with a configuration on it, and say what to do."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
-from penstock.doctor.examination import examine
-from penstock.doctor.findings import Finding, State
+from penstock.app.doctor.findings import Finding, State
+from penstock.cli.output import say
 
 __all__ = ["doctor_command"]
 
@@ -24,22 +24,24 @@ _COLOURS: Final = {State.FINE: "green", State.NOTABLE: "yellow", State.WRONG: "r
     "--config",
     "path",
     type=click.Path(path_type=Path),
-    help="Configuration file (TOML). Without one: the built-in.",
+    help="Configuration file (TOML; default: the built-in configuration).",
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON, one array of objects, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: one array of objects.")
 def doctor_command(path: Path | None, as_json: bool) -> None:
-    """Look whether a gateway would run well here, and say what to do where it would not.
+    """Check whether a gateway would run well here, and say what to do if not.
 
-    It looks at versions, limits, memory, the clock, the data directory and its disk, ports, certificates, servers
-    behind the gateway and optional parts. Nothing is changed. The exit code is 1 where something is wrong, else 0.
+    Checks versions, limits, memory, the clock, the data directory and its disk, ports, certificates, servers behind the
+    gateway and optional parts. Changes nothing. Exits with 1 if something is wrong, otherwise with 0.
     """
+    from penstock.app.doctor.examination import examine
+
     findings = []
     for finding in examine(path):
         findings.append(finding)
         if not as_json:
-            click.echo(_line(finding))
+            say(_line(finding))
     if as_json:
-        click.echo(json.dumps([{**one._asdict(), "state": one.state.value} for one in findings], indent=2))
+        say(json.dumps([{**one._asdict(), "state": one.state.value} for one in findings], indent=2))
     sys.exit(any(one.state is State.WRONG for one in findings))
 
 

@@ -1,72 +1,107 @@
-"""The command line: which commands there are. Each is imported when it is asked for, with all that it needs.
+"""The command line: its table of commands, each imported only when it runs or shows its own help.
 
-`penstock show` needs no server, and `penstock serve` no captures: everything together takes three times as long.
-Other packages bring commands of their own: entry points of the group "penstock.commands", as `pipeline` does.
+`penstock --help` and the shell's completion import only click and this module. A command's module imports its
+dependencies inside its functions, so that completing its options is fast, too. Other distributions add commands as
+entry points of the group "penstock.commands", as `pipeline` is.
 """
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Final
 
 import click
 
+from penstock import DISTRIBUTION
+from penstock.cli.output import guarding_output
+
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS: Final = {
-    "check": "penstock.cli.serving:check_command",
-    "completion": "penstock.cli.completion:completion_command",
-    "connections": "penstock.cli.traffic.connections:connections_command",
-    "cut-over": "penstock.cli.cut_over:cut_over_command",
-    "decode": "penstock.cli.decode:decode_command",
-    "diff": "penstock.cli.diff:diff_command",
-    "drain": "penstock.cli.asked_for:drain_command",
-    "doctor": "penstock.cli.doctor:doctor_command",
-    "explain": "penstock.cli.captures.explain:explain_command",
-    "export": "penstock.cli.captures.export:export_command",
-    "mock": "penstock.cli.mock:mock_command",
-    "positions": "penstock.cli.positions:positions_command",
-    "record": "penstock.cli.traffic.record:record_commands",
-    "records": "penstock.cli.captures.records:records_command",
-    "reload": "penstock.cli.asked_for:reload_command",
-    "replay": "penstock.cli.replay:replay_command",
-    "serve": "penstock.cli.serving:serve_command",
-    "show": "penstock.cli.captures.show:show_command",
-    "stats": "penstock.cli.captures.stats:stats_command",
-    "tail": "penstock.cli.traffic.tail:tail_command",
-    "token": "penstock.cli.tokens:token_commands",
+    "check": ("penstock.cli.serving:check_command", "Validate a configuration, and say what it would run."),
+    "completion": ("penstock.cli.completion:completion_command", "Print a shell's completion script."),
+    "connections": ("penstock.cli.traffic.connections:connections_command", "List the connections of a gateway."),
+    "cut-over": ("penstock.cli.cut_over:cut_over_command", "Swap the primary back of a route with its mirror."),
+    "decode": ("penstock.cli.decode:decode_command", "List the messages in a file of bytes or hex."),
+    "diff": ("penstock.cli.diff:diff_command", "Compare the records of two recordings, or of a server."),
+    "doctor": ("penstock.cli.doctor:doctor_command", "Examine this machine, and say what to put right."),
+    "drain": ("penstock.cli.asked_for:drain_command", "Drain and stop a gateway, as SIGTERM does."),
+    "explain": ("penstock.cli.captures.explain:explain_command", "Show each error in a capture, with its bytes."),
+    "export": ("penstock.cli.captures.export:export_command", "Write a capture as JSON lines, HAR or pcapng."),
+    "mock": ("penstock.cli.mock:mock_command", "Answer clients as the recorded server did."),
+    "positions": ("penstock.cli.positions:positions_command", "Give a record's position in every protocol."),
+    "record": ("penstock.cli.traffic.record:record_commands", "Start, stop and list recordings of a gateway."),
+    "records": ("penstock.cli.captures.records:records_command", "Print the records in a capture as JSON lines."),
+    "reload": ("penstock.cli.asked_for:reload_command", "Reload a gateway's configuration, as SIGHUP does."),
+    "replay": ("penstock.cli.replay:replay_command", "Play recorded clients again, to any server."),
+    "serve": ("penstock.cli.serving:serve_command", "Run the gateway until SIGTERM or SIGINT."),
+    "show": ("penstock.cli.captures.show:show_command", "List the messages in a capture."),
+    "stats": ("penstock.cli.captures.stats:stats_command", "Count what a capture holds."),
+    "tail": ("penstock.cli.traffic.tail:tail_command", "List a gateway's messages as they pass."),
+    "token": ("penstock.cli.tokens:token_commands", "Issue, list and revoke access tokens."),
 }
-"""Where each command is."""
+"""Module, name and summary of each command."""
 ENTRY_POINT_GROUP: Final = "penstock.commands"
+_ENTRY_POINT_HELP: Final = {"pipeline": "Make tables of streams and recordings, with Spark."}
+"""Summaries of commands that are entry points, which carry none; other entry points are listed with their
+distribution."""
 
 
-class _Commands(click.Group):
-    """Imports a command when somebody wants it."""
+class _Listed(click.Command):
+    """A command that is not imported yet: its name and its summary."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, as `--help` lists them."""
-        del ctx
-        return sorted(_places())
+    def __init__(self, name: str, place: str, line: str) -> None:
+        super().__init__(name, short_help=line)
+        self._place = place
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name; None where there is none."""
-        del ctx
-        place = _places().get(cmd_name)
-        if place is None:
-            return None
-        module, _, name = place.partition(":")
+    def load(self) -> click.Command:
+        """Import the command."""
+        module, _, name = self._place.partition(":")
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
 
 
-def _places() -> dict[str, str]:
-    """Where each command is, also those of other packages; ours go first where two have one name."""
-    return {entry.name: entry.value for entry in entry_points(group=ENTRY_POINT_GROUP)} | COMMANDS
+class _Commands(click.Group):
+    """A group that lists commands without importing them, and imports the one that is called or completed."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that these arguments call, and import it. Raises UsageError if there is none."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, _Listed) else command, rest
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
+    ) -> click.Context:
+        """Parse the arguments. Colours are off if NO_COLOR is set and not empty."""
+        with guarding_output():
+            return super().make_context(
+                info_name, args, parent, **{"color": False if os.environ.get("NO_COLOR") else None, **extra}
+            )
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command."""
+        with guarding_output():
+            return super().invoke(ctx)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="penstock", message="penstock %(version)s")
+def _listed() -> dict[str, click.Command]:
+    """Return all commands; Penstock's own win over entry points of the same name."""
+    found = {
+        entry.name: (
+            entry.value,
+            _ENTRY_POINT_HELP.get(entry.name) or f"(from {entry.dist.name if entry.dist else entry.module})",
+        )
+        for entry in entry_points(group=ENTRY_POINT_GROUP)
+    }
+    return {name: _Listed(name, place, line) for name, (place, line) in sorted((found | COMMANDS).items())}
+
+
+@click.group(cls=_Commands, commands=_listed(), context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name=DISTRIBUTION, message="penstock %(version)s")
 def main() -> None:
     """Penstock: a multi-protocol gateway for append-only streams of records."""

@@ -1,4 +1,4 @@
-"""`penstock mock`: the recorded server answers again."""
+"""`penstock mock`: answer clients as the recorded server did."""
 
 from __future__ import annotations
 
@@ -6,62 +6,58 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
-import trio
 
-from penstock.cli.captures.opened import capture_argument, opened
-from penstock.cli.signals import until_signalled
-from penstock.config import Address
-from penstock.errors import CannotStart
-from penstock.mock.report import MockReport
-from penstock.mock.script import Script
-from penstock.mock.server import MockSettings, mock_tls, serve_mock
-from penstock.observe import configure_logging
-from penstock_codecs.capture import Side
+from penstock.cli.captures.opened import capture_argument, one_side, opened, side_option
+from penstock.cli.output import say
+from penstock.core.errors import CannotStart
+from penstock.tools.mock.report import MockReport
+
+if TYPE_CHECKING:
+    from penstock.core.address import Address
+    from penstock.tools.mock.script import Script
 
 __all__ = ["mock_command"]
-
-_SIDES: Final = {"front": Side.FRONT, "back": Side.BACK}
 
 
 @click.command("mock")
 @capture_argument
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Where clients connect; port 0 takes any free one.")
+@click.option("--listen", required=True, metavar="HOST:PORT", help="Address for clients; port 0 picks a free one.")
 @click.option(
     "--protocol",
     type=click.Choice(["s2", "s3p", "segment", "controller"]),
-    help="Only conversations that speak this; else what each client's first bytes say.",
+    help="Play only conversations in this protocol (default: that of each client's first bytes).",
 )
-@click.option(
-    "--side",
-    type=click.Choice(list(_SIDES)),
-    default="front",
-    show_default=True,
-    help="The gateway is played (front), or the servers behind it (back).",
-)
+@side_option("Play the gateway (front), or the servers behind it (back).", both=False)
 @click.option(
     "--speed",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
     help="Keep the recorded delays, N times as fast.",
 )
-@click.option("--strict", is_flag=True, help="Leave a client that says something else, and end with 1 if any did.")
-@click.option("--repeat", is_flag=True, help="Begin again when all conversations were played.")
-@click.option("--once", is_flag=True, help="End when all conversations were played.")
+@click.option(
+    "--strict", is_flag=True, help="Disconnect a client that deviates from the recording; exit with 1 if any did."
+)
+@click.option("--repeat", is_flag=True, help="Start over when all conversations were played.")
+@click.option("--once", is_flag=True, help="Exit when all conversations were played.")
 @click.option(
     "--tls-certificate", type=click.Path(dir_okay=False, exists=True), help="PEM file with the certificate chain."
 )
 @click.option("--tls-key", type=click.Path(dir_okay=False, exists=True), help="PEM file with its private key.")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def mock_command(captures: tuple[Path, ...], listen: str, as_json: bool, **said: Any) -> None:
     """Answer clients as the recorded server did, byte for byte.
 
-    Each client is given the recorded conversation that begins as it does, in the order of the recording, each once. It
-    is answered when it has said as much as the recorded one had. Ends with SIGINT, or with --once, and reports what
-    clients said otherwise. Several CAPTUREs are parts of one recording.
+    Each client is given the first unplayed conversation, in the order of the recording, that begins as the client does.
+    Each reply is sent once the client has sent as much as the recorded client had. Ends with SIGINT, or with --once,
+    and reports how clients deviated. Several CAPTUREs are parts of one recording.
     """
+    from penstock.core.address import Address
+    from penstock.observe import configure_logging
+    from penstock.tools.mock.script import Script
+
     try:
         address = Address.parse(listen)
     except ValueError as error:
@@ -73,13 +69,12 @@ def mock_command(captures: tuple[Path, ...], listen: str, as_json: bool, **said:
     configure_logging("warning", "auto")
     report = MockReport()
     try:
-        with Script(said["protocol"], _SIDES[said["side"]]) as script:
+        with Script(said["protocol"], one_side(captures, said["side"])) as script:
             _load(captures, script)
             _serve(address, script, said, report)
     except CannotStart as error:
         raise click.ClickException(str(error)) from error
-    for line in [json.dumps(report.as_json(), ensure_ascii=False)] if as_json else report.lines():
-        click.echo(line)
+    say(*([json.dumps(report.as_json(), ensure_ascii=False)] if as_json else report.lines()))
     if said["strict"] and not report.same:
         sys.exit(1)
 
@@ -94,6 +89,11 @@ def _load(captures: tuple[Path, ...], script: Script) -> None:
 
 
 def _serve(address: Address, script: Script, said: dict[str, Any], report: MockReport) -> None:
+    import trio
+
+    from penstock.cli.signals import until_signalled
+    from penstock.tools.mock.server import MockSettings, mock_tls, serve_mock
+
     certificate = said["tls_certificate"]
     tls = None if certificate is None else mock_tls(certificate, said["tls_key"], script)
     settings = MockSettings(

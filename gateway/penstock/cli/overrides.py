@@ -1,25 +1,52 @@
-"""Command-line flags over a configuration."""
+"""The configuration of a command: a file or the built-in one, with flags applied."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
+import click
 import msgspec
 from msgspec.structs import replace
 
-from penstock.config import (
+from penstock.app.bootstrap import check_files
+from penstock.app.config import (
     Config,
+    ConfigError,
     ControllerListener,
     Management,
     RecorderTable,
     S2Listener,
     S3PListener,
     SegmentListener,
+    default_config,
+    load_config,
 )
+from penstock.core.errors import CannotStart
 
-__all__ = ["overridden"]
+__all__ = ["BadConfig", "configured", "overridden"]
 
 L = TypeVar("L", bound=S2Listener | S3PListener | SegmentListener | ControllerListener)
+
+
+class BadConfig(click.ClickException):
+    """The configuration or a flag is invalid: one line, and exit code 2."""
+
+    exit_code = 2
+
+
+def configured(path: Path | None, **flags: Any) -> Config:
+    """Load the file at `path` (None: the built-in configuration), apply the flags, and check the files that it names.
+
+    `flags` are those of `overridden`. Raises BadConfig.
+    """
+    try:
+        config = overridden(default_config() if path is None else load_config(path), **flags)
+        check_files(config)
+    except (ConfigError, ValueError, CannotStart) as error:
+        raise BadConfig(str(error)) from error
+    return config
 
 
 def overridden(
@@ -34,9 +61,11 @@ def overridden(
     log_level: str | None = None,
     record: str | None = None,
     anonymous: bool = False,
+    allow_host: Sequence[str] = (),
 ) -> Config:
-    """`config` with the flags that were given; raises ValueError that names the flag. `anonymous`: all listeners for
-    clients serve whoever reaches them."""
+    """Return `config` with the given flags applied; raises ValueError that names the flag. `anonymous`: all listeners
+    for clients serve unauthenticated clients from any machine. `allow_host`: host names that S2 clients may use, in
+    addition to the configured ones."""
     listeners = replace(
         config.listeners,
         s2=_listeners("--s2", s2, config.listeners.s2, S2Listener()),
@@ -52,6 +81,9 @@ def overridden(
             segment=_to_anybody(listeners.segment),
             controller=_to_anybody(listeners.controller),
         )
+    if allow_host:
+        s2_listeners = tuple(replace(each, hosts=(*each.hosts, *allow_host)) for each in listeners.s2)
+        listeners = replace(listeners, s2=s2_listeners)
     operators = config.management if management is None else _management(config.management, management)
     store = config.store if data is None else replace(config.store, directory=data)
     log = config.log if log_level is None else replace(config.log, level=log_level)
@@ -60,7 +92,7 @@ def overridden(
 
 
 def _recorder(configured: RecorderTable | None, directory: str) -> RecorderTable:
-    """Record from the start; which connections, and how, is as configured."""
+    """Return a recorder that starts with the gateway; its selection and settings are as configured."""
     try:
         if configured is None:
             return RecorderTable(directory=directory)
@@ -83,7 +115,7 @@ def _to_anybody(listeners: tuple[L, ...]) -> tuple[L, ...]:
 
 
 def _listeners(flag: str, text: str | None, configured: tuple[L, ...], default: L) -> tuple[L, ...]:
-    """Of several listeners of a kind, the first one is meant."""
+    """Return the listeners of a kind with the first one bound as the flag says, or none if it is "off"."""
     if text is None:
         return configured
     if text == "off":
@@ -95,5 +127,5 @@ def _listeners(flag: str, text: str | None, configured: tuple[L, ...], default: 
 
 
 def _of_flag(flag: str, error: Exception) -> str:
-    """What is wrong with a flag, which is not called as the key that it sets."""
+    """Return the message of an error, naming the flag instead of the key that it sets."""
     return f"{flag}: {str(error).removeprefix('bind: ')}"

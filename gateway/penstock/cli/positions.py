@@ -1,4 +1,4 @@
-"""`penstock positions`: one record's position in the terms of all protocols."""
+"""`penstock positions`: a record's position in every protocol."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import click
 
-from penstock.cli.asking import ask, management_options, refused
+from penstock.cli.admin_client import ask, management_options, refused
 
 __all__ = ["positions_command"]
 
@@ -15,17 +15,17 @@ __all__ = ["positions_command"]
 @click.command("positions")
 @click.argument("stream", metavar="BASIN/STREAM")
 @management_options
-@click.option("--seq-num", help="From this sequence number (S2).")
-@click.option("--timestamp", help="From the first record stamped at or after this many ms.")
-@click.option("--record-id", metavar="MS-SEQ", help="From this identifier (S3P).")
-@click.option("--offset", help="From this byte (segments).")
-@click.option("--tail-offset", help="So many records before the tail.")
-@click.option("--listener", help="By the routes of this listener.")
-@click.option("--identity", help="By the routes of this identity.")
+@click.option("--seq-num", help="The first record at or after this sequence number (S2).")
+@click.option("--timestamp", help="The first record stamped at or after this time, in ms.")
+@click.option("--record-id", metavar="MS-SEQ", help="The first record at or after this identifier (S3P).")
+@click.option("--offset", help="The first record that begins at or after this byte (segments).")
+@click.option("--tail-offset", help="The record this many before the tail.")
+@click.option("--listener", help="Use the routes of this listener.")
+@click.option("--identity", help="Use the routes of this identity.")
 def positions_command(stream: str, management: str, token: str | None, **asked: str | None) -> None:
-    """Where a record is, in the terms of every protocol, and how each of them reads on from there.
+    """Show a record's position in every protocol, and how clients of each protocol read on from there.
 
-    Give one of the ways to say where.
+    Give exactly one of the options for the position.
     """
     query = {"stream": stream, **{name: value for name, value in asked.items() if value is not None}}
     status, answer = ask(management, token, f"/positions?{urlencode(query)}")

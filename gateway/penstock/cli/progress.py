@@ -1,21 +1,33 @@
-"""Progress bars for long work over captures, on a terminal only."""
+"""Progress bars on standard error for long work over captures, if it is a terminal."""
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
 
-__all__ = ["watched"]
+__all__ = ["shares_terminal", "watched"]
+
+
+def shares_terminal() -> bool:
+    """Return whether lines on standard output may appear on the bar's terminal: directly, or through a pipe (`|
+    less`)."""
+    try:
+        mode = os.fstat(sys.stdout.fileno()).st_mode
+    except (OSError, ValueError):  # not a file, as in tests
+        return True
+    return sys.stdout.isatty() or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 @contextmanager
 def watched(label: str, size: int | None) -> Iterator[Callable[[int], None]]:
-    """Gives what is to be told of each piece that is read, in bytes, of `size` in all.
+    """Draw a bar on standard error; yield the function that advances it by a number of bytes, of `size` in all.
 
-    Nothing is shown where standard error is no terminal, or the size is not known.
+    Draws nothing if standard error is not a terminal, or the size is unknown (None).
     """
     if size is None or not sys.stderr.isatty():
         yield lambda _size: None

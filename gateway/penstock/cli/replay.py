@@ -1,4 +1,4 @@
-"""`penstock replay`: recorded clients speak again, to another server."""
+"""`penstock replay`: play recorded clients against another server."""
 
 from __future__ import annotations
 
@@ -8,30 +8,24 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
-import trio
 
-from penstock.captures import Captures, UnreadableCapture
-from penstock.cli.captures.opened import capture_argument
+from penstock.cli.captures.opened import capture_argument, one_side, side_option
+from penstock.cli.output import say
 from penstock.cli.progress import watched
-from penstock.cli.signals import until_signalled
-from penstock.errors import CannotStart
-from penstock.observe import configure_logging
-from penstock.replay.configuring import LOSS_WORDS, TargetOptions
-from penstock.replay.events import capture_events
-from penstock.replay.pace import AS_RECORDED
-from penstock.replay.player import PATIENCE_SECONDS
-from penstock.replay.replaying import Replay, ReplaySettings
-from penstock.replay.report import Summary
-from penstock.replay.selection import PlayedParts
-from penstock.replay.target import Target
-from penstock_codecs.capture import CaptureEvent, Side
+from penstock.core.errors import CannotStart
+from penstock.recorder.captures import Captures, UnreadableCapture
+from penstock.tools.replay import AS_RECORDED, LOSS_WORDS, PATIENCE_SECONDS
+from penstock_analysis.capture import CaptureEvent
+
+if TYPE_CHECKING:
+    from penstock.tools.replay.replaying import ReplaySettings
+    from penstock.tools.replay.report import Summary
+    from penstock.tools.replay.target import Target
 
 __all__ = ["replay_command"]
-
-_SIDES: Final = {"front": Side.FRONT, "back": Side.BACK}
 
 
 @click.command("replay")
@@ -49,12 +43,12 @@ _SIDES: Final = {"front": Side.FRONT, "back": Side.BACK}
     metavar="TOKEN",
     envvar="PENSTOCK_TOKEN",
     show_envvar=True,
-    help="Bearer token that an S2 server is shown.",
+    help="Bearer token for an S2 server.",
 )
 @click.option(
     "--tls-ca",
     type=click.Path(dir_okay=False, exists=True),
-    help="PEM file with the authorities that the server's certificate is from.",
+    help="PEM file of authorities to trust for the server's certificate.",
 )
 @click.option(
     "--speed",
@@ -62,13 +56,16 @@ _SIDES: Final = {"front": Side.FRONT, "back": Side.BACK}
     default=AS_RECORDED,
     show_default=True,
     metavar="N",
-    help="N times as fast as it was.",
+    help="Replay N times as fast as recorded.",
 )
 @click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="N records a second, instead of by time."
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Replay N records a second, instead of by time.",
 )
-@click.option("--fast", is_flag=True, help="As fast as what the recorded clients waited for comes.")
-@click.option("--apart", is_flag=True, help="Connections do not wait for each other, each only for its own server.")
+@click.option("--fast", is_flag=True, help="Replay without delays, but wait for what the clients waited for.")
+@click.option("--apart", is_flag=True, help="Each connection waits only for its own replies, not for others.")
 @click.option(
     "--patience",
     type=click.FloatRange(min=0, min_open=True),
@@ -77,60 +74,62 @@ _SIDES: Final = {"front": Side.FRONT, "back": Side.BACK}
     metavar="S",
     help="Seconds that a wait may take longer than in the recording.",
 )
-@click.option("--give-up", is_flag=True, help="A connection ends where a wait ran out, instead of going on.")
+@click.option("--give-up", is_flag=True, help="Close a connection whose wait timed out, instead of going on.")
 @click.option(
     "--stream",
     "streams",
     multiple=True,
     metavar="GLOB",
-    help="Only what is about such streams: BASIN/STREAM, or STREAM of any basin.",
+    help="Only requests for streams that match: BASIN/STREAM, or STREAM of any basin.",
 )
 @click.option("--connection", "connections", multiple=True, type=int, metavar="N", help="Only this connection.")
+@side_option("Connections of clients (front), or connections to servers (back).", both=False)
 @click.option(
-    "--side",
-    type=click.Choice(list(_SIDES)),
-    default="front",
-    show_default=True,
-    help="Whose connections: of clients, or of the gateway with the servers behind it.",
+    "--from",
+    "since",
+    metavar="TIME",
+    help="Only what began at or after this: seconds from the start, or 2026-01-31T12:00:00Z.",
 )
+@click.option("--until", metavar="TIME", help="Only what was recorded up to this.")
 @click.option(
-    "--from", "since", metavar="TIME", help="What began since then: seconds from the start, or 2026-01-31T12:00:00Z."
-)
-@click.option("--until", metavar="TIME", help="Nothing after that.")
-@click.option(
-    "--loops", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Play all of it N times."
+    "--loops", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Play the recording N times."
 )
 @click.option(
     "--rename",
     "renames",
     multiple=True,
     metavar="GLOB=NAME",
-    help="Streams with such names are called so on the server; {stream}, {1} and {loop} are filled in.",
+    help="Rename streams that match GLOB on the server; {stream}, {1} and {loop} are filled in.",
 )
 @click.option(
     "--basin",
     default="penstock",
     show_default=True,
     metavar="BASIN",
-    help="Of recorded S3P and segment clients that name none.",
+    help="Basin for recorded S3P and segment clients that name none.",
 )
+@click.option("--loss", type=click.Choice(LOSS_WORDS), help="How to handle what the server's protocol cannot carry.")
 @click.option(
-    "--loss", type=click.Choice(LOSS_WORDS), help="What is done with what the server's protocol cannot carry."
+    "--through",
+    is_flag=True,
+    help="Replay through a gateway in this process even if the server speaks the recorded protocol.",
 )
-@click.option(
-    "--through", is_flag=True, help="Through a gateway in this process also where the server speaks what was recorded."
-)
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
-@click.option("--strict", is_flag=True, help="End with 1 where anything was different from the recording.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if anything differed from the recording.")
 def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: bool, **said: Any) -> None:
-    """Play the clients of a recording again, as a conversation: each waits for what it had waited for.
+    """Play the clients of a recording again: each waits for what it had waited for in the recording.
 
-    Over the protocol that was recorded, or over another one. Several CAPTUREs are parts of one recording; - is standard
-    input.
+    The server may speak the recorded protocol or another one. Several CAPTUREs are parts of one recording; - is
+    standard input.
     """
+    import trio
+
+    from penstock.observe import configure_logging
+    from penstock.tools.replay.target import Target
+
     try:
         target = Target.parse(url)
-        settings = _settings(said)
+        settings = _settings(captures, said)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     configure_logging("warning", "auto")
@@ -138,13 +137,17 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
         summary = trio.run(_replay, captures, target, settings)
     except (CannotStart, UnreadableCapture, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    _show(summary, as_json)
+    say(*([json.dumps(summary.as_json(), ensure_ascii=False)] if as_json else summary.lines()))
     if (strict or summary.vain) and not summary.same:
         sys.exit(1)
 
 
-def _settings(said: dict[str, Any]) -> ReplaySettings:
-    """Raises ValueError."""
+def _settings(captures: tuple[Path, ...], said: dict[str, Any]) -> ReplaySettings:
+    """Return the settings of a replay. Raises ValueError."""
+    from penstock.tools.replay.configuring import TargetOptions
+    from penstock.tools.replay.replaying import ReplaySettings
+    from penstock.tools.replay.selection import PlayedParts
+
     for name in ("speed", "rate", "patience"):
         if said[name] is not None and math.isnan(said[name]):
             raise ValueError(f"--{name}: {said[name]} is no number")
@@ -156,7 +159,7 @@ def _settings(said: dict[str, Any]) -> ReplaySettings:
         options=TargetOptions(
             token=said["token"], tls_ca=said["tls_ca"], loss=said["loss"], basin=said["basin"], renames=renames
         ),
-        parts=PlayedParts(_SIDES[said["side"]], frozenset(said["connections"]), said["streams"]),
+        parts=PlayedParts(one_side(captures, said["side"]), frozenset(said["connections"]), said["streams"]),
         speed=math.inf if said["fast"] else said["speed"],
         rate=said["rate"],
         together=not said["apart"],
@@ -177,6 +180,10 @@ def _rename(text: str) -> tuple[str, str]:
 
 
 async def _replay(captures: tuple[Path, ...], target: Target, settings: ReplaySettings) -> Summary:
+    from penstock.cli.signals import until_signalled
+    from penstock.tools.replay.events import capture_events
+    from penstock.tools.replay.replaying import Replay
+
     damage: dict[str, None] = {}
     size = Captures(captures).size
     with watched("replaying", None if size is None else size * settings.loops) as seen:
@@ -194,11 +201,3 @@ async def _replay(captures: tuple[Path, ...], target: Target, settings: ReplaySe
             click.echo("interrupted", err=True)
     replay.summary.damage = "; ".join(damage) or None
     return replay.summary
-
-
-def _show(summary: Summary, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(summary.as_json(), ensure_ascii=False))
-        return
-    for line in summary.lines():
-        click.echo(line)

@@ -1,36 +1,308 @@
-"""What `penstock check` says."""
+"""The report that `penstock check` prints.
+
+Report on access for `penstock check`: which clients need which token or password.
+
+Report on TLS for `penstock check`: certificates, their expiry, and which clients must authenticate.
+
+Report on the recorder for `penstock check`.
+
+Report on backs and routes for `penstock check`.
+"""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.cli.access_report import access_lines, pravega_clients, s2_clients
-from penstock.cli.recorder_report import recorder_lines
-from penstock.cli.route_report import back_lines, route_parts
-from penstock.cli.tls_report import clients, tls_lines
-from penstock.config import (
+from penstock.app.config import (
+    EMBEDDED,
+    BackTable,
     Basin,
     Config,
     ControllerListener,
+    RecorderTable,
+    RedactTable,
+    RouteTable,
     S2Listener,
+    S2SseBack,
+    S3PBack,
     S3PListener,
     S3PLoss,
+    SegmentBack,
     SegmentListener,
     SegmentLoss,
 )
-from penstock.config.advice import advice
+from penstock.app.config.advice import advice
+from penstock.app.config.tls import TlsListener
+from penstock.core.permissions import Permission
+from penstock.net.tls.files import certificates_in
+from penstock.routing.loss.loss import Loss, LossPolicy
+from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item, plan
+from penstock_codecs.limits import MIB
 
-__all__ = ["report"]
+__all__ = [
+    "access_lines",
+    "back_lines",
+    "back_side",
+    "clients",
+    "pravega_clients",
+    "recorder_lines",
+    "report",
+    "route_parts",
+    "s2_clients",
+    "tls_lines",
+]
+
+
+def s2_clients(config: Config, listener: S2Listener) -> str:
+    """Return which clients an S2 listener serves."""
+    count = len(listener.auth_tokens)
+    tokens = [f"one of {count} bearer tokens"] if count else []
+    if config.access is not None:
+        tokens.append("an access token")
+    if not tokens:
+        return "anybody, without a token"
+    those = f"those with {' or '.join(tokens)}"
+    return f"anybody without a token, and {those}" if listener.anonymous else those
+
+
+def pravega_clients(config: Config, listener: SegmentListener | ControllerListener) -> str:
+    """Return which clients a segment or controller listener serves."""
+    if isinstance(listener, SegmentListener):
+        return "those with a delegation token" if listener.delegation_tokens else "anybody"
+    guarded = config.listeners.segment and config.listeners.segment_of(listener).delegation_tokens
+    return "those with a user name and password" if guarded else "anybody"
+
+
+def access_lines(config: Config) -> Iterator[str]:
+    """Yield lines on where tokens are kept, and which credentials Pravega's clients need."""
+    if config.access is not None:
+        path = config.access.path(config.store.directory)
+        yield f"Access tokens for S2 are in {path}, as hashes; `penstock token` issues and revokes them"
+    users = [identity.username for identity in config.identities if identity.username is not None]
+    for label, listener in config.listeners.labelled():
+        if isinstance(listener, SegmentListener) and listener.delegation_tokens:
+            yield (
+                f"listeners.{label}: all requests need a delegation token, good for "
+                f"{listener.delegation_token_seconds} s, which its controllers give for the password of "
+                f"{' or '.join(users) or 'an identity with a username, and there is none'}"
+            )
+
+
+def clients(listener: TlsListener, otherwise: str) -> str:
+    """Return which clients are served; `otherwise` describes the requirements besides certificates."""
+    if not listener.proves_clients:
+        return otherwise
+    known = f"those who show a certificate of {listener.tls_client_ca}"
+    return known if otherwise.startswith("anybody") else f"{known}, and {otherwise}"
+
+
+def tls_lines(config: Config) -> Iterator[str]:
+    """Yield a line for each listener with TLS, and for each back that is shown a certificate."""
+    for label, listener in config.listeners.labelled():
+        yield from _listener(f"listeners.{label}", listener)
+    if config.management.enabled:
+        yield from _listener("management", config.management)
+    for name, back in config.backs.items():
+        if back.tls and back.tls_certificate is not None:
+            yield f"backs.{name} is shown {_shown(back.tls_certificate)}"
+    for identity in config.identities:
+        if identity.certificates:
+            yield f"Identity {identity.name}: certificates with {' or '.join(identity.certificates)}"
+
+
+def _listener(name: str, listener: TlsListener) -> Iterator[str]:
+    if listener.tls_certificate is None:
+        return
+    parts = [f"{name}: TLS 1.2 or newer, with {_shown(listener.tls_certificate)}"]
+    for one in listener.tls_certificates:
+        parts.append(f"for {', '.join(one.names) or 'the names in it'}: {_shown(one.certificate)}")
+    parts.append(_asked(listener))
+    yield "; ".join(parts)
+
+
+def _asked(listener: TlsListener) -> str:
+    if listener.tls_client_ca is None:
+        return "clients are not asked for certificates"
+    revoked = f" and is not in {listener.tls_client_crl}" if listener.tls_client_crl else ""
+    if listener.tls_client_auth == "required":
+        return f"clients must show a certificate that {listener.tls_client_ca} vouches for{revoked}"
+    return f"clients may show a certificate, which {listener.tls_client_ca} must vouch for{revoked}"
+
+
+def _shown(path: str) -> str:
+    ends = [one.until for one in certificates_in(path) if one.until is not None]
+    if not ends:
+        return path
+    first = min(ends).astimezone(UTC)
+    return f"{path} ({'until' if first > datetime.now(UTC) else 'EXPIRED on'} {first:%Y-%m-%d})"
+
+
+def recorder_lines(table: RecorderTable | None) -> Iterator[str]:
+    """Yield lines on which connections are recorded, where, how long files are kept, and what is redacted in them."""
+    if table is None:
+        return
+    directory = Path(table.directory).absolute()
+    if table.start:
+        yield f"From the start, {_which(table)}: plaintext, as pcapng files in {directory}"
+    else:
+        yield f"Nothing from the start; what `penstock record start` asks for, as pcapng files in {directory}"
+    yield f"A file ends {_ends(table)}; {_stays(table)}"
+    flushed = {"never": "never", "close": "once it is closed", "interval": f"every {table.fsync_seconds:g} s"}
+    packed = "; closed files are compressed (zstd)" if table.compress == "zstd" else ""
+    yield f"A file is flushed to the disk {flushed[table.fsync]}{packed}"
+    yield f"Blanked in it: {'; '.join(_blanked(table.redact)) or 'NOTHING'}"
+
+
+def _which(table: RecorderTable) -> str:
+    places = [f"listener {name}" for name in table.listeners] + [f"back {name}" for name in table.backs]
+    said = [f"of {' or '.join(places)}"] if places else []
+    said += [f"that speak {' or '.join(table.protocols)}"] if table.protocols else []
+    said += [f"used by route {' or '.join(table.routes)} (or with its backs)"] if table.routes else []
+    said += [f"about stream {' or '.join(table.streams)}"] if table.streams else []
+    return f"connections {', '.join(said)}" if said else "all connections, of clients and with servers"
+
+
+def _ends(table: RecorderTable) -> str:
+    ends = [f"at {_size(table.rotate_bytes)}"] if table.rotate_bytes else []
+    ends += [f"after {table.rotate_seconds:g} s"] if table.rotate_seconds else []
+    return " or ".join(ends) or "with the gateway"
+
+
+def _stays(table: RecorderTable) -> str:
+    bounds = [f"{table.keep_files} files"] if table.keep_files else []
+    bounds += [_size(table.keep_bytes)] if table.keep_bytes else []
+    return f"the newest stay, up to {' and '.join(bounds)}" if bounds else "all stay"
+
+
+def _size(size: int) -> str:
+    return f"{size // MIB} MiB" if size % MIB == 0 else f"{size} bytes"
+
+
+def _blanked(redact: RedactTable) -> Iterator[str]:
+    if redact.headers:
+        yield f"the values of headers {', '.join(redact.headers)}"
+    if redact.parameters:
+        yield f"of query parameters {', '.join(redact.parameters)}"
+    if redact.tokens:
+        yield "tokens inside messages"
+    if redact.record_headers:
+        yield f"the values of record headers {', '.join(redact.record_headers)}"
+    if redact.patterns:
+        yield f"what matches {', '.join(redact.patterns)}"
+
+
+_KINDS = {"s2": "S2", "s2-sse": "S2, only read, over SSE", "s3p": "S3P", "segment": "segments"}
+_CREDENTIALS = {
+    "none": "no credentials",
+    "static": "one token for all",
+    "pass": "each client's own token",
+    "swap": "a token for each identity",
+}
+
+
+def back_lines(config: Config) -> Iterator[str]:
+    """Yield a line for each back."""
+    for name, table in config.backs.items():
+        kind = table.__struct_config__.tag
+        where = " and ".join(
+            f"{what}{address}"
+            for what, address in (("", table.address), ("controller ", getattr(table, "controller", None)))
+            if address is not None
+        )
+        shown = getattr(table, "credentials", None)
+        secure = "over TLS" if table.tls else "in plaintext"
+        yield f"{name}: {_KINDS[str(kind)]} at {where}, {secure}{f', {_CREDENTIALS[shown]}' if shown else ''}"
+
+
+def route_parts(config: Config) -> Iterator[tuple[str, list[str]]]:
+    """Yield a headed list for each route and kind of listener that it serves."""
+    for route in config.routes:
+        yield f"Route {route.name}", list(_about(config, route))
+        said: list[str] = []
+        for label, front in _fronts(config, route):
+            lines = list(_planned(front, back_side(config.backs.get(route.back)), route.permissions))
+            if lines != said:
+                said = lines
+                yield f"Route {route.name}, clients of {label}", lines
+
+
+def _about(config: Config, route: RouteTable) -> Iterator[str]:
+    named = f", named {route.to_basin or '{basin}'}/{route.to_stream or '{stream}'} there"
+    to = route.back if route.back == EMBEDDED else f"back {route.back}"
+    yield f"{route.in_words}: to {to}{named if route.to_basin or route.to_stream else ''}"
+    if route.mirror is not None:
+        yield f"mirrored to {route.mirror}, whose records are compared; a cut-over makes that the route's back"
+    if route.permissions == ("read",):
+        yield "only for reading: whatever changes something is refused"
+        return
+    if len(set(route.permissions)) < len(Permission):
+        yield f"clients may {' and '.join(dict.fromkeys(route.permissions))}; the rest is refused"
+    if not route.create_streams:
+        yield "clients cannot create streams there"
+        return
+    table = config.backs.get(route.back)
+    if isinstance(table, S3PBack | SegmentBack) and not table.create_streams:
+        yield f"an append does not create a missing stream (backs.{route.back}.create_streams)"
+
+
+def _fronts(config: Config, route: RouteTable) -> Iterator[tuple[str, FrontSide]]:
+    for label, listener in config.listeners.labelled():
+        kind = label.partition(".")[0]
+        if kind == "controller" or (route.listeners and not {label, kind} & set(route.listeners)):
+            continue
+        loss = None
+        if isinstance(listener, S3PListener | SegmentListener):
+            words = listener.loss
+            loss = LossPolicy(Loss(words.headers), Loss(words.empty_body), Loss(words.command_records))
+        yield label, FrontSide(kind=kind, loss=loss)
+
+
+def back_side(table: BackTable | None) -> BackSide:
+    """Return a back's side of a plan; `table` None is the embedded store."""
+    if table is None:
+        return BackSide(kind=EMBEDDED)
+    if isinstance(table, S2SseBack):
+        return BackSide(kind="s2-sse", delivery="refuse")
+    if not isinstance(table, S3PBack | SegmentBack):
+        return BackSide(kind="s2", delivery=table.delivery)
+    words = table.loss
+    keep = words.empty_body == "keep"
+    empty = Loss.REFUSE if keep else Loss(words.empty_body)
+    loss = LossPolicy(Loss(words.headers), empty, Loss(words.command_records))
+    if isinstance(table, S3PBack):
+        return BackSide(kind="s3p", delivery=table.delivery, loss=loss, largest=table.limits.max_record_bytes)
+    draft = table.dialect == "draft"
+    return BackSide(kind="segment", delivery=table.delivery, loss=loss, keep_empty=keep, draft=draft)
+
+
+def _planned(front: FrontSide, back: BackSide, permissions: Collection[str]) -> Iterator[str]:
+    """Yield lines on how clients' appends and reads are carried, as far as their permissions allow them, and on what is
+    guaranteed."""
+    found = plan(front, back)
+    for way, items in (("appends", found.appends), ("reads", found.reads)):
+        if way.removesuffix("s") not in permissions:
+            continue
+        for fate in Fate:
+            if some := [_item(item) for item in items if item.fate is fate]:
+                yield f"{way}, {fate.value}: {'; '.join(some)}"
+    for line in found.guarantee:
+        yield f"guarantee: {line}"
+
+
+def _item(item: Item) -> str:
+    return f"{item.what} ({item.how})" if item.how else item.what
+
 
 WIDTH = 110
 
 
 def report(config: Config, source: str) -> str:
-    """Plain words for what would run with `config`; `source` is where it was read from."""
+    """Return a description of what would run with `config`; `source` is where it was read from."""
     listeners = config.listeners
     parts = [
         (f"{source} is valid. With it, this would run:", []),
@@ -57,7 +329,7 @@ L = TypeVar("L", S2Listener, S3PListener, SegmentListener, ControllerListener)
 
 
 def _each(listeners: tuple[L, ...], said: Callable[[L], Iterable[str]]) -> Iterator[str]:
-    """What is said of each listener of a kind, with its name where it has one."""
+    """Yield the lines `said` of each listener of a kind, prefixed with its name if it has one."""
     for listener in listeners:
         before = f"{listener.name}: " if listener.name else ""
         yield from (before + line for line in said(listener))
@@ -97,7 +369,8 @@ def _s2(config: Config, listener: S2Listener) -> Iterator[str]:
     yield f"S2 clients: {clients(listener, s2_clients(config, listener))}"
     unnamed = f"meant for basin {listener.default_basin}" if listener.default_basin else "refused"
     yield f"S2 requests that name no basin: {unnamed}"
-    yield f"S2 in browsers: pages of {'any origin' if listener.cors else 'the same origin only'}"
+    pages = "any origin" if "*" in listener.cors_origins else ", ".join(listener.cors_origins) or "its own origin only"
+    yield f"S2 in browsers: pages of {pages}"
     if listener.sse_dialect != "s2":
         yield f"SSE is spelled in the dialect {listener.sse_dialect!r}, which S2's own clients do not read"
 
@@ -186,7 +459,7 @@ def _basin(basin: Basin) -> str:
 
 
 def _duration(seconds: int) -> str:
-    """The largest unit that gives a whole number."""
+    """Return a duration in the largest unit that divides it."""
     for name, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         if seconds % size == 0:
             count = seconds // size

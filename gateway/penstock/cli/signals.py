@@ -1,4 +1,4 @@
-"""Long commands that are told to stop: they end in order, and say what they did."""
+"""Long commands that end in order when signalled, and report what they did."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ __all__ = ["until_signalled"]
 
 
 async def until_signalled(work: Callable[[], Awaitable[object]]) -> bool:
-    """Do it, until SIGINT or SIGTERM cancels it; whether it was done. What it raises goes on as it is."""
+    """Run `work` until it is done or SIGINT or SIGTERM cancels it. Return whether it was done; propagate its exceptions
+    unchanged."""
     failure: Exception | None = None
     done = False
     async with trio.open_nursery() as nursery:
@@ -19,7 +20,7 @@ async def until_signalled(work: Callable[[], Awaitable[object]]) -> bool:
         try:
             await work()
             done = True
-        except Exception as error:  # raised again outside of the nursery, which would put it into a group
+        except Exception as error:  # raised again outside of the nursery, which would wrap it in a group
             failure = error
         nursery.cancel_scope.cancel()
     if failure is not None:

@@ -1,4 +1,4 @@
-"""`penstock token`: issue, list and revoke access tokens, in their file: the gateway may run or not."""
+"""`penstock token`: issue, list and revoke access tokens in their file, whether or not the gateway runs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
 
-from penstock.access.passwords import hash_password
-from penstock.access.scopes import EVERYTHING, ops_of
-from penstock.access.token_file import TokenFile, TokenFileError
-from penstock.captures.text import printable
-from penstock.clock import wall_clock
-from penstock.config import Access, ConfigError, default_config, load_config
+from penstock.core.clock import wall_clock
+from penstock.core.scopes import EVERYTHING, ops_of
+from penstock.recorder.captures.text import printable
+from penstock.routing.access.token_file import TokenFile, TokenFileError
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.s2.access_tokens import (
     AccessTokenInfo,
@@ -36,41 +34,57 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _LENGTH: Final = re.compile(r"(\d{1,6})([smhdw])")
 _PAGE: Final = 1000
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("token")
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Configuration file (TOML) of the gateway, which says where the tokens are.",
+    help="Configuration file (TOML) of the gateway, which names the token file.",
 )
-@click.option("--file", type=click.Path(path_type=Path), help="The file of the tokens itself.")
+@click.option("--file", type=click.Path(path_type=Path), help="The token file.")
 @click.pass_context
 def token_commands(context: click.Context, config: Path | None, file: Path | None) -> None:
     """Issue, list and revoke access tokens.
 
-    They are in a file of their own, so that the gateway need not run; where it does, a change holds from its clients'
-    next request. Without options it is the file of a gateway without a configuration: ./data/access.sqlite3.
+    Tokens are in a file of their own, so the gateway need not run; if it does, a change applies from its clients' next
+    request. The default is the file of a gateway without a configuration: ./data/access.sqlite3.
     """
-    context.obj = file or _configured(config)
+    context.obj = _Place(config, file)
+
+
+class _Place(NamedTuple):
+    """The token file, or the configuration that names it."""
+
+    config: Path | None
+    file: Path | None
 
 
 def _configured(config: Path | None) -> Path:
+    from penstock.app.config import Access, ConfigError, default_config, load_config
+
     try:
         configured = default_config() if config is None else load_config(config)
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
     if config is not None and configured.access is None:
-        raise click.ClickException(f"{config} has no [access], so the gateway would not look at any access token")
+        raise click.ClickException(f"{config} has no [access], so the gateway ignores access tokens")
     return Path((configured.access or Access()).path(configured.store.directory))
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[TokenFile]:
-    """The file; what is wrong with it, or with what is asked of it, is said in one line."""
+def _opened(place: _Place, *, make: bool = False) -> Iterator[TokenFile]:
+    """Open the token file; report errors with it, or with the request, in one line. `make`: create a missing file,
+    with a note on standard error."""
+    path = place.file or _configured(place.config)
+    is_new = not path.exists()
+    if is_new and not make:
+        raise click.ClickException(f"there are no access tokens: {path} does not exist")
     try:
         with closing(TokenFile(path)) as file:
+            if is_new:
+                click.echo(f"made {path}, a new file of access tokens", err=True)
             yield file
     except TokenFileError as error:
         raise click.ClickException(str(error)) from error
@@ -80,28 +94,32 @@ def _opened(path: Path) -> Iterator[TokenFile]:
 
 @token_commands.command("issue")
 @click.argument("token_id", metavar="ID")
-@click.option("--basin", help="For this basin; without --basin and --basin-prefix: for all.")
-@click.option("--basin-prefix", help="For basins whose names begin so.")
-@click.option("--stream", help="For this stream; without --stream and --stream-prefix: for all.")
-@click.option("--stream-prefix", help="For streams whose names begin so.")
-@click.option("--auto-prefix", is_flag=True, help="Its client says the names of streams without --stream-prefix.")
-@click.option("--read", is_flag=True, help="It may read, and ask for tails.")
-@click.option("--append", is_flag=True, help="It may append.")
-@click.option("--manage", is_flag=True, help="It may create, list, configure and delete streams and basins.")
+@click.option("--basin", help="Only for this basin (default: all).")
+@click.option("--basin-prefix", help="Only for basins with this prefix.")
+@click.option("--stream", help="Only for this stream (default: all).")
+@click.option("--stream-prefix", help="Only for streams with this prefix.")
+@click.option("--auto-prefix", is_flag=True, help="Add --stream-prefix to the stream names that its client uses.")
+@click.option("--read", is_flag=True, help="Allow reads and checks of the tail.")
+@click.option("--append", is_flag=True, help="Allow appends.")
 @click.option(
-    "--op", "ops", multiple=True, type=click.Choice([op.value for op in Op]), help="One operation; repeatable."
+    "--manage",
+    is_flag=True,
+    help="Allow to create, list, configure and delete streams, and basins if it is for all their streams.",
 )
-@click.option("--admin", is_flag=True, help="Everything, other access tokens too.")
 @click.option(
-    "--expires", metavar="30d", help="It ends after so many s, m, h, d or w, or at a time as 2030-01-31T12:00Z."
+    "--op", "ops", multiple=True, type=click.Choice([op.value for op in Op]), help="Allow one operation; repeatable."
+)
+@click.option("--admin", is_flag=True, help="Allow everything, including access tokens.")
+@click.option(
+    "--expires", metavar="30d", help="Lifetime in s, m, h, d or w, or time of expiry such as 2030-01-31T12:00Z."
 )
 @_json_option
 @click.pass_obj
-def _issue(path: Path, /, token_id: str, expires: str | None, as_json: bool, **flags: Any) -> None:
-    """Issue an access token. It is printed once, and kept nowhere: only its hash is."""
+def _issue(place: _Place, /, token_id: str, expires: str | None, as_json: bool, **flags: Any) -> None:
+    """Issue an access token. It is printed once; only its hash is kept."""
     now = wall_clock()
     scope = _scope(**flags)
-    with _opened(path) as file:
+    with _opened(place, make=True) as file:
         info = AccessTokenInfo(
             id=validate_token_id(token_id, FailureCode.INVALID),
             expires_at=None if expires is None else _expiry(expires, now),
@@ -114,7 +132,7 @@ def _issue(path: Path, /, token_id: str, expires: str | None, as_json: bool, **f
     else:
         click.echo(token)
         until = "until it is revoked" if info.expires_at is None else f"until {info.expires_at.isoformat()}"
-        click.echo(f"access token {info.id} holds {until}; it is shown only now", err=True)
+        click.echo(f"access token {info.id} is valid {until}; it is shown only now", err=True)
 
 
 def _scope(
@@ -131,16 +149,19 @@ def _scope(
     admin: bool,
 ) -> Scope:
     if not (read or append or manage or ops or admin):
-        raise click.UsageError("say what it is good for: --read, --append, --manage, --admin or --op")
+        raise click.UsageError("give at least one of --read, --append, --manage, --admin and --op")
     if auto_prefix and not stream_prefix:
         raise click.UsageError("--auto-prefix needs --stream-prefix")
-    names = {"basins": _names("basin", basin, basin_prefix), "streams": _names("stream", stream, stream_prefix)}
+    named = Scope(basins=_names("basin", basin, basin_prefix), streams=_names("stream", stream, stream_prefix))
     if admin:
-        return msgspec.structs.replace(EVERYTHING, **names)
+        return msgspec.structs.replace(EVERYTHING, basins=named.basins, streams=named.streams)
     both = ReadWrite(read=True, write=True) if manage else None
     groups = OpGroups(account=both, basin=both, stream=ReadWrite(read=True) if read else None)
     single = {Op(op) for op in ops} | ({Op.APPEND} if append else set())
-    return Scope(**names, op_groups=groups, ops=tuple(sorted(single, key=lambda op: op.value)))
+    scope = msgspec.structs.replace(named, ops=tuple(sorted(single, key=lambda op: op.value)))
+    for op in sorted(single - ops_of(scope), key=lambda op: op.value):
+        raise click.UsageError(f"--op {op.value} applies to all streams of a basin, not to some")
+    return msgspec.structs.replace(scope, op_groups=groups)
 
 
 def _names(what: str, exact: str | None, prefix: str | None) -> ResourceSet:
@@ -157,21 +178,21 @@ def _expiry(text: str, now_ms: int) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        why = f"--expires: {text!r} is neither a length as 30d or 12h nor a time as 2030-01-31T12:00Z"
+        why = f"--expires: {text!r} is neither a lifetime such as 30d or 12h nor a time such as 2030-01-31T12:00Z"
         raise click.UsageError(why) from None
     if moment.tzinfo is None:
-        raise click.UsageError(f"--expires: {text!r} does not say in which time zone: put a Z behind it for UTC")
+        raise click.UsageError(f"--expires: {text!r} has no time zone: add Z for UTC")
     return moment.astimezone(UTC)
 
 
 @token_commands.command("list")
-@click.option("--prefix", default="", help="Those whose ids begin so.")
+@click.option("--prefix", default="", help="Only tokens whose ids have this prefix.")
 @_json_option
 @click.pass_obj
-def _list(path: Path, /, prefix: str, as_json: bool) -> None:
-    """List access tokens: what each is good for, and until when."""
+def _list(place: _Place, /, prefix: str, as_json: bool) -> None:
+    """List access tokens with their permissions and expiry."""
     found: list[AccessTokenInfo] = []
-    with _opened(path) as file:
+    with _opened(place) as file:
         more = True
         while more:
             page = file.page(prefix, found[-1].id if found else "", _PAGE)
@@ -200,17 +221,17 @@ def _in_words(info: AccessTokenInfo, now: int) -> Iterator[str]:
 @token_commands.command("revoke")
 @click.argument("token_id", metavar="ID")
 @click.pass_obj
-def _revoke(path: Path, /, token_id: str) -> None:
+def _revoke(place: _Place, /, token_id: str) -> None:
     """Revoke an access token: its next request is refused, and its sessions end."""
-    with _opened(path) as file:
+    with _opened(place) as file:
         file.revoke(token_id)
     click.echo(f"access token {token_id} is revoked", err=True)
 
 
 @token_commands.command("password")
-@click.password_option(
-    help="The password; asked for where it is not given, so that it stays out of the shell's history."
-)
+@click.password_option(help="The password; prompted for if omitted, so that it stays out of the shell's history.")
 def _password(password: str) -> None:
     """Print the hash of a password, for the password_hash of one of the [[identities]]."""
+    from penstock.routing.access.passwords import hash_password
+
     click.echo(hash_password(password))

@@ -1,4 +1,4 @@
-"""Which connection a task serves: bound once, said by each of its log lines."""
+"""The connection that a task serves: bound once, and added to each of its log lines."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _numbers = itertools.count(1)
 
 
 def next_connection_number() -> int:
-    """A number that no connection of this process had; those with clients and with servers share one count."""
+    """Return a number that is new in this process; connections with clients and with servers share one count."""
     return next(_numbers)
 
 
 def number_connections_from(first: int) -> None:
-    """So that those of several processes differ."""
+    """Number connections from `first` on, so that the numbers of several processes differ."""
     global _numbers
     _numbers = itertools.count(first)
 
 
 def bind_connection(number: int, listener: str, peer: str) -> None:
-    """Each log line of this task, and of all that it starts, has these from now on."""
+    """Add these to each further log line of this task, and of all tasks that it starts."""
     bind_contextvars(connection=number, listener=listener, peer=peer)

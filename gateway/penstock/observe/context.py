@@ -1,4 +1,4 @@
-"""What the current task works on: by which route, and as part of which trace. Its log lines say so."""
+"""The route and the trace of the current task's work, for its log lines."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Final
 __all__ = ["ROUTE", "TRACE", "TraceContext"]
 
 ROUTE: ContextVar[str] = ContextVar("penstock.route", default="")
-"""The route that the task's latest operation took; "" where it took none."""
+"""The route of the task's latest operation; "" if it took none."""
 
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _MOST_STATE: Final = 512
-"""Characters of a tracestate that are handed on at least (W3C Trace Context, 3.3.1.5); a longer one is dropped."""
+"""Most characters of a tracestate that is passed on, the least that W3C Trace Context (3.3.1.5) asks for; a longer one
+is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """Where in which trace something happens (W3C Trace Context). Identifiers are in hexadecimal. `state`: what
-    tracing systems tell each other by the header `tracestate`."""
+    """A position in a trace (W3C Trace Context). Identifiers are in hexadecimal. `state`: the `tracestate` header, with
+    data of tracing systems."""
 
     trace_id: str
     span_id: str
@@ -29,8 +30,8 @@ class TraceContext:
 
     @classmethod
     def parse(cls, parent: str, state: str = "") -> TraceContext | None:
-        """From the headers `traceparent` and `tracestate`; None for what is none: then there is no trace to be part
-        of, and the request is served all the same (W3C Trace Context, 4.3)."""
+        """Parse the headers `traceparent` and `tracestate`. Returns None for an invalid one: the request is then served
+        without a trace (W3C Trace Context, 4.3)."""
         found = _TRACEPARENT.fullmatch(parent.strip())
         if found is None:
             return None
@@ -41,15 +42,15 @@ class TraceContext:
 
     @property
     def sampled(self) -> bool:
-        """Whether it is recorded, as far as whoever is before us knows."""
+        """Return whether the caller may have recorded the trace."""
         return bool(self.flags & 1)
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """What tells the next one of it."""
+        """The headers that pass the trace on to the next server."""
         parent = ("traceparent", f"00-{self.trace_id}-{self.span_id}-{self.flags:02x}")
         return [parent, ("tracestate", self.state)] if self.state else [parent]
 
 
 TRACE: ContextVar[TraceContext | None] = ContextVar("penstock.trace", default=None)
-"""Of the current task; None: it is part of no trace."""
+"""The trace of the current task; None: it is part of no trace."""

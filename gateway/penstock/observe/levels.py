@@ -1,4 +1,4 @@
-"""The least that is logged, which may change while the process runs."""
+"""The log level, which may change while the process runs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ LEVELS: Final[tuple[Level, ...]] = ("debug", "info", "warning", "error")
 
 
 class Leveled(structlog.make_filtering_bound_logger(logging.INFO)):  # type: ignore[misc]
-    """The class of all loggers. Its methods are those of structlog's class for one level: what is not logged costs a
-    call that does nothing. Loggers that are in use are of this class too, so that they follow `set_level`."""
+    """The class of all loggers. Its methods are replaced by those of structlog's class for the current level, so that a
+    level that is not logged costs a call that does nothing, and loggers in use follow `set_level`."""
 
 
 _now: Level = "info"
 
 
 def level() -> Level:
-    """The least that is logged now."""
+    """Return the current level: the lowest that is logged."""
     return _now
 
 
 def set_level(wanted: str) -> None:
-    """Log this and what is worse from now on. Raises ValueError for what is none of LEVELS."""
+    """Log this level and higher ones from now on. Raises ValueError unless it is one of LEVELS."""
     global _now
     found = next((one for one in LEVELS if one == wanted), None)
     if found is None:

@@ -1,7 +1,7 @@
-"""Spans as OpenTelemetry has them, sent by OTLP over HTTP from a thread of its SDK.
+"""Spans of OpenTelemetry, sent by OTLP over HTTP from a thread of its SDK.
 
-Its environment variables work as everywhere (`OTEL_EXPORTER_OTLP_HEADERS`, for a collector that wants to be shown a
-token), but for what the configuration says itself.
+Its environment variables work as usual (`OTEL_EXPORTER_OTLP_HEADERS`, for a collector that requires a token), except
+for settings of the configuration, which take precedence.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from opentelemetry.trace import Span as OtelSpan
 from opentelemetry.trace import SpanKind as OtelKind
 from opentelemetry.trace import Tracer as OtelTracer
 
+from penstock import DISTRIBUTION
 from penstock.observe.context import TraceContext
 from penstock.observe.tracing import Attributes, SpanKind
 
@@ -44,9 +45,9 @@ _KINDS: Final = {
     SpanKind.INTERNAL: OtelKind.INTERNAL,
 }
 _NOBODY: Final = Context()
-"""The SDK's own notion of what is current is not used: a task says what it is part of."""
+"""An empty context, instead of the SDK's current one: a task gives the parent of each span itself."""
 _EXPORT_SECONDS: Final = 5.0
-"""For one request to the collector, and for what is left when the gateway ends."""
+"""Timeout for one request to the collector, and for sending the remaining spans when the gateway ends."""
 
 
 class _Span:
@@ -91,15 +92,17 @@ def _as_span(parent: TraceContext) -> NonRecordingSpan:
 
 @contextmanager
 def exporting(endpoint: str, sample_ratio: float, service_name: str) -> Iterator[OtelSpans]:
-    """Spans that are sent there until the block ends; its end may take `_EXPORT_SECONDS`, in which it waits for the
-    collector: run it in a thread."""
+    """Yield a tracer whose spans are sent to `endpoint` until the block ends.
+
+    The end waits for the collector, for up to `_EXPORT_SECONDS`: run it in a thread.
+    """
     resource = Resource.create(
-        {"service.name": service_name, "service.version": version("penstock"), "process.pid": os.getpid()}
+        {"service.name": service_name, "service.version": version(DISTRIBUTION), "process.pid": os.getpid()}
     )
     provider = TracerProvider(sampler=ParentBasedTraceIdRatio(sample_ratio), resource=resource, shutdown_on_exit=False)
     exporter = OTLPSpanExporter(endpoint, timeout=_EXPORT_SECONDS)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
-        yield OtelSpans(provider.get_tracer("penstock", version("penstock")))
+        yield OtelSpans(provider.get_tracer("penstock", version(DISTRIBUTION)))
     finally:
         provider.shutdown()

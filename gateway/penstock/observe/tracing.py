@@ -1,7 +1,7 @@
-"""Spans: what happened in a trace, from when to when. Without `[tracing]` there are none, and nobody pays for them.
+"""Spans: timed operations of a trace. Without `[tracing]` there are none, and they cost nothing.
 
-Who makes spans asks `tracer()` first, which is None then. OpenTelemetry is behind `penstock.observe.otel`, so that it
-need not be installed.
+Code that makes spans calls `tracer()` first, which then returns None. OpenTelemetry is behind `penstock.observe.otel`,
+so that it need not be installed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Attributes = Mapping[str, str | int | bool]
 
 
 class SpanKind(Enum):
-    """Who is asked: we, somebody else, or nobody but ourselves."""
+    """The side that a span is on: a server's, a client's, or neither (inside the gateway)."""
 
     SERVER = "server"
     CLIENT = "client"
@@ -31,43 +31,43 @@ class SpanKind(Enum):
 
 
 class Span(Protocol):
-    """Something that happens. No method waits or raises."""
+    """An operation in progress. No method waits or raises."""
 
     @property
     def context(self) -> TraceContext:
-        """What is a part of it says this."""
+        """The context that child spans have as their parent."""
 
     def note(self, attributes: Attributes) -> None:
-        """More that is known of it."""
+        """Add attributes."""
 
     def fail(self, reason: str) -> None:
-        """It did not end well."""
+        """Mark it as failed."""
 
     def end(self) -> None:
-        """It is over; to be called once."""
+        """End the span; to be called once."""
 
 
 class Tracer(Protocol):
-    """Makes spans."""
+    """A factory of spans."""
 
     def start(self, name: str, kind: SpanKind, parent: TraceContext | None, attributes: Attributes) -> Span:
-        """A span from now on; without a parent that of a new trace."""
+        """Start a span. Without a parent it begins a new trace."""
 
 
 REQUEST: ContextVar[Span | None] = ContextVar("penstock.request", default=None)
-"""The span of the request by HTTP that the current task answers."""
+"""The span of the HTTP request that the current task answers."""
 
 _tracer: Tracer | None = None
 
 
 def tracer() -> Tracer | None:
-    """Who makes spans now; None: nobody wants any."""
+    """Return the tracer in use, or None if there is none."""
     return _tracer
 
 
 @contextmanager
 def tracing(by: Tracer) -> Iterator[None]:
-    """Spans are made while the block runs."""
+    """Use a tracer while the block runs."""
     global _tracer
     before, _tracer = _tracer, by
     try:
@@ -80,7 +80,8 @@ def tracing(by: Tracer) -> Iterator[None]:
 def span(
     by: Tracer, name: str, kind: SpanKind, attributes: Attributes, parent: TraceContext | None = None
 ) -> Iterator[Span]:
-    """A span while the block runs, and the trace of the task. `parent`: None: what the task is part of already."""
+    """Run the block within a span, which becomes the task's position in the trace. `parent` None: that position
+    before."""
     one = by.start(name, kind, parent or TRACE.get(), attributes)
     before = TRACE.get()
     TRACE.set(one.context)
@@ -98,6 +99,6 @@ def span(
 
 
 async def in_span(by: Tracer, name: str, kind: SpanKind, attributes: Attributes, carried_out: Awaitable[R]) -> R:
-    """What `carried_out` gives, as a span."""
+    """Return the result of `carried_out`, awaited within a span."""
     with span(by, name, kind, attributes):
         return await carried_out

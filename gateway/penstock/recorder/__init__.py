@@ -1,1 +1,1 @@
-"""The traffic recorder: taps on connections, recordings that want what they hear, files and live listeners."""
+"""Traffic recorder: taps on connections, recordings that select what they record, capture files and live listeners."""

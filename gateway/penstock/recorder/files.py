@@ -10,36 +10,38 @@ from typing import Final
 
 import structlog
 
-from penstock.errors import CannotStart
-from penstock.recorder.keeper import Keeper
+from penstock import DISTRIBUTION
+from penstock.core.errors import CannotStart
 from penstock.recorder.naming import Naming
 from penstock.recorder.output import CaptureFile
 from penstock.recorder.queue import EventQueue
 from penstock.recorder.recording import Recording
+from penstock.recorder.retention import Keeper
 from penstock.recorder.settings import FileSettings, Priority, Sync
-from penstock_codecs.capture import CaptureEvent
-from penstock_codecs.capture.writing import CaptureWriter
+from penstock_analysis.capture import CaptureEvent
+from penstock_analysis.capture.writing import CaptureWriter
+from penstock_analysis.redaction import RedactionRules
 from penstock_codecs.limits import MIB
-from penstock_codecs.redaction import RedactionRules
 
 __all__ = ["APPLICATION", "FileRecording"]
 
 log = structlog.get_logger()
 
-APPLICATION: Final = f"Penstock {version('penstock')}"
-"""Who has written a file, as its header says."""
+APPLICATION: Final = f"Penstock {version(DISTRIBUTION)}"
+"""The application named in the header of a file."""
 _ROOM_BYTES: Final = 4 * MIB
-"""So much must be free before a recording that was suspended goes on, so that it does not come and go."""
+"""Bytes that must be free before a suspended recording resumes, so that it does not flap."""
 _LOOK_SECONDS: Final = 1.0
-"""How often it is looked whether somebody deleted the file: each time is a system call, after which the thread waits
-for Python's lock."""
+"""Seconds between checks whether the file was deleted: each is a system call, after which the thread waits for Python's
+lock."""
 
 
 class FileRecording(Recording):
-    """A Sink, to be started and closed once. `rules`: what is blanked before it is written; None: nothing is.
+    """A Sink that writes pcapng files; to be started and closed once. `rules`: redactions made before writing; None:
+    none.
 
-    When the disk is full or fails, the file ends with its last whole block, everything that waits is given up, and a
-    new file is tried every `retry_seconds`.
+    If the disk is full or fails, the file ends with its last whole block, all that is queued is dropped, and a new file
+    is tried every `retry_seconds`.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class FileRecording(Recording):
         )
 
     def start(self) -> None:
-        """Begin the first file. Raises CannotStart where the directory cannot be written to."""
+        """Begin the first file. Raises CannotStart if the directory is not writable."""
         try:
             self._start()
         except OSError as error:
@@ -69,19 +71,18 @@ class FileRecording(Recording):
         self._keeper.start()
 
     def rotate(self) -> None:
-        """End the file, if anything was recorded in it, and begin another one; while suspended, try to at once. Returns
-        before that is done; `flush` waits for it."""
+        """Close the file, if anything was recorded in it, and begin another one; if suspended, try to resume now.
+        Returns before that is done; `flush` waits for it."""
         self._ask()
 
     def settle(self, timeout: float = 10.0) -> bool:
-        """As `flush`, and until files that were closed are compressed and the oldest are deleted."""
+        """As `flush`, and wait until closed files are compressed and the oldest are deleted."""
         return self.flush(timeout) and self._keeper.settle(timeout)
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Write what waits and end the file in order. To be called in a thread that may wait (`trio.to_thread`), once.
-        False: not done within `timeout` seconds; files can be read as far as they go, and what is not compressed yet
-        will be when a recording starts there again.
-        """
+        """Write what is queued and close the file. To be called once, in a thread that may block (`trio.to_thread`).
+        Returns False if this took longer than `timeout` seconds: files are readable up to their last whole block, and
+        are compressed when a recording next starts there."""
         if not self._thread.ident:
             return True
         until = time.monotonic() + timeout
@@ -92,8 +93,8 @@ class FileRecording(Recording):
 
 
 class _Files:
-    """The outlet: one file after the other. Calls `rotated` when another one has begun, and `closed` for each that is
-    written no more."""
+    """The outlet: one file after another. Calls `rotated` after the next file has begun, and `closed` for each file
+    that is complete."""
 
     def __init__(
         self, settings: FileSettings, naming: Naming, rotated: Callable[[], None], closed: Callable[[Path], None]
@@ -112,7 +113,7 @@ class _Files:
 
     @property
     def file(self) -> Path | None:
-        file = self._file  # the thread may take it away
+        file = self._file  # read once: the thread may clear it
         return file.path if file else None
 
     @property
@@ -154,7 +155,7 @@ class _Files:
         return count
 
     def _looked_after(self) -> tuple[CaptureFile, CaptureWriter]:
-        """The file, if it is still there; else another one."""
+        """Return the current file, or a new one if the current one was deleted."""
         file, writer = self._now()
         now = time.monotonic()
         if now >= self._look_at:

@@ -1,4 +1,4 @@
-"""A recording for one listener who reads it while it happens: `penstock tail`."""
+"""A live recording for one listener, as `penstock tail`."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from penstock.recorder.files import APPLICATION
 from penstock.recorder.output import GATHER_BYTES, Piece
 from penstock.recorder.queue import EventQueue
 from penstock.recorder.recording import Recording
-from penstock_codecs.capture import CaptureEvent
-from penstock_codecs.capture.writing import CaptureWriter
+from penstock_analysis.capture import CaptureEvent
+from penstock_analysis.capture.writing import CaptureWriter
+from penstock_analysis.redaction import RedactionRules
 from penstock_codecs.limits import MIB
-from penstock_codecs.redaction import RedactionRules
 
 __all__ = ["LIVE_QUEUE_BYTES", "LiveRecording", "LiveWriter"]
 
 LIVE_QUEUE_BYTES: Final = 16 * MIB
-"""How far a listener may be behind, in bytes that wait to be encoded; what is encoded takes up to 5 MiB more."""
+"""Maximum number of bytes queued for encoding per listener; encoded pieces take up to 5 MiB more."""
 _AHEAD: Final = 4
-"""So many pieces may be ready for a listener who does not take them; then the queue fills."""
+"""Pieces that may be ready for a slow listener; then the queue fills."""
 
 
 class LiveWriter(Protocol):
-    """How events are spelled for a listener; called by the recording's thread alone."""
+    """An encoder of events for a listener; called by the recording's thread only."""
 
     def begin(self) -> Sequence[Piece]:
-        """What stands before all."""
+        """Return what precedes all events."""
 
     def encode(self, event: CaptureEvent) -> Sequence[Piece]:
-        """What an event becomes, maybe nothing."""
+        """Return the encoded event, which may be empty."""
 
 
 class LiveRecording(Recording):
-    """A Sink, and an async iterator of the bytes of one pcapng file that does not end by itself, for one trio thread:
+    """A Sink, and an async iterator of the bytes of one endless pcapng file, for one trio task:
 
         async with LiveRecording(rules) as live:
             ...  # taps put events
             async for piece in live:
                 await stream.send_all(piece)
 
-    A piece is whole blocks, the section header first. A listener who is slow loses whole conversations, those first
-    that have most waiting, and does not get them again: `generation` stays as it is.
+    A piece is whole blocks, the section header first. A slow listener loses whole conversations, those with the most
+    queued bytes first, and does not get them again, since `generation` never changes.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LiveRecording(Recording):
         writer: LiveWriter | None = None,
         kind: str = "live",
     ) -> None:
-        """`writer`: for a listener who wants something else than pcapng; `kind`: how the recording is listed."""
+        """`writer`: an encoder for a format other than pcapng. `kind`: how the recording is listed."""
         self.kind = kind
         self._pipe = _Pipe(writer or CaptureWriter(APPLICATION))
         super().__init__(
@@ -69,7 +69,7 @@ class LiveRecording(Recording):
             rules,
             flush_seconds=flush_seconds,
             retry_seconds=60.0,
-            tells_drops=writer is None,  # a page tells it itself
+            tells_drops=writer is None,  # the management page reports drops itself
         )
 
     async def __aenter__(self) -> LiveRecording:
@@ -87,16 +87,16 @@ class LiveRecording(Recording):
         return self
 
     async def __anext__(self) -> bytes:
-        """The next piece. Ends once `end` was called and all was given."""
+        """Return the next piece. Iteration ends after `end` was called and all pieces were returned."""
         return await self._pipe.receive()
 
     def end(self) -> None:
-        """Nothing more comes: the iterator ends after what waits. Returns at once."""
+        """End the iteration after what is queued. Returns at once."""
         self._stop()
 
 
 class _Pipe:
-    """The outlet: pieces on their way back to the trio thread."""
+    """The outlet: passes pieces back to the trio thread."""
 
     def __init__(self, writer: LiveWriter) -> None:
         self._writer = writer
@@ -111,11 +111,11 @@ class _Pipe:
     # ---- the trio thread -----------------------------------------------------------------------------------------
 
     def open(self, token: trio.lowlevel.TrioToken) -> None:
-        """Whose loop the listener is in."""
+        """Set the trio loop of the listener."""
         self._token = token
 
     async def receive(self) -> bytes:
-        """The next piece. Raises StopAsyncIteration."""
+        """Return the next piece. Raises StopAsyncIteration."""
         try:
             piece = await self._receiver.receive()
         except trio.EndOfChannel:
@@ -124,7 +124,7 @@ class _Pipe:
         return piece
 
     def leave(self) -> None:
-        """The listener is gone."""
+        """Discard further pieces: the listener is gone."""
         self._left = True
         self._room.release()
 
@@ -158,7 +158,7 @@ class _Pipe:
         return None
 
     def turn(self, *, asked: bool) -> None:
-        """There is nothing to be done."""
+        """Do nothing: a live recording has no periodic work."""
 
     def abandon(self) -> None:
         self.end()
@@ -167,7 +167,7 @@ class _Pipe:
         self._call(self._sender.close)
 
     def _hand(self, piece: bytes) -> None:
-        """Waits for the listener, if need be: the queue takes what comes meanwhile."""
+        """Pass a piece on; blocks while the listener is slow, and the queue holds what comes meanwhile."""
         if piece and not self._left:
             self._room.acquire()
             self.bytes += len(piece)

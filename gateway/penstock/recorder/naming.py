@@ -1,4 +1,4 @@
-"""Names of capture files, which sort by time, and making files of them that are for their owner alone."""
+"""Names of capture files, which sort by time, and creation of files that are private to their owner."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ __all__ = ["PARTIAL", "SQUEEZED", "Naming", "make_private", "try_lock"]
 _ENDING: Final = ".pcapng"
 SQUEEZED: Final = ".pcapng.zst"
 PARTIAL: Final = ".partial"
-"""What a compressed file is called until it is whole, after a dot and its name."""
+"""Suffix of a compressed file that is incomplete; its name is also prefixed with a dot."""
 _TRIES: Final = 100
 
 
 class Naming:
-    """`<prefix>-<UTC time>-<number>.pcapng`. Times grow from name to name, also where the clock jumps back.
+    """Names of the form `<prefix>-<UTC time>-<number>.pcapng`. Times increase from name to name, even if the clock
+    jumps back.
 
-    Several gateways may write into one directory. Who writes a file, or compresses it, holds an advisory lock on it; so
-    the others leave it alone until its process has ended, however it ends.
+    Several gateways may write into one directory. The process that writes or compresses a file holds an advisory lock
+    on it; others leave the file alone until that process has ended, however it ends.
     """
 
     def __init__(self, directory: Path, prefix: str, clock: Callable[[], int]) -> None:
@@ -37,7 +38,7 @@ class Naming:
         self._pattern = re.compile(rf"{re.escape(prefix)}-\d{{8}}T\d{{6}}\.\d{{6}}Z-\d{{6,}}\.pcapng(\.zst)?")
 
     def create(self) -> tuple[Path, int]:
-        """A new file, empty and locked, with its descriptor. Raises OSError."""
+        """Create an empty, locked file and return it with its descriptor. Raises OSError."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._number += 1
         for _ in range(_TRIES):
@@ -47,29 +48,29 @@ class Naming:
                 continue
             with contextlib.suppress(FileExistsError):
                 held = make_private(path)
-                # Between its making and its locking another gateway may have taken it for one that was left behind.
+                # Before it was locked, another gateway may have taken it for an abandoned file.
                 if try_lock(held) is not False and os.fstat(held).st_nlink:
                     return path, held
                 os.close(held)
         raise FileExistsError(f"no free name for a file in {self._directory}")
 
     def files(self) -> list[Path]:
-        """All of this prefix, whoever wrote them, oldest first. Raises OSError."""
+        """Return all files of this prefix, by any process, oldest first. Raises OSError."""
         return [self._directory / name for name in sorted(self._names()) if self._pattern.fullmatch(name)]
 
     def partials(self) -> list[Path]:
-        """What is being compressed, or was when a process was killed. Raises OSError."""
+        """Return the incomplete compressed files, of running and of killed processes. Raises OSError."""
         names = (name for name in self._names() if name.startswith(".") and name.endswith(PARTIAL))
         return [self._directory / name for name in names if self._pattern.fullmatch(name[1 : -len(PARTIAL)])]
 
     def source(self, partial: Path) -> Path:
-        """The plain file that a partial one is made of."""
+        """Return the plain file that a partial one is made of."""
         return partial.with_name(partial.name[1 : -len(SQUEEZED + PARTIAL)] + _ENDING)
 
     def _names(self) -> list[str]:
         try:
             return [path.name for path in self._directory.iterdir()]
-        except FileNotFoundError:  # deleted, and made again with the next file
+        except FileNotFoundError:  # deleted; it is created again with the next file
             return []
 
 
@@ -79,7 +80,8 @@ def _utc(time_us: int) -> str:
 
 
 def make_private(path: Path) -> int:
-    """A new file of mode 0600 whatever the umask, opened for writing. Raises OSError, FileExistsError where it is."""
+    """Create a file of mode 0600 whatever the umask, open for writing. Raises OSError, and FileExistsError if it
+    exists."""
     held = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(held, 0o600)
@@ -90,7 +92,8 @@ def make_private(path: Path) -> int:
 
 
 def try_lock(held: int) -> bool | None:
-    """Lock an open file until it is closed. False: somebody else has. None: its file system knows no locks."""
+    """Lock an open file until it is closed. Returns False if it is locked already, None if its file system has no
+    locks."""
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

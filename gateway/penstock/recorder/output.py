@@ -1,4 +1,4 @@
-"""One capture file that is being written: whole blocks, and after an error nothing behind them."""
+"""A capture file being written. It consists of whole blocks, even after an error."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ __all__ = ["GATHER_BYTES", "MOST_PIECES", "CaptureFile", "Piece"]
 Piece = bytes | bytearray | memoryview
 
 MOST_PIECES: Final = 1024
-"""Most pieces of one writev (IOV_MAX of Linux)."""
+"""Maximum number of buffers per writev (IOV_MAX of Linux)."""
 GATHER_BYTES: Final = 1 * MIB
-"""So much goes out at once."""
+"""Bytes gathered per write."""
 
 
 class CaptureFile:
-    """Takes whole blocks in pieces, gathers them, and writes them with few calls and without joining them."""
+    """Gathers the buffers of whole blocks, and writes them with few system calls and without joining them."""
 
     def __init__(self, path: Path, held: int) -> None:
         """`held`: its descriptor, which `close` closes."""
         self.path = path
         self.size = 0
-        """Bytes, with those that are gathered."""
+        """Bytes added, written or not."""
         self.written = 0
-        """Bytes that are in the file."""
+        """Bytes written to the file."""
         self._held = held
         self._pieces: list[Piece] = []
-        self._ends: list[int] = []  # where whole blocks end, of what is gathered
+        self._ends: list[int] = []  # offsets at which gathered blocks end
 
     @property
     def is_gone(self) -> bool:
-        """Somebody has deleted it: what is written goes nowhere. Raises OSError."""
+        """True if the file was deleted, so that further writes are lost. Raises OSError."""
         return os.fstat(self._held).st_nlink == 0
 
     def add(self, pieces: Sequence[Piece]) -> None:
-        """Whole blocks. Raises OSError, after which the file ends with a whole block."""
+        """Add a whole block. Raises OSError, after which the file ends with a whole block."""
         self._pieces += pieces
         self.size += sum(map(len, pieces))
         self._ends.append(self.size)
@@ -70,7 +70,7 @@ class CaptureFile:
                 raise OSError(errno.EIO, "nothing could be written")
             self.written += left
             for piece in group:
-                if left < len(piece):  # a disk that is almost full takes a part, and says why with the next call
+                if left < len(piece):  # a disk that is almost full writes a part; the next call reports the error
                     pieces[begin] = memoryview(piece)[left:]
                     break
                 left -= len(piece)
@@ -78,22 +78,22 @@ class CaptureFile:
 
     def _cut(self, size: int) -> None:
         self.size = self.written = size
-        with contextlib.suppress(OSError):  # one that cannot be cut is readable up to its last whole block
+        with contextlib.suppress(OSError):  # a file that cannot be truncated is readable up to its last whole block
             os.ftruncate(self._held, size)
 
     def reserve(self, size: int) -> None:
-        """Find out, before anything is written, whether there is room for so many bytes. Raises OSError."""
-        self._write([bytes(size)])  # what file systems say is free may belong to others
+        """Check, before anything is written, that `size` bytes can be written. Raises OSError."""
+        self._write([bytes(size)])  # the free space that a file system reports may be reserved for others
         self.written = 0
         os.ftruncate(self._held, 0)
         os.lseek(self._held, 0, os.SEEK_SET)
 
     def sync(self) -> None:
-        """Onto the disk itself. Raises OSError."""
+        """Flush the file to the disk. Raises OSError."""
         os.fdatasync(self._held)
 
     def close(self) -> None:
-        """What was not written is forgotten."""
+        """Close the file; what is gathered is dropped."""
         self._pieces, self._ends = [], []
-        with contextlib.suppress(OSError):  # a network file system's last word; there is nothing left to be done
+        with contextlib.suppress(OSError):  # a late error of a network file system; nothing more can be done
             os.close(self._held)

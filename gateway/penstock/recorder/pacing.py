@@ -1,9 +1,9 @@
-"""How much of the machine a recording takes: what traffic leaves, and a small share where it leaves nothing.
+"""Pacing of recordings: they use the processor time that traffic leaves, and a small share if it leaves none.
 
-A recording must not slow what it records. While the machine has processors to spare, and the gateway does not do all
-that one thread can, the recording's thread works as it likes, but for short pauses. Else it takes a share of what the
-rest of the gateway takes; if that does not suffice its queue fills up, and whole conversations are left out, those
-first that have most waiting: bulk.
+A recording must not slow what it records. While the machine has idle processors, and the rest of the gateway does not
+use all of one, the recording's thread runs freely but for short pauses. Otherwise it takes a share of the processor
+time of the rest of the gateway; if that is not enough its queue fills up, and whole conversations are dropped, those
+with the most queued bytes first: bulk.
 """
 
 from __future__ import annotations
@@ -19,41 +19,43 @@ T = TypeVar("T")
 
 _SLICE_SECONDS: Final = 0.002
 _PAUSE: Final = 2.0
-"""So long it works, and so many times as long it pauses then, unless a batch is done before: a thread that computes
-without a pause keeps the trio thread waiting for Python's lock, up to 5 ms after each of its system calls. Measured
-with a task that echoes bytes beside 60 MB/s of S3P whose every record is searched for a pattern (5 to 6 ms per MB):
-13,600 to 16,900 echoes a second without recording, 4,200 to 5,200 with it and without pauses, 8,000 to 10,800 with
-them; 99.9 % took up to 12, 36 and 16 ms. By default a batch takes 0.3 to 0.6 ms, writing included, without a pause."""
+"""Processor time of a slice of work, in seconds, and the ratio of the pause after it to the slice, unless the batch
+ends first: a thread that computes without a pause keeps the trio thread waiting for Python's lock, up to 5 ms after
+each of its system calls. Measured with a task that echoes bytes beside 60 MB/s of S3P whose every record is searched
+for a pattern (5 to 6 ms per MB): 13,600 to 16,900 echoes a second without recording, 4,200 to 5,200 with it and without
+pauses, 8,000 to 10,800 with them; 99.9 % took up to 12, 36 and 16 ms. By default a batch takes 0.3 to 0.6 ms, writing
+included, without a pause."""
 _SHARE: Final = 0.06
-"""Of the processor time of the rest of the gateway. What a recording costs beside its thread (memory that is used
-later, files that are flushed) is as much again. Durable appends take 5 ms per MB, and 0.4 to record; catching up over
-S2S takes 0.7 ms, and as much to record. With 0.12 catching up was 0.75 to 0.85 of as fast as without a recording."""
+"""Share of the processor time of the rest of the gateway. The costs of a recording beside its thread (memory that is
+used later, files that are flushed) are as much again. Durable appends take 5 ms per MB, and 0.4 to record; catching
+up over S2S takes 0.7 ms, and as much to record. With 0.12 catching up was 0.75 to 0.85 of as fast as without a
+recording."""
 _LEAST: Final = 0.05
-"""Of one processor: a gateway that is idle on a busy machine still gets its recording written."""
+"""Minimal share of one processor, so that an idle gateway on a busy machine gets its recording written."""
 _SPARE: Final = 0.1
-"""The machine has some to spare while so much of its processors is idle."""
+"""Idle share of its processors at which the machine has processors to spare."""
 _BUSY: Final = 0.8
-"""Of one processor: where the rest of the gateway takes so much, the thread that speaks the protocols has no time left
-to wait for Python's lock, however many processors there are."""
+"""Share of one processor, taken by the rest of the gateway, at which the thread that speaks the protocols has no time
+left to wait for Python's lock, however many processors there are."""
 _LOOK_SECONDS: Final = 0.2
-"""So often that is looked up: the system counts in ticks of 10 ms."""
+"""Seconds between measurements: the system counts in ticks of 10 ms."""
 _MOST_CREDIT: Final = 0.02
 REST_SECONDS: Final = 0.005
-"""How long to rest before asking again."""
+"""Seconds to rest before `Pacing.rest` is called again."""
 
 
 class Spare:
-    """Whether the machine has processors to spare. Where the system does not say, it has."""
+    """Reports whether the machine has processors to spare; true on systems that do not tell."""
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
-        """`stat`: what Linux says of its processors (proc(5))."""
+        """`stat`: Linux's statistics of processors (proc(5))."""
         self._stat = stat
         self._spare = True
         self._looked = -_LOOK_SECONDS
         self._last = (0, 0)
 
     def __call__(self) -> bool:
-        """Of the last `_LOOK_SECONDS`, roughly."""
+        """Return whether there were processors to spare in roughly the last `_LOOK_SECONDS`."""
         now = time.monotonic()
         if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
@@ -75,10 +77,10 @@ class Spare:
 
 
 class Pacing:
-    """For one thread, which is the only one to use it."""
+    """Decides when one thread rests; to be used by that thread only."""
 
     def __init__(self, *, limited: bool = True, spare: Spare | None = None) -> None:
-        """`limited` False: the recording takes what it needs, whatever becomes of traffic."""
+        """`limited` False: the recording takes what it needs, even at the cost of traffic."""
         self._limited = limited
         self._spare = spare or Spare()
         self._credit = _MOST_CREDIT
@@ -87,7 +89,7 @@ class Pacing:
         self._looked = self._looked_others = 0.0
 
     def rest(self) -> bool:
-        """Whether to rest now, for REST_SECONDS."""
+        """Return whether to rest now, for REST_SECONDS."""
         if not self._limited:
             return False
         own, everything, now = time.thread_time(), time.process_time(), time.monotonic()
@@ -103,7 +105,7 @@ class Pacing:
         return self._credit < 0
 
     def paced(self, batch: Sequence[T]) -> Iterator[T]:
-        """One after the other, with pauses where much is to be done."""
+        """Yield the items of a batch, with pauses after slices of work."""
         began = time.thread_time()
         for event in batch:
             yield event

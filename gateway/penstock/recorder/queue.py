@@ -1,7 +1,8 @@
-"""From the trio thread to a recording's own: events in their order, in bounded bytes.
+"""A bounded queue of events, from the trio thread to the thread of a recording.
 
-The trio thread never waits: the lock is held for a few us by either side. Where there is no room, conversations are
-given up, those with most waiting first: what waits of them goes, so that the others go on, and a `Lost` says so.
+The trio thread never waits: either side holds the lock for a few us. If there is no room, conversations are dropped,
+those with the most queued bytes first: their queued events are removed, so that the others continue, and a `Lost` marks
+the gap.
 """
 
 from __future__ import annotations
@@ -12,39 +13,40 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from penstock_codecs.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender
+from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
 from penstock_codecs.limits import MIB
 
 __all__ = ["BATCH_BYTES", "EVENT_BYTES", "Drops", "EventQueue"]
 
 EVENT_BYTES: Final = 320
-"""What an event takes beside its data: 200 bytes were measured with CPython 3.11, and 180 more where data are a
+"""Size of an event beside its data, in bytes: 200 were measured with CPython 3.11, and 180 more if the data is a
 memoryview."""
 BATCH_BYTES: Final = 1 * MIB
-"""So much is taken at once, and is worth getting up for. Of chunks of 128 bytes a batch holds Python's lock for 5 ms,
-2.5 us each; of chunks of 512 KiB for 0.1 ms. Of these the thread took 400 to 440 us of processor time per MB on a busy
-machine of two cores, most of it the kernel's; with 256 KiB it was 490 to 510, with 4 MiB 610 to 770, in turns."""
+"""Bytes per batch, and the fill level that wakes the recording's thread. For chunks of 128 bytes a batch holds Python's
+lock for 5 ms, 2.5 us each; for chunks of 512 KiB for 0.1 ms. Of these the thread took 400 to 440 us of processor time
+per MB on a busy machine of two cores, most of it the kernel's; with 256 KiB it was 490 to 510, with 4 MiB 610 to 770,
+in turns."""
 _MARGIN: Final = 64
-"""One part of so many is made free at once, so that the search for the largest is rare: it took 1 ms where 10,000
-conversations had something waiting. Otherwise `put` takes 0.9 us."""
+"""1/64 of the limit is freed at once, so that the search for the largest conversation is rare: it took 1 ms with 10,000
+queued conversations. Otherwise `put` takes 0.9 us."""
 _LESS: Final = 8
-"""So much less is held while processors are short: what is held for long is out of their caches when it is written,
-and what is read meanwhile takes other memory."""
+"""Divisor of the limit while processors are short: events that are held for long are out of the caches when they are
+written, and what is read meanwhile takes other memory."""
 _STALE: Final = 4096
-"""So many places of events that are gone may stay in the order, or as many as there are others."""
+"""Stale places (of removed events) that may stay in the order; as many as there are others may stay in any case."""
 
 
 class _Lane:
-    """What waits of one conversation."""
+    """The queued events of one conversation."""
 
     __slots__ = ("closed", "conversation", "end", "events", "given_up", "sender", "waiting")
 
     def __init__(self, event: Opened) -> None:
         self.conversation = event.conversation
-        # Made when there is something: an empty deque takes 0.6 KiB, and most connections have nothing waiting.
+        # Created on demand: an empty deque takes 0.6 KiB, and most connections have nothing queued.
         self.events: deque[CaptureEvent] | None = None
         self.waiting = 0
-        self.sender = Sender.CLIENT  # of the last chunk, and where that ended
+        self.sender = Sender.CLIENT  # of the last chunk, and the offset after it
         self.end = event.client_offset
         self.closed = False  # by one side
         self.given_up = False
@@ -52,30 +54,32 @@ class _Lane:
 
 @dataclass(slots=True)
 class Drops:
-    """Conversations that were given up, and how much was waiting of them."""
+    """Counts of dropped conversations, and of their queued bytes."""
 
     conversations: int = 0
     bytes: int = 0
 
 
 class EventQueue:
-    """`put` is for the trio thread, `wait`, `take` and what follows for the recording's; `hurry` for all.
+    """`put` is for the trio thread; `wait`, `take` and the methods below them for the recording's thread; `hurry` for
+    all.
 
-    `limit`: bytes, with those of the batch that is being written. Admits nothing before the first `admit`.
+    `limit`: maximum of queued bytes, including the batch that is being written. Accepts nothing before the first
+    `admit`.
     """
 
     def __init__(self, limit: int) -> None:
         self.generation = 0
         """As `Sink.generation`."""
         self.conversations = 0
-        """How many were begun."""
+        """Number of conversations that were begun."""
         self.drops = Drops()
-        """In all; also those that were suspended."""
+        """Totals, including conversations dropped by `suspend`."""
         self._full_limit = self._limit = limit
         self._lock = threading.Lock()
         self._lanes: dict[Conversation, _Lane] = {}
-        self._order: deque[_Lane] = deque()  # one place for each event, and some of events that are gone
-        self._loaded: set[_Lane] = set()  # that could be given up
+        self._order: deque[_Lane] = deque()  # one place per event, and some stale ones
+        self._loaded: set[_Lane] = set()  # lanes that could be dropped
         self._held = self._queued = self._taken = self._events = 0
         self._admits = False
         self._some = threading.Event()
@@ -83,13 +87,13 @@ class EventQueue:
 
     @property
     def held(self) -> int:
-        """Bytes that wait or are being written."""
+        """Bytes that are queued or being written."""
         return self._held
 
     # ---- the trio thread -----------------------------------------------------------------------------------------
 
     def put(self, event: CaptureEvent) -> bool:
-        """Take it, as `Sink.put` says."""
+        """Add an event, as `Sink.put`."""
         size = _size(event)
         with self._lock:
             lane = self._lanes.get(event.conversation)
@@ -127,23 +131,23 @@ class EventQueue:
         if self._events == 1:
             self._some.set()
 
-    # ---- no room -------------------------------------------------------------------------------------------------
+    # ---- dropping conversations ----------------------------------------------------------------------------------
 
     def _make_room(self, event: CaptureEvent, own: _Lane, size: int) -> bool:
-        """Give up others, or the event's own conversation. Gives whether the event can be taken."""
+        """Drop other conversations, or the event's own. Returns whether the event can be added."""
         goal = self._limit - max(size, self._limit // _MARGIN)
         for lane in sorted(self._loaded, key=attrgetter("waiting"), reverse=True):
             if self._held <= goal:
                 break
             self._give_up(lane, event)
         if self._held + size > self._limit and self._lanes.get(event.conversation) is own:
-            self._give_up(own, event)  # it had nothing waiting, and there is no room for this all the same
+            self._give_up(own, event)  # it had nothing queued, and there is no room all the same
         if len(self._order) > max(_STALE, 2 * self._events):
             self._forget_places()
         return not own.given_up and self._held + size <= self._limit
 
     def _give_up(self, lane: _Lane, now: CaptureEvent) -> None:
-        """Its beginning stays if that still waits, so that it can be seen that there was something."""
+        """Drop a conversation. A queued `Opened` stays, to show that the conversation existed."""
         events: deque[CaptureEvent] = lane.events or deque()
         self.drops.conversations += 1
         self.drops.bytes += sum(len(event.data) for event in events if type(event) is Chunk)
@@ -174,7 +178,8 @@ class EventQueue:
     # ---- the recording's thread ----------------------------------------------------------------------------------
 
     def wait(self, idle: float | None, gather: float) -> None:
-        """Until something waits, for `idle` seconds at the most; then until a batch does, for `gather` seconds."""
+        """Block until an event is queued, for at most `idle` seconds; then until a batch is, for at most `gather`
+        seconds."""
         if self._some.wait(idle):
             self._plenty.wait(gather)
         with self._lock:
@@ -184,25 +189,26 @@ class EventQueue:
                 self._some.clear()
 
     def hold_less(self, less: bool) -> None:
-        """While its thread may not do as much as it could, conversations are given up sooner: what they say would not
-        be written in time anyway, and memory that is kept for long costs traffic more than memory that is used again
-        at once."""
+        """Lower the limit while the recording's thread is throttled, so that conversations are dropped sooner: they
+        would not be written in time anyway, and memory that is held for long costs traffic more than memory that is
+        reused at once."""
         self._limit = self._full_limit // _LESS if less else self._full_limit
 
     def hurry(self) -> None:
-        """Whoever is in `wait`, or comes there next, returns at once."""
+        """Make the current or next `wait` return at once."""
         self._plenty.set()
         self._some.set()
 
     def take(self) -> list[CaptureEvent]:
-        """The next batch, of BATCH_BYTES or a little more; empty: nothing waits. `written` is to be called then."""
+        """Return the next batch, of BATCH_BYTES or a little more, or an empty one if nothing is queued. Call `written`
+        after it."""
         batch: list[CaptureEvent] = []
         size = 0
         with self._lock:
             while self._order and size < BATCH_BYTES:
                 lane = self._order.popleft()
                 if not lane.events:
-                    continue  # the place of one that is gone
+                    continue  # stale
                 event = lane.events.popleft()
                 cost = _size(event)
                 lane.waiting -= cost
@@ -217,19 +223,19 @@ class EventQueue:
         return batch
 
     def written(self) -> None:
-        """The batch that was taken takes no room any more."""
+        """Free the room of the batch that was taken."""
         with self._lock:
             self._held -= self._taken
             self._taken = 0
 
     def admit(self) -> None:
-        """A file begins: `generation` grows, and conversations may be begun."""
+        """Accept conversations, with a new `generation`: a file begins."""
         with self._lock:
             self._admits = True
             self.generation += 1
 
     def suspend(self) -> int:
-        """Give up all conversations and all that waits, and admit nothing. Gives how many there were."""
+        """Drop all conversations and events, and accept nothing until `admit`. Returns the number of conversations."""
         with self._lock:
             dropped = len(self._lanes)
             self.drops.conversations += dropped
@@ -237,7 +243,7 @@ class EventQueue:
         return dropped
 
     def close(self) -> None:
-        """Nothing is wanted any more."""
+        """Drop everything and accept nothing more."""
         with self._lock:
             self._clear()
 
@@ -250,11 +256,13 @@ class EventQueue:
 
 
 def _size(event: CaptureEvent) -> int:
-    return EVENT_BYTES + len(event.data) if type(event) is Chunk else EVENT_BYTES
+    if type(event) is Chunk:
+        return EVENT_BYTES + len(event.data)
+    return EVENT_BYTES + len(event.client) + len(event.server) if type(event) is Joined else EVENT_BYTES
 
 
 def _ends(event: CaptureEvent, lane: _Lane) -> bool:
-    """Whether nothing follows of its conversation."""
+    """Return whether this is the last event of its conversation."""
     if type(event) is Closed:
         over, lane.closed = lane.closed or event.reset, True
         return over

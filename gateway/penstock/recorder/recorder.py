@@ -1,4 +1,4 @@
-"""The recordings of one process: which are running, and which connections they hear."""
+"""The recordings of one process, and the connections that each of them hears."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ from typing import Final
 
 import trio
 
-from penstock.recorder.connections import Connections
-from penstock.recorder.holding import HeldBack, Holding
+from penstock.observe.taps.connections import Connections
+from penstock.observe.taps.sink import Sink
+from penstock.observe.taps.tap import Tap, Use
+from penstock.recorder.pending import HeldBack, Holding
 from penstock.recorder.selection import Selection, Verdict
-from penstock.recorder.sink import Sink
-from penstock.recorder.tap import Tap, Use
 
 __all__ = ["Recorder", "Recording"]
 
 _LOOK_SECONDS: Final = 0.25
-"""How often it is looked whether a sink takes dropped connections again."""
-_AT_ONCE: Final = 50
-"""So many open connections are attached while traffic waits: 1 to 2 ms. 10,000 took up to 0.4 s."""
+"""Seconds between checks whether a sink accepts dropped connections again."""
+_AT_ONCE: Final = 20
+"""Open connections that are attached in one step while traffic waits: 1 to 2 ms. A connection with HTTP/2 takes up to
+0.1 ms, for its header tables."""
 
 
 @dataclass(eq=False, slots=True)
 class Recording:
-    """One that runs. `id`: counted from 1 in each process; `since_ns`: when it began."""
+    """A running recording. `id`: counted from 1 in each process; 0 for a viewer of the management page, which is not
+    listed. `since_ns`: when it began."""
 
     id: int
     selection: Selection
     sink: Sink
     since_ns: int = field(default_factory=time.time_ns)
     dropped: dict[Tap, int] = field(default_factory=dict, repr=False)
-    """Connections that the sink dropped, each with the sink's generation when it still took them."""
+    """Connections that the sink dropped, each with the sink's generation when it last accepted their events."""
 
 
 class Recorder:
-    """Attaches sinks to taps as connections open, and as their requests show what they are about.
+    """Attaches sinks to taps as connections open, and as requests show their identity, route and stream.
 
-    While a recording selects by what only requests say (identity, route, stream), connections that may still become its
-    own are held back: what went by on each, up to a bound, is told when they do.
+    While a recording selects by these, connections that may still match are held back: once one does, the recording
+    gets the held events, up to a bound.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Recorder:
         backs_of_routes: Mapping[str, Collection[str]],
         holding: Holding | None = None,
     ) -> None:
-        """`backs_of_routes`: for each route the backs that it leads to, mirrors included."""
+        """`backs_of_routes`: the backs that each route leads to, mirrors included."""
         self._connections = connections
         self.backs_of_routes = backs_of_routes
         self._holding = holding or Holding()
@@ -62,21 +64,22 @@ class Recorder:
 
     @property
     def recordings(self) -> Sequence[Recording]:
-        """Those that run, the oldest first."""
+        """Running recordings, the oldest first."""
         return tuple(self._recordings.values())
 
     # ---- recordings ----------------------------------------------------------------------------------------------
 
-    def start(self, selection: Selection, sink: Sink) -> Recording:
-        """From now on the sink is told of the connections that it wants and that open; see `attach_open`."""
-        recording = self._recordings[sink] = Recording(next(self._ids), selection, sink)
+    def start(self, selection: Selection, sink: Sink, *, numbered: bool = True) -> Recording:
+        """Attach the sink to matching connections that open from now on; for open ones see `attach_open`. `numbered`:
+        whether it takes the next number."""
+        recording = self._recordings[sink] = Recording(next(self._ids) if numbered else 0, selection, sink)
         if selection.late:
             self._late.append(recording)
         return recording
 
     def attach_open(self, recording: Recording) -> Iterator[None]:
-        """The sink is told of the connections that are open already, from their middle: of a few with each step, so
-        that traffic can have its turn. It may be stopped meanwhile."""
+        """Attach the sink to matching connections that are open already, from their middle: a few with each step, so
+        that traffic can have its turn. The recording may be stopped meanwhile."""
         for turn, tap in enumerate(self._connections, 1):
             if recording.sink not in self._recordings:
                 return
@@ -86,7 +89,7 @@ class Recorder:
                 yield
 
     def stop(self, recording: Recording) -> None:
-        """The sink is told nothing more; closing it is the caller's. May be called more than once."""
+        """Detach the sink; the caller closes it. May be called more than once."""
         self._recordings.pop(recording.sink, None)
         recording.dropped.clear()
         if recording in self._late:
@@ -111,16 +114,17 @@ class Recorder:
         return recording.selection.judge(tap.conversation, self.backs_of_routes)
 
     def _begin(self, recording: Recording, tap: Tap, use: Use) -> None:
-        """A connection that may have been held back is wanted."""
+        """Attach a connection that matches now, with the events held back for it."""
         held = self._held.get(tap)
-        if held is None:
+        if held is None or (not held.whole and tap.joins_better):
             tap.attach(recording.sink, use)
+            self._release(tap)
         else:
             tap.join(recording.sink, held.events, use)
             self._release(tap)
 
     def _release(self, tap: Tap) -> None:
-        """Hold nothing back for which nobody waits."""
+        """Stop holding back a connection that no recording may still want."""
         held = self._held.get(tap)
         if held is None or any(self._waits(recording, tap) for recording in self._late):
             return
@@ -129,32 +133,32 @@ class Recorder:
         held.end()
 
     def _waits(self, recording: Recording, tap: Tap) -> bool:
-        """Whether a recording may begin to want it."""
+        """Return whether the recording may still select this connection."""
         heard = recording.sink in tap.sinks or tap in recording.dropped
         return not heard and not tap.over and self._judge(recording, tap) is Verdict.LATER
 
-    # ---- what connections say ------------------------------------------------------------------------------------
+    # ---- events of connections -----------------------------------------------------------------------------------
 
     def opened(self, tap: Tap) -> None:
-        """See `penstock.recorder.connections.Opening`."""
+        """See `penstock.observe.taps.connections.Opening`."""
         for recording in self.recordings:
             self._consider(recording, tap)
 
     def used(self, tap: Tap, use: Use) -> None:
-        """See `penstock.recorder.tap.Watcher`."""
+        """See `penstock.observe.taps.tap.Watcher`."""
         for recording in tuple(self._late):
             if recording.selection.wants(use) and self._waits(recording, tap):
                 self._begin(recording, tap, use)
 
     def dropped(self, tap: Tap, sink: Sink, generation: int) -> None:
-        """See `penstock.recorder.tap.Watcher`."""
+        """See `penstock.observe.taps.tap.Watcher`."""
         recording = self._recordings.get(sink)
         if recording is not None:
             recording.dropped[tap] = generation
             self._dropping.unpark_all()
 
     def ended(self, tap: Tap) -> None:
-        """See `penstock.recorder.tap.Watcher`."""
+        """See `penstock.observe.taps.tap.Watcher`."""
         for recording in self.recordings:
             recording.dropped.pop(tap, None)
         self._release(tap)
@@ -162,7 +166,7 @@ class Recorder:
     # ---- dropped connections -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """For ever: connections that a sink dropped are told to it again when its `generation` has grown."""
+        """Attach dropped connections again when their sink's `generation` has grown. Never returns."""
         while True:
             if any(recording.dropped for recording in self.recordings):
                 await trio.sleep(_LOOK_SECONDS)
@@ -173,7 +177,8 @@ class Recorder:
                 await self._dropping.park()
 
     def _attach_again(self, recording: Recording) -> Iterator[None]:
-        """In steps, as `attach_open`: they end, and the recording is stopped, meanwhile."""
+        """Attach dropped connections again, in steps as `attach_open`: they may end, and the recording may be stopped,
+        meanwhile."""
         generation = recording.sink.generation
         again = [tap for tap, then in recording.dropped.items() if then != generation]
         for turn, tap in enumerate(again, 1):

@@ -1,4 +1,4 @@
-"""Recordings that are begun by the configuration or at run time, into files or for one listener."""
+"""Recordings begun by the configuration or at run time, into files or for one listener."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 import trio
 
-from penstock.metrics.families import (
+from penstock.observe.metrics.families import (
     RECORDED_BYTES,
     RECORDED_CONVERSATIONS,
     RECORDER_QUEUE_BYTES,
@@ -21,28 +21,30 @@ from penstock.metrics.families import (
     RECORDINGS_DROPPED,
     RECORDINGS_SUSPENDED,
 )
-from penstock.metrics.series import Sample
+from penstock.observe.metrics.series import Sample
 from penstock.recorder.files import FileRecording
 from penstock.recorder.live import LiveRecording, LiveWriter
 from penstock.recorder.recorder import Recorder, Recording
 from penstock.recorder.selection import Selection
 from penstock.recorder.settings import FileSettings
 from penstock.recorder.status import RecordingState, RecordingStatus
+from penstock_analysis.redaction import RedactionRules
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.redaction import RedactionRules
 
-__all__ = ["MOST_RECORDINGS", "Recordings", "Running"]
+__all__ = ["MOST_RECORDINGS", "PAGE", "Recordings", "Running"]
 
 log = structlog.get_logger()
 
 MOST_RECORDINGS: Final = 16
-"""At once, into files, and as many live: each has a thread and a queue."""
+"""Maximum number of concurrent recordings into files, and also of live ones: each has a thread and a queue."""
+PAGE: Final = "page"
+"""The kind of the management page's own view of traffic; it is not listed as a recording."""
 _CLOSE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A recording as others see it. `kind`: `file`, `live`, or `page` for the management listener's own page."""
+    """A running recording as it is listed. `kind`: `file` or `live`."""
 
     recording: Recording
     kind: str
@@ -50,8 +52,8 @@ class Running:
 
 
 class Recordings:
-    """All of a process. `files`: where they go; None: nothing may be written. `rules`: what is blanked in all of them,
-    whoever begins them; None: nothing."""
+    """All recordings of a process. `files`: settings of files; None: no files may be written. `rules`: redactions made
+    in all recordings; None: none."""
 
     def __init__(self, recorder: Recorder, files: FileSettings | None, rules: RedactionRules | None) -> None:
         self._recorder = recorder
@@ -60,25 +62,25 @@ class Recordings:
         self._written: dict[Recording, FileRecording] = {}
         self._live: dict[Recording, LiveRecording] = {}
         self._starting = 0
-        # Not that of others: with a disk that hangs, those that were given up wait in their threads all the same.
+        # A limiter of its own: with a disk that hangs, cancelled starts still wait in their threads.
         self._starters = trio.CapacityLimiter(MOST_RECORDINGS)
         self._prefixes = itertools.count(1)
         self._draining = False
 
     def change(self, rules: RedactionRules | None, backs_of_routes: Mapping[str, Collection[str]]) -> None:
-        """What is blanked in recordings that begin from now on, and where routes lead (see `Recorder`)."""
+        """Change the redactions of recordings that begin from now on, and the backs of routes (see `Recorder`)."""
         self._rules = rules
         self._recorder.backs_of_routes = backs_of_routes
 
     @property
     def running(self) -> Sequence[Running]:
-        """The oldest first."""
+        """Running recordings, the oldest first, without viewers of the management page."""
         found = [Running(one, "file", sink.status()) for one, sink in self._written.items()]
-        found += [Running(one, sink.kind, sink.status()) for one, sink in self._live.items()]
+        found += [Running(one, sink.kind, sink.status()) for one, sink in self._live.items() if sink.kind != PAGE]
         return sorted(found, key=lambda running: running.recording.id)
 
     def samples(self) -> Iterator[Sample]:
-        """How all of them are doing. See `penstock.metrics.series.Source`."""
+        """Yield the metrics of all recordings. See `penstock.observe.metrics.series.Source`."""
         statuses = [running.status for running in self.running]
         yield Sample(RECORDINGS, (), len(statuses))
         yield Sample(RECORDINGS_SUSPENDED, (), sum(one.state is RecordingState.SUSPENDED for one in statuses))
@@ -89,11 +91,11 @@ class Recordings:
     # ---- into files ----------------------------------------------------------------------------------------------
 
     async def start(self, selection: Selection, *, configured: bool = False) -> Running:
-        """Record until it is stopped. What is `configured` has the usual names; others have a prefix of their own, so
-        that rotation deletes nothing of each other.
+        """Record into files until it is stopped. A `configured` recording uses the configured prefix; others get a
+        prefix of their own, so that their retention does not delete each other's files.
 
-        Raises CannotStart where the directory cannot be written to, and OperationFailed: INVALID where there is no
-        directory, LIMIT_EXCEEDED where too many run.
+        Raises CannotStart if the directory is not writable, and OperationFailed: INVALID without a directory,
+        LIMIT_EXCEEDED if too many run.
         """
         if self._files is None:
             raise fail(FailureCode.INVALID, "the gateway's configuration has no [recorder] with a directory")
@@ -107,13 +109,13 @@ class Recordings:
             self._starting -= 1
         recording = self._recorder.start(selection, sink)
         self._written[recording] = sink
-        with trio.CancelScope(shield=True):  # it is there, and is there for all of them
+        with trio.CancelScope(shield=True):  # it is listed and running already
             await self._attach_open(recording)
         log.info("recording_started", recording=recording.id, directory=str(self._files.directory))
         return Running(recording, "file", sink.status())
 
     async def stop(self, number: int) -> Running | None:
-        """End a recording in order, a live one too: its status then; None where there is none of this number."""
+        """End a recording, live or not, and return its last status; None if there is no recording of this number."""
         found = next((one for one in self.running if one.recording.id == number), None)
         if found is None:
             return None
@@ -135,22 +137,24 @@ class Recordings:
         _remember(status)
         return Running(recording, "file", status)
 
-    # ---- for a listener ------------------------------------------------------------------------------------------
+    # ---- live ----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def listening(
         self, selection: Selection, writer: LiveWriter | None = None, kind: str = "live"
     ) -> AsyncIterator[LiveRecording]:
-        """A live recording until the block ends; it ends earlier where it is stopped, or the gateway drains. `writer`
-        and `kind`: see `LiveRecording`.
+        """Record live until the block ends; the recording ends earlier if it is stopped or the gateway drains. `writer`
+        and `kind`: see `LiveRecording`; one of kind `PAGE` is not listed, counted or numbered.
 
-        Raises OperationFailed(LIMIT_EXCEEDED) where too many listen.
+        Raises OperationFailed(LIMIT_EXCEEDED) if too many listen.
         """
         _admit(len(self._live))
         async with LiveRecording(self._rules, writer=writer, kind=kind) as sink:
-            recording = self._recorder.start(selection, sink)
+            listed = kind != PAGE
+            recording = self._recorder.start(selection, sink, numbered=listed)
             self._live[recording] = sink
-            log.info("listening_started", recording=recording.id)
+            if listed:
+                log.info("listening_started", recording=recording.id)
             try:
                 if self._draining:
                     sink.end()
@@ -159,24 +163,25 @@ class Recordings:
             finally:
                 self._recorder.stop(recording)
                 del self._live[recording]
-                _remember(sink.status())
-                log.info("listening_stopped", recording=recording.id)
+                if listed:
+                    _remember(sink.status())
+                    log.info("listening_stopped", recording=recording.id)
 
     async def _attach_open(self, recording: Recording) -> None:
         for _ in self._recorder.attach_open(recording):
             await trio.lowlevel.checkpoint()
 
-    # ---- the end -------------------------------------------------------------------------------------------------
+    # ---- shutdown ------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """The gateway is about to stop: nobody need listen any longer."""
+        """End live recordings, since the gateway is about to stop."""
         self._draining = True
         for sink in self._live.values():
             sink.end()
 
     async def close(self) -> None:
-        """End all that is written into files, in order, and all at once: with a disk that hangs it takes no longer than
-        one of them."""
+        """End all recordings into files at the same time: with a disk that hangs it takes no longer than one of
+        them."""
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
                 for recording in list(self._written):
@@ -185,7 +190,8 @@ class Recordings:
 
 
 async def _started(sink: FileRecording, starters: trio.CapacityLimiter) -> None:
-    """Start it. Where it is cancelled it does not wait for a disk that hangs: what begins all the same ends at once."""
+    """Start a recording. A cancelled start does not wait for a disk that hangs: a recording that begins after all ends
+    at once."""
     lock = threading.Lock()
     begun = given_up = False
 
@@ -216,7 +222,7 @@ _COUNTS: Final = (
 
 
 def _remember(status: RecordingStatus) -> None:
-    """What a recording that is over has done stays in the sums."""
+    """Add the counts of a recording that has ended to the totals."""
     for family, count in _COUNTS:
         family.child().inc(count(status))
 

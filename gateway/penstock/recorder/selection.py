@@ -1,4 +1,4 @@
-"""Which connections a recording wants."""
+"""Selection of the connections that a recording wants."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from penstock.identity import Network
-from penstock.recorder.tap import Use
-from penstock.routing.matching import Match, NamePattern, StreamPattern
-from penstock_codecs.capture import Conversation, Endpoint, Side
+from penstock.core.identity import Network
+from penstock.core.matching import Match, NamePattern, StreamPattern
+from penstock.observe.taps.tap import Use
+from penstock_analysis.capture import Conversation, Endpoint, Side
 from penstock_codecs.model import StreamRef
 
 __all__ = ["Selection", "Verdict", "network"]
 
 
 class Verdict(Enum):
-    """Whether a connection is wanted."""
+    """The decision on a connection."""
 
     YES = "yes"
     NO = "no"
-    """Never: what is said of it does not change."""
+    """Never: a decision not to record a connection is final."""
     LATER = "later"
-    """It depends on what its requests will be about."""
+    """Depends on the requests to come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """All that is given must hold; of several values of one kind, one.
+    """Criteria for connections. All that are given must hold; of several values of one criterion, one must.
 
-    `listeners`: of clients, as `s2` for all of the kind, or `s2.NAME`; `backs`: of servers, by their names. Given both,
-    a connection is one of either. `protocols`: as in `Conversation`. `peers`: networks that our peer is in.
-    `connections`: by their numbers. `identities`, `routes`, `streams` (as BASIN/STREAM; without a slash: STREAM of any
-    basin) are globs: a request by the connection must have been about all of them. `routes` are good for the
-    connections with their backs too; identities and streams for those of clients only.
+    `listeners`: of clients, as `s2` for all of the kind, or `s2.NAME`; `backs`: of servers, by their names. If both are
+    given, either must match. `protocols`: as in `Conversation`. `peers`: networks of the remote address. `connections`:
+    by their numbers. `identities`, `routes`, `streams` (as BASIN/STREAM; without a slash: STREAM of any basin) are
+    globs: one request on the connection must match all of them. `routes` also select the connections with their backs;
+    identities and streams select connections of clients only.
     """
 
     listeners: tuple[str, ...] = ()
@@ -49,12 +49,12 @@ class Selection:
 
     @property
     def late(self) -> bool:
-        """Whether it asks for what only requests say."""
+        """True if it has criteria that only requests can meet."""
         return bool(self.identities or self.routes or self.streams)
 
     def judge(self, conversation: Conversation, backs_of_routes: Mapping[str, Collection[str]]) -> Verdict:
-        """Whether it is wanted, by what is known when it is opened. What the management listener is told is recorded
-        nowhere: it may be the recording itself."""
+        """Return the decision on a connection that opens. Connections to the management listener are never recorded:
+        they may carry the recording itself."""
         if conversation.protocol == "management" or not self._is_there(conversation):
             return Verdict.NO
         if conversation.side is Side.FRONT:
@@ -78,7 +78,7 @@ class Selection:
         )
 
     def wants(self, use: Use) -> bool:
-        """Whether a request is about all that it asks for."""
+        """Return whether a request meets all criteria about requests."""
         return (
             (not self.identities or _any_name(self.identities, use.identity))
             and (not self.routes or _any_name(self.routes, use.route))
@@ -90,7 +90,7 @@ class Selection:
 
 
 def network(text: str) -> Network:
-    """A network, as `10.1.0.0/16`, or an address, which stands for itself. Raises ValueError."""
+    """Parse a network, as `10.1.0.0/16`, or a single address. Raises ValueError."""
     return ipaddress.ip_network(text)
 
 

@@ -1,4 +1,4 @@
-"""What an operator may choose about a recording that is written to files."""
+"""Settings of recordings into files."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from penstock_codecs.limits import MIB
 __all__ = ["QUEUE_BYTES", "Compression", "FileSettings", "Priority", "Sync"]
 
 QUEUE_BYTES: Final = 64 * MIB
-"""Half a second of what one gateway process moves at the most: what a disk may take to come back from a pause."""
+"""Half a second of the maximum throughput of a gateway process, enough for a typical pause of a disk."""
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 class Compression(Enum):
-    """What becomes of a file once it is closed."""
+    """The treatment of closed files."""
 
     NONE = "none"
     ZSTD = "zstd"
-    """`.pcapng.zst` takes its place. The file being written is always plain, so that it can be read meanwhile."""
+    """Replace the file with `.pcapng.zst`. The file being written is always plain, so that it can be read meanwhile."""
 
 
 class Sync(Enum):
-    """When files are flushed to the disk itself, as nothing but a loss of power or of the whole machine needs it."""
+    """Moments at which files are flushed to the disk, which matters only if power or the whole machine fails."""
 
     NEVER = "never"
     CLOSE = "close"
-    """Once a file is closed, or compressed. Nothing waits for it."""
+    """When a file is closed or compressed. Nothing waits for it."""
     INTERVAL = "interval"
     """Also every `fsync_seconds`; the queue needs room for what comes meanwhile."""
 
 
 class Priority(Enum):
-    """Who goes first where there are not processors enough for both."""
+    """Precedence of traffic or recording when processors are short."""
 
     TRAFFIC = "traffic"
-    """Recording takes a small share at the most, and leaves out whole conversations, bulk first."""
+    """Recording takes a small share at most, and drops whole conversations, bulk first."""
     RECORDING = "recording"
-    """Recording takes what it needs, and traffic is the slower for it."""
+    """Recording takes what it needs, and traffic becomes slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,32 +49,33 @@ class FileSettings:
     """Settings of a recording; sizes in bytes, times in seconds."""
 
     directory: Path
-    """Where the files are; made where it is missing, for its owner alone. Several gateways may share it."""
+    """Directory of the files; created if missing, private to its owner. Several gateways may share it."""
     prefix: str = "penstock"
-    """Names are `<prefix>-<UTC time>-<number>.pcapng`; letters, digits, `.`, `_` and `-`, and no `.` at its beginning.
-    Nothing else in the directory is ever counted, compressed or deleted."""
+    """Names are `<prefix>-<UTC time>-<number>.pcapng`. The prefix has letters, digits, `.`, `_` and `-`, and does not
+    begin with `.`. Nothing else in the directory is ever counted, compressed or deleted."""
     rotate_bytes: int | None = 256 * MIB
-    """A file that has grown so long is closed, and another one begun; None: whatever its length."""
+    """Size at which a file is closed and the next one begun; None: unlimited."""
     rotate_seconds: float | None = None
-    """A file that is so old is closed, if anything was recorded in it; None: whatever its age."""
+    """Age at which a file is closed, if anything was recorded in it; None: unlimited."""
     keep_files: int | None = None
-    """So many files of this prefix stay, the one being written among them, and the oldest go; None: all."""
+    """Number of files of this prefix to keep, including the one being written; the oldest are deleted. None: all."""
     keep_bytes: int | None = 16 * 1024 * MIB
-    """So much they take together, as above. None: as much as there is."""
+    """Total size of the files to keep, as above. None: unlimited."""
     compress: Compression = Compression.NONE
-    """What becomes of closed files."""
+    """The treatment of closed files."""
     fsync: Sync = Sync.CLOSE
-    """When files are flushed to the disk itself."""
+    """Moments at which files are flushed to the disk."""
     fsync_seconds: float = 5.0
-    """How often, with `Sync.INTERVAL`."""
+    """Interval of flushes with `Sync.INTERVAL`."""
     queue_bytes: int = QUEUE_BYTES
-    """How much may wait for the disk; then whole conversations are dropped, those first that have most waiting."""
+    """Maximum number of bytes queued for the disk; beyond it whole conversations are dropped, those with the most
+    queued bytes first."""
     flush_seconds: float = 0.05
-    """How long an event may wait for others, to be written together with them."""
+    """Maximum delay of an event, to be written together with others."""
     retry_seconds: float = 10.0
-    """How often a new file is tried while the disk is full or failing."""
+    """Interval of attempts to begin a new file while the disk is full or failing."""
     priority: Priority = Priority.TRAFFIC
-    """Who goes first on a machine without processors to spare."""
+    """Precedence of traffic or recording when processors are short."""
 
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):

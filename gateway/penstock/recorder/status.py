@@ -1,4 +1,4 @@
-"""How a recording is doing, for the management listener and for people."""
+"""Status of a recording, for the management listener and for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["RecordingState", "RecordingStatus"]
 
 
 class RecordingState(Enum):
-    """Whether it takes anything."""
+    """The state of a recording."""
 
     RECORDING = "recording"
     SUSPENDED = "suspended"
@@ -21,22 +21,22 @@ class RecordingState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecordingStatus:
-    """Counts are from the start of the recording, over all its files; sizes in bytes."""
+    """Status of a recording. Counts are over all its files since its start; sizes in bytes."""
 
     state: RecordingState
     file: Path | None
-    """The one being written; None: suspended, stopped, or live."""
+    """The file being written; None if suspended, stopped or live."""
     files: int
-    """How many were begun."""
+    """Number of files begun."""
     bytes: int
-    """How much was written, or given to the live listener."""
+    """Bytes written, or passed to the live listener."""
     events: int
-    """What was written, bytes and openings and notes alike."""
+    """Number of events written: data, openings and notes alike."""
     conversations: int
-    """How many were recorded, or begun to be. One that was dropped and comes again counts twice."""
+    """Number of conversations begun. One that was dropped and is recorded again counts twice."""
     dropped: int
-    """How many of these were given up, because the disk or the listener did not follow."""
+    """Number of conversations that were dropped because the disk or the listener was too slow."""
     queue_bytes: int
-    """How much is waiting."""
+    """Bytes queued."""
     last_error: str | None
-    """What went wrong last, also if it was mended since."""
+    """The last error, even if it was resolved since."""

@@ -1,11 +1,14 @@
-"""What Pravega's clients keep for themselves: transactions, streams of reader groups, tables. It goes with the stream
-that it belongs to where that is in a segment store, which can do it all by itself; else the embedded store has it."""
+"""Internal segments and tables of Pravega's clients: transactions, streams of reader groups, tables.
+
+If the stream that one belongs to is in a segment store, which supports all of them, it is kept there too; otherwise it
+is kept in the embedded store.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.routing.segments import SegmentName, SegmentNames
+from penstock.core.segment_names import MARK_PREFIX, SegmentName, SegmentNames
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 
@@ -13,25 +16,31 @@ __all__ = ["owner_of", "renamed"]
 
 
 def owner_of(name: str, names: SegmentNames) -> tuple[SegmentName, StreamRef] | None:
-    """A segment's or table's name taken apart, and the stream that decides where it goes: itself, as if it were public,
-    or what it is a part of. None for what is no segment's name."""
+    """Parse the name of a segment or table, and find the stream that decides its route: itself, as if it were public,
+    or the stream that it is a part of. Returns None if `name` is not the name of a segment."""
     try:
         parsed = SegmentName.parse(name, names.basin)
-        return parsed, _as_public(parsed, names)
+        return parsed, _as_public(replace(parsed, stream=parsed.stream[len(_mark(parsed)) :]), names)
     except OperationFailed:
         return None
 
 
 def renamed(name: SegmentName, there: StreamRef, names: SegmentNames) -> str | None:
-    """What `name` is called where its stream is called `there`; None where segments have no such name."""
+    """Return the name that `name` has on a back where its stream is named `there`, or None if no segment can be named
+    so."""
     for scope in ("", f"{there.basin}/"):
         try:
             found = SegmentName.parse(scope + there.stream, names.basin)
             if _as_public(found, names) == there:
-                return str(replace(found, suffix=name.suffix))
+                return str(replace(found, stream=_mark(name) + found.stream, suffix=name.suffix))
         except OperationFailed:
             continue
     return None
+
+
+def _mark(name: SegmentName) -> str:
+    """Return the prefix that makes this the watermark stream of another stream, "" for other segments."""
+    return MARK_PREFIX if name.stream.startswith(MARK_PREFIX) and name.stream != MARK_PREFIX else ""
 
 
 def _as_public(name: SegmentName, names: SegmentNames) -> StreamRef:

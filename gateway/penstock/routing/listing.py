@@ -1,4 +1,4 @@
-"""Listings put together from several backs: in name order, page by page, names as clients know them."""
+"""Merged listings of several backs: in order of the clients' names, page by page."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from penstock_codecs.streams import BasinInfo, StreamInfo
 __all__ = ["Part", "merged"]
 
 MOST_UNORDERED: Final = 10_000
-"""Names that are held to be sorted, where names on the back are in another order than the clients'."""
+"""Most names that are held in memory for sorting, if the back's order of names differs from the clients'."""
 PAGE: Final = 1000
-"""Names that are asked of a back at once where all are needed."""
+"""Most names requested from a back at once."""
 
 T = TypeVar("T", StreamInfo, BasinInfo)
 
@@ -29,10 +29,10 @@ class _Named(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[T]):
-    """What one back has to say.
+    """The listing of one back.
 
-    `fetch(start_after, limit)`: a page of its names; `start_after`: where to begin. `shown`: the client's name of one
-    of them; None: it is not shown. `ordered`: the clients' names are in the same order as the back's.
+    `fetch(start_after, limit)` returns a page of the back's items; `start_after` is the name to begin after. `shown`
+    maps a name on the back to the client's, or to None to leave it out. `ordered`: both kinds of names sort alike.
     """
 
     fetch: Callable[[str, int], Awaitable[Page[T]]]
@@ -42,7 +42,7 @@ class Part(Generic[T]):
 
 
 class _Stream(Generic[T]):
-    """The items of a part, one after the other."""
+    """Iterator over the items of a part."""
 
     def __init__(self, part: Part[T], wanted: Callable[[str], bool], limit: int) -> None:
         self._part: Part[T] = part
@@ -88,8 +88,8 @@ class _Stream(Generic[T]):
 
 
 async def merged(parts: Sequence[Part[T]], prefix: str, start_after: str, limit: int) -> Page[T]:
-    """A page of all parts together: names that begin with `prefix` and come after `start_after`, at most `limit`. Of
-    items with the same name the first part's is shown."""
+    """Return a page of all parts merged: names that begin with `prefix` and sort after `start_after`, at most `limit`.
+    Of items with the same name the first part's is taken."""
 
     def wanted(name: str) -> bool:
         return name.startswith(prefix) and name > start_after

@@ -1,38 +1,43 @@
-"""Names on the other side: templates over what a pattern captured, and the way back.
+"""Rewriting of names: from a client's name to the back's by templates over a pattern's captures, and in reverse.
 
-A template is text with captures in braces: `{basin}`, `{stream}`, `{1}`, `{name}`; `{{` and `}}` stand for braces. The
-way back is there where it is certain: what a server lists is shown to clients only by a name that leads there.
+A template is text with captures in braces: `{basin}`, `{stream}`, `{1}`, `{name}`; `{{` and `}}` stand for braces. A
+name is mapped in reverse only if the result is unambiguous: a stream that a server lists is shown to clients only by a
+name that is rewritten to the listed one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.routing.globs import captured
-from penstock.routing.matching import Captures, NamePattern, StreamPattern, Wildcard
+from penstock.core.globs import captured
+from penstock.core.matching import Captures, NamePattern, StreamPattern, Wildcard
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
 
 __all__ = ["Rewriting", "Template"]
 
+Takes = Callable[[str], bool]
+"""Returns whether a capture may contain a character."""
+
 _PART: Final = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z_0-9]*|[1-9][0-9]?)\}|[{}]")
+_OF_BASINS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _MOST_IN_BASIN: Final = 48
 _MOST_IN_STREAM: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """`parts`: text, and captures as one-element tuples of their names."""
+    """A template. `parts`: text, and captures as one-element tuples of their names."""
 
     parts: tuple[str | tuple[str], ...]
 
     @classmethod
     def parse(cls, text: str) -> Template:
-        """Raises ValueError for braces that make no capture."""
+        """Parse a template. Raises ValueError for braces that do not enclose a capture."""
         parts: list[str | tuple[str]] = []
         at = 0
         for found in _PART.finditer(text):
@@ -51,26 +56,26 @@ class Template:
 
     @property
     def names(self) -> frozenset[str]:
-        """The captures that it uses."""
+        """Names of the captures that the template uses."""
         return frozenset(part[0] for part in self.parts if isinstance(part, tuple))
 
     @property
     def text(self) -> str:
-        """What it says whatever was captured."""
+        """The template's text without its captures."""
         return "".join(part for part in self.parts if isinstance(part, str))
 
     @property
     def beginning(self) -> str:
-        """What all names that it makes begin with."""
+        """The common prefix of all names that the template makes."""
         return self.parts[0] if self.parts and isinstance(self.parts[0], str) else ""
 
     def fill(self, captures: Captures) -> str:
-        """The name that it makes."""
+        """Return the template with its captures filled in."""
         return "".join(part if isinstance(part, str) else captures[part[0]] for part in self.parts)
 
 
 def _joined(parts: Iterable[str | tuple[str]]) -> tuple[str | tuple[str], ...]:
-    """Without empty text, and neighbouring texts as one."""
+    """Drop empty text, and join adjacent texts."""
     joined: list[str | tuple[str]] = []
     for part in parts:
         last = joined[-1] if joined else None
@@ -83,7 +88,7 @@ def _joined(parts: Iterable[str | tuple[str]]) -> tuple[str | tuple[str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """The names of a route's streams on its back, and back again."""
+    """The mapping between clients' names of a route's streams and their names on its back."""
 
     pattern: StreamPattern
     basin: Template
@@ -91,7 +96,7 @@ class Rewriting:
 
     @classmethod
     def compile(cls, pattern: StreamPattern, to_basin: str | None, to_stream: str | None) -> Rewriting:
-        """From what a configuration says; None: the name stays. Raises ValueError, with the key's name, for unknown
+        """Compile the configured templates; None keeps the name. Raises ValueError, naming the key, for unknown
         captures and for templates that cannot make a legal name."""
         basin = Template.parse("{basin}" if to_basin is None else to_basin)
         made = cls(pattern, basin, Template.parse("{stream}" if to_stream is None else to_stream))
@@ -105,11 +110,11 @@ class Rewriting:
 
     @property
     def changes(self) -> bool:
-        """Whether any name is changed."""
+        """True if any name is changed."""
         return self.basin.parts != (("basin",),) or self.stream.parts != (("stream",),)
 
     def forward(self, stream: StreamRef, captures: Captures) -> StreamRef:
-        """The stream's name on the back. Raises NOT_REPRESENTABLE where the template makes no legal name of it."""
+        """Return the stream's name on the back. Raises NOT_REPRESENTABLE if the result is not a legal name."""
         if not self.changes:
             return stream
         code = FailureCode.NOT_REPRESENTABLE
@@ -122,8 +127,8 @@ class Rewriting:
             raise fail(code, why) from None
 
     def basin_forward(self, basin: str) -> str | None:
-        """The back's basin of a client's; None where that depends on the stream, it is not taken, or has no legal name
-        there."""
+        """Return the back's name of a client's basin, or None if the pattern does not match it, the name depends on the
+        stream, or the result is not a legal name."""
         there = self._basin_made(basin)
         return there if there is None or there == basin or _is_basin(there) else None
 
@@ -133,21 +138,21 @@ class Rewriting:
         return None if known is None or not self.basin.names <= known.keys() else self.basin.fill(known)
 
     def basin_back(self, basin: str) -> str | None:
-        """The client's name of a back's basin; None where it has none, or it is not certain."""
-        name = _source(self.pattern.basin, "basin", _parse(self.basin, basin, self._characters))
+        """Return the client's name of a back's basin, or None if it has none or it is ambiguous."""
+        name = _source(self.pattern.basin, "basin", _parse(self.basin, basin, self._takes))
         return name if name is not None and self._basin_made(name) == basin else None
 
     def reaches_basin(self, basin: str) -> bool:
-        """Whether any stream may be in this basin of the back. Where that is not certain: yes."""
+        """Return whether any stream of the route may be in this basin of the back; True if that is uncertain."""
         if self.basin.parts == (("basin",),):
             return self.pattern.basin.match(basin) is not None
-        made = (re.escape(part) if isinstance(part, str) else "[a-z0-9-]*" for part in self.basin.parts)
-        return re.fullmatch("".join(made), basin) is not None
+        made = [part if isinstance(part, str) else _Captured(part[0], _in_basin) for part in self.basin.parts]
+        return captured(made, basin) is not None
 
     def stream_back(self, basin: str, name: str) -> str | None:
-        """The client's name of stream `name` on the back, in the client's basin `basin`; None where it has none, or it
-        is not certain."""
-        known = _parse(self.stream, name, self._characters)
+        """Return the client's name of the stream that the back names `name`, in the client's basin `basin`, or None if
+        it has none or it is ambiguous."""
+        known = _parse(self.stream, name, self._takes)
         if known is not None:
             of_basin = self.pattern.basin.match(basin) or {}
             if any(known.get(key, value) != value for key, value in of_basin.items()):
@@ -160,20 +165,20 @@ class Rewriting:
         return found if captures is not None and self.stream.fill(captures) == name else None
 
     @property
-    def _characters(self) -> dict[str, str]:
-        """For each capture the characters that it may have, as a regular expression."""
+    def _takes(self) -> dict[str, Takes]:
+        """For each capture, the predicate of its characters; a missing capture may contain any."""
         wildcards = (*self.pattern.basin.wildcards, *self.pattern.stream.wildcards)
-        return {"basin": "[a-z0-9-]", **{wildcard.name: wildcard.character for wildcard in wildcards}}
+        return {"basin": _in_basin, **{wildcard.name: wildcard.takes for wildcard in wildcards}}
 
     @property
     def keeps_order(self) -> bool:
-        """Whether names are in the same order on both sides: they differ in how they begin, and in nothing else."""
+        """True if names sort alike on both sides: they differ in a fixed prefix only."""
         return self._beginnings is not None
 
     @property
     def _beginnings(self) -> tuple[str, str] | None:
-        """What the client's names begin with, and what stands there instead on the back; None where there is more to
-        it than that."""
+        """The fixed prefix of the clients' names, and its replacement on the back; None if names differ in more than a
+        prefix."""
         *before, last = self.stream.parts
         if not all(isinstance(part, str) for part in before):
             return None
@@ -187,8 +192,8 @@ class Rewriting:
         return None
 
     def span(self, prefix: str, start_after: str) -> tuple[str, str] | None:
-        """What to ask the back for, of a listing: prefix, and the name to begin after. None where the client's prefix
-        or beginning leaves nothing of this route. What comes back may be more than was meant."""
+        """Return the prefix, and the name to begin after, of a back's listing that covers a client's. None if no stream
+        of the route can be in the client's listing. The back's listing may have more names than the client's."""
         pieces = self.pattern.stream.pieces or ()
         fixed = pieces[0] if pieces and isinstance(pieces[0], str) else ""
         if not (prefix.startswith(fixed) or fixed.startswith(prefix)):
@@ -203,8 +208,9 @@ class Rewriting:
         return None if start_after > ours else (theirs + longest[len(ours) :], "")
 
     def _tried(self) -> tuple[StreamRef, StreamRef] | None:
-        """Names here and there that hold what the templates put between captures, which is what makes them uncertain;
-        None where none can be made up: nothing is known of a regular expression's names."""
+        """Return a sample name for the client and on the back, to test whether it maps in reverse. Its captures
+        contain the templates' separators, which are what makes names ambiguous. None if no sample can be constructed,
+        as for regular expressions."""
         between = [part for template in (self.basin, self.stream) for part in template.parts if isinstance(part, str)]
         basin, stream = _sample(self.pattern.basin, between, "basin-0"), _sample(self.pattern.stream, between, "x")
         if basin is None or stream is None:
@@ -215,7 +221,7 @@ class Rewriting:
 
     @property
     def shows_streams(self) -> bool:
-        """Whether what the back lists in a basin can be shown to clients by their names."""
+        """True if the streams that the back lists can be shown to clients by the clients' names."""
         tried = self._tried()
         if not self.basin.names <= {"basin", *self.pattern.basin.captures}:
             return False
@@ -225,19 +231,19 @@ class Rewriting:
 
     @property
     def shows_basins(self) -> bool:
-        """Whether the back's basins can be shown to clients by their names."""
+        """True if the basins that the back lists can be shown to clients by the clients' names."""
         basin = _sample(self.pattern.basin, [], "basin-0")
         there = None if basin is None else self._basin_made(basin)
         return there is not None and self.basin_back(there) == basin
 
     @property
     def injective(self) -> bool:
-        """Whether two streams of clients are always two on the back, as far as that can be told."""
+        """True if different streams of clients always have different names on the back, as far as can be decided."""
         tried = self._tried()
         if tried is None:
             return self.basin.names == {"basin"} and self.stream.names == {"stream"}
         asked, there = tried
-        basin, stream = (_parse(one, name, self._characters) for one, name in zip(self._templates, there, strict=True))
+        basin, stream = (_parse(one, name, self._takes) for one, name in zip(self._templates, there, strict=True))
         if basin is None or stream is None:
             return False
         known = {**basin, **stream}
@@ -252,7 +258,7 @@ class Rewriting:
 
 
 def _sample(pattern: NamePattern, between: list[str], anything: str) -> str | None:
-    """A name that the pattern takes; None where it cannot be made up."""
+    """Return a name that the pattern matches, or None if none can be constructed."""
     if pattern.pieces is None:
         return anything if pattern.everything else None
     made = ""
@@ -266,37 +272,48 @@ def _sample(pattern: NamePattern, between: list[str], anything: str) -> str | No
     return made
 
 
-def _parse(template: Template, name: str, characters: Mapping[str, str]) -> dict[str, str] | None:
-    """What was captured, if the template made `name` of it; None where it did not, or that is not certain.
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    """A capture in a template, as a wildcard for the text that it stands for."""
 
-    Every reading is tried once, each capture as short as it can be and as long as it can be: where both agree, there
-    is one.
+    name: str
+    takes: Takes
+    one: bool = False
+
+
+def _in_basin(character: str) -> bool:
+    return character in _OF_BASINS
+
+
+def _parse(template: Template, name: str, takes: Mapping[str, Takes]) -> dict[str, str] | None:
+    """Return the captures from which the template makes `name`, or None if there are none or they are ambiguous.
+
+    They are unambiguous if matching with shortest captures and with longest captures gives the same result. Clients
+    choose names on a back, so matching takes time at most proportional to the name's length times the template's parts.
     """
-    pieces = [
-        part if isinstance(part, str) else Wildcard(part[0], one=False, slashes=characters.get(part[0], ".") == ".")
-        for part in template.parts
-    ]
-    if captured(pieces, name) is None:  # nearly all that is foreign ends here, where an expression may take very long
-        return None
-    readings = []
-    for quantifier in ("*?", "*"):
-        seen: set[str] = set()
-        expression = ""
-        for part in template.parts:
-            if isinstance(part, str):
-                expression += re.escape(part)
-            elif part[0] in seen:
-                expression += f"(?P=_{part[0]})"
-            else:
-                seen.add(part[0])
-                expression += f"(?P<_{part[0]}>{characters.get(part[0], '.')}{quantifier})"
-        found = re.compile(expression, re.DOTALL).fullmatch(name)
-        readings.append(None if found is None else {key[1:]: value for key, value in found.groupdict().items()})
-    return readings[0] if readings[0] == readings[1] else None
+    parts = [part if isinstance(part, str) else _Captured(part[0], takes.get(part[0], _any)) for part in template.parts]
+    used = [part for part in parts if isinstance(part, _Captured)]
+    if len(used) > len(template.names) == 1:  # one capture, repeated: its length follows from the name's
+        size = (len(name) - len(template.text)) // len(used)
+        at = len(template.beginning)
+        text = name[at : at + max(0, size)]
+        if not all(map(used[0].takes, text)):
+            return None
+        known = {used[0].name: text}
+    else:
+        reading = captured(parts, name)
+        if reading is None or reading != captured(parts, name, longest=False):
+            return None
+        known = {part.name: text for part, text in zip(used, reading, strict=True)}
+    return known if template.fill(known) == name else None
+
+
+def _any(_character: str) -> bool:
+    return True
 
 
 def _source(pattern: NamePattern, whole: str, known: dict[str, str] | None) -> str | None:
-    """The name that a pattern had taken to capture `known`; None where that does not say it."""
+    """Return the name that the pattern matched to capture `known`, or None if that does not determine it."""
     if known is None:
         return None
     if whole in known:
@@ -316,7 +333,7 @@ def _is_basin(name: str) -> bool:
 
 
 def _check_legal(basin: Template, stream: Template) -> None:
-    """Raises ValueError for templates that make no legal name whatever is captured."""
+    """Check that the templates can make legal names. Raises ValueError if no captures would."""
     if not re.fullmatch("[a-z0-9-]*", basin.text) or len(basin.text) > _MOST_IN_BASIN:
         raise ValueError(f"to_basin: no basin's name has {basin.text!r} in it")
     if "\0" in stream.text or len(stream.text.encode()) > _MOST_IN_STREAM:

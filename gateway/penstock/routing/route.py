@@ -1,13 +1,14 @@
-"""A route as it runs, and the decision that it makes about a stream."""
+"""Routes, and decisions on the route, target and name of a stream."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.identity import Client
-from penstock.metrics.meters import Meter, meter
-from penstock.routing.permissions import ANY, Permission, trims
+from penstock.core.identity import Client
+from penstock.core.permissions import ANY, Permission, trims
+from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.observe.metrics.meters import Meter, meter
 from penstock.routing.rewriting import Rewriting
 from penstock.routing.target import TargetHolder
 from penstock_codecs.failures import FailureCode, fail
@@ -18,9 +19,9 @@ __all__ = ["Decision", "Route"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """`listeners`: kinds (`s2`) and single ones (`s2.public`); none: all. `identities`: none: anybody.
-    `create_streams`: whether clients may create streams. `allow`: what they may do. `mirror`: the name of the back that
-    gets the same, if any."""
+    """A route. `listeners`: kinds (`s2`) and single ones (`s2.public`), empty for all. `identities`: the clients it is
+    for, empty for all. `create_streams`: whether clients may create streams. `allow`: their permissions. `mirror`: the
+    name of the back that gets a copy, if any."""
 
     name: str
     rewriting: Rewriting
@@ -32,51 +33,60 @@ class Route:
     allow: frozenset[Permission] = ANY
 
     def serves(self, listener: str) -> bool:
-        """Whether clients of this listener may take it; `listener` as `s2` or `s2.public`."""
+        """Return whether the route is for clients of this listener, given as `s2` or `s2.public`."""
         return not self.listeners or not self.listeners.isdisjoint((listener, listener.partition(".")[0]))
 
     @property
     def read_only(self) -> bool:
-        """Whether clients may change nothing."""
+        """True if clients may only read."""
         return self.allow == {Permission.READ}
 
     @property
     def manages(self) -> bool:
-        """Whether clients may create, configure and delete."""
+        """True if clients may create, configure and delete."""
         return Permission.MANAGE in self.allow
 
     def admits(self, client: Client) -> bool:
-        """Whether this client may take it."""
+        """Return whether the route is for this client."""
         return not self.identities or client.gateway or client.identity in self.identities
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Where a stream is: on which target, and by what name. `route` None: in the embedded store, as it is."""
+    """The routing of a stream. `asked`: its name for the client; `there`: its name on the target. If the route's target
+    cannot keep it, `holder` is the embedded store's, and only the permissions are the route's."""
 
-    route: Route | None
+    route: Route
     holder: TargetHolder
     asked: StreamRef
     there: StreamRef
 
     @property
     def creates(self) -> bool:
-        """Whether clients may create the stream."""
-        return self.route is None or (self.route.create_streams and not self.route.read_only)
+        """True if clients may create the stream (`create_streams`). They may always create internal segments, which are
+        part of using a stream."""
+        if self.asked.basin == INTERNAL_BASIN:
+            return True
+        return self.route.create_streams and not self.route.read_only
+
+    @property
+    def creates_by_reading(self) -> bool:
+        """True if a read or a check of the tail may create the stream; they change nothing else."""
+        return self.creates and self.route.manages
 
     @property
     def meter(self) -> Meter:
-        """What is measured of the current client's use of it."""
-        return meter("" if self.route is None else self.route.name, self.holder.target.name)
+        """The meter for the current client's operations on the stream."""
+        return meter(self.route.name, self.holder.target.name)
 
     @property
     def restricted(self) -> bool:
-        """Whether there is anything that clients may not do."""
-        return self.route is not None and self.route.allow != ANY
+        """True if clients lack any permission."""
+        return self.route.allow != ANY
 
     def check(self, needs: frozenset[Permission]) -> None:
-        """Raises PERMISSION_DENIED where clients may do nothing of what is needed one of."""
-        if self.route is None or not needs.isdisjoint(self.route.allow):
+        """Check that clients have at least one of the permissions in `needs`. Raises PERMISSION_DENIED."""
+        if not needs.isdisjoint(self.route.allow):
             return
         route = f"route {self.route.name}, which has stream {self.asked},"
         if self.route.read_only:
@@ -85,6 +95,6 @@ class Decision:
         raise fail(FailureCode.PERMISSION_DENIED, f"{route} does not let its clients {words} (allow)")
 
     def check_append(self, append: Any) -> None:
-        """Raises PERMISSION_DENIED for a batch that trims the stream, where clients may not manage it."""
+        """Check that clients who append a batch that trims the stream may manage it. Raises PERMISSION_DENIED."""
         if self.restricted and trims(append):
             self.check(frozenset({Permission.MANAGE}))

@@ -1,45 +1,360 @@
-"""The router: one back to each front, many behind it. The first route that takes a stream has it."""
+"""The router: presents many backs to each front as one. A stream belongs to the first route that matches it.
+
+An operation on a stream goes to the back that has the stream, and its result is returned with the client's names.
+Listings are merged from all backs; an operation on a basin goes to one back, but may concern streams on several.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar, cast
 
-from penstock.backs.base import AppendSession, Back, ReadSession
-from penstock.backs.passing import S2SPassage, s2s_passage
-from penstock.identity import CLIENT, Client
-from penstock.metrics.metered import metered_appends, metered_reads
-from penstock.mirror.route import MirroredRoute
+import msgspec
+
+from penstock.core.back import AppendSession, Back, ReadSession
+from penstock.core.identity import CLIENT, Client
+from penstock.core.passthrough import S2SPassthrough, s2s_passage
+from penstock.core.permissions import APPEND, MANAGE, Permission, needs_of
+from penstock.core.segment_names import INTERNAL_BASIN, INTERNAL_TABLES, SegmentNames
 from penstock.observe.context import ROUTE
-from penstock.recorder.tap import note_use
-from penstock.routing.carrying import carry_out
+from penstock.observe.metrics.metered import metered_appends, metered_operation, metered_reads
+from penstock.observe.metrics.meters import meter
+from penstock.observe.taps.tap import note_use
 from penstock.routing.internal import owner_of, renamed
-from penstock.routing.noting import Noting
-from penstock.routing.permissions import Permission
+from penstock.routing.listing import Part, merged
+from penstock.routing.mirror.route import MirroredRoute
+from penstock.routing.observed import ObservedBack
 from penstock.routing.route import Decision, Route
-from penstock.routing.segments import INTERNAL_BASIN, INTERNAL_TABLES, SegmentNames
-from penstock.routing.sessions import append_session, passage, read_session
+from penstock.routing.sessions import append_session, in_clients_words, passage, read_session
 from penstock.routing.target import Target, TargetHolder
+from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, Merge, ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, Operation, Read
-from penstock_codecs.streams import StreamConfig
+from penstock_codecs.operations import (
+    Append,
+    Capability,
+    CheckTail,
+    CreateBasin,
+    CreateStream,
+    DeleteBasin,
+    EnsureBasin,
+    EnsureStream,
+    GetBasinConfig,
+    GetStreamConfig,
+    ListBasins,
+    ListStreams,
+    Locate,
+    Operation,
+    Page,
+    Provisioned,
+    Read,
+    ReconfigureBasin,
+)
+from penstock_codecs.streams import BasinInfo, StreamConfig, StreamInfo
+from penstock_codecs.table_operations import GetTableInfo, ListTable, ReadTable, ReadTableDelta
 
-__all__ = ["EMBEDDED", "Router", "View"]
+__all__ = ["EMBEDDED", "Router", "View", "about_basin", "carry_out", "list_basins", "list_streams"]
+
+_FOR_ALL_STREAMS: Final = (DeleteBasin, ReconfigureBasin)
+"""Operations that affect every stream of a basin, so that one route must have all of them."""
+
+
+async def about_basin(view: View, operation: Any) -> Any:
+    """Carry out an operation on a basin, by the first route to a back with basins that has the whole basin, else the
+    first that has some of its streams. If none of those backs has basins, a basin is only a name and a configuration,
+    and the embedded store keeps it.
+
+    Changes need a route that clients may manage, and operations that affect all streams need permission for all."""
+    changes = not isinstance(operation, GetBasinConfig)
+    place = _basin(view, operation.basin, changes)
+    if isinstance(operation, _FOR_ALL_STREAMS):
+        place.check_all_streams(view, operation.basin)
+    await place.holder.admitted()
+    with place.holder.change() if changes else nullcontext():
+        back = place.holder.target.back
+        if isinstance(operation, EnsureBasin) and await _differs(back, replace(operation, basin=place.there)):
+            place.check_all_streams(view, operation.basin)
+        result = await back.perform(replace(operation, basin=place.there))
+    if isinstance(result, Provisioned) and isinstance(result.info, BasinInfo):
+        return replace(result, info=msgspec.structs.replace(result.info, name=operation.basin))
+    return result
+
+
+async def _differs(back: Back, operation: EnsureBasin) -> bool:
+    """Return whether the basin exists and the operation would change it."""
+    try:
+        return await back.perform(GetBasinConfig(operation.basin)) != operation.config
+    except OperationFailed as error:
+        if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
+            raise
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The location of a basin. `there`: its name on the target. `route`: None if the embedded store keeps it, because
+    no back of a route has basins. `whole`: all its streams are on that route."""
+
+    holder: TargetHolder
+    there: str
+    route: Route | None
+    whole: bool
+
+    def check_all_streams(self, view: View, basin: str) -> None:
+        """Check that the client may affect all streams of the basin. Raises PERMISSION_DENIED."""
+        if not self.whole:
+            raise fail(
+                FailureCode.PERMISSION_DENIED,
+                f"no route takes all streams of basin {basin}, so it stays as it is",
+            )
+        other = self._barred(view)
+        if other is not None:
+            why = f"route {other.name} has streams of it that are not this client's to change"
+            raise fail(FailureCode.PERMISSION_DENIED, f"basin {basin} stays as it is: {why}")
+
+    def _barred(self, view: View) -> Route | None:
+        """Return a route with streams in the same basin of the same back that the client may not change itself, or
+        None."""
+        admitted = view.routes()
+        own = self.route is not None and self.route.rewriting.stream.parts == (("stream",),)
+        for route in view.all_routes:
+            if route is self.route or route.holder.target.name != self.holder.target.name:
+                continue
+            if not route.rewriting.reaches_basin(self.there):
+                continue
+            after = route not in admitted or (
+                self.route is not None and admitted.index(route) > admitted.index(self.route)
+            )
+            if (not route.manages or route not in admitted) and not (own and after):
+                return route
+        return None
+
+
+def _basin(view: View, basin: str, changes: bool = False) -> _Place:
+    """Locate a basin. Raises BASIN_NOT_FOUND if no route has any of its streams, PERMISSION_DENIED for `changes` if
+    clients may manage none of the routes that do."""
+    if basin == INTERNAL_BASIN:
+        return _Place(view.embedded, basin, None, whole=True)
+    taking = [route for route in view.routes() if route.rewriting.pattern.basin.match(basin) is not None]
+    if not taking:
+        raise fail(FailureCode.BASIN_NOT_FOUND, f"no route of listener {view.label} takes streams of basin {basin}")
+    if changes:
+        managing = [route for route in taking if route.manages]
+        if not managing:
+            allowed = "only for reading" if all(route.read_only for route in taking) else "not for managing it"
+            why = f"all routes to streams of basin {basin} are {allowed}"
+            raise fail(FailureCode.PERMISSION_DENIED, why)
+        taking = managing
+    whole = [route for route in taking if route.rewriting.pattern.stream.everything]
+    for route in (*whole, *taking):
+        there = route.rewriting.basin_forward(basin)
+        if there is not None and Capability.BASINS in route.holder.target.capabilities:
+            return _Place(route.holder, there, route, route in whole)
+    return _Place(view.embedded, basin, None, bool(whole))
+
+
+async def list_basins(view: View, operation: ListBasins) -> Page[BasinInfo]:
+    """List the basins of all backs that have basins, and those that the embedded store keeps for the others."""
+    parts = [_basins_of(view, operation, route.holder, route) for route in view.routes()]
+    parts.append(_basins_of(view, operation, view.embedded, None))
+    return await merged(parts, operation.prefix, operation.start_after, operation.limit)
+
+
+def _basins_of(view: View, operation: ListBasins, holder: TargetHolder, route: Route | None) -> Part[BasinInfo]:
+    same = route is None or route.rewriting.basin.parts == (("basin",),)
+    able = route is None or Capability.BASINS in holder.target.capabilities
+
+    async def fetch(start_after: str, limit: int) -> Page[BasinInfo]:
+        if not able:
+            return Page([], has_more=False)
+        prefix = operation.prefix if same else ""
+        return await holder.target.back.perform(ListBasins(prefix, start_after, limit))
+
+    def shown(name: str) -> str | None:
+        asked = name if route is None else route.rewriting.basin_back(name)
+        if asked is None:
+            return None
+        try:
+            found = _basin(view, asked)
+        except OperationFailed:
+            return None
+        return asked if (found.holder.target.back, found.there) == (holder.target.back, name) else None
+
+    return Part(fetch, operation.start_after if same else "", shown, ordered=same)
+
+
+async def list_streams(view: View, operation: ListStreams) -> Page[StreamInfo]:
+    """List the streams of all routes that have streams of the basin. A route's back may list streams that belong to
+    another route; they are left out.
+
+    Raises BASIN_NOT_FOUND if no route has streams of the basin, or none of their backs has it."""
+    if operation.basin == INTERNAL_BASIN:
+        return await merged([_internal(view, operation)], operation.prefix, operation.start_after, operation.limit)
+    _basin(view, operation.basin)
+    lacking: set[str] = set()
+    parts = [part for route in view.routes() for part in _streams_of(view, operation, route, lacking)]
+    page = await merged(parts, operation.prefix, operation.start_after, operation.limit)
+    if parts and len(lacking) == len(parts):
+        raise fail(FailureCode.BASIN_NOT_FOUND, f"there is no basin {operation.basin!r}")
+    return page
+
+
+def _internal(view: View, operation: ListStreams) -> Part[StreamInfo]:
+    """Return the listing of the internal segments in the embedded store that the client may use."""
+
+    async def fetch(start_after: str, limit: int) -> Page[StreamInfo]:
+        return await view.embedded.target.back.perform(replace(operation, start_after=start_after, limit=limit))
+
+    def shown(name: str) -> str | None:
+        try:
+            decision = view.decide(StreamRef(INTERNAL_BASIN, name))
+        except OperationFailed:
+            return None
+        return name if decision.holder.target.back is view.embedded.target.back else None
+
+    return Part(fetch, operation.start_after, shown, ordered=True)
+
+
+def _streams_of(view: View, operation: ListStreams, route: Route, lacking: set[str]) -> Iterator[Part[StreamInfo]]:
+    """Yield the route's part of a listing, if it can have any such streams. Fetching it adds the route's name to
+    `lacking` if its back does not have the basin."""
+    rewriting, basin = route.rewriting, operation.basin
+    there = rewriting.basin_forward(basin)
+    span = None if there is None else rewriting.span(operation.prefix, operation.start_after)
+    if there is None or span is None:
+        return
+    prefix, start_after = span
+
+    async def fetch(start_after: str, limit: int) -> Page[StreamInfo]:
+        try:
+            return await route.holder.target.back.perform(ListStreams(there, prefix, start_after, limit))
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
+                raise
+            lacking.add(route.name)
+            return Page([], has_more=False)
+
+    def shown(name: str) -> str | None:
+        asked = rewriting.stream_back(basin, name)
+        if asked is None:
+            return None
+        try:
+            return asked if view.decide(StreamRef(basin, asked)).route is route else None
+        except OperationFailed:
+            return None
+
+    yield Part(fetch, start_after, shown, ordered=rewriting.keeps_order)
+
 
 R = TypeVar("R")
+_READING: Final[frozenset[type]] = frozenset(
+    {
+        *(CheckTail, GetAttribute, GetSegmentInfo, GetStreamConfig, Locate, ReadBytes),
+        *(GetTableInfo, ListTable, ReadTable, ReadTableDelta),
+    }
+)
+"""Operations that change nothing, so that they need not wait while a target is held."""
+
+
+async def carry_out(view: View, operation: Operation[R]) -> R:
+    """See `Back.perform`."""
+    if isinstance(operation, Merge):
+        return cast(R, await _merge(view, operation))
+    about_many = _ABOUT_MANY.get(type(operation))
+    if about_many is not None:
+        return cast(R, await metered_operation(meter("", ""), operation, about_many(view, operation)))
+    stream = getattr(operation, "stream", None)
+    if stream is not None:
+        return cast(R, await _about_stream(view.decide(stream), operation))
+    table = getattr(operation, "table", None)
+    if table is None:
+        raise fail(FailureCode.NOT_IMPLEMENTED, f"no route is for {type(operation).__name__}")
+    holder, name = view.table(table, needs_of(operation))
+    renamed = operation if name == table else replace(cast(Any, operation), table=name)
+    return await metered_operation(meter("", holder.target.name), operation, _on(holder, renamed))
+
+
+async def _about_stream(decision: Decision, operation: Any) -> Any:
+    decision.check(_needs(operation))
+    if isinstance(operation, Append):
+        decision.check_append(operation)
+    changes: dict[str, Any] = {}
+    if operation.stream != decision.there:
+        changes["stream"] = decision.there
+    if not decision.creates:
+        if isinstance(operation, CreateStream | EnsureStream):
+            raise fail(
+                FailureCode.PERMISSION_DENIED,
+                f"route {decision.route.name} lets nobody create streams (create_streams)",
+            )
+        if isinstance(operation, Append):
+            changes["create_if_missing"] = False
+    if isinstance(operation, CheckTail) and not decision.creates_by_reading:
+        changes["create_if_missing"] = False
+    with in_clients_words(decision):
+        there = replace(operation, **changes) if changes else operation
+        result = await metered_operation(decision.meter, operation, _on(decision.holder, there))
+    if isinstance(result, Provisioned) and isinstance(result.info, StreamInfo):
+        return replace(result, info=msgspec.structs.replace(result.info, name=decision.asked.stream))
+    return result
+
+
+def _needs(operation: Any) -> frozenset[Permission]:
+    """Return the permissions of which an operation needs one. Transactions may be created and ended by clients that may
+    append to their stream."""
+    needs = needs_of(operation)
+    return needs | APPEND if operation.stream.basin == INTERNAL_BASIN and needs == MANAGE else needs
+
+
+async def _on(holder: TargetHolder, operation: Operation[R]) -> R:
+    if type(operation) in _READING:
+        return await holder.target.back.perform(operation)
+    await holder.admitted()
+    with holder.change():
+        return await holder.target.back.perform(operation)
+
+
+async def _merge(view: View, operation: Merge) -> Any:
+    """Carry out a merge. Sources may be in the embedded store, which keeps transactions of streams on other backs."""
+    decision = view.decide(operation.target)
+    decision.check(needs_of(operation))
+    sources = [view.decide(source) for source in operation.sources]
+    for source in sources:
+        # Merging deletes the source: a stream of its own needs MANAGE, a transaction is a part of the target.
+        source.check(needs_of(operation) if source.asked.basin == INTERNAL_BASIN else MANAGE)
+        if source.holder not in (decision.holder, view.embedded):
+            raise fail(
+                FailureCode.NOT_IMPLEMENTED,
+                f"stream {source.asked} is on back {source.holder.target.name}, and cannot be merged into one on "
+                f"{decision.holder.target.name}",
+            )
+    there = replace(operation, target=decision.there, sources=tuple(source.there for source in sources))
+    with in_clients_words(decision):
+        return await metered_operation(decision.meter, operation, _on(decision.holder, there))
+
+
+_ABOUT_MANY: Final[Mapping[type, Callable[[Any, Any], Awaitable[Any]]]] = {
+    ListStreams: list_streams,
+    ListBasins: list_basins,
+    CreateBasin: about_basin,
+    EnsureBasin: about_basin,
+    GetBasinConfig: about_basin,
+    ReconfigureBasin: about_basin,
+    DeleteBasin: about_basin,
+}
+
 
 EMBEDDED: Final = "embedded"
-_CHANGING: Final = frozenset({Permission.APPEND, Permission.MANAGE})
 CACHED: Final = 10_000
-"""Decisions that are remembered for each listener, so that patterns are not tried for every operation."""
+"""Decisions cached for each listener, so that patterns are not matched for every operation."""
 
 
 class Router:
-    """All routes, in order. Without any, all streams are in the embedded store.
+    """All routes, in order. Without routes, all streams are in the embedded store.
 
-    `targets`: all backs by name, and `mirrored`: the routes that have two, for the management listener.
+    For the management listener: `targets` are all backs by name, `mirrored` the mirrored routes by name.
     """
 
     def __init__(
@@ -55,18 +370,18 @@ class Router:
         self.mirrored = mirrored or {}
 
     def for_listener(self, label: str, names: SegmentNames | None = None) -> Back:
-        """What the front of this listener (`s2`, `s2.public`) is given. `names`: how its clients name segments."""
+        """Return the back for the front of a listener (`s2`, `s2.public`). `names`: its clients' naming of segments."""
         if not self.routes:
-            return Noting(self.embedded.target.back, names or SegmentNames(), EMBEDDED)
+            return ObservedBack(self.embedded.target.back, names or SegmentNames(), EMBEDDED)
         return View(self, label, names or SegmentNames())
 
     def route(self, name: str) -> Route | None:
-        """The route of this name."""
+        """Return the route with this name, or None."""
         return next((route for route in self.routes if route.name == name), None)
 
 
 class View:
-    """A router as the clients of one listener see it. See `Back`."""
+    """The `Back` that a router presents to the clients of one listener."""
 
     def __init__(self, router: Router, label: str, names: SegmentNames) -> None:
         self.label = label
@@ -77,7 +392,7 @@ class View:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What all routes of this listener lead to can do; one of them may do more."""
+        """The capabilities that the targets of all the listener's routes have in common."""
         able = [route.holder.target.capabilities for route in self._routes]
         return frozenset.intersection(*able) if able else self.embedded.target.capabilities
 
@@ -107,29 +422,34 @@ class View:
         async with metered_reads(decision.meter, read_session(decision, read)) as session:
             yield session
 
-    def s2s_passage(self, stream: StreamRef) -> S2SPassage | None:
-        """See `penstock.backs.passing.PassesS2S`. Sessions that are to be mirrored, or that may not do everything, are
-        not passed through."""
+    def s2s_passage(self, stream: StreamRef) -> S2SPassthrough | None:
+        """See `penstock.core.passthrough.PassesS2S`. Sessions of routes that are mirrored, or restricted by `allow` or
+        `create_streams`, are not passed through."""
         try:
             decision = self.decide(stream)
         except OperationFailed:
-            return None  # the operation itself will say why
-        mirrored = decision.route is not None and decision.route.mirror is not None
-        if mirrored or decision.restricted or not decision.creates:
+            return None  # the operation itself raises it
+        if decision.route.mirror is not None or decision.restricted or not decision.creates:
             return None
         inner = s2s_passage(decision.holder.target.back, decision.there)
         return None if inner is None else passage(decision, inner)
 
     def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
-        """See `penstock.routing.permissions.Restricts`."""
-        try:
-            self.decide(stream).check(needs)
-        except OperationFailed as error:
-            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:  # what no route takes is nobody's
-                raise
+        """See `penstock.core.permissions.Restricts`."""
+        self.decide(stream).check(needs)
+
+    def require_some(self, basin: str, prefix: str, needs: frozenset[Permission]) -> None:
+        """See `penstock.core.permissions.Restricts`."""
+        taking = [route for route in self.routes() if route.rewriting.pattern.may_begin(basin, prefix)]
+        called = prefix.rstrip("/") or basin
+        if not taking:
+            raise fail(FailureCode.BASIN_NOT_FOUND, f"no route of listener {self.label} takes streams of {called}")
+        if all(needs.isdisjoint(route.allow) for route in taking):
+            words = " or ".join(sorted(need.value for need in needs))
+            raise fail(FailureCode.PERMISSION_DENIED, f"no route lets its clients {words} streams of {called} (allow)")
 
     def require_all(self, basin: str, prefix: str) -> None:
-        """See `penstock.routing.permissions.Restricts`."""
+        """See `penstock.core.permissions.Restricts`."""
         admitted = self.routes()
         for route in self._routes:
             if (route not in admitted or not route.manages) and route.rewriting.pattern.may_begin(basin, prefix):
@@ -140,23 +460,23 @@ class View:
 
     @property
     def all_routes(self) -> Sequence[Route]:
-        """Those of the listener, in order, whoever may take them."""
+        """All routes of the listener, in order, whether or not they are for the current client."""
         return self._routes
 
     def routes(self) -> list[Route]:
-        """Those that the current client may take, in order."""
+        """Return the routes that are for the current client, in order."""
         client = CLIENT.get()
         return [route for route in self._routes if route.admits(client)]
 
     def decide(self, stream: StreamRef) -> Decision:
-        """Where a stream is. Raises STREAM_NOT_FOUND where no route takes it, PERMISSION_DENIED where one does that is
-        not for this client, NOT_REPRESENTABLE where it has no legal name there."""
+        """Route a stream. Raises STREAM_NOT_FOUND if no route matches it, PERMISSION_DENIED if only routes for other
+        clients do, NOT_REPRESENTABLE if its rewritten name is not legal."""
         client = CLIENT.get()
         key = (client.identity, client.gateway, stream)
         known = self._cache.get(key)
         if known is None:
             if stream.basin == INTERNAL_BASIN:
-                return self._internal(stream)  # where that is depends on the target, which a cut-over changes
+                return self._internal(stream)  # not cached: it depends on the target, which a cut-over swaps
             known = self._public(stream, client)
             if len(self._cache) >= CACHED:
                 del self._cache[next(iter(self._cache))]
@@ -180,46 +500,35 @@ class View:
             )
         raise fail(FailureCode.STREAM_NOT_FOUND, f"no route of listener {self.label} takes stream {stream}")
 
-    def _internal(self, stream: StreamRef) -> Decision:
-        there = self._with_owner(stream.stream)
-        if there is None:
-            return Decision(None, self.embedded, stream, stream)
-        decision, name = there
-        return Decision(decision.route, decision.holder, stream, StreamRef(INTERNAL_BASIN, name))
+    def table(self, name: str, needs: frozenset[Permission]) -> tuple[TargetHolder, str]:
+        """Return the target of a table, and its name there. No front asks for the gateway's own tables.
 
-    def table(self, name: str, changes: bool) -> tuple[TargetHolder, str]:
-        """Where a table is, and by what name. Raises PERMISSION_DENIED for changes where there may be none."""
-        there = None if name.startswith(INTERNAL_TABLES) else self._with_owner(name)
-        if there is None:
+        Raises as `decide` does, and PERMISSION_DENIED if the client has none of the permissions in `needs`."""
+        if name.startswith(INTERNAL_TABLES):
             return self.embedded, name
-        decision, called = there
-        if changes:
-            decision.check(_CHANGING)
-        return decision.holder, called
+        decision = self._internal(StreamRef(INTERNAL_BASIN, name))
+        decision.check(needs)
+        return decision.holder, decision.there.stream
 
-    def _with_owner(self, name: str) -> tuple[Decision, str] | None:
-        """Where the stream is that something of this name belongs to, and the name there; None where the embedded
-        store has it all the same. Raises PERMISSION_DENIED where the stream is not for the current client."""
-        owned = owner_of(name, self.names)
+    def _internal(self, asked: StreamRef) -> Decision:
+        """Route an internal segment or table by the stream that it belongs to: its route and permissions apply, and the
+        segment is on its target, or in the embedded store if that target does not support internal segments."""
+        owned = owner_of(asked.stream, self.names)
         if owned is None:
-            return None
+            why = f"no route of listener {self.label} takes {asked.stream!r:.80}, which is no segment's name"
+            raise fail(FailureCode.STREAM_NOT_FOUND, why)
         client = CLIENT.get()
-        try:
-            decision = self._public(owned[1], client)
-        except OperationFailed as error:
-            if error.failure.code is FailureCode.PERMISSION_DENIED:
-                raise  # it belongs to a stream of others
-            return None  # there is no such stream for anybody: what a client keeps by this name stays here
+        decision = self._public(owned[1], client)
         _note(decision, client)
         target = decision.holder.target
-        if Capability.TABLES not in target.capabilities:
-            return None
-        there = renamed(owned[0], decision.there, target.names or self.names)
-        return None if there is None else (decision, there)
+        able = Capability.TABLES in target.capabilities
+        there = renamed(owned[0], decision.there, target.names or self.names) if able else None
+        if there is None:
+            return Decision(decision.route, self.embedded, asked, asked)
+        return Decision(decision.route, decision.holder, asked, StreamRef(INTERNAL_BASIN, there))
 
 
 def _note(decision: Decision, client: Client) -> None:
-    """The client's connection has to do with the stream, by its name for the client, and the task with the route."""
-    route = "" if decision.route is None else decision.route.name
-    ROUTE.set(route)
-    note_use(route, decision.asked, client.identity)
+    """Record that the client uses the stream, under the client's name of it, and the current task the route."""
+    ROUTE.set(decision.route.name)
+    note_use(decision.route.name, decision.asked, client.identity)

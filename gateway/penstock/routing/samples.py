@@ -1,12 +1,12 @@
-"""What a router's backs and mirrors say of themselves when metrics are asked for."""
+"""Metrics of a router's backs and mirrors, sampled on every scrape."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.backs.breaker import BreakerState
-from penstock.metrics.families import (
+from penstock.net.breaker import BreakerState
+from penstock.observe.metrics.families import (
     BACK_CIRCUIT,
     MIRROR_LAG_RECORDS,
     MIRROR_LAG_SECONDS,
@@ -14,7 +14,7 @@ from penstock.metrics.families import (
     MIRROR_STREAMS_DIFFERING,
     MIRROR_STREAMS_STOPPED,
 )
-from penstock.metrics.series import Sample
+from penstock.observe.metrics.series import Sample
 from penstock.routing.router import Router
 
 __all__ = ["router_samples"]
@@ -26,11 +26,11 @@ _MIRROR: Final = (
     (MIRROR_STREAMS_STOPPED, "streams_stopped", 1.0),
     (MIRROR_STREAMS_DIFFERING, "streams_differing", 1.0),
 )
-"""Each with what the mirror's status calls it, and in which unit."""
+"""Metric families, each with its key in the mirror's status and the factor from that value to the metric's unit."""
 
 
 def router_samples(router: Router) -> Iterator[Sample]:
-    """See `penstock.metrics.series.Source`."""
+    """See `penstock.observe.metrics.series.Source`."""
     for name, target in router.targets.items():
         if target.breaker is not None:
             for state in BreakerState:

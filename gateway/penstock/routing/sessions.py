@@ -1,4 +1,4 @@
-"""Sessions by way of a route: names are changed on the way there, and a cut-over is noticed."""
+"""Sessions through a route: they rewrite names, check permissions, and end when a cut-over swaps the target."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import replace
 from typing import Final
 
-from penstock.backs.base import AppendSession, Following, ReadSession
-from penstock.backs.passing import RawSession, S2SPassage
-from penstock.metrics.metered import metered_passage
-from penstock.routing.permissions import Permission
+from penstock.core.back import AppendSession, Following, ReadSession
+from penstock.core.passthrough import RawSession, S2SPassthrough
+from penstock.core.permissions import Permission
+from penstock.observe.metrics.metered import metered_passage
 from penstock.routing.route import Decision
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import OperationFailed
@@ -28,7 +28,8 @@ _APPEND: Final = frozenset({Permission.APPEND})
 
 @contextmanager
 def in_clients_words(decision: Decision) -> Iterator[None]:
-    """Failures name the stream as the client does, where their words are those of our own backs."""
+    """Replace the stream's name on the back by the client's in messages of failures, as far as the gateway's own backs
+    word them."""
     try:
         yield
     except OperationFailed as error:
@@ -45,8 +46,8 @@ def _apart(stream: StreamRef) -> str:
 
 
 class _Appends:
-    """See `AppendSession`. What was sent and is not acknowledged counts as under way. `generation`: the target's when
-    `inner` was asked for."""
+    """An `AppendSession` through a route. Each batch counts as a change of the target until it is acknowledged.
+    `generation`: the holder's when `inner` was opened."""
 
     def __init__(self, inner: AppendSession, decision: Decision, generation: int) -> None:
         self._inner = inner
@@ -67,7 +68,7 @@ class _Appends:
             self._inner.close()
             return
         self._holder.begin()
-        self._unacknowledged += 1  # it may be acknowledged before `send` is back
+        self._unacknowledged += 1  # it may be acknowledged before `send` returns
         try:
             with in_clients_words(self._decision):
                 await self._inner.send(self._renamed(append))
@@ -76,7 +77,7 @@ class _Appends:
             raise
 
     def _allowed(self, append: Append | AppendBytes) -> bool:
-        """A batch that is not allowed ends the session as a failed one does."""
+        """Return whether a batch is allowed. One that is not ends the session, as a failed batch does."""
         try:
             self._decision.check_append(append)
         except OperationFailed as error:
@@ -103,7 +104,7 @@ class _Appends:
         return acknowledged
 
     def settle(self, count: int | None = None) -> None:
-        """So many are not under way any more; None: none of them."""
+        """Count this many batches as no longer under way; None: all of them."""
         done = self._unacknowledged if count is None else min(count, self._unacknowledged)
         self._unacknowledged -= done
         self._holder.end(done)
@@ -126,11 +127,11 @@ async def append_session(
                 yield session
     finally:
         if session is not None:
-            session.settle()  # not before it has ended: until then what was sent may be applied
+            session.settle()  # only after it has ended: until then batches may be applied
 
 
 class _Reads:
-    """See `ReadSession`."""
+    """A `ReadSession` through a route."""
 
     def __init__(self, inner: ReadSession, decision: Decision, generation: int) -> None:
         self._inner = inner
@@ -153,7 +154,7 @@ class _Reads:
 async def read_session(decision: Decision, read: Read) -> AsyncIterator[ReadSession]:
     """See `Back.read_session`."""
     decision.check(_READ)
-    create = read.create_if_missing and decision.creates
+    create = read.create_if_missing and decision.creates_by_reading
     if read.stream != decision.there or create != read.create_if_missing:
         read = replace(read, stream=decision.there, create_if_missing=create)
     generation = decision.holder.generation
@@ -162,16 +163,16 @@ async def read_session(decision: Decision, read: Read) -> AsyncIterator[ReadSess
             yield _Reads(inner, decision, generation)
 
 
-# ---- sessions that are passed through ------------------------------------------------------------------------
+# ---- passthrough sessions ------------------------------------------------------------------------------------
 
 
-def passage(decision: Decision, inner: S2SPassage) -> S2SPassage:
-    """The S2S sessions of a stream on its target."""
+def passage(decision: Decision, inner: S2SPassthrough) -> S2SPassthrough:
+    """Return the passthrough of a stream's S2S sessions to its target."""
     return _Passage(decision, inner)
 
 
 class _Passage:
-    def __init__(self, decision: Decision, inner: S2SPassage) -> None:
+    def __init__(self, decision: Decision, inner: S2SPassthrough) -> None:
         self._decision = decision
         self._inner = inner
 
@@ -185,7 +186,8 @@ class _Passage:
     async def _open(
         self, method: str, query: str, headers: Sequence[tuple[str, str]], changes: bool
     ) -> AsyncIterator[RawSession]:
-        """A cut-over ends it as if the server had been lost: only the client knows what is not acknowledged."""
+        """Open a session. A cut-over ends it like a lost server: only the client knows which batches are not
+        acknowledged."""
         holder = self._decision.holder
         await holder.admitted()
         generation = holder.generation
@@ -194,7 +196,7 @@ class _Passage:
 
 
 class _Raw:
-    """See `RawSession`."""
+    """A `RawSession` through a route."""
 
     def __init__(self, inner: RawSession, decision: Decision, generation: int, *, changes: bool) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Where a route leads, and how that is changed while clients are at work."""
+"""The target of a route, and how it is swapped while clients use it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Final
 
 import trio
 
-from penstock.backs.base import Back
-from penstock.backs.breaker import Breaker
-from penstock.routing.segments import SegmentNames
+from penstock.core.back import Back
+from penstock.core.segment_names import SegmentNames
+from penstock.net.breaker import Breaker
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.operations import Capability
 
 __all__ = ["Target", "TargetHolder"]
 
 HELD_SECONDS: Final = 30.0
-"""What waits while a target is held gives up after this."""
+"""Longest time an operation waits while a target is held, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A complete back, which knows records and bytes. `name` and `kind`: as configured. `delivery`: what is promised
-    about lost acknowledgements, in the words of the configuration. `names`: how a segment store's segments are named,
-    None for other kinds. `breaker`: of the connections to the server, where there is one server."""
+    """A complete back, with operations on both records and bytes. `name` and `kind`: as configured. `delivery`: the
+    guarantee after lost acknowledgements, as configured. `names`: the naming of a segment store's segments, None for
+    other kinds. `breaker`: the circuit breaker of the server's connections, if there is one server."""
 
     name: str
     kind: str
@@ -36,15 +36,15 @@ class Target:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What it can do."""
+        """The capabilities of the back."""
         return self.back.capabilities
 
 
 class TargetHolder:
-    """The target that a route has now. A cut-over holds it, swaps it, and releases it.
+    """The current target of a route. A cut-over holds it, swaps it, and releases it.
 
-    While it is held, whoever wants to change something waits, for HELD_SECONDS at most: what waits was not sent. When
-    it is swapped, sessions that were opened on the old target end with a failure that clients try again after.
+    While it is held, changes wait before they are sent, for HELD_SECONDS at most. When it is swapped, sessions that
+    were opened on the old target end with a failure that clients retry.
     """
 
     def __init__(self, target: Target) -> None:
@@ -54,28 +54,31 @@ class TargetHolder:
         self._under_way = 0
         self._waiting: set[trio.CancelScope] = set()
         self.generation = 0
-        """How often it was swapped."""
+        """Number of times the target was swapped."""
 
     @property
     def target(self) -> Target:
-        """Where the route leads now."""
+        """The current target."""
         return self._target
 
     @property
     def held(self) -> bool:
-        """Whether changes wait."""
+        """True if the target is held: changes wait."""
         return self._gate is not None
 
     @property
     def under_way(self) -> int:
-        """Changes that were begun and are not acknowledged yet."""
+        """Number of changes that have begun and are not acknowledged yet."""
         return self._under_way
 
-    # ---- a cut-over ----------------------------------------------------------------------------------------------
+    # ---- used by a cut-over --------------------------------------------------------------------------------------
 
     async def hold(self, seconds: float) -> None:
-        """Let no more changes begin, and wait for those under way: at most so long. Raises HOT_SERVER, and has let them
-        go again, where some are still under way then, or it is held already. Cancelled it lets them go too."""
+        """Let no more changes begin, and wait until those under way have ended, for `seconds` at most.
+
+        Raises HOT_SERVER if the target is held already. If some changes are still under way after that time it raises
+        HOT_SERVER too, and lets changes begin again, as it does on cancellation.
+        """
         if self._gate is not None:
             raise fail(FailureCode.HOT_SERVER, f"back {self._target.name} is held already")
         self._gate = trio.Event()
@@ -95,22 +98,22 @@ class TargetHolder:
         )
 
     def swap(self, target: Target) -> None:
-        """Lead there from now on; held or not."""
+        """Replace the target, held or not, and interrupt the sessions of the old one."""
         self._target = target
         self.generation += 1
         for scope in list(self._waiting):
             scope.cancel()
 
     def release(self) -> None:
-        """Let changes begin again; nothing where it is not held."""
+        """Let changes begin again. Does nothing if the target is not held."""
         gate, self._gate = self._gate, None
         if gate is not None:
             gate.set()
 
-    # ---- the router ----------------------------------------------------------------------------------------------
+    # ---- used by the router --------------------------------------------------------------------------------------
 
     async def admitted(self) -> None:
-        """Wait until changes may begin. Raises HOT_SERVER where that takes too long."""
+        """Wait until changes may begin. Raises HOT_SERVER after HELD_SECONDS."""
         gate = self._gate
         if gate is None:
             return
@@ -121,18 +124,18 @@ class TargetHolder:
         raise fail(FailureCode.HOT_SERVER, f"back {self._target.name} is held for longer than {HELD_SECONDS:g} s")
 
     def begin(self) -> None:
-        """A change is begun."""
+        """Count a change as begun."""
         self._under_way += 1
 
     def end(self, count: int = 1) -> None:
-        """So many are acknowledged, have failed, or were given up."""
+        """Count changes as ended: acknowledged, failed or given up."""
         self._under_way -= count
         if not self._under_way and self._quiet is not None:
             self._quiet.set()
 
     @contextlib.contextmanager
     def change(self) -> Iterator[None]:
-        """One change, from its beginning to its end."""
+        """Count the block as one change."""
         self.begin()
         try:
             yield
@@ -141,7 +144,7 @@ class TargetHolder:
 
     @contextlib.contextmanager
     def interrupted(self, generation: int) -> Iterator[None]:
-        """What waits in the block is ended when the target is swapped: raises `moved()`; also at once, where it was
+        """Cancel the block when the target is swapped, and raise `moved()`; raise it at once if the target has been
         swapped since `generation`."""
         if generation != self.generation:
             raise self.moved()
@@ -155,6 +158,6 @@ class TargetHolder:
             raise self.moved()
 
     def moved(self) -> OperationFailed:
-        """What the sessions of the old target end with."""
+        """Return the failure that sessions of the old target end with."""
         why = f"the stream is on another server now, {self._target.name}: ask again"
         return OperationFailed(Failure(FailureCode.HOT_SERVER, why))

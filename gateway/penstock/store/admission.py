@@ -1,7 +1,7 @@
-"""Who may append next: first come, first served, while there is room for what is in flight.
+"""Admission of appends in order of arrival, within a budget of bytes in flight.
 
-Those who must wait are started by whoever makes room, in that very moment: so appends are sequenced in the order
-in which they were handed over, waiting or not.
+Waiting appends are started by the call that makes room, synchronously: so appends are sequenced in the order in which
+they were handed over, waiting or not.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ __all__ = ["Admission", "Applicant"]
 
 
 class Applicant(Protocol):
-    """Something of `size` bytes that wants to be in flight."""
+    """A request for room in the budget, which is started when there is some."""
 
     @property
     def size(self) -> int:
-        """Bytes that it takes while it is in flight."""
+        """Bytes that it takes of the budget while it is in flight."""
 
     def start(self) -> bool:
-        """There is room. False: it needs none any more; True: it does, until `Admission.leave`."""
+        """Start, since there is room. Return whether it takes the room, which then lasts until `Admission.leave`."""
 
 
 class _Room:
-    """An applicant that somebody waits for."""
+    """An applicant that sets an event when there is room."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -40,7 +40,7 @@ class _Room:
 
 
 class Admission:
-    """A budget of bytes. One that is larger than the whole budget is let in when nothing else is in flight."""
+    """A budget of bytes. An applicant larger than the whole budget is started when nothing else is in flight."""
 
     def __init__(self, capacity: int) -> None:
         self.in_flight = 0
@@ -49,22 +49,22 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """How many wait for room."""
+        """Number of applicants that wait for room."""
         return len(self._queue)
 
     def enter(self, applicant: Applicant) -> None:
-        """Start it now, or when those before it have been started and there is room."""
+        """Start an applicant now, or when all before it have been started and there is room."""
         self._queue.append(applicant)
         self._start()
 
     def leave(self, size: int) -> None:
-        """So much is no longer in flight."""
+        """Return `size` bytes to the budget, and start applicants that fit now."""
         self.in_flight -= size
         self._start()
 
     @asynccontextmanager
     async def room(self, size: int) -> AsyncIterator[None]:
-        """So much is in flight while the block runs, which begins when there is room for it."""
+        """Wait for room, and take `size` bytes of the budget until the block ends."""
         room = _Room(size)
         self.enter(room)
         try:
@@ -77,7 +77,7 @@ class Admission:
                 self.withdraw(room)
 
     def withdraw(self, applicant: Applicant) -> None:
-        """One that waits no longer wants to."""
+        """Remove a waiting applicant from the queue."""
         self._queue.remove(applicant)
         self._start()
 

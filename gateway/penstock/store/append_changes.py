@@ -1,4 +1,4 @@
-"""Sequenced batches on their way to the disk."""
+"""The change that adds sequenced batches to a stream."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 
 class BatchesChange(Change):
-    """What one append or merge adds to a stream, which becomes durable and visible at once.
+    """The batches that one append or merge adds to a stream; they become durable and visible together.
 
-    The stream's head moves when this is made. `edits`: attributes that change with it. `commands`: whether it has
-    command records that did something.
+    The stream's head moves when this is constructed. `edits`: attributes that change with it. `commands`: whether it
+    has command records that changed the head.
     """
 
     __slots__ = ("_edits", "_tail_caches", "commands", "sequenced", "stream")
@@ -87,7 +87,7 @@ def _insertion(stream: int, part: Part, now: int) -> Statement:
         row.metered,
         span.first_offset,
         span.end_offset,
-        int(span.layout),  # of any other type than int SQLite would ask around how to adapt it: 3 us
+        int(span.layout),  # for any type but int, sqlite3 searches for an adapter: 3 us
         now,
         row.payload,
     )

@@ -1,7 +1,7 @@
-"""Appends of one session, and of none: from being handed over until they are acknowledged.
+"""Append sessions and single appends, from being handed over until they are acknowledged.
 
-The order in which appends to a stream are handed over is the order in which they are sequenced, whether they had
-to wait for room or not, and whichever session they came from.
+Appends to a stream are sequenced in the order in which they are handed over, whether they had to wait for room or not,
+over all sessions.
 """
 
 from __future__ import annotations
@@ -24,40 +24,41 @@ W = TypeVar("W")
 P = TypeVar("P")
 
 MAX_UNRECEIVED: Final = 4096
-"""How many acknowledgements of one session may wait to be received before `send` waits too."""
+"""Most appends of one session that are not yet received; `send` waits while there are more."""
 SENDS_PER_PASS: Final = 64
-"""After so many appends `send` lets other tasks run: each takes about 40 us, and 4,096 held up everybody for 160 ms."""
+"""Number of appends after which `send` lets other tasks run: each takes about 40 us, and 4,096 blocked all other tasks
+for 160 ms."""
 BYTES_PER_SEND: Final = 64 * KIB
-"""What is in flight of an append counts as one append more for each so many bytes."""
+"""Bytes in flight for which an append counts as one append more."""
 RECORD_BYTES: Final = 64
-"""What a record takes in memory beside its metered bytes, about: it counts towards what is in flight."""
+"""Approximate memory of a record besides its metered bytes; it counts as bytes in flight."""
 
 
 class Appending(Protocol[W, P]):
-    """Whoever takes appends in order: the store, or the way to it. `W` is an append as it waits for room, `P` the
-    stream that a session is bound to."""
+    """Takes appends in order: the store, or a worker's way to it. `W` is the type of an append that waits for room, `P`
+    that of the stream that a session is bound to."""
 
     @property
     def admission(self) -> Admission:
-        """Who may append next."""
+        """The admission of appends."""
 
     def requested(
         self, append: Append | AppendBytes, place: P | None, chain: Chain, ticket: Ticket[Appended]
     ) -> Request[W, P]:
-        """An append that is about to be handed over; without a place it finds its stream itself."""
+        """Return the request for an append that is about to be handed over; without a place it looks up its stream."""
 
     def sequence(self, request: Request[W, P], work: W, place: P | None) -> None:
-        """There is room: decide it. The request's ticket is settled, and its room left, when that is durable.
+        """Decide an append that has room. When it is durable, its ticket is settled and its room is given back.
 
         Raises OperationFailed.
         """
 
     def refuse(self, request: Request[W, P], failure: Failure) -> None:
-        """It could not be decided: settle the request's ticket when all that this depends on is durable."""
+        """Fail the request's ticket, once all decisions that the failure depends on are durable."""
 
 
 class Chain:
-    """What the appends of one session have in common: after the first failure none is applied."""
+    """The appends of one session: after the first failure none is applied."""
 
     __slots__ = ("broken",)
 
@@ -66,7 +67,7 @@ class Chain:
 
 
 class Request(Generic[W, P]):
-    """One append, from being handed over until it is acknowledged. `size`: the room that it takes meanwhile."""
+    """One append, from being handed over until it is acknowledged. `size`: bytes of the budget that it takes."""
 
     __slots__ = ("_appends", "_chain", "_place", "_start", "_work", "size", "ticket")
 
@@ -74,15 +75,15 @@ class Request(Generic[W, P]):
         self, appends: Appending[W, P], work: W, size: int, place: P | None, chain: Chain, ticket: Ticket[Appended]
     ) -> None:
         self._appends = appends
-        self._work: W | None = work  # until it is started: acknowledgements may wait to be received for long
-        self._start: trio.Event | None = None  # made only where it must be waited for
+        self._work: W | None = work  # dropped when it starts: an acknowledgement may wait long to be received
+        self._start: trio.Event | None = None  # made only if it must wait
         self._place = place
         self._chain = chain
         self.size = size
         self.ticket = ticket
 
     def start(self) -> bool:
-        """Sequence it. See `Applicant`."""
+        """Sequence the append; see `Applicant.start`."""
         work, self._work = self._work, None
         if self._start is not None:
             self._start.set()
@@ -98,20 +99,20 @@ class Request(Generic[W, P]):
 
     @property
     def started(self) -> bool:
-        """Whether it waits for room no longer."""
+        """True if it no longer waits for room."""
         return self._work is None
 
     async def wait_started(self) -> None:
-        """Wait for room."""
+        """Wait until it has been started."""
         self._start = trio.Event()
         await self._start.wait()
 
     def break_chain(self) -> None:
-        """It has failed or is about to: nothing that was sent after it is applied."""
+        """Break the chain: no append that was sent after this one is applied."""
         self._chain.broken = True
 
     def withdraw(self) -> bool:
-        """Take it back unless it was sequenced; gives whether that was in time."""
+        """Withdraw the append unless it was started. Return whether it was withdrawn."""
         if self.started:
             return False
         self._appends.admission.withdraw(self)
@@ -121,7 +122,7 @@ class Request(Generic[W, P]):
 async def append_alone(appends: Appending[W, P], append: Append | AppendBytes) -> Appended:
     """Carry out one append; it is sequenced before the first checkpoint unless it must wait for room.
 
-    Cancelled while it waits for room it is withdrawn; later it may become durable all the same.
+    Cancelling withdraws an append that waits for room; a later one may become durable all the same.
     """
     request = appends.requested(append, None, Chain(), Ticket())
     appends.admission.enter(request)
@@ -133,21 +134,21 @@ async def append_alone(appends: Appending[W, P], append: Append | AppendBytes) -
 
 
 class StoreAppendSession(Generic[W, P]):
-    """See `AppendSession`. Bound to the stream that it found, not to one that takes its name later."""
+    """An append session, bound to the stream that it found, not to one that takes its name later."""
 
     def __init__(self, appends: Appending[W, P], place: P) -> None:
         self._appends = appends
         self._place = place
         self._chain = Chain()
         self._requests: deque[Request[W, P]] = deque()
-        self._settled = trio.lowlevel.ParkingLot()  # wait here for a request to be settled, or for the end;
-        self._received = trio.lowlevel.ParkingLot()  # and here for acknowledgements to be received
+        self._settled = trio.lowlevel.ParkingLot()  # unparked when a request is settled, and at the end
+        self._received = trio.lowlevel.ParkingLot()  # unparked when acknowledgements are received
         self._sends = 0
         self._failure: Failure | None = None
         self._closed = False
 
     async def send(self, append: Append | AppendBytes) -> None:
-        """Hand over the next batch; see `AppendSession.send`."""
+        """Send the next append; see `AppendSession.send`. Raises INVALID for an append at an offset."""
         if isinstance(append, AppendBytes) and append.match_offset is not None:
             raise fail(FailureCode.INVALID, "an append at an offset is not for a session, which could not tell of it")
         while len(self._requests) >= MAX_UNRECEIVED and not self._chain.broken:
@@ -159,7 +160,7 @@ class StoreAppendSession(Generic[W, P]):
         self._requests.append(request)
         self._appends.admission.enter(request)
         if request.started:
-            # Nearly always; a pass through the scheduler for each would cost more than the append itself.
+            # Nearly always. A pass through the scheduler for each append would cost more than the append itself.
             self._sends += 1 + request.size // BYTES_PER_SEND
             if self._sends < SENDS_PER_PASS:
                 await trio.lowlevel.checkpoint_if_cancelled()
@@ -170,19 +171,19 @@ class StoreAppendSession(Generic[W, P]):
         try:
             await request.wait_started()
         except trio.Cancelled:
-            if request.withdraw() and self._failure is None:  # then they are gone already
+            if request.withdraw() and self._failure is None:  # after a failure the requests were cleared already
                 self._requests.remove(request)
                 self._settled.unpark_all()
             raise
 
     def close(self) -> None:
-        """Nothing more will be sent; see `AppendSession.close`."""
+        """Declare that nothing more will be sent; see `AppendSession.close`."""
         self._closed = True
         self._settled.unpark_all()
 
     async def receive(self) -> list[Appended]:
-        """The acknowledgements that are ready; see `AppendSession.receive`."""
-        await trio.lowlevel.checkpoint_if_cancelled()  # not once they are taken: they would be lost
+        """Wait for acknowledgements and return those that are ready; see `AppendSession.receive`."""
+        await trio.lowlevel.checkpoint_if_cancelled()  # not after they are taken: they would be lost
         while True:
             if acknowledged := self._take_acknowledged():
                 return acknowledged

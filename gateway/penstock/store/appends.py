@@ -1,4 +1,4 @@
-"""Appends as the store takes them: sequenced in order, committed, acknowledged."""
+"""Appends to the store: sequenced in order, committed, acknowledged."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.store.append_sessions import RECORD_BYTES, Chain, Request, StoreAp
 from penstock.store.attributes import Attributes, Edits
 from penstock.store.catalog import Catalog
 from penstock.store.committer import Committer, Outcome, Ticket
-from penstock.store.foreseen import Foreseen, again, confirmed
 from penstock.store.heads import Stream
+from penstock.store.optimistic import Foreseen, again, confirmed
 from penstock.store.registry import unknown_stream
 from penstock.store.sequencer import Sequenced, check_bytes, sequence, sequence_bytes, validate
 from penstock.store.settings import Clock
@@ -29,7 +29,7 @@ __all__ = ["Appends"]
 
 
 class BytesAndRuns(NamedTuple):
-    """An append of bytes, and the records that they become."""
+    """An append of bytes, and the runs of records that it becomes."""
 
     append: AppendBytes
     runs: Sequence[Run]
@@ -39,7 +39,7 @@ Work = Append | BytesAndRuns | Foreseen
 
 
 class _AppendChange(BatchesChange):
-    """A sequenced append on its way to the disk."""
+    """The change of one sequenced append."""
 
     __slots__ = ("_appends", "_request")
 
@@ -70,7 +70,7 @@ class _AppendChange(BatchesChange):
 
     def undo(self) -> None:
         super().undo()
-        self._request.break_chain()  # before the room of any other is given to those that wait behind this one
+        self._request.break_chain()  # before any room is given back, which would start later appends of the chain
 
     def reject(self, failure: Failure) -> None:
         self._request.ticket.fail(failure)
@@ -78,7 +78,7 @@ class _AppendChange(BatchesChange):
 
 
 class Appends:
-    """Takes appends, in order. See `Appending`."""
+    """Takes appends in order; see `Appending`."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Appends:
     def requested(
         self, append: Append | AppendBytes | Foreseen, place: Stream | None, chain: Chain, ticket: Ticket[Appended]
     ) -> Request[Work, Stream]:
-        """See `Appending.requested`; one that was foreseen needs a place."""
+        """Return a request as `Appending.requested` does; a foreseen append needs a place."""
         work: Work
         if isinstance(append, Append):
             work, size = append, append.metered + RECORD_BYTES * len(append.bodies)
@@ -133,7 +133,7 @@ class Appends:
         self.committer.add(change)
 
     def refuse(self, request: Request[Work, Stream], failure: Failure) -> None:
-        """See `Appending.refuse`."""
+        """Fail a request as `Appending.refuse` does."""
         outcome: Outcome[Appended] = Outcome(failure)
         outcome.ticket = request.ticket
         self.committer.add(outcome)
@@ -171,7 +171,10 @@ class Appends:
     async def place(
         self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
     ) -> AsyncIterator[Stream]:
-        """The stream that a session is bound to, until the block ends. Raises OperationFailed."""
+        """Find or create the stream that a session is bound to, and hold it until the block ends.
+
+        Raises OperationFailed.
+        """
         try:
             stream, created = self._catalog.find_or_create(
                 ref, create_if_missing, "create_stream_on_append", create_config
@@ -191,6 +194,6 @@ class Appends:
     async def session(
         self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
     ) -> AsyncIterator[StoreAppendSession[Work, Stream]]:
-        """Pipelined appends to one stream; see `Back.append_session`."""
+        """Open a session of pipelined appends to one stream; see `Back.append_session`."""
         async with self.place(ref, create_config, create_if_missing) as stream:
             yield StoreAppendSession(self, stream)

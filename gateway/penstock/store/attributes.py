@@ -1,8 +1,8 @@
-"""Attributes of streams, positions of writers among them: numbers by name, durable like records.
+"""Attributes of streams, including positions of writers: numbers by name, durable like records.
 
-Segment fact sheet, 1.3 and 1.4. Like heads they are decided in memory and then written. Unlike heads there may be any
-number of them, one for each writer that a stream ever had. So only those on their way to the disk must be in memory;
-the others are looked up in the file, synchronously, and a bounded number of them is kept.
+Segment fact sheet, 1.3 and 1.4. Like heads they are decided in memory and then written. Unlike heads, a stream may have
+any number of them, one for each writer that it ever had. So only values that are not durable yet must be in memory; the
+others are looked up in the file, synchronously, and a bounded number of them is cached.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock_codecs.failures import FailureCode, fail
 __all__ = ["AttributeOperations", "Attributes", "Edits"]
 
 CAPACITY: Final = 20_000
-"""How many that are durable stay in memory, over all streams; about 250 bytes each."""
+"""Most durable values in memory, over all streams; about 250 bytes each."""
 _MOST: Final = (1 << 63) - 1
 
 _SELECT: Final = "SELECT value FROM attributes WHERE stream = ? AND attribute = ?"
@@ -32,20 +32,20 @@ ON CONFLICT (stream, attribute) DO UPDATE SET value = excluded.value
 _REMOVE: Final = "DELETE FROM attributes WHERE stream = ? AND attribute = ?"
 
 Key = tuple[int, Attribute]
-"""A stream's id, which is never used again, and an attribute of it."""
+"""A stream's id, which no other stream gets while the process runs, and an attribute of it."""
 
 
 class Attributes:
-    """Their values as decided so far. Look-ups raise OperationFailed(STORAGE) where the file cannot be read."""
+    """Values of attributes as decided so far. Look-ups raise OperationFailed(STORAGE) if the file cannot be read."""
 
     def __init__(self, db: sqlite3.Connection, capacity: int = CAPACITY) -> None:
         self._db = db
         self._capacity = capacity
-        self._decided: dict[Key, deque[int]] = {}  # on their way to the disk, oldest first
+        self._decided: dict[Key, deque[int]] = {}  # values that are not durable yet, oldest first
         self._durable: OrderedDict[Key, int] = OrderedDict()
 
     def value(self, stream: Stream, attribute: Attribute) -> int:
-        """The newest value, durable or not; NO_ATTRIBUTE where there is none."""
+        """Return the newest value, durable or not; NO_ATTRIBUTE if there is none."""
         key = (stream.id, attribute)
         decided = self._decided.get(key)
         if decided is not None:
@@ -59,7 +59,7 @@ class Attributes:
         return found
 
     def decide(self, stream: Stream, values: Mapping[Attribute, int]) -> Edits:
-        """Set these; NO_ATTRIBUTE removes. Raises OperationFailed(INVALID) for a value beyond 64 bits."""
+        """Set values; NO_ATTRIBUTE removes one. Raises OperationFailed(INVALID) for a value beyond 64 bits."""
         if not all(NO_ATTRIBUTE <= value <= _MOST for value in values.values()):
             raise fail(FailureCode.INVALID, "an attribute's value, or a writer's position, is a number of 64 bits")
         edits = [((stream.id, attribute), value) for attribute, value in values.items()]
@@ -68,14 +68,14 @@ class Attributes:
         return Edits(self, edits)
 
     def committed(self, key: Key) -> None:
-        """The oldest value of those on their way is on disk."""
+        """Note that the oldest pending value of an attribute is durable."""
         decided = self._decided[key]
         self._keep(key, decided.popleft())
         if not decided:
             del self._decided[key]
 
     def undone(self, key: Key) -> None:
-        """The newest value of those on their way never was."""
+        """Drop the newest pending value of an attribute."""
         decided = self._decided[key]
         decided.pop()
         if not decided:
@@ -96,7 +96,7 @@ class Attributes:
 
 
 class Edits:
-    """Values of one stream's attributes on their way to the disk, as part of a change."""
+    """New values of one stream's attributes, as part of a change."""
 
     __slots__ = ("_attributes", "_edits")
 
@@ -106,22 +106,22 @@ class Edits:
 
     @property
     def statements(self) -> list[Statement]:
-        """What makes them durable."""
+        """Statements that make the values durable."""
         return [(_REMOVE, key) if value == NO_ATTRIBUTE else (_SET, (*key, value)) for key, value in self._edits]
 
     def commit(self) -> None:
-        """They are on disk. See `Change.commit`."""
+        """Note that the values are durable; see `Change.commit`."""
         for key, _ in self._edits:
             self._attributes.committed(key)
 
     def undo(self) -> None:
-        """They never were. See `Change.undo`."""
+        """Drop the values; see `Change.undo`."""
         for key, _ in self._edits:
             self._attributes.undone(key)
 
 
 class _Update(Outcome[bool]):
-    """An attribute that was set, on its way to the disk."""
+    """The change of one attribute; its outcome is True."""
 
     __slots__ = ("_edits",)
 
@@ -137,7 +137,7 @@ class _Update(Outcome[bool]):
 
 
 class AttributeOperations:
-    """Attributes as their clients see them."""
+    """The operations on attributes."""
 
     def __init__(self, registry: Registry, committer: Committer, attributes: Attributes) -> None:
         self._registry = registry
@@ -145,12 +145,12 @@ class AttributeOperations:
         self._attributes = attributes
 
     async def get(self, operation: GetAttribute) -> int:
-        """See `GetAttribute`."""
+        """Carry out `GetAttribute`."""
         stream = await self._find(operation)
         return await self._committer.settle(self._attributes.value(stream, operation.attribute))
 
     async def update(self, operation: UpdateAttribute) -> bool:
-        """See `UpdateAttribute`."""
+        """Carry out `UpdateAttribute` and return whether the value was as expected."""
         stream = await self._find(operation)
         if self._attributes.value(stream, operation.attribute) != operation.expected:
             return await self._committer.settle(False)
@@ -159,7 +159,7 @@ class AttributeOperations:
         return await change.ticket.wait()
 
     async def _find(self, operation: GetAttribute | UpdateAttribute) -> Stream:
-        """The stream, at once. STREAM_NOT_FOUND is raised when all that it depends on is durable."""
+        """Return the stream. Raises STREAM_NOT_FOUND once all decisions that this depends on are durable."""
         stream = self._registry.stream(operation.stream)
         if stream is None:
             await self._committer.settle(unknown_stream(operation.stream).failure)

@@ -1,6 +1,6 @@
-"""Record batches cut and joined, and positions within them.
+"""Cutting and joining record batches, and positions within them.
 
-Timestamps never fall and identifiers always rise along a batch, so every search is a bisection.
+Timestamps never decrease and identifiers always increase along a batch, so every search is a bisection.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from typing import NamedTuple
 
 from penstock_codecs.byte_layout import Layout, bodies_of, starts_of, to_bytes
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.model import Columns, Headers, RecordBatch, RecordId, StreamPosition, Wire, id_at, metered_size
+from penstock_codecs.model import (
+    Columns,
+    Headers,
+    RecordBatch,
+    RecordId,
+    StreamPosition,
+    WireBytes,
+    id_at,
+    metered_size,
+)
 from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum, FromTimestamp, Located
 from penstock_codecs.s2.protobuf import S2_RECORDS, decode_records
 
@@ -35,10 +44,10 @@ __all__ = [
 
 
 class Row(NamedTuple):
-    """What is stored of one append, but for its place among the stream's bytes, which is a `Span`.
+    """The stored row of one append, except for its place in the stream's bytes, which is a `Span`.
 
-    The payload is these bytes where the layout `tells_all` (then all records have one timestamp), else the records as
-    S2 has them: whatever it is that most readers want.
+    The payload is the bytes themselves if the layout `tells_all` (then all records have one timestamp), else the
+    records in S2's encoding: the form that most of its readers want.
     """
 
     last_seq: int
@@ -50,12 +59,12 @@ class Row(NamedTuple):
 
     @property
     def first_seq(self) -> int:
-        """The number of its first record."""
+        """Number of its first record."""
         return self.last_seq - self.records + 1
 
 
 class Span(NamedTuple):
-    """Where a stored batch stands in the stream's bytes; the two offsets are the same where it has none."""
+    """The place of a stored batch in the stream's bytes; the two offsets are equal if it has no bytes."""
 
     first_offset: int
     end_offset: int
@@ -63,7 +72,7 @@ class Span(NamedTuple):
 
 
 def batch_of_rows(rows: Sequence[Row], tail: StreamPosition | None = None) -> RecordBatch:
-    """Adjacent rows as one batch. Records as S2 has them are not decoded, since payloads joined are a payload."""
+    """Join adjacent rows into one batch. S2 records are not decoded, since joined payloads are a payload."""
     first_id, metered = rows[0].first_id, sum(row.metered for row in rows)
     if any(row.layout.tells_all for row in rows):
         columns = [
@@ -72,7 +81,7 @@ def batch_of_rows(rows: Sequence[Row], tail: StreamPosition | None = None) -> Re
         ]
         return RecordBatch(_joined(columns), first_id=first_id, tail=tail, metered=metered)
     return RecordBatch.from_wire(
-        Wire(S2_RECORDS, _together(rows)),
+        WireBytes(S2_RECORDS, _together(rows)),
         decode,
         count=sum(row.records for row in rows),
         first_seq_num=rows[0].first_seq,
@@ -83,14 +92,14 @@ def batch_of_rows(rows: Sequence[Row], tail: StreamPosition | None = None) -> Re
 
 
 def join(batches: Sequence[RecordBatch], tail: StreamPosition | None) -> RecordBatch:
-    """Adjacent batches of the store as one, with another tail."""
+    """Join adjacent batches of the store into one, with another tail."""
     first, metered = batches[0], sum(batch.metered for batch in batches)
     wires = [batch.wire.data for batch in batches if batch.wire is not None and batch.wire.encoding == S2_RECORDS]
     if len(wires) < len(batches):
         columns = _joined([batch.columns for batch in batches])
         return RecordBatch(columns, first_id=first.first_id, tail=tail, metered=metered)
     return RecordBatch.from_wire(
-        Wire(S2_RECORDS, b"".join(wires)),
+        WireBytes(S2_RECORDS, b"".join(wires)),
         decode,
         count=sum(batch.count for batch in batches),
         first_seq_num=first.first_seq_num,
@@ -105,15 +114,15 @@ def _together(rows: Sequence[Row]) -> bytes:
 
 
 def decode(payload: bytes) -> Columns:
-    """Stored records as S2 has them. Raises OperationFailed(STORAGE) where they are none."""
+    """Decode stored records in S2's encoding. Raises OperationFailed(STORAGE) if they are malformed."""
     try:
         return decode_records(payload)
-    except OperationFailed as error:  # it is not a client that sent this
+    except OperationFailed as error:  # the fault of the store, not of a client
         raise broken(error.failure.message) from error
 
 
 def _columns(rows: Sequence[Row]) -> Columns:
-    """The columns of adjacent rows of one layout, which `tells_all`."""
+    """Return the columns of adjacent rows of one layout, which `tells_all`."""
     try:
         bodies = bodies_of([row.payload for row in rows], rows[0].layout)
     except ValueError as error:
@@ -128,12 +137,12 @@ def _columns(rows: Sequence[Row]) -> Columns:
 
 
 def bytes_of(payload: bytes, layout: Layout) -> bytes:
-    """The bytes of a stored batch."""
+    """Return the bytes of a stored batch."""
     return payload if layout.tells_all else to_bytes(decode(payload), layout)
 
 
 def _joined(columns: Sequence[Columns]) -> Columns:
-    """The columns of adjacent batches."""
+    """Join the columns of adjacent batches."""
     if len(columns) == 1:
         return columns[0]
     bodies: list[bytes] = []
@@ -148,12 +157,12 @@ def _joined(columns: Sequence[Columns]) -> Columns:
 
 
 def broken(what: str) -> OperationFailed:
-    """STORAGE: a row is not what was written."""
+    """Return the STORAGE error for a row that differs from what was written."""
     return fail(FailureCode.STORAGE, f"a stored batch is broken: {what}")
 
 
 def fitting(batch: RecordBatch, max_bytes: int) -> int:
-    """How many of the first records have no more than `max_bytes` metered bytes together."""
+    """Return how many records from the first on have at most `max_bytes` metered bytes together."""
     columns = batch.columns
     used = 0
     for index, body in enumerate(columns.bodies):
@@ -164,9 +173,9 @@ def fitting(batch: RecordBatch, max_bytes: int) -> int:
 
 
 def all_have_bytes(span: Span, metered: int) -> bool:
-    """Whether each record of a batch is known to have bytes, without looking at it; `metered` is its metered size.
+    """Return whether each record of a batch is known to have bytes, without decoding it; `metered`: its metered size.
 
-    What is left out of plain records makes the bytes fewer than the metered ones; an envelope could make up for it.
+    A plain batch that leaves something out has fewer bytes than metered ones; with envelopes the sizes tell nothing.
     """
     if span.layout & (Layout.RAW | Layout.SENT):
         return True
@@ -174,7 +183,7 @@ def all_have_bytes(span: Span, metered: int) -> bool:
 
 
 def index_of(start: FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset, batch: RecordBatch, span: Span) -> int:
-    """The index of the first record at or after `start`; the batch's count where there is none."""
+    """Return the index of the first record at or after `start`, or the batch's count if there is none."""
     timestamps = batch.columns.timestamps
     match start:
         case FromSeqNum(seq_num):
@@ -190,13 +199,13 @@ def index_of(start: FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset, 
 
 
 def seq_num_at(offset: int, batch: RecordBatch, span: Span) -> int:
-    """The number of the record that a byte of this batch belongs to; of the first one for bytes before it."""
+    """Return the number of the record that holds the byte at `offset`, or of the first record for bytes before it."""
     starts = starts_of(batch.columns, span.layout)
     return batch.first_seq_num + max(bisect_right(starts, offset - span.first_offset) - 1, 0)
 
 
 def located(batch: RecordBatch, index: int, span: Span) -> Located:
-    """The position of one record of a batch."""
+    """Return the position of one record of a batch."""
     assert batch.first_id is not None
     timestamps = batch.columns.timestamps
     offset = span.first_offset + (starts_of(batch.columns, span.layout)[index] if index else 0)
@@ -205,7 +214,7 @@ def located(batch: RecordBatch, index: int, span: Span) -> Located:
 
 
 def index_of_id(timestamps: Sequence[int], first_id: RecordId, wanted: RecordId) -> int:
-    """The index of the first record whose identifier is `wanted` or later; the length where there is none."""
+    """Return the index of the first record whose identifier is `wanted` or later, or the length if there is none."""
     index = bisect_left(timestamps, wanted.ms)
     if index == len(timestamps) or timestamps[index] != wanted.ms:
         return index

@@ -1,36 +1,151 @@
-"""Reads of bytes: from memory at the tail, else from the file; and what a stream is as bytes."""
+"""Byte reads and segment information: bytes come from memory at the tail, else from the file.
+
+`read_rows` seeks the first row in the file and reads on row by row; rows are rendered as bytes in the thread that reads
+them.
+"""
 
 from __future__ import annotations
 
+import sqlite3
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
-from penstock.store.byte_rows import Place, read_rows
+from penstock.store.batches import Row, batch_of_rows, broken
 from penstock.store.heads import Stream
 from penstock.store.positions import first_offset
 from penstock.store.reads import Reads
 from penstock.store.registry import unknown_stream
+from penstock.store.seeking import first_reaching
+from penstock.store.u64 import from_sql, to_sql
+from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, ReadBytes, SegmentInfo
-from penstock_codecs.byte_rendering import Cut, Refused, Rendered, cut
+from penstock_codecs.byte_rendering import Cut, Refused, Rendered, cut, render
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.limits import MIB
+from penstock_codecs.limits import KIB, MIB
+from penstock_codecs.model import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size
+from penstock_codecs.s2.protobuf import decode_bodies
 
-__all__ = ["ByteReads"]
+__all__ = ["ByteReads", "Place", "read_rows"]
+
+NO_ID: Final = RecordId(0, 0)
+PIECE_BYTES: Final = 64 * KIB
+"""Metered bytes up to which rows are rendered together."""
+MOST_ROWS: Final = 4096
+MOST_RECORDS: Final = 20_000
+"""Most records of one read: decoding so many small ones takes about 10 ms, during which no other task runs."""
+MOST_METERED: Final = 8 * MIB
+"""Most metered bytes of one read: rows whose headers are left out are much larger than their bytes."""
+
+# A row that ends at the offset is needed only if its last records may be without bytes; see `all_have_bytes`.
+_ROWS: Final = f"""
+SELECT last_seq, count, metered, first_offset, end_offset, layout, payload FROM batches INDEXED BY batches_by_seq
+WHERE stream = ?1 AND last_seq >= ?3
+  AND NOT (end_offset = ?2 AND first_offset < ?2 AND (
+    layout & {int(Layout.RAW | Layout.SENT)} != 0 OR (layout = 0 AND end_offset - first_offset = metered)))
+ORDER BY last_seq LIMIT {MOST_ROWS}
+"""
+
+
+class Place(NamedTuple):
+    """A place between two rows: the end offset of the row before, and the number of its last record (-1: unknown)."""
+
+    offset: int
+    last_seq: int
+
+
+class _ByteRow(NamedTuple):
+    row: Row
+    first_offset: int
+    end_offset: int
+
+
+def read_rows(
+    db: sqlite3.Connection, stream: int, after: Place, max_bytes: int, end: int
+) -> tuple[list[Rendered], Place]:
+    """Return the bytes of the rows after a place, `max_bytes` or a little more, and the place after them.
+
+    Rows with records numbered `end` or later are left out, since they are not published yet. Raises
+    OperationFailed(STORAGE) for damaged rows.
+    """
+    rows = list(_chosen(db, stream, after, max_bytes, end))
+    pieces = [_rendered(some) for some in _pieces(rows)]
+    return pieces, Place(rows[-1].end_offset, rows[-1].row.last_seq) if rows else after
+
+
+def _chosen(db: sqlite3.Connection, stream: int, after: Place, max_bytes: int, end: int) -> Iterator[_ByteRow]:
+    number = first_reaching(db, stream, "offset", (after.offset, 0)) if after.last_seq < 0 else after.last_seq + 1
+    if number is None:
+        return
+    records = size = 0
+    parameters = (stream, after.offset, to_sql(number))
+    for last, count, metered, first, end_offset, layout, payload in db.execute(_ROWS, parameters):
+        row = Row(from_sql(last), count, metered, NO_ID, Layout(layout), payload)
+        if row.last_seq >= end:
+            break
+        yield _ByteRow(row, first, end_offset)
+        records += 0 if row.layout.tells_all else count
+        size += metered
+        if end_offset - after.offset >= max_bytes or records >= MOST_RECORDS or size >= MOST_METERED:
+            break
+
+
+def _pieces(rows: list[_ByteRow]) -> Iterator[list[_ByteRow]]:
+    """Group adjacent rows of one layout, up to PIECE_BYTES: joined bytes are copied once more for the reader."""
+    piece: list[_ByteRow] = []
+    size = 0
+    for row in rows:
+        if piece and (size >= PIECE_BYTES or row.row.layout != piece[0].row.layout):
+            yield piece
+            piece, size = [], 0
+        piece.append(row)
+        size += row.row.metered
+    if piece:
+        yield piece
+
+
+def _rendered(rows: list[_ByteRow]) -> Rendered:
+    """Render adjacent rows of one layout: their joined payloads are a payload in every layout."""
+    layout, first_offset = rows[0].row.layout, rows[0].first_offset
+    if layout.tells_all:
+        payloads = [row.payload for row, _, _ in rows]
+        found = Rendered(first_offset, payloads[0] if len(payloads) == 1 else b"".join(payloads), ())
+    else:
+        found = render(_columns(batch_of_rows([row for row, _, _ in rows])), layout, first_offset)
+    if found.end_offset != rows[-1].end_offset:
+        raise broken(f"it has {len(found.data)} bytes instead of {rows[-1].end_offset - first_offset}")
+    return found
+
+
+def _columns(batch: RecordBatch) -> Columns:
+    """Return the columns of a batch, without timestamps if it has no headers.
+
+    Headers are metered, so there are none if the bodies alone have the metered size.
+    """
+    assert batch.wire is not None
+    try:
+        bodies = decode_bodies(batch.wire.data)
+    except OperationFailed:
+        bodies = []
+    if metered_size(bodies, NO_HEADERS) != batch.metered:
+        return batch.columns
+    return Columns(range(batch.first_seq_num, batch.next_seq_num), (), bodies)
+
 
 MOST_BYTES: Final = 8 * MIB
-"""Most bytes of one read, whatever was asked for. Fronts ask for less: 2 MiB, as the real server gives at most (segment
-fact sheet, 1.1), unless they are configured otherwise."""
+"""Most bytes that one read returns. Fronts ask for less: 2 MiB, the most that the real server returns (segment fact
+sheet, 1.1), unless they are configured otherwise."""
 REMAINDER_BYTES: Final = 16 * MIB
-"""How much is kept of rows that reads ended in. Without that, somebody who reads a row of 1 MiB by pieces of 256 KiB
-would have it fetched and rendered four times."""
+"""Bytes kept of rows that reads ended in. Without them, a client that reads a row of 1 MiB in pieces of 256 KiB would
+have it fetched and rendered four times."""
 MOST_REMAINDERS: Final = 64
 
 
 class Remainders:
-    """What is left of the rows that the latest reads from the file ended in, for whoever reads on."""
+    """The remaining bytes of rows that the latest reads from the file ended in, for the reads that follow."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -38,14 +153,14 @@ class Remainders:
         self._kept: deque[tuple[int, Rendered]] = deque()
 
     def find(self, stream: int, offset: int) -> Rendered | None:
-        """What begins at this offset or holds it."""
+        """Return the kept bytes that hold this offset, or None."""
         for owner, rest in reversed(self._kept):
             if owner == stream and rest.first_offset <= offset < rest.end_offset:
                 return rest
         return None
 
     def keep(self, stream: int, rest: Rendered) -> None:
-        """Somebody may ask for this next."""
+        """Keep the remaining bytes of a row, and drop the oldest ones beyond the bounds."""
         self._kept.append((stream, rest))
         self._used += len(rest.data)
         while self._used > self._capacity or len(self._kept) > MOST_REMAINDERS:
@@ -54,22 +169,22 @@ class Remainders:
 
 
 class ByteReads:
-    """Carries out the operations that look at bytes."""
+    """The operations that read bytes."""
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
         self._remainders = Remainders(REMAINDER_BYTES)
 
     async def info(self, operation: GetSegmentInfo) -> SegmentInfo:
-        """See `GetSegmentInfo`."""
+        """Carry out `GetSegmentInfo`."""
         stream = await self._reads.find_stream(operation.stream, create_if_missing=False)
         with self._reads.holding(stream):
             start = await first_offset(self._reads.reader, stream)
         head = stream.durable
-        return SegmentInfo(start, head.next_offset, head.sealed, head.last_modified)
+        return SegmentInfo(start, head.next_offset, head.sealed, head.last_modified, stream.incarnation)
 
     async def read(self, operation: ReadBytes) -> BytesRead:
-        """See `ReadBytes`; never more than `MOST_BYTES`."""
+        """Carry out `ReadBytes`; the result has at most `MOST_BYTES`."""
         if operation.offset < 0 or operation.max_bytes < 1:
             raise fail(FailureCode.INVALID, f"cannot read {operation.max_bytes} bytes at offset {operation.offset}")
         stream = await self._reads.find_stream(operation.stream, create_if_missing=False)
@@ -85,17 +200,18 @@ class ByteReads:
             found = await self._cut(stream, operation)
             head = stream.durable
             if found.data:
-                return BytesRead(offset, found.data, found.end_offset >= head.next_offset, False, found.dropped)
+                at_tail = found.end_offset >= head.next_offset
+                return BytesRead(offset, found.data, at_tail, False, found.dropped, stream.incarnation)
             if found.refused is not None:
                 raise _refusal(stream, found.refused)
-            if offset < head.next_offset:  # it was appended meanwhile
+            if offset < head.next_offset:  # bytes were appended meanwhile
                 continue
             if head.sealed:
                 if offset > head.next_offset:
                     raise fail(FailureCode.INVALID, f"offset {offset} is beyond the end, {head.next_offset}")
-                return BytesRead(offset, b"", at_tail=True, end_of_segment=True, dropped=found.dropped)
+                return BytesRead(offset, b"", True, True, found.dropped, stream.incarnation)
             if operation.wait <= 0 or not await _parked(stream, deadline):
-                return BytesRead(offset, b"", at_tail=True, end_of_segment=False, dropped={})
+                return BytesRead(offset, b"", True, False, {}, stream.incarnation)
 
     async def _check(self, stream: Stream, offset: int) -> None:
         start = await first_offset(self._reads.reader, stream)
@@ -105,7 +221,7 @@ class ByteReads:
             raise fail(FailureCode.OFFSET_TRUNCATED, f"{stream.ref} is kept from offset {start} on", offset=start)
 
     async def _cut(self, stream: Stream, operation: ReadBytes) -> Cut:
-        """What there is for a read just now. At the tail that may be records without bytes."""
+        """Return the bytes that a read can be given now. At the tail there may be records without bytes."""
         offset, head = operation.offset, stream.durable
         if offset > head.next_offset:
             return Cut()
@@ -115,7 +231,7 @@ class ByteReads:
         pieces = await self._pieces(stream, offset, max_bytes)
         if offset < head.next_offset and not (pieces and pieces[0].first_offset <= offset < pieces[-1].end_offset):
             await self._reads.hear(stream)
-            await self._check(stream, offset)  # it was truncated meanwhile
+            await self._check(stream, offset)  # it may have been truncated meanwhile
             raise fail(FailureCode.STORAGE, f"bytes at offset {offset} of {stream.ref} are missing from the store")
         if not pieces:
             return Cut()
@@ -124,7 +240,7 @@ class ByteReads:
         return found
 
     async def _pieces(self, stream: Stream, offset: int, max_bytes: int) -> list[Rendered]:
-        """The bytes from `offset` on, `max_bytes` or a little more, or less where there is much to do for them."""
+        """Return the bytes from `offset` on, `max_bytes` or a little more, or less if rendering them takes long."""
         rest = None
         pieces = stream.recent.bytes_at(offset, max_bytes)
         if pieces is None and (rest := self._remainders.find(stream.id, offset)) is not None:
@@ -150,9 +266,9 @@ class ByteReads:
             behind = after
 
     def _keep_rest(self, stream: Stream, last: Rendered, end: int) -> None:
-        """Keep what the file gave in excess; what is in memory anyway need not be kept.
+        """Keep the bytes that the file gave in excess, unless they are in memory anyway.
 
-        Where the read ended between two pieces, there may be records without bytes, in others than the last one.
+        Nothing is kept if the read ended between two pieces: then there may be records without bytes in earlier pieces.
         """
         cut_in = last.first_offset < end < last.end_offset
         if cut_in and stream.recent.bytes_at(end, 1) is None and self._remainders.find(stream.id, end) is None:
@@ -160,7 +276,7 @@ class ByteReads:
 
 
 async def _parked(stream: Stream, deadline: float) -> bool:
-    """Wait until something happened to a stream; False at the deadline."""
+    """Wait until a stream changes; return False at the deadline."""
     with trio.CancelScope(deadline=deadline) as scope:
         await stream.followers.park()
     return not scope.cancelled_caught

@@ -1,7 +1,7 @@
-"""Basins and streams: creating, configuring, deleting (S2 fact sheet, 1.3).
+"""Creating, configuring and deleting basins and streams (S2 fact sheet, 1.3).
 
-Every method decides in memory, hands its change to the committer, and waits until all that the answer depends on
-is durable. Failures wait too: a name that is taken by a creation which never becomes durable is not taken.
+Every method decides in memory, hands its change to the committer, and waits until all decisions that the answer depends
+on are durable. Failures wait too: a name is not taken if the creation that took it never becomes durable.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Catalog:
     # ---- basins ----
 
     async def create_basin(self, operation: CreateBasin) -> Provisioned[BasinInfo]:
-        """See `CreateBasin`."""
+        """Carry out `CreateBasin`."""
         _check_stream_config(operation.config.default_stream_config)
         found = self._registry.basin(operation.basin)
         requested = _to_json(operation.config)
@@ -71,7 +71,7 @@ class Catalog:
         return await self._insert_basin(operation.basin, operation.config, operation.request_token)
 
     async def ensure_basin(self, operation: EnsureBasin) -> Provisioned[BasinInfo]:
-        """See `EnsureBasin`."""
+        """Carry out `EnsureBasin`."""
         _check_stream_config(operation.config.default_stream_config)
         found = self._registry.basin(operation.basin)
         if found is None:
@@ -83,14 +83,14 @@ class Catalog:
         )
 
     async def get_basin_config(self, operation: GetBasinConfig) -> BasinConfig:
-        """See `GetBasinConfig`."""
+        """Carry out `GetBasinConfig`."""
         basin = self._registry.basin(operation.basin)
         if basin is None:
             raise await self._refused(unknown_basin(operation.basin))
         return await self._settle(basin.head.config)
 
     async def reconfigure_basin(self, operation: ReconfigureBasin) -> BasinConfig:
-        """See `ReconfigureBasin`."""
+        """Carry out `ReconfigureBasin`."""
         basin = self._registry.basin(operation.basin)
         if basin is None:
             raise await self._refused(unknown_basin(operation.basin))
@@ -99,7 +99,7 @@ class Catalog:
         return await self._configure_basin(basin, config, config)
 
     async def delete_basin(self, operation: DeleteBasin) -> None:
-        """See `DeleteBasin`. Its streams' rows are purged in the background."""
+        """Carry out `DeleteBasin`. Its streams' rows are purged in the background."""
         basin = self._registry.basin(operation.basin)
         if basin is None:
             raise await self._refused(unknown_basin(operation.basin))
@@ -122,7 +122,7 @@ class Catalog:
     # ---- streams ----
 
     async def create_stream(self, operation: CreateStream) -> Provisioned[StreamInfo]:
-        """See `CreateStream`."""
+        """Carry out `CreateStream`."""
         _check_stream_config(operation.config)
         basin = self._registry.basin(operation.stream.basin)
         if basin is None:
@@ -136,7 +136,7 @@ class Catalog:
         return await change.ticket.wait()
 
     async def ensure_stream(self, operation: EnsureStream) -> Provisioned[StreamInfo]:
-        """See `EnsureStream`."""
+        """Carry out `EnsureStream`."""
         _check_stream_config(operation.config)
         basin = self._registry.basin(operation.stream.basin)
         if basin is None:
@@ -145,49 +145,51 @@ class Catalog:
         if found is None:
             change = self._insert_stream(basin, operation.stream.stream, operation.config, None)
             return await change.ticket.wait()
-        if found.head.config == operation.config:
+        config = operation.config.resolve(basin.head.config.default_stream_config)
+        if found.head.config == config:
             return await self._settle(Provisioned(_stream_info(found), ProvisionResult.NOOP))
-        return await self._configure_stream(
-            found, operation.config, Provisioned(_stream_info(found), ProvisionResult.UPDATED)
-        )
+        return await self._configure_stream(found, config, Provisioned(_stream_info(found), ProvisionResult.UPDATED))
 
     async def get_stream_config(self, operation: GetStreamConfig) -> StreamConfig:
-        """See `GetStreamConfig`. Of a stream in an unknown basin the stream is said to be unknown (1.3)."""
+        """Carry out `GetStreamConfig`. In an unknown basin, the error is that the stream is unknown (1.3)."""
         stream = self._registry.stream(operation.stream)
         if stream is None:
             raise await self._refused(unknown_stream(operation.stream))
         return await self._settle(stream.config)
 
     async def reconfigure_stream(self, operation: ReconfigureStream) -> StreamConfig:
-        """See `ReconfigureStream`."""
-        stream = self._registry.stream(operation.stream)
+        """Carry out `ReconfigureStream`."""
+        basin = self._registry.basin(operation.stream.basin)
+        if basin is None:
+            raise await self._refused(unknown_basin(operation.stream.basin))
+        stream = self._registry.stream_in(basin, operation.stream.stream)
         if stream is None:
             raise await self._refused(unknown_stream(operation.stream))
-        config = operation.patch.apply(stream.head.config)
+        config = operation.patch.apply(stream.head.config).resolve(basin.head.config.default_stream_config)
         _check_stream_config(config)
-        return await self._configure_stream(stream, config, config.resolve(_default_of(stream)))
+        return await self._configure_stream(stream, config, config)
 
     async def delete_stream(self, operation: DeleteStream) -> None:
-        """See `DeleteStream`. Its rows are purged in the background."""
+        """Carry out `DeleteStream`. Its rows are purged in the background."""
         stream = self._registry.stream(operation.stream)
         if stream is None:
             raise await self._refused(unknown_stream(operation.stream))
         await self.delete(stream).ticket.wait()
 
     def delete(self, stream: Stream) -> HeadChange[None]:
-        """Decide that a stream that exists is deleted."""
+        """Decide to delete an existing stream, and return the change."""
         change = self.deletion(stream)
         self._committer.add(change)
         return change
 
     def deletion(self, stream: Stream) -> HeadChange[None]:
-        """The same, still to be handed to the committer, as part of another change."""
+        """Decide to delete an existing stream; the caller hands the change to the committer."""
         stream.head = stream.head._replace(alive=False)
         deleted = ("UPDATE streams SET deleted_at = ? WHERE id = ?", (self._clock(), stream.id))
         return HeadChange(self._registry, stream, [deleted], None, partial(self._deleted, stream))
 
     async def seal(self, operation: Seal) -> int:
-        """See `Seal`. Those who follow learn that there will be no more."""
+        """Carry out `Seal` and return the length. Wakes the followers."""
         stream = self._registry.stream(operation.stream)
         if stream is None:
             raise await self._refused(unknown_stream(operation.stream))
@@ -195,7 +197,7 @@ class Catalog:
         return await self._settle(stream.head.next_offset)
 
     def decide_seal(self, stream: Stream) -> None:
-        """Decide that nothing is appended any more to a stream that exists."""
+        """Decide to seal an existing stream, unless it is sealed already."""
         if stream.head.sealed:
             return
         now = self._clock()
@@ -206,13 +208,13 @@ class Catalog:
         stream.followers.unpark_all()
 
     def _deleted(self, entity: Basin | Stream) -> None:
-        """Those who follow learn that there will be no more."""
+        """Wake the followers of a deleted stream, or of a deleted basin's streams."""
         for stream in [entity] if isinstance(entity, Stream) else self._registry.cached_streams(entity):
             stream.followers.unpark_all()
         self._on_delete()
 
     def find(self, ref: StreamRef) -> Stream:
-        """The stream, as far as decisions go. Raises OperationFailed at once: STREAM_NOT_FOUND."""
+        """Return the stream, in its decided state. Raises OperationFailed at once: STREAM_NOT_FOUND."""
         stream = self._registry.stream(ref)
         if stream is None:
             raise unknown_stream(ref)
@@ -221,10 +223,10 @@ class Catalog:
     def find_or_create(
         self, ref: StreamRef, may_create: bool, flag: str, config: StreamConfig | None
     ) -> tuple[Stream, Ticket[Provisioned[StreamInfo]] | None]:
-        """The stream, created if the basin's configuration `flag` says so; then with a ticket for its creation.
+        """Return the stream, or create it if the basin's configuration `flag` says so.
 
-        `config` is the layer of a stream that is created. Raises OperationFailed at once: INVALID,
-        BASIN_NOT_FOUND, STREAM_NOT_FOUND.
+        A new stream gets `config` as its layer of configuration, and is returned with a ticket for its creation. Raises
+        OperationFailed at once: INVALID, BASIN_NOT_FOUND, STREAM_NOT_FOUND.
         """
         basin = self._registry.basin(ref.basin)
         if basin is None:
@@ -244,10 +246,11 @@ class Catalog:
     def _insert_stream(
         self, basin: Basin, name: str, config: StreamConfig, token: str | None
     ) -> HeadChange[Provisioned[StreamInfo]]:
-        encoded = _to_json(config)
+        requested = _to_json(config)
+        config = config.resolve(basin.head.config.default_stream_config)
         now = self._clock()
-        stream = self._registry.new_stream(basin, name, Creation(now, token, encoded), config)
-        statement = (_INSERT_STREAM, (stream.id, basin.id, name, encoded, now, token, encoded, now, now))
+        stream = self._registry.new_stream(basin, name, Creation(now, token, requested), config)
+        statement = (_INSERT_STREAM, (stream.id, basin.id, name, _to_json(config), now, token, requested, now, now))
         return self._add(stream, [statement], Provisioned(_stream_info(stream), ProvisionResult.CREATED))
 
     async def _configure_stream(self, stream: Stream, config: StreamConfig, result: T) -> T:
@@ -277,17 +280,13 @@ class Catalog:
         return await self._committer.settle(outcome)
 
     async def _refused(self, error: OperationFailed) -> OperationFailed:
-        """The failure to raise, once what it depends on is durable. Raises OperationFailed if that never is."""
+        """Return the error once all decisions that it depends on are durable. Raises OperationFailed if that fails."""
         await self._committer.settle(None)
         return error
 
 
 def _to_json(config: BasinConfig | StreamConfig) -> str:
     return msgspec.json.encode(config).decode()
-
-
-def _default_of(stream: Stream) -> StreamConfig:
-    return stream.basin.head.config.default_stream_config
 
 
 def _check_stream_config(config: StreamConfig) -> None:

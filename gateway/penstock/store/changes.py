@@ -1,4 +1,4 @@
-"""Changes that others are made of: a new head on its way to the disk, and several changes as one."""
+"""Common changes: a new head of a basin or stream, and several changes as one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ WHERE id = ?
 
 
 def head_statement(stream: Stream, head: StreamHead, now: int) -> Statement:
-    """Makes durable what rows cannot tell of `head` (its configuration apart), and when that emptied the stream."""
+    """Return the statement that stores what rows cannot tell of `head`, and the time if it emptied the stream.
+
+    The configuration is not stored.
+    """
     emptied_at = now if head.trim_point == head.next_seq else None
     return _UPDATE_HEAD, (
         head.fencing_token,
@@ -37,7 +40,7 @@ def head_statement(stream: Stream, head: StreamHead, now: int) -> Statement:
 
 
 class HeadChange(Change, Generic[T]):
-    """A new head of a basin or a stream. When it is durable, `result` is told and `then` is called."""
+    """A new head of a basin or a stream. When it is durable, the ticket gets `result` and `then` is called."""
 
     __slots__ = ("_entity", "_head", "_registry", "_result", "_then", "ticket")
 
@@ -64,7 +67,7 @@ class HeadChange(Change, Generic[T]):
     def publish(self) -> None:
         self.ticket.resolve(self._result)
         if isinstance(self._entity, Stream):
-            self._entity.followers.unpark_all()  # readers in other processes must hear of a trim
+            self._entity.followers.unpark_all()  # readers in other processes must learn of a trim
         if self._then is not None:
             self._then()
 
@@ -77,7 +80,7 @@ class HeadChange(Change, Generic[T]):
 
 
 class Together(Change):
-    """Changes of which all become durable, or none: a group may end between two changes, not within one."""
+    """Several changes that become durable together or not at all: a group never ends inside of one change."""
 
     __slots__ = ("_changes",)
 

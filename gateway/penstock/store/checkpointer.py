@@ -1,13 +1,15 @@
-"""Moves the write-ahead log into the file, so that commits never have to.
+"""Moves the write-ahead log into the file, so that commits never have to, and keeps its length within bounds.
 
-A passive checkpoint runs beside commits. It cannot finish while they go on, and a log that is never finished
-never begins anew. So when the log has grown long, passes follow one another, each with less to do than the one
-before, until one can be run between two transactions without holding them up.
+A passive checkpoint runs beside commits. It cannot finish while they go on, and SQLite restarts a log only after all of
+it was moved. So when the log has grown long, passes follow one another, each with less to do than the one before, until
+the last one is so short that it can run between two transactions. If the disk cannot keep up, transactions wait.
+
+The bounds apply to the log's real length, in pages: one record of one byte takes two. Any amount, however little, is
+moved after a few seconds.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from typing import Final
 
@@ -15,6 +17,7 @@ import structlog
 import trio
 
 from penstock.store.committer import Committer
+from penstock.store.wal import Log, is_failed_sync, sync
 from penstock_codecs.limits import MIB
 
 __all__ = ["Checkpointer"]
@@ -22,80 +25,116 @@ __all__ = ["Checkpointer"]
 log = structlog.get_logger()
 
 FINISH_BYTES: Final = 2 * MIB
-"""So much may be left to move while commits wait: 1.5 to 2 ms, where a whole log of 64 MiB took 20 to 36 ms."""
+"""Most bytes moved while commits wait: this takes 1.5 to 2 ms, where a whole log of 64 MiB took 20 to 36 ms."""
 MOST_PASSES: Final = 6
 READERS_MS: Final = 100
-"""How long a log may wait for those who still read from it to begin anew, while commits wait too: reads take a few ms
-each. A passive checkpoint does not wait, and under reads of 20 ms that overlapped the log kept all that was written."""
+"""Milliseconds to wait, before a log restarts, for transactions that still read from it. Commits wait too; reads take a
+few ms each. A passive checkpoint does not wait, and with overlapping reads of 20 ms the log never restarted."""
 
 
 class Checkpointer:
-    """One task, with a connection of its own. `file` is a descriptor of the database file, to sync it."""
+    """The task that checkpoints, with a connection of its own. `file`: a descriptor of the database file, for syncs."""
 
     def __init__(
         self,
         db: sqlite3.Connection,
         file: int,
+        lengths: Log,
         committer: Committer,
         checkpoint_bytes: int,
-        log_reset_bytes: int,
+        checkpoint_seconds: float,
+        log_bytes: int,
     ) -> None:
         self._db = db
         self._file = file
+        self._log = lengths
         self._committer = committer
         self._checkpoint_bytes = checkpoint_bytes
-        page_bytes: int = db.execute("PRAGMA page_size").fetchone()[0]
-        self._reset_pages = self._next_reset = log_reset_bytes // page_bytes
-        self._written = 0
-        self._wake = trio.Event()
-        committer.after_commit = self._after_commit
+        self._seconds = checkpoint_seconds
+        self._log_bytes = log_bytes
+        self._tried = 0  # the log's length at the last pass
+        self._held_up = (
+            0  # the log's length when it could not restart: a reader stays in it (a SQLite shell), or the disk is full
+        )
+        self._some, self._much = trio.Event(), trio.Event()
+        self._running = False
+        committer.after_commit = self._look
+        committer.must_wait = self._must_wait
 
-    def _after_commit(self) -> None:
-        if self._committer.written - self._written >= self._checkpoint_bytes:
-            self._wake.set()
+    def _look(self) -> None:
+        """Measure the log, and wake `run` if there is something to move, at once or later."""
+        written, moved = self._log.lengths()
+        if written < self._tried:  # it has restarted
+            self._tried = self._held_up = 0
+        if written > moved:
+            self._some.set()
+            if written - max(moved, self._tried) >= self._checkpoint_bytes or written >= self._to_begin_anew:
+                self._much.set()
+
+    @property
+    def _to_begin_anew(self) -> int:
+        """Length in bytes at which the log is to restart: half of its bound."""
+        return self._held_up + self._log_bytes // 2
+
+    def _must_wait(self) -> bool:
+        """Return whether transactions must wait: a quarter of the log's bound is reserved for the largest transaction.
+
+        They need not wait once all of the log is moved: then the next transaction restarts it.
+        """
+        written, moved = self._log.lengths()
+        return self._running and written > moved and written >= self._held_up + self._log_bytes * 3 // 4
 
     async def run(self) -> None:
-        """Checkpoint until cancelled."""
-        while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            try:
-                pages = await self._pass()
-                if pages >= self._next_reset:
-                    # A reader that stays (somebody's SQLite shell) holds commits up only each time as much was added.
-                    self._next_reset = self._reset_pages + (0 if await self._begin_anew() else pages)
-            except (sqlite3.Error, OSError) as error:  # tried again when as much has been written once more
-                log.error("checkpoint_failed", error=str(error))
+        """Checkpoint until cancelled. Raises StoreFailed if a sync fails."""
+        self._running = True
+        try:
+            while True:
+                self._look()
+                await self._some.wait()
+                with trio.move_on_after(self._seconds):
+                    await self._much.wait()
+                self._some, self._much = trio.Event(), trio.Event()
+                await self._move()
+        finally:
+            self._running = False
+            self._committer.go_on()
 
-    async def _pass(self) -> int:
-        self._written = self._committer.written
-        return await trio.to_thread.run_sync(self._checkpoint_and_sync)
+    async def _move(self) -> None:
+        try:
+            await self._pass()
+            if self._log.lengths()[0] >= self._to_begin_anew:
+                begun = await self._begin_anew()
+                self._held_up = 0 if begun else self._log.lengths()[0]
+        except (sqlite3.Error, OSError) as error:
+            if is_failed_sync(error):
+                raise self._committer.fail(error) from error
+            self._held_up = self._log.lengths()[0]
+            log.error("checkpoint_failed", error=str(error))  # tried again, as after one that a reader held up
+        self._committer.go_on()
 
-    def _checkpoint_and_sync(self) -> int:
-        pages = _checkpoint(self._db)
-        # SQLite syncs the file only when a pass has moved everything. Left to the one between two commits, that
-        # would take as long as all passes before it wrote: 30 ms for 64 MiB, instead of 3.
-        os.fdatasync(self._file)
-        return pages
+    async def _pass(self) -> None:
+        self._tried = self._log.lengths()[0]
+        await trio.to_thread.run_sync(self._checkpoint_and_sync)
+
+    def _checkpoint_and_sync(self) -> None:
+        """Move all that can be moved without waiting for readers or writers, and sync the file."""
+        self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        # SQLite syncs the file only when a pass has moved everything. If only the last pass, between two commits, did
+        # that, its sync would cover all that the passes before it wrote: 30 ms for 64 MiB instead of 3.
+        sync(self._file)
 
     async def _begin_anew(self) -> bool:
-        """Finish the checkpoint between two commits; gives whether the next one begins the log anew."""
+        """Finish the checkpoint between two commits; return whether the next commit restarts the log."""
         for _ in range(MOST_PASSES):
-            if self._committer.written - self._written <= FINISH_BYTES:
+            written, moved = self._log.lengths()
+            if written - moved <= FINISH_BYTES or self._must_wait():
                 break
             await self._pass()
-        self._written = self._committer.written
         return await self._committer.between_commits(_restart)
 
 
-def _checkpoint(db: sqlite3.Connection) -> int:
-    """Move what can be moved without waiting for anybody; gives the length of the log in pages."""
-    _busy, pages, _moved = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    return int(pages)
-
-
 def _restart(db: sqlite3.Connection) -> bool:
-    """Move all that is left, and wait a little until nobody reads from the log any more; gives whether nobody does."""
+    """Move the rest of the log, and wait up to READERS_MS for its readers; return whether there are none left."""
     (patience,) = db.execute("PRAGMA busy_timeout").fetchone()
     db.execute(f"PRAGMA busy_timeout={READERS_MS}")
     try:

@@ -1,22 +1,28 @@
-"""Group commit: whatever was decided while one transaction ran is the next one.
+"""Group commit: all changes that were decided while one transaction ran form the next one.
 
-A *change* is a decision on its way to the disk. One task takes all that are pending, executes their statements in
-one transaction in one thread hop, and then publishes them in order. If the transaction fails, the group and
-everything that was decided on top of it is undone, newest first, and fails; the store lives on.
+A *change* is a decision that is not durable yet. One task takes all pending changes, executes their statements in one
+transaction in one thread hop, and then publishes them in order. If the transaction fails, the group and everything that
+was decided on top of it is undone, newest first, and rejected; the store goes on. It stops only if a sync fails: Linux
+reports that once, and from then on regards pages as written that are not on disk.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Final, Generic, TypeVar
 
 import structlog
 import trio
 
-from penstock.metrics.families import (
+from penstock.core.errors import StoreFailed
+from penstock.observe.metrics.families import (
     STORE_COMMIT_BYTES,
     STORE_COMMIT_CHANGES,
     STORE_COMMIT_FAILURES,
@@ -24,22 +30,31 @@ from penstock.metrics.families import (
     STORE_COMMITS,
     STORE_SYNC_SECONDS,
 )
+from penstock.store.schema import TOUCH
+from penstock.store.wal import is_failed_sync
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock_codecs.limits import KIB
 
 __all__ = ["CLOSED", "Change", "Committer", "Outcome", "Statement", "Ticket"]
 
 log = structlog.get_logger()
 
 GATHER_PASSES: Final = 3
-"""A group is committed once so many passes of the scheduler have brought nothing new: what has reached the sockets by
-then (two passes from socket to here) shares the transaction. Measured with one record in flight per connection, one
-pair of runs on a shared machine, CPU us per append without and with it: 8 connections 345 to 399 and 299 to 357, 32
-connections 278 and 233; one connection, where three passes are all it costs, 707 and 715."""
+"""Passes of the scheduler without a new change after which a group is committed: so appends that have reached the
+sockets by then (two passes from socket to here) share the transaction. Measured with one record in flight per
+connection, one pair of runs on a shared machine, CPU us per append without and with it: 8 connections 345 to 399 and
+299 to 357, 32 connections 278 and 233; one connection, which pays for three passes and gains nothing, 707 and 715."""
 MOST_PASSES: Final = 16
-"""Then it is committed all the same."""
+"""Passes after which a group is committed in any case."""
 
 MOST_CHANGES: Final = 512
-"""Most changes of one group, however small: publishing them, in one go, takes about 10 us each."""
+"""Most changes of one group, however small: publishing them, without a checkpoint between, takes about 10 us each."""
+
+PROBE_SECONDS: Final = 1.0
+"""Interval of trial transactions after one that failed. Without them there might be none: clients are told to stay away
+from a gateway that is not ready."""
+PROBE_BYTES: Final = 256 * KIB
+"""Bytes of free space required beyond those that the disk refused, before a trial transaction."""
 
 _COMMITS: Final = STORE_COMMITS.child()
 _COMMIT_BYTES: Final = STORE_COMMIT_BYTES.child()
@@ -54,24 +69,24 @@ CLOSED: Final = Failure(FailureCode.SERVER_DRAINING, "the store is closing")
 
 
 class Ticket(Generic[T]):
-    """The outcome of something that is under way. `on_settled`, if any, is called when there is one."""
+    """The future outcome of an operation. `on_settled`, if any, is called when there is one."""
 
     __slots__ = ("_event", "_is_settled", "_on_settled", "_result", "failure")
 
     def __init__(self, on_settled: Callable[[], object] | None = None) -> None:
-        self._event: trio.Event | None = None  # made for the first who waits; for the appends of a session nobody does
+        self._event: trio.Event | None = None  # made by the first `wait`; appends of a session are not waited for
         self._is_settled = False
         self._on_settled = on_settled
         self._result: T | None = None
         self.failure: Failure | None = None
 
     def resolve(self, result: T) -> None:
-        """It was carried out."""
+        """Settle the ticket with a result."""
         self._result = result
         self._settle()
 
     def fail(self, failure: Failure) -> None:
-        """It was not, or it is not known to have been."""
+        """Settle the ticket with a failure: the operation was not carried out, or that is unknown."""
         self.failure = failure
         self._settle()
 
@@ -84,15 +99,15 @@ class Ticket(Generic[T]):
 
     @property
     def result(self) -> T | None:
-        """What came of it; None while it is under way, and where it failed."""
+        """The result; None while there is none, and after a failure."""
         return self._result
 
     async def wait(self) -> T:
-        """The outcome. May be cancelled and called again. Raises OperationFailed."""
+        """Wait for the outcome and return the result. May be cancelled and called again. Raises OperationFailed."""
         if self._is_settled:
             await trio.lowlevel.checkpoint()
         else:
-            if self._event is None:  # an event has no truth value
+            if self._event is None:  # not `or`: events define no truth value
                 self._event = trio.Event()
             await self._event.wait()
         if self.failure is not None:
@@ -101,29 +116,29 @@ class Ticket(Generic[T]):
 
 
 class Change:
-    """A decision on its way to the disk; without statements, one that only waits for those before it."""
+    """A decision to be made durable. Without statements, it only waits for those before it."""
 
     __slots__ = ("size", "statements")
 
     def __init__(self, statements: Sequence[Statement] = (), size: int = 0) -> None:
         self.statements = statements
-        self.size = size  # bytes to be written, about
+        self.size = size  # approximate bytes to be written
 
     def commit(self) -> None:
-        """It is on disk: move the durable view. Called for the whole group before any `publish`."""
+        """Update the durable state in memory: the change is on disk. Called for a whole group before any `publish`."""
 
     def publish(self) -> None:
-        """Tell those who wait for it."""
+        """Report success to waiting tasks."""
 
     def undo(self) -> None:
-        """It never happened: restore what it changed in memory. Called newest first, before any `reject`."""
+        """Restore the decided state in memory: the change failed. Called newest first, before any `reject`."""
 
     def reject(self, failure: Failure) -> None:
-        """Tell those who wait for it."""
+        """Report the failure to waiting tasks."""
 
 
 class Outcome(Change, Generic[T]):
-    """A result or failure that must not be told before it, and everything decided earlier, is durable."""
+    """A result or failure that is reported only when it, and everything decided earlier, is durable."""
 
     __slots__ = ("_outcome", "ticket")
 
@@ -143,11 +158,21 @@ class Outcome(Change, Generic[T]):
 
 
 class Committer:
-    """The one writer. `written` counts bytes that it has committed, about."""
+    """The only writer of the file.
 
-    def __init__(self, db: sqlite3.Connection, group_bytes: int) -> None:
-        self.written = 0
+    `after_commit` is called after each transaction. While `must_wait` returns True, none begins; `go_on` makes the
+    committer check again. `trouble`: the reason why the last transaction failed; None if it did not.
+    """
+
+    def __init__(self, db: sqlite3.Connection, directory: Path, group_bytes: int) -> None:
+        """Commit to `db`, a connection to the file in `directory`, in groups of about `group_bytes`."""
         self.after_commit: Callable[[], None] = lambda: None
+        self.must_wait: Callable[[], bool] = lambda: False
+        self.trouble: str | None = None
+        self._refused_bytes = 0  # size of the largest transaction that failed since the last success
+        self._directory = directory
+        self._held = trio.lowlevel.ParkingLot()
+        self._failed: StoreFailed | None = None
         self._db = db
         self._group_bytes = group_bytes
         self._pending: list[Change] = []
@@ -158,18 +183,18 @@ class Committer:
         self._closed = False
 
     def add(self, change: Change) -> None:
-        """Hand over a decision. It is undone and rejected if it does not become durable."""
+        """Queue a change for the next group. It is undone and rejected if it does not become durable."""
         if self._closed:
             change.undo()
-            change.reject(CLOSED)
+            change.reject(CLOSED if self._failed is None else _storage(self._failed))
             return
         self._pending.append(change)
         self._wake.set()
 
     async def settle(self, outcome: T | Failure, statements: Sequence[Statement] = (), size: int = 0) -> T:
-        """Tell `outcome` when it and everything that was decided before it is durable. Raises OperationFailed.
+        """Return `outcome`, or raise it if it is a Failure, once it and everything decided before it is durable.
 
-        `statements`: what makes it durable; `size`: the bytes that they write, about.
+        `statements` make it durable; `size`: approximate bytes that they write. Raises OperationFailed.
         """
         change: Outcome[T] = Outcome(outcome, statements, size)
         self.add(change)
@@ -177,27 +202,42 @@ class Committer:
 
     @property
     def pending(self) -> int:
-        """How many changes wait for the next transaction."""
+        """Number of changes that wait for the next transaction."""
         return len(self._pending)
 
     @property
+    def failed(self) -> StoreFailed | None:
+        """The reason why the committer has stopped for good; None if it has not."""
+        return self._failed
+
+    @property
     def busy(self) -> bool:
-        """Whether something is on its way to the disk."""
+        """True if there are changes that are not durable yet."""
         return bool(self._pending or self._group)
 
     async def run(self) -> None:
-        """Commit until cancelled, then what is pending, and nothing any more: some may not stop waiting before that."""
+        """Commit until cancelled, then commit the pending changes and close: some tasks wait, shielded, for theirs.
+
+        Raises StoreFailed once a sync has failed, here or in the checkpointer.
+        """
         try:
             while True:
-                await self._wake.wait()
+                with trio.move_on_after(math.inf if self.trouble is None else PROBE_SECONDS) as patience:
+                    await self._wake.wait()
+                if patience.cancelled_caught:
+                    if not await trio.to_thread.run_sync(_has_room, self._directory, self._refused_bytes):
+                        continue
+                    self.add(Change([(TOUCH, ())]))
                 await self._gather()
                 await self.commit_group()
+                if self._failed is not None:
+                    raise self._failed
         finally:
             with trio.CancelScope(shield=True):
                 await self.close()
 
     async def _gather(self) -> None:
-        """Let what has reached the sockets already join the group; see GATHER_PASSES."""
+        """Wait for appends that have reached the sockets already, to join the group; see GATHER_PASSES."""
         quiet, pending = 0, len(self._pending)
         for _ in range(MOST_PASSES):
             await trio.lowlevel.checkpoint()
@@ -207,18 +247,37 @@ class Committer:
             pending = len(self._pending)
 
     async def between_commits(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """`function(connection)` in a thread while no transaction runs; the next one waits for it."""
+        """Run `function(connection)` in a thread between two transactions, and return its result."""
         async with self._lock:
             return await trio.to_thread.run_sync(function, self._db, limiter=self._thread)
 
+    def go_on(self) -> None:
+        """Make a waiting committer call `must_wait` again."""
+        self._held.unpark_all()
+
+    def fail(self, error: Exception) -> StoreFailed:
+        """Stop for good after a failed sync: reject all changes from now on. Return the exception to raise."""
+        if self._failed is None:
+            self._failed = StoreFailed(f"the store stops, since what it wrote may not be on disk: {error}")
+            self.trouble = str(self._failed)
+            self._closed = True
+            log.critical("store_failed", reason=str(self._failed))
+            lost, self._pending = self._pending, []  # the group in progress is rejected when its thread returns
+            _take_back(lost, self._failed)
+            self._wake.set()
+            self.go_on()
+        return self._failed
+
     async def close(self) -> None:
-        """Commit what is pending, then nothing any more."""
+        """Commit the pending changes, and reject later ones."""
         while self._pending:
             await self.commit_group()
         self._closed = True
 
     async def commit_group(self) -> None:
-        """One transaction of what is pending, up to the bounds of a group."""
+        """Commit pending changes, up to the bounds of a group, in one transaction."""
+        while self.must_wait():
+            await self._held.park()
         group = self._group = self._take_group()
         if not self._pending:
             self._wake = trio.Event()
@@ -228,13 +287,15 @@ class Committer:
                 async with self._lock:
                     began = perf_counter()
                     outcome = await trio.to_thread.run_sync(_execute, self._db, statements, limiter=self._thread)
-            if isinstance(outcome, Exception):
+            if isinstance(outcome, Exception) or self._failed is not None:
                 self._undo(outcome)
                 return
             _measure(len(group), perf_counter() - began, outcome)
-        written = sum(change.size for change in group)
-        self.written += written
-        _COMMIT_BYTES.value += written
+            if self.trouble is not None:
+                log.info("commits_again", after=self.trouble)
+                self.trouble = None
+                self._refused_bytes = 0
+        _COMMIT_BYTES.value += sum(change.size for change in group)
         for change in group:
             change.commit()
         self._group = []
@@ -252,17 +313,54 @@ class Committer:
         group, self._pending = self._pending, []
         return group
 
-    def _undo(self, error: Exception) -> None:
-        lost = self._group + self._pending
-        self._group, self._pending = [], []
-        self._wake = trio.Event()
-        STORE_COMMIT_FAILURES.child().inc()
-        log.error("commit_failed", error=str(error), code=getattr(error, "sqlite_errorname", None), changes=len(lost))
-        for change in reversed(lost):
-            change.undo()
-        failure = Failure(FailureCode.STORAGE, f"the store could not write: {error}")
-        for change in lost:
-            change.reject(failure)
+    def _undo(self, outcome: Exception | float) -> None:
+        """Undo and reject the group and everything that was decided on top of it."""
+        if isinstance(outcome, Exception):
+            STORE_COMMIT_FAILURES.child().inc()
+            changes = len(self._group) + len(self._pending)
+            code = getattr(outcome, "sqlite_errorname", None)
+            log.error("commit_failed", error=str(outcome), code=code, changes=changes)
+            if is_failed_sync(outcome):
+                self.fail(outcome)
+        size = sum(change.size for change in self._group)
+        lost, self._group, self._pending = self._group + self._pending, [], []
+        if self._failed is not None:
+            _take_back(lost, self._failed)
+        elif isinstance(outcome, Exception):
+            self._refused_bytes = max(self._refused_bytes, size)
+            self.trouble = f"the store cannot write: {outcome}"
+            self._wake = trio.Event()
+            _take_back(lost, outcome)
+
+
+def _has_room(directory: Path, size: int) -> bool:
+    """Return whether the disk has room for `size` bytes, those that it refused, and PROBE_BYTES more.
+
+    A small transaction is no test: what SQLite could write before it failed stays in the log's file, so that there is
+    room for a small one on a full disk.
+    """
+    try:
+        file = os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(file, 0, size + PROBE_BYTES)
+        finally:
+            os.close(file)
+    except OSError as error:
+        return error.errno not in (errno.ENOSPC, errno.EDQUOT)  # the transaction will report any other trouble
+    return True
+
+
+def _storage(error: Exception) -> Failure:
+    return Failure(FailureCode.STORAGE, f"the store could not write: {error}")
+
+
+def _take_back(lost: Sequence[Change], error: Exception) -> None:
+    """Undo changes, newest first, then reject them."""
+    for change in reversed(lost):
+        change.undo()
+    failure = _storage(error)
+    for change in lost:
+        change.reject(failure)
 
 
 def _measure(changes: int, seconds: float, sync_seconds: float) -> None:
@@ -273,7 +371,7 @@ def _measure(changes: int, seconds: float, sync_seconds: float) -> None:
 
 
 def _execute(db: sqlite3.Connection, statements: Sequence[Statement]) -> Exception | float:
-    """One transaction; gives for how many seconds it was made durable, or why it failed: then nothing of it remains."""
+    """Run one transaction. Return the seconds that its COMMIT took, or the error; then all of it is rolled back."""
     try:
         db.execute("BEGIN IMMEDIATE")
         for sql, parameters in statements:
@@ -281,8 +379,8 @@ def _execute(db: sqlite3.Connection, statements: Sequence[Statement]) -> Excepti
         began = perf_counter()
         db.execute("COMMIT")
         return perf_counter() - began
-    except Exception as error:  # whatever it is, it must not end the store: nobody's ack depends on it but the group's
-        with contextlib.suppress(sqlite3.Error):  # then it is rolled back before the next one
+    except Exception as error:  # no error may end the store: only the acks of this group depend on the transaction
+        with contextlib.suppress(sqlite3.Error):  # if this fails, SQLite rolls back before the next transaction
             if db.in_transaction:
                 db.execute("ROLLBACK")
         return error

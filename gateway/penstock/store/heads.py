@@ -1,8 +1,8 @@
-"""Basins and streams in memory: what has been decided about each, and what of that is durable.
+"""Basins and streams in memory: the decided and the durable state of each.
 
-A *head* is everything that the next decision depends on, as one immutable value. `entity.head` is the newest
-decision; `entity.durable` is the newest that is on disk, which is all that anybody is shown. A commit moves
-`durable` forward; a failed one sets `head` back to `durable`.
+A *head* is everything that the next decision depends on, as one immutable value. `entity.head` is the newest decision;
+`entity.durable` is the newest that is on disk, and all that clients ever see. A commit moves `durable` forward; a
+failed one sets `head` back to `durable`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ __all__ = ["Basin", "BasinHead", "Creation", "Entity", "Stream", "StreamHead"]
 
 
 class BasinHead(NamedTuple):
-    """What is decided about a basin. `alive`: it exists."""
+    """The state of a basin. `alive`: whether it exists."""
 
     config: BasinConfig
     alive: bool = True
 
 
 class StreamHead(NamedTuple):
-    """What is decided about a stream. `config` is its own layer; `alive`: it exists.
+    """The state of a stream. `config` is resolved: no field is None. `alive`: whether it exists.
 
-    In bytes, as segment clients see it: `next_offset` is its length, `truncated_at` the first byte to keep that such
-    a client named; `trim_point` may stand further on. `last_modified`, in ms, is when it was last appended to, sealed,
-    truncated, or created. A sealed stream is never appended to again.
+    For segment clients: `next_offset` is the length in bytes, `truncated_at` the first byte to keep that such a client
+    named; `trim_point` may keep even less. `last_modified` is the time in ms of the last append, seal or truncation, or
+    of the creation. A sealed stream is never appended to again.
     """
 
     config: StreamConfig
@@ -46,12 +46,12 @@ class StreamHead(NamedTuple):
 
     @property
     def tail(self) -> StreamPosition:
-        """The next sequence number and the last timestamp, 0 where there never was a record."""
+        """The next sequence number, and the last timestamp or 0 if there never was a record."""
         return StreamPosition(self.next_seq, 0 if self.last_id is None else self.last_id.ms)
 
 
 class Creation(NamedTuple):
-    """How something was created: when (ms), and by which request, for recognising its repetition."""
+    """The creation of a basin or stream: its time in ms, and its request, by which a repeated one is recognised."""
 
     created_at: int
     request_token: str | None
@@ -62,7 +62,7 @@ H = TypeVar("H", BasinHead, StreamHead)
 
 
 class Entity(Generic[H]):
-    """A basin or a stream. `users` counts those who hold it, so that it stays in memory."""
+    """A basin or a stream. `users`: number of holders; it stays in memory while there are any."""
 
     __slots__ = ("creation", "durable", "head", "id", "users")
 
@@ -75,7 +75,7 @@ class Entity(Generic[H]):
 
     @property
     def idle(self) -> bool:
-        """Whether it may be forgotten: nobody holds it, and the disk knows everything about it."""
+        """True if it may be dropped from memory: it has no holders, and all of its state is on disk."""
         return self.users == 0 and self.head is self.durable
 
 
@@ -90,9 +90,9 @@ class Basin(Entity[BasinHead]):
 
 
 class Stream(Entity[StreamHead]):
-    """A stream, with the newest of its durable batches and those who wait for the next."""
+    """A stream, with the newest of its durable batches and the tasks that wait for more."""
 
-    __slots__ = ("_resolved", "_resolved_from", "basin", "followers", "key", "recent", "ref", "trimmed")
+    __slots__ = ("basin", "followers", "key", "recent", "ref", "trimmed")
 
     def __init__(
         self, id: int, basin: Basin, name: str, creation: Creation, head: StreamHead, durable: StreamHead
@@ -103,24 +103,24 @@ class Stream(Entity[StreamHead]):
         self.key = (basin.id, name)
         self.recent = TailCache()
         self.followers = trio.lowlevel.ParkingLot()
-        self.trimmed = (0, 0)  # a trim point and the offset of its record: the newest that somebody asked for
-        self._resolved: StreamConfig | None = None
-        self._resolved_from: tuple[object, object] = (None, None)
+        self.trimmed = (0, 0)  # the last trim point whose offset was looked up, and that offset
+
+    @property
+    def incarnation(self) -> str:
+        """The value of `SegmentInfo.incarnation`. The id alone may be used again after a restart."""
+        return f"{self.creation.created_at}-{self.id}"
 
     @property
     def alive(self) -> bool:
-        """Whether the stream exists, as far as decisions go."""
+        """True if the stream exists in the decided state."""
         return self.head.alive and self.basin.head.alive
 
     @property
     def durably_alive(self) -> bool:
-        """Whether the stream exists for those who look at it."""
+        """True if the stream exists in the durable state, which readers see."""
         return self.durable.alive and self.basin.durable.alive
 
     @property
     def config(self) -> StreamConfig:
         """The resolved configuration: no field is None."""
-        layers = (self.head.config, self.basin.head.config.default_stream_config)
-        if self._resolved is None or self._resolved_from[0] is not layers[0] or self._resolved_from[1] is not layers[1]:
-            self._resolved, self._resolved_from = layers[0].resolve(layers[1]), layers
-        return self._resolved
+        return self.head.config

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from penstock.errors import CannotStart
+from penstock.core.errors import CannotStart
 
 __all__ = ["LOCK_FILE", "locked"]
 
@@ -18,9 +18,9 @@ LOCK_FILE: Final = "penstock.lock"
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory, made where it is missing. The kernel lets go when the process ends, however it ends.
+    """Lock the directory, which is created if missing, until the block ends; the kernel unlocks it if the process dies.
 
-    Raises CannotStart where another process holds it, or where it cannot be made or written.
+    Raises CannotStart if another process holds the lock, or the directory cannot be created or written.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

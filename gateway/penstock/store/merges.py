@@ -1,8 +1,8 @@
-"""Merges: all bytes of some streams appended to another, and those streams deleted, as one change.
+"""Merges: all bytes of some streams are appended to another, and those streams deleted, as one change.
 
-Sources are sealed first, so that what is read of them is all there will ever be. Then nothing can come between but
-their deletion or truncation, and whatever happens to the target: that is checked when the merge is decided, which is
-synchronous, like every decision.
+Sources are sealed first, so that their bytes cannot grow while they are read. After that, sources may still be deleted
+or truncated, and the target may change: both are checked when the merge is decided, which is synchronous, like every
+decision.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = ["Merges"]
 
 _ALL: Final = "SELECT payload, layout FROM batches INDEXED BY batches_by_seq WHERE stream = ? ORDER BY last_seq"
 _RECORD_BYTES: Final = 64
-"""As in appends: what a record takes in memory beside its bytes, about."""
+"""Approximate memory of a record besides its bytes, as for appends."""
 
 
 class Merges:
-    """Merges streams."""
+    """The merge operation."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Merges:
         self._max_bytes = max_bytes
 
     async def merge(self, operation: Merge) -> Merged:
-        """See `Merge`. Where it fails after a source was sealed, that source stays sealed."""
+        """Carry out `Merge`. If it fails after a source was sealed, that source stays sealed."""
         try:
             target = self._catalog.find(operation.target)
             sources = [self._catalog.find(source) for source in operation.sources]
@@ -80,7 +80,7 @@ class Merges:
                 self._catalog.decide_seal(source)
             size = sum(source.head.next_offset + _RECORD_BYTES * source.head.next_seq for source in sources)
             async with self._admission.room(size):
-                await self._committer.settle(None)  # then all that is to be read is in the file
+                await self._committer.settle(None)  # after this, all bytes to be read are in the file
                 runs = [await self._read(source) for source in sources]
                 return await self._decide(operation, target, sources, runs)
         finally:
@@ -88,9 +88,9 @@ class Merges:
                 stream.users -= 1
 
     def _check(self, operation: Merge, target: Stream, sources: Sequence[Stream]) -> dict[Attribute, int]:
-        """What must hold before anything is done, and still when it is decided; gives the target's new attributes.
+        """Check the conditions of a merge, first and again when it is decided; return the target's new attributes.
 
-        Raises OperationFailed, as `Merge` has it.
+        Raises OperationFailed as `Merge` says.
         """
         for stream in (target, *sources):
             if not stream.alive:
@@ -108,7 +108,7 @@ class Merges:
         return self._updates(operation, target)
 
     def _updates(self, operation: Merge, target: Stream) -> dict[Attribute, int]:
-        """The target's attributes afterwards. Raises OperationFailed(TRANSACTION_CONFLICT)."""
+        """Return the target's attributes after the merge. Raises OperationFailed(TRANSACTION_CONFLICT)."""
         values: dict[Attribute, int] = {}
         for update in operation.updates:
             attribute = update.attribute
@@ -117,7 +117,7 @@ class Merges:
         return values
 
     async def _read(self, source: Stream) -> list[Run] | None:
-        """The records that a sealed stream's bytes are when they stand together; None where some have gone."""
+        """Return the records that all bytes of a sealed stream become, or None if some bytes are missing."""
         return await self._reader.run(
             partial(_runs, stream=source.id, length=source.head.next_offset, envelopes=self._envelopes)
         )

@@ -1,6 +1,6 @@
-"""Positions in every protocol's terms: sequence number, timestamp, S3P identifier, byte. One look-up by index each.
+"""Positions in the terms of all protocols: sequence number, timestamp, S3P identifier, byte offset.
 
-All four rise together along a stream, so each finds the row, and a bisection in the row finds the record.
+All four increase together along a stream, so each finds the row (`seeking`), and a bisection in the row the record.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 from penstock.store.batches import Span, batch_of_rows, index_of, located, seq_num_at
 from penstock.store.heads import Stream, StreamHead
 from penstock.store.reader import Reader, row_from_sql
+from penstock.store.seeking import first_reaching
 from penstock.store.u64 import to_sql
 from penstock_codecs.model import RecordBatch, RecordId
 from penstock_codecs.operations import (
@@ -31,30 +32,22 @@ Found = FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset
 _COLUMNS: Final = """
 SELECT last_seq, count, metered, first_ts, first_id_seq, layout, payload, first_offset, end_offset FROM batches
 """
-_BY_SEQ: Final = f"{_COLUMNS} INDEXED BY batches_by_seq WHERE stream = ? AND last_seq >= ? ORDER BY last_seq LIMIT 1"
-_BY_ID: Final = f"""
-{_COLUMNS} INDEXED BY batches_by_id
-WHERE stream = ? AND (last_ts, last_id_seq) >= (?, ?) ORDER BY last_ts, last_id_seq LIMIT 1
-"""
-# Two, since the first may end at the offset: then it is for its last records, if those are without bytes.
-_BY_OFFSET: Final = f"""
-{_COLUMNS} INDEXED BY batches_by_offset
-WHERE stream = ? AND end_offset >= ? ORDER BY end_offset, last_seq LIMIT 2
-"""
+# Two rows: an offset at the end of a row belongs to its last records if they are without bytes, else to the next row.
+_FROM: Final = f"{_COLUMNS} INDEXED BY batches_by_seq WHERE stream = ? AND last_seq >= ? ORDER BY last_seq LIMIT 2"
 
 
 def next_id(head: StreamHead) -> RecordId:
-    """The least identifier that the next record can have."""
+    """Return the least identifier that the next record can have."""
     return RecordId(0, 0) if head.last_id is None else RecordId(head.last_id.ms, head.last_id.seq + 1)
 
 
 def at_tail(head: StreamHead) -> Located:
-    """The position of the record that comes next."""
+    """Return the position of the next record."""
     return Located(head.next_seq, head.tail.timestamp, next_id(head), at_tail=True, offset=head.next_offset)
 
 
 def is_beyond(start: Found, head: StreamHead) -> bool:
-    """Whether it is known that no record that was appended so far is at or after `start`."""
+    """Return whether no record appended so far is at or after `start`. For an offset at the end, it returns False."""
     match start:
         case FromSeqNum(seq_num):
             return seq_num >= head.next_seq
@@ -67,7 +60,10 @@ def is_beyond(start: Found, head: StreamHead) -> bool:
 
 
 async def find(reader: Reader, stream: Stream, start: Start) -> Located:
-    """The first durable and retained record at or after `start`, or the tail. Raises OperationFailed."""
+    """Return the position of the first durable and retained record at or after `start`, or of the tail.
+
+    Raises OperationFailed.
+    """
     head = stream.durable
     if isinstance(start, FromTailOffset):
         start = FromSeqNum(max(head.next_seq - start.offset, 0))
@@ -80,7 +76,7 @@ async def find(reader: Reader, stream: Stream, start: Start) -> Located:
 
 
 async def first_offset(reader: Reader, stream: Stream) -> int:
-    """The first durable byte that is kept. Raises OperationFailed."""
+    """Return the offset of the first durable byte that is kept. Raises OperationFailed."""
     head = stream.durable
     if not head.trim_point:
         return head.truncated_at
@@ -94,9 +90,9 @@ async def first_offset(reader: Reader, stream: Stream) -> int:
 
 
 async def find_byte(reader: Reader, stream: Stream, offset: int) -> int:
-    """The number of the durable record that a byte belongs to; of a later one where it is gone.
+    """Return the number of the durable record that holds a byte, or of a later one if it is gone.
 
-    `offset` lies before the end. Raises OperationFailed.
+    `offset` must lie before the end. Raises OperationFailed.
     """
     head = stream.durable
     found = stream.recent.seq_num_at(offset)
@@ -115,14 +111,16 @@ def _find(db: sqlite3.Connection, stream: int, start: Found, trim_point: int) ->
 def _find_stored(db: sqlite3.Connection, stream: int, start: Found) -> Located | None:
     match start:
         case FromSeqNum(seq_num):
-            rows = db.execute(_BY_SEQ, (stream, to_sql(seq_num)))
+            number: int | None = seq_num
         case FromTimestamp(timestamp):
-            rows = db.execute(_BY_ID, (stream, to_sql(timestamp), 0))
-        case FromRecordId((ms, seq)):
-            rows = db.execute(_BY_ID, (stream, to_sql(ms), to_sql(seq)))
+            number = first_reaching(db, stream, "id", (timestamp, 0))
+        case FromRecordId(record_id):
+            number = first_reaching(db, stream, "id", record_id)
         case FromByteOffset(offset):
-            rows = db.execute(_BY_OFFSET, (stream, offset))
-    for row in rows:
+            number = first_reaching(db, stream, "offset", (offset, 0))
+    if number is None:
+        return None
+    for row in db.execute(_FROM, (stream, to_sql(number))):
         batch, span = _stored(row)
         index = index_of(start, batch, span)
         if index < batch.count:
@@ -131,9 +129,11 @@ def _find_stored(db: sqlite3.Connection, stream: int, start: Found) -> Located |
 
 
 def _find_byte(db: sqlite3.Connection, stream: int, offset: int) -> int | None:
-    for row in db.execute(_BY_OFFSET, (stream, offset + 1)):
-        return seq_num_at(offset, *_stored(row))
-    return None
+    number = first_reaching(db, stream, "offset", (offset + 1, 0))
+    if number is None:
+        return None
+    row = db.execute(_FROM, (stream, to_sql(number))).fetchone()
+    return seq_num_at(offset, *_stored(row))
 
 
 def _stored(row: tuple[Any, ...]) -> tuple[RecordBatch, Span]:

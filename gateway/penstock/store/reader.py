@@ -1,7 +1,7 @@
 """Reads from the file: a few connections, each used by one thread at a time.
 
-The rows of a batch are chosen by index alone and only then fetched, so that no payload is read in vain. Each read
-is one short transaction, which never holds up a checkpoint for long.
+The rows of a batch are chosen from the index alone and only then fetched, so that no payload is read in vain. Each read
+is one short transaction, which never delays a checkpoint for long.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ WHERE stream = ? AND last_seq BETWEEN ? AND ? ORDER BY last_seq
 
 
 class Reader:
-    """Runs functions that take a connection in threads; at most `threads` at once."""
+    """Runs functions that take a connection in threads, at most `threads` at once."""
 
     def __init__(self, directory: Path, threads: int) -> None:
         self._idle = [connect_reader(directory) for _ in range(threads)]
         self._limiter = trio.CapacityLimiter(threads)
 
     async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """`function(connection)` in a thread, in one read transaction. Raises OperationFailed(STORAGE)."""
+        """Run `function(connection)` in a thread and one read transaction. Raises OperationFailed(STORAGE)."""
         try:
             return await trio.to_thread.run_sync(self._in_transaction, function, limiter=self._limiter)
         except sqlite3.Error as error:
             raise could_not_read(error) from error
 
     def _in_transaction(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        db = self._idle.pop()  # there is one: the limiter lets in no more threads than there are connections
+        db = self._idle.pop()  # never empty: the limiter allows no more threads than connections
         try:
             db.execute("BEGIN")
             try:
@@ -67,14 +67,14 @@ class Reader:
             db.close()
 
     async def batch(self, stream: int, position: int, end: int, max_records: int, max_bytes: int) -> RecordBatch | None:
-        """See `read_batch`."""
+        """Run `read_batch` in a thread."""
         return await self.run(
             partial(read_batch, stream=stream, position=position, end=end, max_records=max_records, max_bytes=max_bytes)
         )
 
 
 def row_from_sql(row: tuple[Any, ...]) -> Row:
-    """Columns last_seq, count, metered, first_ts, first_id_seq, layout, payload of table `batches`."""
+    """Convert columns last_seq, count, metered, first_ts, first_id_seq, layout, payload of table `batches`."""
     last_seq, count, metered, first_ts, first_id_seq, layout, payload = row
     first_id = RecordId(from_sql(first_ts), from_sql(first_id_seq))
     return Row(from_sql(last_seq), count, metered, first_id, Layout(layout), payload)
@@ -83,10 +83,11 @@ def row_from_sql(row: tuple[Any, ...]) -> Row:
 def read_batch(
     db: sqlite3.Connection, stream: int, position: int, end: int, max_records: int, max_bytes: int
 ) -> RecordBatch | None:
-    """The stored records from `position` on: whole rows, as many as fit the limits, but at least one.
+    """Return the stored records from `position` on: whole rows, as many as the limits allow, but at least one.
 
-    Of a row that begins before `position`, the rest alone. Rows that begin at `end` or later are left out, since
-    they are not published yet. None where there is none. Where rows were purged meanwhile, the batch begins later.
+    A row that begins before `position` is cut, and returned alone. Rows that begin at `end` or later are left out,
+    since they are not published yet. Returns None if there are no records. If rows were purged meanwhile, the batch
+    begins later.
     """
     max_records, max_bytes = min(max_records, S2_MAX_BATCH_RECORDS), min(max_bytes, S2_MAX_BATCH_BYTES)
     chosen: list[int] = []

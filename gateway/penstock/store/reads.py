@@ -1,4 +1,4 @@
-"""Read sessions: catching up from the file, following the tail from memory (S2 fact sheet 5.4, S3P 8.3)."""
+"""Read sessions: they catch up from the file, and follow the tail from memory (S2 fact sheet 5.4, S3P 8.3)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import trio
 
-from penstock.backs.base import Following
+from penstock.core.back import Following
 from penstock.store.batches import fitting
 from penstock.store.catalog import Catalog
 from penstock.store.committer import CLOSED, Committer
@@ -31,18 +31,18 @@ class Reads(ABC):
 
     def __init__(self, reader: Reader, read_ahead_batches: int) -> None:
         self.reader = reader
-        self.nursery: trio.Nursery  # where batches are read; set when the store starts
+        self.nursery: trio.Nursery  # runs the reads of batches; set when the store starts
         self._ahead_left = read_ahead_batches
 
     @abstractmethod
     async def find_stream(
         self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
     ) -> Stream:
-        """The stream to read, created where its basin says so. Raises OperationFailed."""
+        """Return the stream to read; it is created if its basin says so. Raises OperationFailed."""
 
     @asynccontextmanager
     async def session(self, read: Read) -> AsyncIterator[StoreReadSession]:
-        """A read; see `Back.read_session`."""
+        """Open a read session; see `Back.read_session`."""
         if isinstance(read.start, FromTimestamp) and read.until is not None and read.start.timestamp >= read.until:
             raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
         stream = await self.find_stream(read.stream, read.create_if_missing, read.create_config)
@@ -54,7 +54,7 @@ class Reads(ABC):
                 session.close()
 
     async def _start(self, stream: Stream, read: Read) -> int | RecordId:
-        """Where a read starts: a sequence number, or an identifier that lies in the future."""
+        """Return the start of a read: a sequence number, or an identifier that lies in the future."""
         head = stream.durable
         tail = head.tail
         match read.start:
@@ -84,11 +84,11 @@ class Reads(ABC):
 
     @abstractmethod
     async def hear(self, stream: Stream) -> None:
-        """Records are missing from the file: what is known of the stream here must not be older than that."""
+        """Update the stream's state here to that of the file, in which records were found missing."""
 
     @contextmanager
     def holding(self, stream: Stream) -> Iterator[None]:
-        """The stream stays in memory, and what becomes of it is known, until the block ends."""
+        """Keep the stream in memory, and its state current, until the block ends."""
         stream.users += 1
         try:
             yield
@@ -96,7 +96,7 @@ class Reads(ABC):
             stream.users -= 1
 
     def fetch(self, stream: Stream, position: int, max_records: int, max_bytes: int, ahead: bool) -> Fetch | None:
-        """Begin to read a batch from the file; None where it would be read ahead and there is no room for that."""
+        """Start reading a batch from the file. Return None if `ahead` is true and too many batches are read ahead."""
         if ahead and not self._ahead_left:
             return None
         fetch = Fetch(position, ahead)
@@ -106,7 +106,7 @@ class Reads(ABC):
         return fetch
 
     def taken(self, fetch: Fetch) -> None:
-        """The batch was taken over by its reader, or will never be."""
+        """Give back the read-ahead room of a batch that its reader has taken or dropped."""
         self._ahead_left += fetch.ahead
         fetch.ahead = False
 
@@ -123,7 +123,7 @@ class Reads(ABC):
 
 
 class OwnReads(Reads):
-    """Reads of the streams of this process."""
+    """Reads of streams in the process of the store."""
 
     def __init__(self, catalog: Catalog, committer: Committer, reader: Reader, read_ahead_batches: int) -> None:
         super().__init__(reader, read_ahead_batches)
@@ -133,7 +133,7 @@ class OwnReads(Reads):
     async def find_stream(
         self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
     ) -> Stream:
-        """See `Reads.find_stream`."""
+        """Return the stream as `Reads.find_stream` does, once it is durable."""
         try:
             stream, created = self._catalog.find_or_create(
                 ref, create_if_missing, "create_stream_on_read", create_config
@@ -141,11 +141,11 @@ class OwnReads(Reads):
         except OperationFailed as error:
             await self._committer.settle(error.failure)
             raise
-        stream.users += 1  # once it is durable it might be forgotten before this task goes on
+        stream.users += 1  # else it might be dropped from memory when durable, before this task goes on
         try:
             if created is not None:
                 await created.wait()
-            elif not stream.durably_alive:  # somebody else's creation is on its way to the disk
+            elif not stream.durably_alive:  # another task's creation is not durable yet
                 await self._committer.settle(None)
         finally:
             stream.users -= 1
@@ -154,7 +154,7 @@ class OwnReads(Reads):
         return stream
 
     def there(self, ref: StreamRef) -> Stream | None:
-        """The stream, where there is one to read already and nothing stands in the way of saying so."""
+        """Return the stream if it is durable already, or None; also None if it cannot be looked up."""
         try:
             stream = self._catalog.find(ref)
         except OperationFailed:
@@ -162,7 +162,7 @@ class OwnReads(Reads):
         return stream if stream.durably_alive else None
 
     async def hear(self, _stream: Stream) -> None:
-        """See `Reads.hear`: what is known here is never older than the file."""
+        """Do nothing: in this process the state is never older than the file. See `Reads.hear`."""
         await trio.lowlevel.checkpoint()
 
 
@@ -181,14 +181,14 @@ class Fetch:
 
 @dataclass(slots=True)
 class _Bounds:
-    """What is left of a read's bounds. `end` is a sequence number, not to be delivered."""
+    """The remaining bounds of a read: records, metered bytes, and the sequence number before which it ends."""
 
     count: int
     max_bytes: int
     end: int = U64_MAX
 
     def cut(self, batch: RecordBatch) -> RecordBatch | None:
-        """What may be delivered of a batch; None for nothing."""
+        """Return the part of a batch that is within the bounds, or None if it is empty; reduce the bounds by it."""
         stop = min(batch.count, self.count, max(self.end - batch.first_seq_num, 0))
         if batch.metered > self.max_bytes and stop:
             stop = min(stop, fitting(batch, self.max_bytes))
@@ -201,7 +201,7 @@ class _Bounds:
 
 
 class StoreReadSession:
-    """See `ReadSession`. `start` is a sequence number, or an identifier in the future that records must reach."""
+    """A read session. `start`: a sequence number, or an identifier in the future that records must reach."""
 
     def __init__(self, reads: Reads, stream: Stream, read: Read, start: int | RecordId) -> None:
         self._reads = reads
@@ -229,7 +229,7 @@ class StoreReadSession:
         return self._stream.durable.tail
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """End the session: give back the room of a batch read ahead."""
         if self._fetch is not None:
             self._reads.taken(self._fetch)
 
@@ -262,7 +262,7 @@ class StoreReadSession:
         return None
 
     async def _resolve(self) -> None:
-        """Turn bounds in other terms into sequence numbers, as soon as the records that decide them exist."""
+        """Convert bounds by identifier or timestamp into sequence numbers, once records at or after them exist."""
         while True:
             head = self._stream.durable
             if self._least_id is not None and head.last_id is not None and head.last_id >= self._least_id:
@@ -282,7 +282,7 @@ class StoreReadSession:
     # ---- batches ----
 
     async def _next_batch(self) -> RecordBatch | None:
-        """The next records, which exist; None where they went meanwhile or a bound keeps them back."""
+        """Return the next records; None if they were trimmed meanwhile or lie beyond a bound."""
         stream = self._stream
         batch = stream.recent.take(self._position, stream.durable.tail)
         if batch is None:
@@ -327,7 +327,7 @@ class StoreReadSession:
         return self._reads.fetch(self._stream, self._position, self._bounds.count, self._bounds.max_bytes, ahead)
 
     def _read_ahead(self) -> None:
-        """Begin to read what comes next while this batch is on its way to the client."""
+        """Start reading the next batch while this one is sent to the client."""
         wanted = not self._ended and self._bounds.count and self._position < self._bounds.end
         oldest = self._stream.recent.first_seq_num
         if wanted and self._position < min(oldest, self._stream.durable.next_seq):
@@ -340,7 +340,7 @@ class StoreReadSession:
             self._deadline = trio.current_time() + self._read.wait
 
     async def _more(self) -> bool:
-        """Wait until there is more; False where the wait has expired."""
+        """Wait until the stream changes; return False if the wait has expired."""
         self._arm()
         with trio.CancelScope(deadline=float("inf") if self._deadline is None else self._deadline) as scope:
             await self._stream.followers.park()
@@ -348,7 +348,7 @@ class StoreReadSession:
 
 
 def _limited(batch: RecordBatch) -> RecordBatch:
-    """As much of a batch as a reader of any protocol takes at once; at least one record."""
+    """Return the part of a batch that a reader of any protocol accepts at once; at least one record."""
     if batch.count <= S2_MAX_BATCH_RECORDS and batch.metered <= S2_MAX_BATCH_BYTES:
         return batch
     return batch.part(0, max(min(S2_MAX_BATCH_RECORDS, fitting(batch, S2_MAX_BATCH_BYTES)), 1))

@@ -1,7 +1,7 @@
-"""Names to basins and streams: those in use in memory, the rest looked up in the file.
+"""Basins and streams by name: those in use are in memory, the others are looked up in the file.
 
-A look-up is synchronous, so that an append is decided before its first checkpoint; it costs about 30 us where the
-file's pages are in memory. What is not durable yet is always in memory, hence memory is asked first.
+A look-up is synchronous, so that an append is decided before its first checkpoint; it costs about 30 us if the file's
+pages are in memory. State that is not durable yet is always in memory, so memory is searched first.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ SELECT arrived_at, end_offset, last_seq, last_ts, last_id_seq FROM batches INDEX
 WHERE stream = ? ORDER BY last_seq DESC LIMIT 1
 """
 _EVICTION_STEPS: Final = 8
-"""How many of the least recently used streams are looked at to make room for one; those in use are passed over."""
+"""Most of the least recently used streams that are considered to make room for one; those in use are passed over."""
 
 
 def unknown_basin(name: str) -> OperationFailed:
-    """BASIN_NOT_FOUND."""
+    """Return the BASIN_NOT_FOUND error for this name."""
     return fail(FailureCode.BASIN_NOT_FOUND, f"there is no basin {name!r}")
 
 
 def unknown_stream(ref: StreamRef) -> OperationFailed:
-    """STREAM_NOT_FOUND."""
+    """Return the STREAM_NOT_FOUND error for this stream."""
     return fail(FailureCode.STREAM_NOT_FOUND, f"there is no stream {ref.stream!r} in basin {ref.basin!r}")
 
 
 def could_not_read(error: sqlite3.Error) -> OperationFailed:
-    """STORAGE."""
+    """Return the STORAGE error for a failed read."""
     return fail(FailureCode.STORAGE, f"the store could not read: {error}")
 
 
 class Registry:
-    """Basins and streams by name. Only those that are `alive` are found; others are here until the disk knows.
+    """Basins and streams by name. Look-ups find only those that are `alive`; deleted ones stay until that is durable.
 
-    Look-ups raise OperationFailed(STORAGE) where the file cannot be read.
+    Look-ups raise OperationFailed(STORAGE) if the file cannot be read.
     """
 
     def __init__(self, db: sqlite3.Connection, cached_streams: int) -> None:
@@ -87,7 +87,7 @@ class Registry:
     # ---- look-ups ----
 
     def basin(self, name: str) -> Basin | None:
-        """The basin, if it exists as far as decisions go."""
+        """Return the basin if it exists in the decided state, or None."""
         found = self._basins.get(name)
         if found is None:
             found = self._load_basin(name)
@@ -96,12 +96,12 @@ class Registry:
         return found if found is not None and found.head.alive else None
 
     def stream(self, ref: StreamRef) -> Stream | None:
-        """The stream, if it exists as far as decisions go."""
+        """Return the stream if it exists in the decided state, or None."""
         basin = self.basin(ref.basin)
         return None if basin is None else self.stream_in(basin, ref.stream)
 
     def stream_in(self, basin: Basin, name: str) -> Stream | None:
-        """The stream of a basin that exists, if it does too."""
+        """Return the stream of an existing basin, or None."""
         key = (basin.id, name)
         found = self._streams.get(key)
         if found is None:
@@ -110,13 +110,13 @@ class Registry:
         return found if found.head.alive else None
 
     def cached_streams(self, basin: Basin) -> list[Stream]:
-        """Those of the basin's streams that are in memory."""
+        """Return the basin's streams that are in memory."""
         return [stream for stream in self._streams.values() if stream.basin is basin]
 
-    # ---- what is not durable yet ----
+    # ---- basins and streams that are not durable yet ----
 
     def new_basin(self, name: str, creation: Creation, config: BasinConfig) -> Basin:
-        """A basin that the disk does not know yet."""
+        """Add a basin that is not durable yet."""
         self._last_basin_id += 1
         head = BasinHead(config)
         basin = Basin(self._last_basin_id, name, creation, head, head._replace(alive=False))
@@ -124,7 +124,7 @@ class Registry:
         return basin
 
     def new_stream(self, basin: Basin, name: str, creation: Creation, config: StreamConfig) -> Stream:
-        """A stream that the disk does not know yet."""
+        """Add a stream that is not durable yet."""
         self._last_stream_id += 1
         head = StreamHead(config, last_modified=creation.created_at)
         stream = Stream(self._last_stream_id, basin, name, creation, head, head._replace(alive=False))
@@ -132,7 +132,10 @@ class Registry:
         return stream
 
     def settle(self, entity: Basin | Stream) -> None:
-        """After a commit or an undo: what is neither decided nor durable goes, and what is durable again returns."""
+        """Update the registry after a commit or an undo of `entity`.
+
+        Drops an entity that neither the decided nor the durable state has, and brings back one whose deletion failed.
+        """
         if isinstance(entity, Basin):
             here: Basin | Stream | None = self._basins.get(entity.name)
         else:
@@ -172,7 +175,7 @@ class Registry:
             entity.basin.users -= 1
 
     def _evict(self, cache: OrderedDict[K, E]) -> None:
-        others = min(_EVICTION_STEPS, len(cache) - 1)  # the newest is about to be used
+        others = min(_EVICTION_STEPS, len(cache) - 1)  # all but the newest, which is about to be used
         for key in list(islice(cache, others)):
             if len(cache) <= self._capacity:
                 break
@@ -182,7 +185,7 @@ class Registry:
                 cache.move_to_end(key)
 
     def _look_up(self, query: str, *parameters: object) -> Any:
-        """The first row. Raises OperationFailed(STORAGE)."""
+        """Return the first row of a query, or None. Raises OperationFailed(STORAGE)."""
         try:
             return self._db.execute(query, parameters).fetchone()
         except sqlite3.Error as error:

@@ -1,8 +1,8 @@
-"""An append decided: conditions checked, numbers, timestamps and offsets given.
+"""Deciding appends: checking conditions, and giving numbers, timestamps and offsets.
 
 S2 fact sheet 5.2, S3P 0.2.0 section 12, segment fact sheet 1.4.
 
-A pure function of the stream's head, its configuration and the time of arrival.
+All functions are pure: of the stream's head, its configuration and the time of arrival.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from penstock_codecs.byte_layout import BYTES, Layout, Run, byte_length, to_byte
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.envelope import MARK
 from penstock_codecs.failures import FailureCode, fail
-from penstock_codecs.model import U64_MAX, Columns, Headers, RecordBatch, RecordId, Wire, metered_size, next_record_id
+from penstock_codecs.model import (
+    U64_MAX,
+    Columns,
+    Headers,
+    RecordBatch,
+    RecordId,
+    WireBytes,
+    metered_size,
+    next_record_id,
+)
 from penstock_codecs.operations import Append
 from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
 from penstock_codecs.s2.validation import Fence, TrimTo, parse_command
@@ -41,7 +50,7 @@ Commands = Sequence[tuple[int, Fence | TrimTo]]
 
 
 class Part(NamedTuple):
-    """One batch as readers will see it, and what is stored of it."""
+    """One batch as readers see it, and its stored form."""
 
     batch: RecordBatch
     row: Row
@@ -50,17 +59,17 @@ class Part(NamedTuple):
 
 
 class Sequenced(NamedTuple):
-    """A decided append: its batches, and the head after it. Only appended bytes may be several."""
+    """A decided append: its batches, and the head after it. Only an append of bytes has several batches."""
 
     parts: Sequence[Part]
     head: StreamHead
 
 
 def validate(append: Append) -> Commands:
-    """Check what does not depend on a stream, and find the command records.
+    """Check an append as far as it does not depend on a stream, and return its command records.
 
-    How large a batch and its records may be is the fronts' to check, since protocols differ in it. Raises
-    OperationFailed(INVALID): an empty batch, a broken command record.
+    Fronts check the sizes of batches and records, since protocols differ in these limits. Raises
+    OperationFailed(INVALID) for an empty batch or a malformed command record.
     """
     if not append.bodies:
         raise fail(FailureCode.INVALID, "record batch must not be empty")
@@ -85,9 +94,9 @@ def sequence(
 ) -> Sequenced:
     """Decide an append on top of `head`; `config` is resolved, `arrived_at` in ms.
 
-    `envelopes`: what segment clients see in an envelope. Raises OperationFailed, in this order: STREAM_SEALED,
-    FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH, INVALID or NON_MONOTONIC_TIMESTAMP (timestamps), INVALID (no sequence
-    numbers are left).
+    `envelopes`: the records that segment clients see in an envelope. Raises OperationFailed, checked in this order:
+    STREAM_SEALED, FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH, INVALID or NON_MONOTONIC_TIMESTAMP (timestamps), INVALID
+    (no sequence numbers are left).
     """
     check_sealed(head)
     check_conditions(append.match_seq_num, append.fencing_token, head)
@@ -98,9 +107,9 @@ def sequence(
 
 
 def check_bytes(append: AppendBytes, head: StreamHead, position: int) -> None:
-    """Check what an append of bytes depends on; `position` is its writer's last one.
+    """Check the conditions of an append of bytes; `position`: the last position of its writer.
 
-    Raises OperationFailed, in this order: STREAM_SEALED, STALE_WRITER_POSITION, OFFSET_MISMATCH.
+    Raises OperationFailed, checked in this order: STREAM_SEALED, STALE_WRITER_POSITION, OFFSET_MISMATCH.
     """
     check_sealed(head)
     writer = append.writer
@@ -114,7 +123,7 @@ def check_bytes(append: AppendBytes, head: StreamHead, position: int) -> None:
 
 
 def sequence_bytes(runs: Iterable[Run], head: StreamHead, arrived_at: int) -> Sequenced:
-    """Decide an append of bytes on top of `head`; all its records have one timestamp, that of arrival, in ms.
+    """Decide an append of bytes on top of `head`. All its records have one timestamp in ms, normally that of arrival.
 
     Raises OperationFailed: STREAM_SEALED, INVALID (no sequence numbers are left).
     """
@@ -125,7 +134,7 @@ def sequence_bytes(runs: Iterable[Run], head: StreamHead, arrived_at: int) -> Se
         bodies, headers = run.bodies, run.headers
         columns = Columns(_numbers(bodies, head), [timestamp] * len(bodies), bodies, headers)
         part, head = _part(columns, metered_size(bodies, headers), run.layout, head, arrived_at, run.data)
-        if headers:  # they came in envelopes
+        if headers:  # the records came in envelopes
             head = _apply(_commands(bodies, headers), head, part.row.first_seq)
         parts.append(part)
     return Sequenced(parts, head)
@@ -141,18 +150,18 @@ def _numbers(bodies: Sequence[bytes], head: StreamHead) -> range:
 def _part(
     columns: Columns, metered: int, layout: Layout, head: StreamHead, arrived_at: int, data: bytes | None = None
 ) -> tuple[Part, StreamHead]:
-    """These records behind all others, and the head after them. `data`: their bytes, where they are at hand.
+    """Append records to `head`; return them as a part, and the head after them. `data`: their bytes, if available.
 
-    Measured per event of 100 B: taking them as they are 0.01 us, making them again 0.06 us.
+    Measured per event of 100 B: using given bytes takes 0.01 us, rendering them 0.06 us.
     """
     count = len(columns.bodies)
     last_seq = head.next_seq + count - 1
     first_id = next_record_id(head.last_id, columns.timestamps[0])
     length = byte_length(columns, layout) if data is None else len(data)
     if layout.tells_all:
-        wire = Wire(BYTES, to_bytes(columns, layout) if data is None else data)
+        wire = WireBytes(BYTES, to_bytes(columns, layout) if data is None else data)
     else:
-        wire = Wire(S2_RECORDS, encode_records(columns))
+        wire = WireBytes(S2_RECORDS, encode_records(columns))
     row = Row(last_seq, count, metered, first_id, layout, wire.data)
     span = Span(head.next_offset, head.next_offset + length, layout)
     batch = RecordBatch(columns, first_id=first_id, metered=metered)
@@ -168,20 +177,20 @@ def _part(
 
 
 def layout_of(columns: Columns, envelopes: Layout) -> Layout:
-    """That of records which no segment client wrote. Nearly always there is nothing to be enveloped."""
+    """Return the layout of records that were not written as bytes: PLAIN if none of them needs an envelope."""
     if envelopes and (columns.headers or not all(columns.bodies) or max(columns.bodies) >= MARK):
         return envelopes
     return Layout.PLAIN
 
 
 def check_sealed(head: StreamHead) -> None:
-    """Raises OperationFailed(STREAM_SEALED)."""
+    """Raise OperationFailed(STREAM_SEALED) if the stream is sealed."""
     if head.sealed:
         raise fail(FailureCode.STREAM_SEALED, "the stream is sealed")
 
 
 def check_conditions(match_seq_num: int | None, fencing_token: str | None, head: StreamHead) -> None:
-    """Raises OperationFailed: FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH."""
+    """Check the conditions of an append. Raises OperationFailed: FENCING_TOKEN_MISMATCH, SEQ_NUM_MISMATCH."""
     if fencing_token is not None and fencing_token != head.fencing_token:
         raise fail(
             FailureCode.FENCING_TOKEN_MISMATCH,
@@ -219,7 +228,7 @@ def _timestamps(append: Append, head: StreamHead, config: StreamConfig, arrived_
 
 
 def _raised(given: Sequence[int | None], last: int, cap: int, arrived_at: int) -> list[int]:
-    """The clients' timestamps, none above `cap` and none below one before it."""
+    """Return the clients' timestamps, lowered to `cap` and then raised so that they never decrease."""
     timestamps = []
     for timestamp in given:
         wanted = arrived_at if timestamp is None else min(timestamp, cap)
@@ -236,7 +245,7 @@ def _last_id(timestamps: Sequence[int], first_id: RecordId) -> RecordId:
 
 
 def _apply(commands: Commands, head: StreamHead, first_seq: int) -> StreamHead:
-    """What command records do to the batches after theirs (S2 fact sheet, 5.3)."""
+    """Return the head with the effects of command records, which apply to later batches (S2 fact sheet, 5.3)."""
     for index, command in commands:
         if isinstance(command, Fence):
             head = head._replace(fencing_token=command.token)

@@ -1,4 +1,4 @@
-"""The store as a whole: opened, wired, closed."""
+"""The store as a whole: opening, connecting its parts, closing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from penstock.errors import CannotStart
-from penstock.metrics.families import (
+from penstock.core.errors import CannotStart, StoreFailed, out_of_groups
+from penstock.observe.metrics.families import (
     STORE_FILE_BYTES,
     STORE_INFLIGHT_BYTES,
     STORE_LOG_BYTES,
     STORE_PENDING,
     STORE_WAITING,
 )
-from penstock.metrics.series import Sample, watching
+from penstock.observe.metrics.series import Sample, watching
 from penstock.store.appends import Appends
 from penstock.store.attributes import AttributeOperations, Attributes
 from penstock.store.byte_reads import ByteReads
@@ -36,12 +36,13 @@ from penstock.store.sweeper import Sweeper
 from penstock.store.tables import Tables
 from penstock.store.tail_cache import TailCaches
 from penstock.store.trims import Trims
+from penstock.store.wal import Log, is_failed_sync
 
 __all__ = ["Store", "open_store"]
 
 
 class Store:
-    """The parts, by duty. `start` its tasks; `close` it when they have ended."""
+    """The parts of the store. Call `start` to run its tasks, and `close` when they have ended."""
 
     def __init__(self, settings: StoreSettings, clock: Clock) -> None:
         directory = self._directory = settings.directory
@@ -50,7 +51,7 @@ class Store:
         self._look_ups = connect_reader(directory)
         self.reader = Reader(directory, settings.reader_threads)
         self.registry = Registry(self._look_ups, settings.cached_streams)
-        self.committer = Committer(self._writer, settings.group_bytes)
+        self.committer = Committer(self._writer, directory, settings.group_bytes)
         tail_caches = TailCaches(settings.tail_cache_bytes)
         self.catalog = Catalog(self.registry, self.committer, clock, self._nudge)
         attributes = Attributes(self._look_ups)
@@ -91,19 +92,28 @@ class Store:
         )
         # Kept open until the connections are closed: closing any descriptor of a file drops this process's locks on it.
         self._file = os.open(directory / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        self._log = Log(self._look_ups, directory / FILE_NAME)
+        # The log is longer only after a reader that stayed in it; then the file is truncated when the log restarts.
+        self._writer.execute(f"PRAGMA journal_size_limit={settings.log_bytes}").fetchone()
         self._checkpointer = Checkpointer(
-            self._checkpoints, self._file, self.committer, settings.checkpoint_bytes, settings.log_reset_bytes
+            self._checkpoints,
+            self._file,
+            self._log,
+            self.committer,
+            settings.checkpoint_bytes,
+            settings.checkpoint_seconds,
+            settings.log_bytes,
         )
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Run the tasks of the store in `nursery`, and those that read for its sessions."""
+        """Run the tasks of the store, and the reads of its sessions, in `nursery`."""
         self.reads.nursery = nursery
         nursery.start_soon(self.committer.run)
         nursery.start_soon(self._checkpointer.run)
         nursery.start_soon(self.sweeper.run)
 
     def samples(self) -> Iterator[Sample]:
-        """What waits now, and how large the files are. See `penstock.metrics.series.Source`."""
+        """Yield gauges of waiting work and of file sizes; see `penstock.observe.metrics.series.Source`."""
         admission = self.appends.admission
         yield Sample(STORE_PENDING, (), self.committer.pending)
         yield Sample(STORE_INFLIGHT_BYTES, (), admission.in_flight)
@@ -115,32 +125,49 @@ class Store:
     def _nudge(self) -> None:
         self.sweeper.nudge()
 
+    @property
+    def trouble(self) -> str | None:
+        """The reason why the last transaction failed; None if it did not."""
+        return self.committer.trouble
+
     async def close(self) -> None:
-        """Commit what was decided, move the log into the file, close it."""
+        """Commit all decisions, move the log into the file, and close it.
+
+        Raises StoreFailed if a sync fails or has failed: then the log stays as it is, for the next start.
+        """
         await self.committer.close()
         await trio.to_thread.run_sync(self._close)
 
     def _close(self) -> None:
         self.reader.close()
-        self._look_ups.close()
         self._checkpoints.close()
+        error = self.committer.failed or self._move_log()
+        # SQLite moves and removes the log when the last connection closes, unless that connection only reads.
+        last = (self._look_ups, self._writer) if error is None else (self._writer, self._look_ups)
+        for connection in last:
+            connection.close()
+        self._log.close()
+        os.close(self._file)
+        if isinstance(error, StoreFailed):
+            raise error
+
+    def _move_log(self) -> Exception | None:
+        """Move the log into the file and empty it; return the error if that failed. On a full disk the log stays."""
         try:
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except sqlite3.Error:
-            pass  # on a full disk the log stays, and is read by whoever opens the file next
-        finally:
-            self._writer.close()
-            os.close(self._file)
+        except sqlite3.Error as error:
+            return self.committer.fail(error) if is_failed_sync(error) else error
+        return None
 
 
 @asynccontextmanager
 async def open_store(settings: StoreSettings, clock: Clock) -> AsyncIterator[Store]:
-    """The store in `settings.directory`, made where it is missing.
+    """Open the store in `settings.directory`, which is created if missing, until the block ends.
 
-    Raises CannotStart where the directory or the file cannot be used. What was decided when the block ends is
-    committed before this does.
+    Raises CannotStart if the directory or the file cannot be used. Ends the block with StoreFailed if a sync fails.
+    Decisions made in the block are committed before this returns.
     """
-    with locked(settings.directory):
+    with out_of_groups(), locked(settings.directory):
         await trio.to_thread.run_sync(prepare, settings.directory)
         try:
             store = Store(settings, clock)
@@ -154,7 +181,7 @@ async def open_store(settings: StoreSettings, clock: Clock) -> AsyncIterator[Sto
                     with watching(store.samples):
                         yield store
                 except BaseException as raised:
-                    error = raised  # raised below: in here it would come out wrapped in an exception group
+                    error = raised  # raised below: in here it would be wrapped in an exception group
                 nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):

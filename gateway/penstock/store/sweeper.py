@@ -1,6 +1,6 @@
-"""The background's work: expired records, long empty streams, and the rows of what is trimmed or deleted.
+"""Background deletion of expired records, of long empty streams, and of the rows that are trimmed or deleted.
 
-It decides through the same paths as clients do and writes through the same committer, in bounded pieces.
+The sweeper decides through the same paths as clients, and writes through the same committer, in bounded pieces.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["Sweeper"]
 log = structlog.get_logger()
 
 PURGE_BYTES: Final = 256 * 1024
-"""What the purge of a chunk writes to the log, about: index pages and the list of free pages, not the payloads."""
+"""Approximate bytes that the purge of a chunk writes to the log: index pages and the free list, no payloads."""
 PURGE_PAUSE_SECONDS: Final = 0.5
-"""Between two purges, however often it is nudged: each looks through all streams, which takes 50 ms for 100,000."""
+"""Least pause between two purges: each looks through all streams, which takes 50 ms for 100,000."""
 
 
 class _Purge(Change):
-    """Rows on their way out."""
+    """The deletion of a chunk of rows."""
 
     __slots__ = ("ticket",)
 
@@ -48,7 +48,7 @@ class _Purge(Change):
 
 
 class Sweeper:
-    """One task. `nudge` says that there is something to purge."""
+    """The task that sweeps every `interval_seconds`, and purges when nudged."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class Sweeper:
         self._nudged = trio.Event()
 
     def nudge(self) -> None:
-        """Something was trimmed or deleted: purge it soon."""
+        """Start a purge soon, since something was trimmed or deleted."""
         self._nudged.set()
 
     async def run(self) -> None:
-        """Sweep until cancelled. A failure (a full disk) is logged, and tried again an interval later."""
-        expire_at = trio.current_time() + self._interval  # however often it is nudged
+        """Sweep until cancelled. A failure (a full disk) is logged; the next try is an interval later."""
+        expire_at = trio.current_time() + self._interval  # nudges do not delay it
         while True:
             try:
                 await self.purge()
@@ -91,7 +91,7 @@ class Sweeper:
                 await trio.sleep(self._interval)
 
     async def expire(self) -> None:
-        """Trim what is older than its stream keeps, and delete streams that have been empty for long enough."""
+        """Trim expired records, and delete streams that have been empty for long enough."""
         after: int | None = 0
         while after is not None:
             due, following = await self._reader.run(partial(due_streams, after=after, now=self._clock()))
@@ -99,10 +99,10 @@ class Sweeper:
             for change in changes:
                 await change.ticket.wait()
             if not changes:
-                after = following  # else there may be more that is due for the same streams
+                after = following  # otherwise the same streams may have more expired records
 
     def _decide(self, due: Due) -> HeadChange[None] | None:
-        """Do what is due; None where it no longer is."""
+        """Trim or delete a due stream, and return the change, or None if it is no longer due."""
         stream = self._registry.stream(due.ref)
         if stream is None or stream.id != due.id:
             return None
@@ -111,7 +111,7 @@ class Sweeper:
         return self._catalog.delete(stream) if stream.head.next_seq == stream.head.trim_point else None
 
     async def purge(self) -> None:
-        """Delete the rows of what is trimmed or deleted, until none is left."""
+        """Delete trimmed and deleted rows until none are left."""
         after = 0
         while (chunk := await self._reader.run(partial(purge_chunk, after=after))) is not None:
             statements, after = chunk

@@ -1,32 +1,30 @@
-"""What the sweeper looks for, as queries in a reader's thread; each looks at a bounded part and says where to go on."""
+"""The sweeper's queries, run in a reader's thread; each covers a bounded part and returns the start of the next."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from penstock.store.committer import Statement
-from penstock.store.registry import decode_basin_config, decode_stream_config
+from penstock.store.registry import decode_stream_config
 from penstock.store.u64 import from_sql
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import StreamRef
-from penstock_codecs.streams import StreamConfig
 
 __all__ = ["Due", "due_streams", "purge_chunk"]
 
 STREAMS_AT_ONCE: Final = 256
 ROWS_AT_ONCE: Final = 256
 ATTRIBUTES_AT_ONCE: Final = 16_384
-"""Measured: they take 3 ms to delete."""
+"""Most attributes deleted in one purge; measured: these take 3 ms."""
 BYTES_AT_ONCE: Final = 4 * MIB
-"""One purge frees about so much, so that appends never wait long behind it (4 MiB: about 3 ms)."""
+"""Approximate bytes freed by one purge, so that appends never wait long behind it (4 MiB: about 3 ms)."""
 BYTES_PER_ROW: Final = 16 * KIB
-"""What a row costs to purge beside its records, in terms of these: its entries in two indexes go too."""
+"""Cost of purging a row besides that of its records, in bytes of records: its entries in two indexes go too."""
 
 _STREAMS: Final = """
-SELECT s.id, b.name, s.name, s.config, b.config, s.trim_point, s.emptied_at,
+SELECT s.id, b.name, s.name, s.config, s.trim_point, s.emptied_at,
   (SELECT r.arrived_at FROM batches r WHERE r.stream = s.id AND r.last_seq >= s.trim_point ORDER BY r.last_seq LIMIT 1)
 FROM streams s JOIN basins b ON b.id = s.basin
 WHERE s.id > ? AND s.deleted_at IS NULL AND b.deleted_at IS NULL ORDER BY s.id LIMIT ?
@@ -37,7 +35,7 @@ SELECT last_seq, arrived_at FROM batches WHERE stream = ? AND last_seq >= ? ORDE
 
 
 class Due(NamedTuple):
-    """A stream that something is due for: records before `trim_to` have expired, or it has long been empty."""
+    """A stream to sweep: records before `trim_to` have expired, or, if that is None, it is empty for long enough."""
 
     id: int
     ref: StreamRef
@@ -45,7 +43,7 @@ class Due(NamedTuple):
 
 
 def due_streams(db: sqlite3.Connection, after: int, now: int) -> tuple[list[Due], int | None]:
-    """Of some streams with ids above `after`: what is due at `now` (ms); and where to go on, None at the end."""
+    """Return the streams to sweep at `now` (ms) among some with ids above `after`, and the next `after` or None."""
     streams = db.execute(_STREAMS, (after, STREAMS_AT_ONCE)).fetchall()
     found = (_due(db, now, *stream) for stream in streams)
     due = [some for some in found if some is not None]
@@ -58,13 +56,12 @@ def _due(
     number: int,
     basin: str,
     name: str,
-    own: str,
-    basin_config: str,
+    encoded: str,
     trim_point: int | bytes,
     emptied_at: int,
     oldest: int | None,
 ) -> Due | None:
-    config = _resolved(own, basin_config)
+    config = decode_stream_config(encoded)
     ref = StreamRef(basin, name)
     if oldest is None:
         age = config.delete_on_empty_seconds
@@ -73,7 +70,7 @@ def _due(
     if config.retention.age_seconds is None:
         return None
     oldest_kept = now - config.retention.age_seconds * 1000
-    if oldest >= oldest_kept:  # nearly always; so rows are looked at one by one only where there is something to do
+    if oldest >= oldest_kept:  # nearly always; so rows are examined one by one only if some have expired
         return None
     trim_to = None
     for last_seq, arrived_at in db.execute(_ROWS, (number, trim_point, ROWS_AT_ONCE)):
@@ -81,11 +78,6 @@ def _due(
             break
         trim_to = from_sql(last_seq) + 1
     return None if trim_to is None else Due(number, ref, trim_to)
-
-
-@lru_cache(maxsize=256)  # decoding two layers for each stream would cost more than looking at its rows
-def _resolved(own: str, basin_config: str) -> StreamConfig:
-    return decode_stream_config(own).resolve(decode_basin_config(basin_config).default_stream_config)
 
 
 # ---- purging -------------------------------------------------------------------------------------------------
@@ -116,7 +108,7 @@ _DELETE_ROWS: Final = "DELETE FROM batches WHERE stream = ? AND last_seq <= ?"
 _ATTRIBUTES: Final = "SELECT attribute FROM attributes WHERE stream = ? ORDER BY attribute LIMIT 1 OFFSET ?"
 _DELETE_ATTRIBUTES: Final = "DELETE FROM attributes WHERE stream = ? AND attribute <= ?"
 _LAST_ATTRIBUTE: Final = b"\xff" * 17
-"""After all of them, which have 16 bytes."""
+"""Sorts after all attributes, which have 16 bytes."""
 _DELETE_STREAM: Final = "DELETE FROM streams WHERE id = ?"
 _DELETE_BASINS: Final = """
 DELETE FROM basins WHERE deleted_at IS NOT NULL
@@ -125,13 +117,13 @@ DELETE FROM basins WHERE deleted_at IS NOT NULL
 """
 _ANY_DELETED_BASIN: Final = "SELECT 1 FROM basins WHERE deleted_at IS NOT NULL LIMIT 1"
 _EVERYTHING: Final = b"\xff" * 9
-"""After every number in SQLite's order (see `u64`)."""
+"""Sorts after every number in SQLite (see `u64`)."""
 
 
 def purge_chunk(db: sqlite3.Connection, after: int) -> tuple[Sequence[Statement], int] | None:
-    """Statements that purge a bounded part of what is deleted or trimmed, and `after` for the next call.
+    """Return statements that purge a bounded part of the deleted and trimmed rows, and `after` for the next call.
 
-    Trimmed streams with ids above `after` are looked at. None where there is nothing left to purge.
+    Covers trimmed streams with ids above `after`. Returns None if there is nothing left to purge.
     """
     deleted = [number for (number,) in db.execute(_DELETED, (STREAMS_AT_ONCE,))]
     if deleted:
@@ -166,8 +158,10 @@ def _purge_deleted(db: sqlite3.Connection, streams: Sequence[int]) -> list[State
 
 
 def _oldest_rows(db: sqlite3.Connection, stream: int, below: int | bytes) -> tuple[int | bytes | None, int, bool]:
-    """A bounded number of a stream's oldest rows below a sequence number: the last one's number (None where there
-    is none), what they cost in bytes, and whether these are all."""
+    """Choose a bounded number of a stream's oldest rows below a sequence number.
+
+    Returns the number of the last one (None if there are none), their cost in bytes, and whether these are all.
+    """
     size = 0
     rows = 0
     last: int | bytes | None = None

@@ -1,4 +1,4 @@
-"""What the file says about tables of keys and values: the operations that read them, and what changes look up."""
+"""Reading tables of keys and values from the file: the operations that read them, and look-ups for changes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from penstock_codecs.table_operations import (
 __all__ = ["count_items", "get_info", "key_versions", "list_items", "read_delta", "read_items", "require", "row_of"]
 
 PAGE_BYTES: Final = 1 * MIB
-"""A page, or a delta, ends with the item that reaches this size."""
+"""Bytes of items at which a page or a delta ends."""
 READ_BYTES: Final = 8 * MIB
-"""Most bytes of the items that are asked for by key, which must all stand in one answer."""
+"""Most bytes of items in one read by keys, whose result cannot be split."""
 
 _TABLE: Final = "SELECT id, length, key_length FROM tables WHERE name = ?"
 _COUNT: Final = "SELECT count(*) FROM table_items WHERE table_id = ?"
@@ -41,7 +41,7 @@ SELECT key, value, version FROM table_items WHERE table_id = ? AND version >= ? 
 
 
 class TableRow(NamedTuple):
-    """A table. `length`: the version that the next change gives."""
+    """A table. `length`: the version that the next change gets."""
 
     id: int
     length: int
@@ -49,16 +49,16 @@ class TableRow(NamedTuple):
 
 
 def row_of(db: sqlite3.Connection, name: str) -> TableRow | None:
-    """The table of this name, if there is one."""
+    """Return the table of this name, or None."""
     try:
         row = db.execute(_TABLE, (name,)).fetchone()
-    except UnicodeEncodeError:  # half of a surrogate pair is in no name
+    except UnicodeEncodeError:  # no table's name has a lone surrogate
         return None
     return None if row is None else TableRow(*row)
 
 
 def require(db: sqlite3.Connection, name: str) -> TableRow:
-    """The table of this name. Raises OperationFailed(STREAM_NOT_FOUND)."""
+    """Return the table of this name. Raises OperationFailed(STREAM_NOT_FOUND)."""
     row = row_of(db, name)
     if row is None:
         raise fail(FailureCode.STREAM_NOT_FOUND, f"there is no table {name!r}")
@@ -66,35 +66,35 @@ def require(db: sqlite3.Connection, name: str) -> TableRow:
 
 
 def count_items(db: sqlite3.Connection, name: str) -> tuple[int, int]:
-    """The id of the table of this name, and how many items it has. Raises OperationFailed(STREAM_NOT_FOUND)."""
+    """Return the id of the table of this name, and its number of items. Raises OperationFailed(STREAM_NOT_FOUND)."""
     table = require(db, name)
     return table.id, _count(db, table)
 
 
 def key_versions(db: sqlite3.Connection, table: int, keys: Iterable[bytes]) -> dict[bytes, int]:
-    """The versions of those of the keys that are there, in the order of the keys."""
+    """Return the versions of the keys that exist, in the order of `keys`."""
     found = ((key, db.execute(_VERSION, (table, key)).fetchone()) for key in dict.fromkeys(keys))
     return {key: row[0] for key, row in found if row is not None}
 
 
 async def get_info(reader: Reader, operation: GetTableInfo) -> TableInfo:
-    """See `GetTableInfo`. History is never thrown away before the table is."""
+    """Carry out `GetTableInfo`. History begins at 0, since it is kept as long as the table."""
     return await reader.run(partial(_info, name=operation.table))
 
 
 async def read_items(reader: Reader, operation: ReadTable) -> tuple[TableItem | None, ...]:
-    """See `ReadTable`."""
+    """Carry out `ReadTable`."""
     return await reader.run(partial(_read_items, operation=operation))
 
 
 async def list_items(reader: Reader, operation: ListTable) -> TablePage:
-    """See `ListTable`."""
+    """Carry out `ListTable`."""
     _check_count(operation.count)
     return await reader.run(partial(_list_items, operation=operation))
 
 
 async def read_delta(reader: Reader, operation: ReadTableDelta) -> TableDelta:
-    """See `ReadTableDelta`."""
+    """Carry out `ReadTableDelta`."""
     _check_count(operation.count)
     return await reader.run(partial(_read_delta, operation=operation))
 
@@ -136,7 +136,7 @@ def _list_items(db: sqlite3.Connection, operation: ListTable) -> TablePage:
 
 
 def _until(rows: Iterable[tuple[bytes, bytes, int]], last: bytes | None, prefix: bytes) -> Iterator[TableItem]:
-    """The rows up to `last` that begin with `prefix`: as they are ordered, those come first."""
+    """Yield the first rows, while their keys begin with `prefix` and are not beyond `last`."""
     for row in rows:
         item = TableItem(*row)
         if not item.key.startswith(prefix) or (last is not None and item.key > last):
@@ -155,7 +155,7 @@ def _read_delta(db: sqlite3.Connection, operation: ReadTableDelta) -> TableDelta
 
 
 def _page(items: Iterable[TableItem], count: int) -> tuple[tuple[TableItem, ...], bool]:
-    """As many as fit, at least one; and whether there are more."""
+    """Return the items that fit into a page, at least one, and whether there are more."""
     found: list[TableItem] = []
     size = 0
     for item in items:

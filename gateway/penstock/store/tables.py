@@ -1,8 +1,8 @@
 """Tables of keys and values, in the same file as the streams (segment fact sheet, 1.3 and 3.1).
 
-They hold what a few clients agree on, so they are simple rather than fast: a change looks into the file, is decided,
-and is on disk before the next change to the same table looks. Each table's changes take their turns; different
-tables share their commits.
+They hold state that a few clients share, so they are simple rather than fast: a change reads the file, is decided, and
+is durable before the next change to the same table begins. Changes to one table take turns; those to different tables
+share commits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _REMOVE: Final = "DELETE FROM table_items WHERE table_id = ? AND key = ?"
 
 
 class _Found(NamedTuple):
-    """A table as the file has it, and the versions of some of its keys; those that are not there have none."""
+    """A table as it is in the file, and the versions of some of its keys; missing keys have none."""
 
     id: int
     length: int
@@ -54,7 +54,7 @@ class _Found(NamedTuple):
 
 
 class Tables:
-    """The operations that change tables; those that read them are in `table_rows`."""
+    """The operations that change tables; operations that read them are in `table_rows`."""
 
     def __init__(self, committer: Committer, reader: Reader) -> None:
         self._committer = committer
@@ -62,7 +62,7 @@ class Tables:
         self._turns: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
 
     async def create(self, operation: CreateTable) -> None:
-        """See `CreateTable`."""
+        """Carry out `CreateTable`."""
         _check_name(operation.table)
         if not 0 <= operation.key_length <= SEGMENT_MAX_TABLE_KEY:
             raise fail(FailureCode.INVALID, f"the length of a table's keys is 0 to {SEGMENT_MAX_TABLE_KEY} bytes")
@@ -72,7 +72,7 @@ class Tables:
             await self._write([(_INSERT, (operation.table, operation.key_length))], None)
 
     async def delete(self, operation: DeleteTable) -> None:
-        """See `DeleteTable`. Its rows go in the same transaction: tables are small beside streams."""
+        """Carry out `DeleteTable`. Its rows go in the same transaction: tables are small compared with streams."""
         async with self._turn(operation.table):
             number, entries = await self._reader.run(partial(count_items, name=operation.table))
             if operation.must_be_empty and entries:
@@ -80,7 +80,7 @@ class Tables:
             await self._write([(statement, (number,)) for statement in _DELETE], None)
 
     async def update(self, operation: UpdateTable) -> tuple[int, ...]:
-        """See `UpdateTable`."""
+        """Carry out `UpdateTable` and return the new versions of the items."""
         _check_sizes(operation)
         async with self._turn(operation.table):
             table = await self._find(operation.table, [item.key for item in operation.items])
@@ -95,7 +95,7 @@ class Tables:
             return await self._change(table, statements, versions, size)
 
     async def remove(self, operation: RemoveTableKeys) -> None:
-        """See `RemoveTableKeys`."""
+        """Carry out `RemoveTableKeys`."""
         async with self._turn(operation.table):
             table = await self._find(operation.table, [key for key, _ in operation.keys])
             _check_length(table, operation.match_length)
@@ -104,7 +104,7 @@ class Tables:
             await self._change(table, statements, None)
 
     def _turn(self, name: str) -> trio.Lock:
-        """Held while a table is changed; forgotten when nobody holds or awaits it."""
+        """Return the lock for changes to a table; it is garbage-collected when no task holds or awaits it."""
         return self._turns.setdefault(name, trio.Lock())
 
     async def _find(self, name: str, keys: Iterable[bytes]) -> _Found:
@@ -115,14 +115,14 @@ class Tables:
         return await self._reader.run(look_up)
 
     async def _change(self, table: _Found, statements: Sequence[Statement], result: T, size: int = 0) -> T:
-        """One position of the table's history for each statement."""
+        """Write a change; each statement takes one position of the table's history."""
         if not statements:
             return result
         length = (_LENGTH, (table.length + len(statements), table.id))
         return await self._write([*statements, length], result, size)
 
     async def _write(self, statements: Sequence[Statement], result: T, size: int = 0) -> T:
-        """Wait until it is on disk, also where the client goes away: whoever comes next looks into the file."""
+        """Write statements and wait until they are durable, even if cancelled: the next change reads the file."""
         with trio.CancelScope(shield=True):
             result = await self._committer.settle(result, statements, size)
         return result  # noqa: RET504  (to the type checker the scope may end the block early)
@@ -157,7 +157,7 @@ def _check_length(table: _Found, expected: int | None) -> None:
 
 
 def _check_versions(table: _Found, keys: Iterable[VersionedKey]) -> None:
-    """Each key against the table as it is, whatever else the same operation does to it."""
+    """Check each key against the table before the operation, regardless of other keys in the same operation."""
     for key, expected in keys:
         if table.key_length not in (0, len(key)):
             raise fail(FailureCode.INVALID, f"a key of {len(key)} bytes: those of this table have {table.key_length}")

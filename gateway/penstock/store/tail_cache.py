@@ -1,8 +1,8 @@
-"""The newest durable batches of a stream, in memory, for those who follow it.
+"""The newest durable batches of a stream, in memory, for its followers.
 
-A thousand followers that are at the tail are given the very same `RecordBatch`, so that it is decoded and encoded
-once for all of them. Those who fell behind a little are given several joined, and share those too. Whoever reads
-bytes shares those of each batch.
+All followers at the tail get the very same `RecordBatch`, so that it is decoded and encoded once, even for a thousand
+of them. Followers a little behind get several batches joined, and share those too. Byte reads share the bytes of each
+batch.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum,
 __all__ = ["TailCache", "TailCaches"]
 
 _OVERHEAD: Final = 4096
-"""What a cached batch is counted at beside its records. It takes 1 KiB, but in ten objects, all of which the garbage
-collector visits now and then while everybody waits: 30,000 batches took it 230 ms, a quarter of them 50 ms."""
+"""Bytes counted for a cached batch besides its records. It takes 1 KiB, but in ten objects, all of which the garbage
+collector visits now and then while all tasks wait: this took 230 ms for 30,000 batches, 50 ms for a quarter of them."""
 MOST_JOINED: Final = 4
-"""How many joins of one stream's batches are kept. Followers a little behind share few places; readers that page
-through what is cached begin at ever new ones, and a join takes as much memory as the batches in it."""
+"""Most joins of one stream's batches that are kept. Followers a little behind share few places; readers that page
+through the cache begin at ever new ones, and a join takes as much memory as the batches in it."""
 MOST_RENDERED: Final = 4096
-"""How many batches one read of bytes looks at: more of them would hold up everybody for more than 10 ms."""
+"""Most batches that one byte read renders: more would block all other tasks for over 10 ms."""
 _RECORD_OVERHEAD: Final = 100
-"""Bytes that a decoded record takes beside its body: object header, list slots, timestamp."""
+"""Bytes that a decoded record takes besides its body: object header, list slots, timestamp."""
 
 
 class _Cached:
-    """A batch with its place among the stream's bytes, and those once somebody has read them."""
+    """A batch with its place in the stream's bytes, and its rendered bytes after the first byte read."""
 
     __slots__ = ("_rendered", "batch", "span")
 
@@ -44,7 +44,7 @@ class _Cached:
 
     @property
     def rendered(self) -> Rendered:
-        """Its bytes."""
+        """The bytes of the batch, rendered at first use."""
         if self._rendered is None:
             self._rendered = rendered(self.batch, self.span.layout, self.span.first_offset)
         return self._rendered
@@ -71,34 +71,34 @@ class TailCache:
     def __init__(self) -> None:
         self._batches: deque[_Cached] = deque()
         self._joined: dict[int, RecordBatch] = {}
-        self._whole_from: int | None = None  # from this offset on no batch is missing, also none without bytes
+        self._whole_from: int | None = None  # offset from which on no batch is missing, even one without bytes
 
     @property
     def first_seq_num(self) -> int:
-        """Where it begins; beyond everything where it is empty."""
+        """Number of its first record; U64_MAX if it is empty."""
         return self._batches[0].batch.first_seq_num if self._batches else U64_MAX
 
     def push(self, batch: RecordBatch, span: Span) -> None:
-        """The batch that follows the last one."""
-        if self._whole_from is None:  # there may have been others without bytes at this offset
+        """Add the batch that follows the last one."""
+        if self._whole_from is None:  # earlier batches without bytes may be at this offset
             self._whole_from = span.first_offset + 1 if batch.first_seq_num else 0
         self._joined.clear()
         self._batches.append(_Cached(batch, span))
 
     def drop_oldest(self) -> None:
-        """Forget the oldest batch."""
+        """Drop the oldest batch."""
         batch, span = self._batches[0].batch, self._batches[0].span
         self._whole_from = span.end_offset + (not all_have_bytes(span, batch.metered))
         self._batches.popleft()
         self._joined.clear()
 
     def take(self, position: int, tail: StreamPosition) -> RecordBatch | None:
-        """The records from `position` on, up to the limits of a batch; None where they are no longer here."""
+        """Return the records from `position` on, up to the limits of a batch, or None if they are not cached."""
         batches = self._batches
         if not batches:
             return None
         last = batches[-1].batch
-        if position == last.first_seq_num:  # all who are at the tail come this way
+        if position == last.first_seq_num:  # true for all followers at the tail
             return last
         if not batches[0].batch.first_seq_num <= position < last.next_seq_num:
             return None
@@ -110,7 +110,7 @@ class TailCache:
         return found
 
     def since(self, seq_num: int) -> list[tuple[RecordBatch, Span]] | None:
-        """The batches from the one that begins with this number on; None where it is no longer here."""
+        """Return the batches from the one that begins with this number on, or None if that one is not cached."""
         batches = self._batches
         index = bisect_left(batches, seq_num, key=_first_seq_num)
         if index == len(batches) or batches[index].batch.first_seq_num != seq_num:
@@ -118,9 +118,10 @@ class TailCache:
         return [(cached.batch, cached.span) for cached in islice(batches, index, None)]
 
     def bytes_at(self, offset: int, max_bytes: int) -> list[Rendered] | None:
-        """The bytes from `offset` on, `max_bytes` or a little more, or fewer where they are of many batches.
+        """Return the bytes from `offset` on, `max_bytes` or a little more, or fewer if they are of many batches.
 
-        None where some are no longer here. The first batch may end at `offset`, for its records without bytes.
+        Returns None if some of them are not cached. The first batch may end at `offset`: it may have records without
+        bytes there.
         """
         index = self._ending_at(offset)
         if index is None:
@@ -134,7 +135,7 @@ class TailCache:
         return found
 
     def find(self, start: FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset) -> Located | None:
-        """The first record at or after `start`; None where that may be an older one, or is yet to come."""
+        """Return the first record at or after `start`; None if an older one may be it, or none exists yet."""
         batches = self._batches
         match start:
             case FromSeqNum(seq_num):
@@ -155,7 +156,7 @@ class TailCache:
         return None
 
     def seq_num_at(self, offset: int) -> int | None:
-        """The number of the record that the byte at `offset` belongs to; None where it is not here."""
+        """Return the number of the record that holds the byte at `offset`, or None if it is not cached."""
         batches = self._batches
         if not batches or not batches[0].span.first_offset <= offset < batches[-1].span.end_offset:
             return None
@@ -163,7 +164,7 @@ class TailCache:
         return seq_num_at(offset, cached.batch, cached.span)
 
     def _ending_at(self, offset: int) -> int | None:
-        """The index of the first batch that ends at or after `offset`; None where that may be one no longer here."""
+        """Return the index of the first batch that ends at or after `offset`, or None if that may be a dropped one."""
         batches = self._batches
         if not batches or offset < max(self._whole_from or 0, batches[0].span.first_offset):
             return None
@@ -187,7 +188,7 @@ class TailCache:
 
 
 class TailCaches:
-    """The bound on all streams' tail caches together: what is oldest goes first, whosever it is."""
+    """The bound on all streams' tail caches together; the oldest batch of all streams is dropped first."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -195,8 +196,8 @@ class TailCaches:
         self._order: deque[tuple[TailCache, int]] = deque()
 
     def push(self, cache: TailCache, batch: RecordBatch, span: Span) -> None:
-        """Keep a durable batch, until newer ones need its room."""
-        # Twice: the payload, and the bodies that it was made of.
+        """Cache a durable batch until newer ones need its room."""
+        # Twice the metered size: for the payload, and for the bodies that it was made of.
         size = 2 * batch.metered + _RECORD_OVERHEAD * batch.count + _OVERHEAD
         cache.push(batch, span)
         self._order.append((cache, size))

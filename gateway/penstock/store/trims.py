@@ -1,4 +1,4 @@
-"""Removing records and bytes: the first to keep moves at once, the rows below it go in the background (`sweeper`)."""
+"""Trimming records and bytes: trim points move at once, the rows below are deleted in the background (`sweeper`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Trims"]
 
 
 class Trims:
-    """Moves trim points."""
+    """The operations that move trim points."""
 
     def __init__(
         self, registry: Registry, committer: Committer, reader: Reader, clock: Clock, on_trim: Callable[[], None]
@@ -33,20 +33,20 @@ class Trims:
         self._on_trim = on_trim
 
     async def trim(self, operation: Trim) -> StreamPosition:
-        """See `Trim`; the records are gone for every reader when it returns."""
+        """Carry out `Trim` and return the first position kept. On return, no reader sees the trimmed records."""
         with await self._held(operation.stream) as stream:
             await self._settle(self.move(stream, await self._seq_num(stream, operation.start)))
             first = await find(self._reader, stream, FromSeqNum(stream.durable.trim_point))
         return StreamPosition(first.seq_num, first.timestamp)
 
     async def truncate(self, operation: Truncate) -> int:
-        """See `Truncate`; the bytes are gone for every reader when it returns."""
+        """Carry out `Truncate` and return the first offset kept. On return, no reader sees the truncated bytes."""
         offset = operation.offset
         if offset < 0:
             raise fail(FailureCode.INVALID, f"a stream cannot be truncated at {offset}")
         with await self._held(operation.stream) as stream:
             if offset > stream.durable.next_offset:
-                await self._committer.settle(None)  # what was appended before is durable then
+                await self._committer.settle(None)  # after this, all earlier appends are durable
             end = stream.durable.next_offset
             if offset > end:
                 raise fail(FailureCode.INVALID, f"offset {offset} is beyond the end, {end}")
@@ -57,7 +57,7 @@ class Trims:
             return await first_offset(self._reader, stream)
 
     async def _behind(self, stream: Stream, offset: int) -> int:
-        """The number of the first record that does not end before these bytes do."""
+        """Return the number of the first record that has bytes at or after `offset`."""
         head = stream.durable
         seq_num = head.next_seq if offset >= head.next_offset else await find_byte(self._reader, stream, offset)
         if not stream.alive:
@@ -65,7 +65,10 @@ class Trims:
         return seq_num
 
     async def _held(self, ref: StreamRef) -> AbstractContextManager[Stream]:
-        """The stream, for use in a block. Raises OperationFailed when all that this depends on is durable."""
+        """Return a context manager that holds the stream.
+
+        Raises OperationFailed once all decisions that this depends on are durable.
+        """
         stream = self._registry.stream(ref)
         if stream is None:
             await self._committer.settle(unknown_stream(ref).failure)
@@ -87,9 +90,9 @@ class Trims:
             await change.ticket.wait()
 
     def move(self, stream: Stream, seq_num: int, offset: int = 0) -> HeadChange[None] | None:
-        """Decide that records before `seq_num` go, up to the tail, and bytes before `offset`.
+        """Decide to remove the records before `seq_num`, at most up to the tail, and the bytes before `offset`.
 
-        None where they are gone already.
+        Returns the change, or None if they are gone already.
         """
         head = stream.head
         now = self._clock()
@@ -107,7 +110,7 @@ class Trims:
 
 @contextmanager
 def _use(stream: Stream) -> Iterator[Stream]:
-    """It stays in memory until the block ends."""
+    """Keep the stream in memory until the block ends."""
     stream.users += 1
     try:
         yield stream

@@ -1,4 +1,4 @@
-"""Reading captures as they lie there: `spark.read.format("penstock-capture")`."""
+"""Batch reader of captures: `spark.read.format("penstock-capture")`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from penstock_spark.capture.recordings import Recording, recordings_of
 __all__ = ["CapturePartition", "CaptureReader", "FilteringCaptureReader", "parts_of"]
 
 _PUSHED: Final = frozenset({*FACTS, "protocol"} - {"identity"})
-"""Columns by which whole conversations can be passed over."""
+"""Columns by which whole conversations can be skipped."""
 
 
 class CapturePartition(InputPartition):
-    """What one task decodes."""
+    """The part that one task decodes."""
 
     def __init__(self, part: Part) -> None:
         super().__init__(part)
@@ -31,7 +31,7 @@ class CapturePartition(InputPartition):
 
 
 class CaptureReader(DataSourceReader):
-    """Reads all files that are there when the query is planned, those that are being written as far as they go."""
+    """Reads all files that exist when the query is planned; files still being written are read as far as they go."""
 
     def __init__(self, options: CaptureOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -39,7 +39,7 @@ class CaptureReader(DataSourceReader):
         self._only: dict[str, frozenset[Any]] = {}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each recording, or for each group of its conversations. Raises Unreadable."""
+        """Return a partition for each recording, or for each group of its conversations. Raises Unreadable."""
         options = self._options
         recordings = recordings_of(find(options.paths), together=options.together)
         return [
@@ -49,22 +49,22 @@ class CaptureReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one."""
+        """Yield the rows of a partition."""
         assert isinstance(partition, CapturePartition), "as planned"
         return decode(partition.part, self._schema)
 
 
 class FilteringCaptureReader(CaptureReader):
-    """The same, where option `push_filters` asks for it: filters by what conversations are pass over all others
-    undecoded.
+    """A CaptureReader for option `push_filters`: conversations that filters on their properties exclude are not
+    decoded.
 
-    Spark (4.1 to 4.3) keeps what such a reader planned last for a whole DataFrame, and reads with it also where another
-    query, or another branch of the same one, has other filters or none: rows would be missing. So this is for
-    DataFrames with one use.
+    Spark (4.1 to 4.3) keeps the last plan of such a reader for a whole DataFrame, and reuses it where another query, or
+    another branch of the same one, has other filters or none: rows would be missing. So this is for DataFrames with one
+    use.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
-        """Keep what conversations can be passed over by; Spark filters again all the same."""
+        """Keep filters by which conversations can be skipped. All filters are returned: Spark evaluates them again."""
         for one in filters:
             wanted = _values(one)
             if wanted is not None:
@@ -74,14 +74,14 @@ class FilteringCaptureReader(CaptureReader):
 
 
 def parts_of(whole: Part, options: CaptureOptions, weighed: Recording) -> list[Part]:
-    """A part as so many groups as the options say, or as suit what is weighed."""
+    """Return a part divided into as many groups as the options set, or as suit the size of `weighed`."""
     groups = options.groups or automatic(weighed)
     whole = replace(whole, groups=groups, envelopes=options.envelopes, skip_unreadable=options.skip_unreadable)
     return [replace(whole, group=group) for group in range(groups)]
 
 
 def _values(one: Filter) -> tuple[str, frozenset[Any]] | None:
-    """The column that a filter is about, and the values that it lets through; None for any other filter."""
+    """Return the column that a filter is about and the values that it accepts; None for any other filter."""
     if not isinstance(one, (EqualTo, In)) or len(one.attribute) != 1 or one.attribute[0] not in _PUSHED:
         return None
     return one.attribute[0], frozenset([one.value] if isinstance(one, EqualTo) else one.value)

@@ -1,7 +1,7 @@
-"""Which files of a recording grow no more, and whether the recording has ended.
+"""Detection of complete files and of ended recordings.
 
 A recorder holds an advisory lock on the file that it writes, and begins the next one only when that is closed. So a
-file is complete when it is compressed, when its recording goes on in another file, or when nobody holds it.
+file is complete when it is compressed, when its recording continues in another file, or when no process holds its lock.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _NS: Final = 1_000_000_000
 
 
 def complete(recording: Recording, now_ns: int, settle_seconds: float) -> int:
-    """How many files of a recording are, from the first one on. `now_ns`: since 1970.
+    """Return the number of complete files of a recording, counted from the first. `now_ns`: since 1970.
 
-    Files that no recorder named are complete when they were left alone for `settle_seconds`: other programs hold none.
+    Files that no recorder named are complete when unmodified for `settle_seconds`: other programs lock none.
     """
-    count = max(0, recording.certain - 1)  # the recording goes on in another file
+    count = max(0, recording.certain - 1)  # the recording continues in another file
     for place in recording.files[count:]:
         if not (_is_squeezed(place) or _is_left(place, now_ns, settle_seconds)):
             break
@@ -34,8 +34,8 @@ def complete(recording: Recording, now_ns: int, settle_seconds: float) -> int:
 
 
 def over(last: Place, now_ns: int, settle_seconds: float) -> bool:
-    """Whether the recording that ends with this file has ended: nobody holds it, and no other was begun for so long.
-    Between two files a recorder holds none for a moment."""
+    """Return whether the recording that ends with this file has ended: no process holds the file, and it was not
+    modified for `settle_seconds`, since between two files a recorder holds no lock for a moment."""
     return (_is_squeezed(last) or _is_left(last, now_ns, 0)) and _is_old(last, now_ns, settle_seconds)
 
 
@@ -48,7 +48,7 @@ def _is_old(place: Place, now_ns: int, seconds: float) -> bool:
 
 
 def _is_left(place: Place, now_ns: int, settle_seconds: float) -> bool:
-    """Nobody writes it, as far as that can be known: elsewhere than in a mounted file system it cannot."""
+    """Return whether a file is known to have no writer, which locks show only in a mounted file system."""
     if not place.size:
         return False
     if number_of(place) is None:
@@ -57,7 +57,7 @@ def _is_left(place: Place, now_ns: int, settle_seconds: float) -> bool:
 
 
 def _unlocked(path: str, lock: Callable[[int, int], None] = fcntl.flock) -> bool:
-    """Whether nobody holds a file. It is held here for a moment, together with other readers."""
+    """Return whether a file is unlocked. Takes a shared lock for a moment, as other readers do."""
     try:
         held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -8,25 +8,25 @@ from pyspark.sql.types import StructType
 
 from penstock_spark.capture.options import CaptureOptions, capture_options
 from penstock_spark.columns import check_columns
-from penstock_spark.schemas import CAPTURE_TABLES, arrow_schema, spark_schema
+from penstock_spark.schemas import arrow_schema, capture_schema
 
 __all__ = ["CaptureDataSource"]
 
 
 class CaptureDataSource(DataSource):
-    """See the package."""
+    """The format `penstock-capture`. See the package."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "penstock-capture"
 
     def schema(self) -> StructType:
-        """All columns of the table that the options name."""
-        return spark_schema(CAPTURE_TABLES[self._checked.table])
+        """Return all columns of the table that the options name."""
+        return capture_schema(self._checked.table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For a batch query."""
+        """Return the reader of a batch query."""
         from penstock_spark.capture.batch import CaptureReader, FilteringCaptureReader
 
         options = self._checked
@@ -34,7 +34,7 @@ class CaptureDataSource(DataSource):
         return make(options, self._asked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """For a streaming query."""
+        """Return the reader of a streaming query."""
         from penstock_spark.capture.streaming import CaptureStreamReader
 
         return CaptureStreamReader(self._checked, self._asked(schema))
@@ -44,7 +44,7 @@ class CaptureDataSource(DataSource):
         return capture_options(dict(self.options))
 
     def _asked(self, schema: StructType) -> pa.Schema:
-        """The columns that somebody asked for, who may leave out some. Raises WrongSchema where they are others."""
+        """Return the requested columns, a selection of the table's. Raises WrongSchema for any others."""
         table = self._checked.table
-        check_columns(f"penstock-capture, table {table}", CAPTURE_TABLES[table], schema)
+        check_columns(f"penstock-capture, table {table}", capture_schema(table), schema)
         return arrow_schema(schema)

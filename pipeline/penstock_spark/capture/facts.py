@@ -1,17 +1,17 @@
-"""What all tables say of a conversation."""
+"""Columns of a conversation that all tables share."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from penstock_codecs.capture import Conversation
+from penstock_analysis.capture import Conversation
 from penstock_spark.capture.notes import Notes
 
 __all__ = ["FACTS", "Facts"]
 
 
 class Facts(NamedTuple):
-    """A conversation as columns have it; `protocol` None: by configuration nobody knows."""
+    """The properties of a conversation, as columns. `protocol` None: not known from a configuration."""
 
     run: str | None
     conversation: int
@@ -25,7 +25,7 @@ class Facts(NamedTuple):
 
     @classmethod
     def of(cls, conversation: Conversation, notes: Notes) -> Facts:
-        """Those of a conversation."""
+        """Return the properties of a conversation."""
         return cls(
             conversation.run or None,
             conversation.number,
@@ -40,4 +40,4 @@ class Facts(NamedTuple):
 
 
 FACTS: Final = ("run", "conversation", "side", "name", "client", "client_host", "identity")
-"""Columns that say the same in all rows of a conversation, in each table."""
+"""Columns with the same value in all rows of a conversation, in each table."""

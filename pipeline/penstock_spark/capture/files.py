@@ -1,4 +1,4 @@
-"""Capture files wherever Arrow's file systems reach: found by path, directory or glob, and opened as plain bytes."""
+"""Capture files on any file system of Arrow's: find them by path, directory or glob, and open them as plain bytes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from penstock_codecs.limits import MIB
 __all__ = ["PIECE_BYTES", "Gone", "NothingThere", "Place", "Unreadable", "find", "opened", "plain_name"]
 
 PIECE_BYTES: Final = 1 * MIB
-"""So much is read at once."""
+"""Bytes read at a time."""
 MAX_ZSTD_WINDOW: Final = 128 * MIB
-"""Largest window of a compressed file, which is held in memory; what `zstd --long` takes."""
+"""Largest window of a compressed file, in bytes, as for `zstd --long`; it is held in memory."""
 
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ENDINGS: Final = (".pcapng", ".pcapng.zst", ".pcap", ".pcap.zst")
@@ -30,19 +30,19 @@ _GLOB: Final = re.compile(r"[*?\[]")
 
 
 class Unreadable(Exception):
-    """There is no such capture, or it is none; the text says which and why."""
+    """The capture does not exist or is not a capture; the text says which file and why."""
 
 
 class NothingThere(Unreadable):
-    """A directory without captures, or a glob that nothing matches: there may be some later."""
+    """A directory without captures, or a glob without matches: some may come later."""
 
 
 class Gone(Unreadable):
-    """A file that was found and is not there any more: recorders delete the oldest."""
+    """A file that was deleted after it was found: recorders delete the oldest."""
 
 
 class Place(NamedTuple):
-    """One file. `size`: in bytes, as it lies there; `modified_ns`: since 1970, 0 where nobody knows."""
+    """One file. `size`: in bytes, before decompression; `modified_ns`: since 1970, 0 if unknown."""
 
     system: Any
     path: str
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
     @property
     def local(self) -> bool:
-        """It lies in a mounted file system, so that locks can be asked for."""
+        """True if the file is in a mounted file system, where locks can be tested."""
         return isinstance(self.system, pyarrow.fs.LocalFileSystem)
 
     @property
@@ -64,13 +64,13 @@ class Place(NamedTuple):
 
 
 def plain_name(path: str) -> str:
-    """A path as it was before its file was compressed: by this it is known for good."""
+    """Return a path without the suffix of compression; it identifies the file before and after that."""
     return path.removesuffix(".zst")
 
 
 def find(paths: Sequence[str]) -> list[Place]:
-    """The captures that paths mean, each once: files, directories (without those below), globs; on the local file
-    system, or with a URI anywhere else. Raises Unreadable where there is nothing such."""
+    """Return the captures at these paths, each once: files, directories (without subdirectories), globs; local paths,
+    or URIs of other file systems. Raises Unreadable if a path has none."""
     found = {place.path: place for path in paths for place in _captures(path)}
     return list(found.values())
 
@@ -99,7 +99,7 @@ def _captures(path: str) -> list[Place]:
 
 
 def _resolved(path: str) -> tuple[Any, str]:
-    """Where a path is, and its name there."""
+    """Return the file system of a path, and its path there."""
     local = _LOCAL.fullmatch(path)
     if local is None and _SCHEME.match(path):
         try:
@@ -111,8 +111,8 @@ def _resolved(path: str) -> tuple[Any, str]:
 
 
 def _directory(system: Any, inside: str) -> list[Place]:
-    """The captures of a directory, in the order of their names. While a file is being compressed, and after a crash
-    amid that, both are there: the plain one counts."""
+    """Return the captures of a directory, in the order of their names. While a file is being compressed, and after a
+    crash during that, both forms exist: the plain one is returned."""
     infos = system.get_file_info(pyarrow.fs.FileSelector(inside))
     files = [info for info in infos if info.type == pyarrow.fs.FileType.File and not info.base_name.startswith(".")]
     plain = {info.path for info in files}
@@ -125,7 +125,7 @@ def _directory(system: Any, inside: str) -> list[Place]:
 
 
 def _matching(system: Any, pattern: str) -> list[Place]:
-    """Files, and captures of directories, whose path matches part by part."""
+    """Return files, and captures of directories, whose paths match part by part."""
     parts = pattern.split("/")
     fixed = next(index for index, part in enumerate(parts) if _GLOB.search(part))
     base = "/".join(parts[:fixed]) or "/"
@@ -150,15 +150,15 @@ def _place(system: Any, info: Any) -> Place:
 
 
 class Source(Protocol):
-    """A file's plain bytes."""
+    """A reader of a file's plain bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Up to so many; none: it has ended. Raises OSError and zstandard.ZstdError."""
+        """Return up to `size` bytes; empty at the end. Raises OSError and zstandard.ZstdError."""
 
 
 @contextmanager
 def opened(place: Place) -> Iterator[Source]:
-    """The plain bytes of a file, also where it was compressed since it was found. Raises Unreadable."""
+    """Open a file as plain bytes, even if it was compressed since it was found. Raises Unreadable."""
     with closing(_stream(place)) as stream:
         try:
             first = stream.read(len(_ZSTD_MAGIC))
@@ -184,20 +184,20 @@ def _stream(place: Place) -> Any:
 
 
 class _Ahead:
-    """A file whose first bytes were looked at."""
+    """A file whose first bytes were read already."""
 
     def __init__(self, stream: Any, ahead: bytes) -> None:
         self._stream = stream
         self._ahead = ahead
 
     def read(self, size: int, /) -> bytes:
-        """Up to so many bytes."""
+        """Return up to `size` bytes."""
         ahead, self._ahead = self._ahead[:size], self._ahead[size:]
         return ahead or bytes(self._stream.read(size))
 
 
 class _Decompressed:
-    """What a compressed file holds, as far as it has come: what stands before damage is not lost with it."""
+    """Reader of a compressed file that returns what was decompressed so far, so that damage loses nothing before it."""
 
     def __init__(self, reader: zstandard.ZstdDecompressionReader) -> None:
         self.read = reader.read1

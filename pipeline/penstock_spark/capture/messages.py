@@ -1,4 +1,4 @@
-"""The table `messages`: what was said, and where the protocols were broken, as Arrow batches."""
+"""The table `messages`: messages and violations of protocols, as Arrow batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 import pyarrow as pa
 
-from penstock_codecs.dialogue import Message, Problem
+from penstock_analysis.dialogue import Message, Problem
 from penstock_codecs.limits import MIB
 from penstock_spark.capture.facts import FACTS, Facts
 from penstock_spark.capture.values import as_times, column_of, in_us
@@ -19,7 +19,7 @@ __all__ = ["BATCH_ROWS", "MessageRows", "as_json"]
 
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 16 * MIB
-"""A batch is made when it has so many rows, or so many characters of fields."""
+"""A batch ends at BATCH_ROWS rows, or at this many characters of the column `fields`."""
 PROBLEM: Final = "problem"
 _NS_IN_US: Final = 1000
 
@@ -31,10 +31,10 @@ class _Row(NamedTuple):
 
 
 def as_json(fields: Mapping[str, Any]) -> str:
-    """A message's fields, as text; whatever JSON has no word for, in Python's."""
+    """Return a message's fields as JSON; values that JSON cannot express become text."""
     try:
         return orjson.dumps(fields, option=orjson.OPT_NON_STR_KEYS).decode()
-    except (TypeError, ValueError):  # numbers beyond 64 bits, text without UTF-8
+    except (TypeError, ValueError):  # integers beyond 64 bits, or strings that are not UTF-8
         return json.dumps(fields, separators=(",", ":"), default=str)
 
 
@@ -89,17 +89,18 @@ _OF_ROWS: Final[dict[str, Callable[[_Row], Any]]] = {
 
 
 class MessageRows:
-    """Gathers rows; see `BATCH_ROWS`. Of what is gathered only what columns need is kept."""
+    """Gathers rows of the table `messages` into batches (see BATCH_BYTES). Only values of requested columns are
+    kept."""
 
     def __init__(self, schema: pa.Schema, constants: dict[str, str | None]) -> None:
-        """`schema`: the columns that are wanted, any of the table's. `constants`: `file` and `damage`."""
+        """`schema`: the requested columns, any of the table's. `constants`: `file` and `damage`."""
         self._schema = schema
         self._constants = constants
         self._columns: dict[str, list[Any]] = {name: [] for name in schema.names if name not in constants}
         self._rows = self._bytes = 0
 
     def add(self, said: Message | Problem, facts: Facts, failed: bool) -> Iterator[pa.RecordBatch]:
-        """What was said; gives the batches that are full. `failed`: as the column says."""
+        """Add a message or a problem; yield full batches. `failed`: as the column."""
         row = _Row(said, facts, failed)
         own: Mapping[str, Callable[[Any], Any]] = _OF_PROBLEMS if isinstance(said, Problem) else _OF_MESSAGES
         for name, values in self._columns.items():
@@ -116,7 +117,7 @@ class MessageRows:
             yield self._take()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What has not filled a batch."""
+        """Yield the rows of an incomplete batch."""
         if self._rows:
             yield self._take()
 

@@ -1,15 +1,15 @@
-"""What a gateway noted of a conversation: which route its messages took, and whose they are."""
+"""The gateway's notes on a conversation: routes, streams and identities."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from penstock_codecs.dialogue.records import plain_stream
+from penstock_analysis.dialogue.records import plain_stream
 
 __all__ = ["NO_NOTES", "Notes"]
 
 MOST_VALUES: Final = 64
-"""Most values of one key that are kept; a gateway notes no more of one connection."""
+"""Maximum number of values kept per key; a gateway notes no more of one connection."""
 
 
 class Notes:
@@ -23,13 +23,13 @@ class Notes:
 
     def __init__(self) -> None:
         self.values: dict[str, list[str]] = {}
-        """By key, as `route`, `stream` and `identity`."""
+        """Values by key: `route`, `stream` and `identity`."""
         self._by_stream: dict[str, str | None] = {}
         self._routes: list[str] = []
-        self._latest: str | None = None  # noted just before, with no other stream between
+        self._latest: str | None = None  # the route of the last note, until a stream follows
 
     def add(self, key: str, value: str) -> None:
-        """One more; what was noted already, in an earlier file, is known."""
+        """Add a note. Notes that an earlier file had already are ignored."""
         known = self.values.setdefault(key, [])
         if value in known or len(known) >= MOST_VALUES:
             return
@@ -44,26 +44,26 @@ class Notes:
 
     @property
     def route(self) -> str | None:
-        """The only one; None: there are none, or several."""
+        """The only route; None if there are none or several."""
         return self._routes[0] if len(self._routes) == 1 else None
 
     @property
     def identity(self) -> str | None:
-        """The only one; None: there are none, or several."""
+        """The only identity; None if there are none or several."""
         identities = self.values.get("identity", ())
         return identities[0] if len(identities) == 1 else None
 
     def route_of(self, stream: str) -> str | None:
-        """The route of what is about a stream, spelled as in messages; None: it is not known."""
+        """Return the route of messages about a stream, spelled as in messages; None if it is unknown."""
         if len(self._routes) < 2:
             return self.route
         plain = plain_stream(stream)
         for noted, route in self._by_stream.items():
-            # S3P's names have no basin; a gateway notes them with the listener's.
+            # S3P's names have no basin; a gateway notes them with the basin of the listener.
             if noted in (stream, plain) or ("/" not in stream and noted.endswith(f"/{stream}")):
                 return route
         return None
 
 
 NO_NOTES: Final = Notes()
-"""Of a conversation of which nothing was noted."""
+"""Notes of a conversation without any."""

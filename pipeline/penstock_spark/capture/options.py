@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock_spark.options import Option, WrongOptions, boolean, integer, read_options, text
-from penstock_spark.schemas import CAPTURE_TABLES
+from penstock_spark.schemas import ALL_TABLES, CAPTURE_TABLES
 
 __all__ = ["CAPTURE_OPTIONS", "MOST_GROUPS", "CaptureOptions", "capture_options"]
 
 MOST_GROUPS: Final = 256
-"""Most groups of one recording: each of them reads all its bytes."""
+"""Maximum number of groups per recording: each of them reads all its bytes."""
 
 
 def _paths(value: str) -> tuple[str, ...]:
-    """A JSON array, as Spark hands over several paths."""
+    """Parse a JSON array, as Spark passes several paths."""
     try:
         found = json.loads(value)
     except ValueError:
@@ -28,8 +28,8 @@ def _paths(value: str) -> tuple[str, ...]:
 
 
 def _table(value: str) -> str:
-    if value not in CAPTURE_TABLES:
-        raise ValueError(f"{value!r} is none of {', '.join(CAPTURE_TABLES)}")
+    if value not in (*CAPTURE_TABLES, ALL_TABLES):
+        raise ValueError(f"{value!r} is none of {', '.join((*CAPTURE_TABLES, ALL_TABLES))}")
     return value
 
 
@@ -49,7 +49,13 @@ def _seconds(most: float) -> Callable[[str], float]:
 CAPTURE_OPTIONS: Final = (
     Option("path", text, None, "a file, a directory of captures, or a glob; `load` sets it"),
     Option("paths", _paths, (), "several of them, as a JSON array; `load` of a list sets it"),
-    Option("table", _table, "records", "which table: `connections`, `messages` or `records`"),
+    Option(
+        "table",
+        _table,
+        "records",
+        "which table: `connections`, `messages` or `records`; `all`: the three as columns, each a struct that is null "
+        "in rows of the others, so that a recording is decoded once for all of them",
+    ),
     Option(
         "groups",
         integer(1, MOST_GROUPS),
@@ -91,7 +97,7 @@ CAPTURE_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
-    """The checked options. `groups`, `max_files_per_batch` None: not said."""
+    """The checked options. `groups`, `max_files_per_batch` None: not set."""
 
     paths: tuple[str, ...]
     table: str
@@ -105,7 +111,7 @@ class CaptureOptions:
 
 
 def capture_options(given: Mapping[str, str]) -> CaptureOptions:
-    """The options that Spark hands over. Raises WrongOptions."""
+    """Check the options that Spark passes. Raises WrongOptions."""
     faults: list[str] = []
     values: dict[str, Any] = read_options(CAPTURE_OPTIONS, given, faults, endpoint=False)
     path = values.pop("path")

@@ -1,4 +1,4 @@
-"""A recording's files as one run of events, file by file."""
+"""Read a recording's files as one sequence of events, file by file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import zstandard
 
-from penstock_codecs.capture import CaptureEvent, CaptureReader
+from penstock_analysis.capture import CaptureEvent, CaptureReader
 from penstock_spark.capture.files import PIECE_BYTES, Gone, Place, Source, Unreadable, opened
 from penstock_spark.capture.recordings import number_of
 
@@ -14,21 +14,22 @@ __all__ = ["Reading"]
 
 
 class Reading:
-    """Reads a recording's files, once and in their order. A conversation that goes on in the next file stays the same
-    object; what is damaged gives all that is whole."""
+    """Reads a recording's files, once and in their order. A conversation that continues in the next file stays the same
+    object. The intact part of a damaged file is read."""
 
     def __init__(self, *, skip_unreadable: bool = False) -> None:
-        """`skip_unreadable`: what cannot be opened, or is no capture, is damage; else Unreadable is raised."""
+        """`skip_unreadable`: report a file that cannot be opened, or is not a capture, as damage; otherwise raise
+        Unreadable."""
         self._skip = skip_unreadable
         self._reader = CaptureReader()
         self._failed: str | None = None
         self.damage: list[str] = []
-        """What is wrong, as far as was read; each with its file."""
+        """Descriptions of damage found so far, each with its file."""
         self.unreadable: list[tuple[Place, str]] = []
-        """Files that were left out, and why."""
+        """Files that were skipped, and why."""
 
     def file(self, place: Place) -> Iterator[Iterator[CaptureEvent]]:
-        """What the next file says, in runs of events, each to be exhausted before the next run."""
+        """Yield the events of the next file in runs; exhaust each run before the next."""
         reader, self._failed = self._reader, None
         began = False
         try:
@@ -58,12 +59,12 @@ class Reading:
             self.damage.append(damage)
 
     def end(self) -> Iterator[CaptureEvent]:
-        """What was held back, after the last file."""
+        """Yield the events that were held back until after the last file."""
         self._reader.receive(b"")
         yield from self._reader.events()
 
     def _failure(self) -> str | None:
-        """Why a file could not be read to its end."""
+        """Return why a file could not be read to its end; None if it could."""
         return self._failed
 
     def _piece(self, place: Place, source: Source) -> bytes:
@@ -76,7 +77,7 @@ class Reading:
         return b""
 
     def _refuse(self, place: Place, began: bool) -> None:
-        """Raises Unreadable for what is no capture. A recorder's file may have nothing in it yet."""
+        """Raise Unreadable for a file that is not a capture. A recorder's file without any data yet is accepted."""
         if self._failed is not None:
             raise Unreadable(self._failed)
         if began or number_of(place) is None:

@@ -1,4 +1,4 @@
-"""Which files are one recording: those that one run of a gateway wrote, in the order of their names."""
+"""Grouping of files into recordings: the files that one run of a gateway wrote, in the order of their names."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Final, NamedTuple
 
 import zstandard
 
-from penstock_codecs.capture import CaptureReader
+from penstock_analysis.capture import CaptureReader
 from penstock_codecs.limits import KIB
 from penstock_spark.capture.files import Place, Unreadable, opened, plain_name
 
 __all__ = ["NAME", "Recording", "Runs", "number_of", "recordings_of", "run_of"]
 
 NAME: Final = re.compile(r"(?P<prefix>.+)-\d{8}T\d{6}\.\d{6}Z-(?P<number>\d{6,})\.pcapng(?:\.zst)?")
-"""How a recorder names its files; numbers are counted by each process, and times grow."""
+"""Names of a recorder's files; numbers are counted by each process, and times increase."""
 _LOOK_BYTES: Final = 256 * KIB
-"""So much of a file is looked at for the run that wrote it: its first packet says that, and what stands before are
-descriptions of interfaces."""
+"""Bytes of a file that are searched for the run that wrote it: its first packet has that, after descriptions of
+interfaces."""
 
 
 class Recording(NamedTuple):
-    """Files in their order. `key`: what it is known by for good. `certain`: how many of the files there are up to the
-    last one that says of which run it is; whose those behind it are only their names tell."""
+    """A recording's files in their order. `key`: its permanent identifier. `certain`: number of files up to the last
+    one that states its run; later ones are assigned by their names only."""
 
     key: str
     files: tuple[Place, ...]
@@ -31,23 +31,23 @@ class Recording(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of all files, as they lie there."""
+        """Size of all files in bytes, before decompression."""
         return sum(place.size for place in self.files)
 
     @property
     def file(self) -> str:
-        """What the column `file` says."""
+        """Value of the column `file`."""
         return plain_name(str(self.files[0]))
 
 
 def number_of(place: Place) -> int | None:
-    """Which of its process's files it is, counted from 1; None where no recorder named it."""
+    """Return the file's number in its process, counted from 1; None if no recorder named it."""
     found = NAME.fullmatch(place.name)
     return int(found["number"]) if found else None
 
 
 def run_of(place: Place) -> str:
-    """The run of the gateway that wrote a file; "" where nothing was recorded in it, or it is no gateway's."""
+    """Return the run of the gateway that wrote a file; "" if it has no events, or is of another program."""
     reader = CaptureReader()
     try:
         with opened(place) as source:
@@ -58,18 +58,18 @@ def run_of(place: Place) -> str:
                 for event in reader.events():
                     return event.conversation.run
     except (Unreadable, OSError, zstandard.ZstdError):
-        pass  # whoever reads it says so
+        pass  # reported when the file is read
     return ""
 
 
 class Runs:
-    """The runs of files, each looked up once."""
+    """A cache of the runs of files."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
     def of(self, place: Place) -> str:
-        """As `run_of`; a file in which nothing was recorded yet is looked at again."""
+        """Return the run as `run_of`; a file without events is looked at again."""
         path = plain_name(str(place))
         run = self._known.get(path) or run_of(place)
         if run:
@@ -78,9 +78,9 @@ class Runs:
 
 
 def recordings_of(places: Iterable[Place], *, together: bool = False, runs: Runs | None = None) -> list[Recording]:
-    """The files as recordings. A file of a recorder in which nothing was recorded belongs to the one before it.
+    """Group files into recordings. A recorder's file without events belongs to the one before it.
 
-    `together`: they are one, in the given order. `runs`: what is known from earlier calls.
+    `together`: all files are one recording, in the given order. `runs`: a cache from earlier calls.
     """
     looked_up = Runs() if runs is None else runs
     if together:
@@ -88,7 +88,7 @@ def recordings_of(places: Iterable[Place], *, together: bool = False, runs: Runs
         return [Recording(plain_name(str(files[0])), files)] if files else []
     found: dict[str, list[Place]] = {}
     certain: dict[str, int] = {}
-    latest: dict[str, str] = {}  # of each directory and prefix
+    latest: dict[str, str] = {}  # by directory and prefix
     for place in _in_order(places):
         name = NAME.fullmatch(place.name)
         if name is None:
@@ -105,6 +105,6 @@ def recordings_of(places: Iterable[Place], *, together: bool = False, runs: Runs
 
 
 def _in_order(places: Iterable[Place]) -> Sequence[Place]:
-    """Names of recorders sort by time; a file that was found twice is there once."""
+    """Return the files in order of their names, which sort by time, without duplicates."""
     unique = {plain_name(str(place)): place for place in places}
     return [unique[path] for path in sorted(unique)]

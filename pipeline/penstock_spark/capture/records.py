@@ -1,6 +1,6 @@
-"""The table `records`: messages that make records known, as Arrow batches.
+"""The table `records`: records in messages, as Arrow batches.
 
-What records of one message have in common is kept once for all of them (`_Run`), and spread over their rows by Arrow.
+Values that the records of one message share are kept once (`_Run`), and repeated for their rows by Arrow.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_codecs.dialogue import APPENDED, Message, SeenRecord
-from penstock_codecs.dialogue.columns import LazyRecords, SeenColumns
-from penstock_codecs.dialogue.records import normal_form
+from penstock_analysis.dialogue import APPENDED, Message, SeenRecord
+from penstock_analysis.dialogue.columns import LazyRecords, SeenColumns
+from penstock_analysis.dialogue.records import normal_form
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import Headers
 from penstock_spark.capture.facts import FACTS, Facts
@@ -25,13 +25,13 @@ __all__ = ["BATCH_BYTES", "BATCH_ROWS", "RecordRows"]
 
 BATCH_ROWS: Final = 20_000
 BATCH_BYTES: Final = 16 * MIB
-"""A batch is made when it has so many rows, or so many bytes of bodies; one record may be more."""
+"""A batch ends at BATCH_ROWS rows, or at this many bytes of bodies; a single record may be larger."""
 
 _COMMON: Final = attrgetter("action", "stream", "acknowledged", "failure")
 
 
 class _Run(NamedTuple):
-    """What is the same for records that stand one behind the other in the table."""
+    """Values shared by consecutive rows of the table."""
 
     message: Message
     facts: Facts
@@ -39,7 +39,8 @@ class _Run(NamedTuple):
 
     @property
     def settled_us(self) -> int | None:
-        """When the server said what became of them; the message that makes them known is that of the server then."""
+        """Time of the server's answer to an append: the server's message is then the one that has the records. None if
+        there is none."""
         columns = self.columns
         settled = columns.action == APPENDED and (columns.acknowledged or columns.failure)
         return in_us(self.message.end_ns) if settled else None
@@ -60,10 +61,10 @@ _OF_RUNS: Final[Mapping[str, Callable[[_Run], Any]]] = {
 
 
 class RecordRows:
-    """Gathers rows; see `BATCH_ROWS`."""
+    """Gathers rows of the table `records` into batches (see BATCH_BYTES)."""
 
     def __init__(self, schema: pa.Schema, constants: Mapping[str, str | None], *, envelopes: bool = False) -> None:
-        """`schema`: the columns that are wanted, any of the table's. `constants`: `file` and `damage`."""
+        """`schema`: the requested columns, any of the table's. `constants`: `file` and `damage`."""
         self._schema = schema
         self._constants = constants
         self._weighs = any(name in ("body", "headers") for name in schema.names)
@@ -77,7 +78,7 @@ class RecordRows:
         self._rows = self._bytes = 0
 
     def add(self, message: Message, facts: Facts) -> Iterator[pa.RecordBatch]:
-        """What a message makes known; gives the batches that are full."""
+        """Add the records of a message; yield full batches."""
         records = message.records
         if isinstance(records, LazyRecords):
             columns = records.columns
@@ -90,7 +91,7 @@ class RecordRows:
             yield from self._full()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What has not filled a batch."""
+        """Yield the rows of an incomplete batch."""
         if self._rows:
             yield self._take()
 
@@ -102,7 +103,7 @@ class RecordRows:
         return self._weighs and sum(map(len, columns.bodies)) > BATCH_BYTES
 
     def _parts(self, records: Sequence[SeenRecord]) -> Iterator[Sequence[SeenRecord]]:
-        """Records in parts that fill no more than a batch."""
+        """Split records into parts of at most a batch."""
         part: list[SeenRecord] = []
         size = 0
         for record in records:
@@ -163,7 +164,7 @@ class RecordRows:
 
 
 def _columns(records: Sequence[SeenRecord]) -> SeenColumns:
-    """Records that have in common what `_COMMON` says."""
+    """Return records, which share the values of `_COMMON`, as columns."""
     first = records[0]
     return SeenColumns(
         first.action,
@@ -204,7 +205,7 @@ _OF_RECORDS: Final[Mapping[str, Callable[[Sequence[SeenColumns], pa.DataType], p
 
 
 def _unwrapped(columns: SeenColumns) -> SeenColumns:
-    """The records out of the envelopes that they travelled in."""
+    """Return the records inside envelopes."""
     headers = dict(columns.headers)
     bodies: list[bytes] = []
     for index, body in enumerate(columns.bodies):

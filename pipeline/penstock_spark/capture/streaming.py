@@ -1,13 +1,13 @@
-"""Reading captures while they are written: `spark.readStream.format("penstock-capture")`.
+"""Streaming reader of captures: `spark.readStream.format("penstock-capture")`.
 
-Only files that grow no more are read (`completeness`). An offset is, for each recording, its last file that was read,
-and the file with which it was taken to have ended, if it was. Conversations go on from file to file, so that a batch
-reads the recording's earlier files too, and decodes of them what goes on in the new ones; it tells what the new files
-make known, and nothing that was known before: so nothing that crosses a rotation is lost or doubled. What is never
-answered is told when its conversation ends, or the recording does.
+Only complete files are read (`completeness`). An offset has, for each recording, the last file that was read, and the
+file with which the recording was considered ended, if it was. Conversations continue from file to file, so a batch also
+reads the recording's earlier files, and decodes the conversations in them that continue in the new ones; it returns
+only rows that the new files complete: so a rotation neither loses nor doubles rows. Requests without a response are
+returned when their conversation or the recording ends.
 
-What the gateway noted is known as far as files were read: a request may have no `route` that has one in a batch query.
-What a recorder has deleted meanwhile, because it keeps only so many files, is as if it had not been recorded.
+Notes of the gateway are known as far as files were read: a request may lack a `route` that it has in a batch query.
+Files that a recorder has deleted meanwhile, because of its retention, are treated as never recorded.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from penstock_spark.options import WrongOptions
 __all__ = ["CaptureStreamReader", "Progress"]
 
 VERSION: Final = 1
-"""Of offsets, in checkpoints."""
+"""Version of offsets in checkpoints."""
 
 
 class Progress(NamedTuple):
-    """How far a recording was read. Files by their plain path. `first`: what the column `file` says; `over`: what is
-    read from behind it on is as if another recording began there."""
+    """The position in a recording. Files by their plain path. `first`: the value of column `file`. `over`: the file
+    with which the recording was considered ended; later files are read as another recording."""
 
     first: str
     last: str
@@ -59,27 +59,27 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- offsets -------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
-        """Before all files."""
+        """Return the offset before all files."""
         return _offset({})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
-        """As the options say."""
+        """Return the limit that the options set."""
         most = self._options.max_files_per_batch
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        """What comes from now on is left to the next run of the query."""
+        """Fix the end: files that come from now on are left to the next run of the query."""
         self._target = None
         self._target = self._available({})
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's
-        """How far the next batch reads."""
+        """Return the end of the next batch."""
         known = _progress(start)
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
         return _offset(self._available(known, most))
 
     def _available(self, known: dict[str, Progress], most: int | None = None) -> dict[str, Progress]:
-        """How far recordings can be read by now, at most so many files further than is known."""
+        """Return the positions that can be read to by now, at most `most` files after `known`."""
         found = dict(known)
         left = most
         for recording in self._recordings():
@@ -101,7 +101,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _ended(self, key: str, last: Place, read: str) -> bool:
-        """Whether a recording is over with the last file that is read."""
+        """Return whether a recording has ended with the file `read`."""
         if _plain(last) != read:
             return False
         if self._target is not None:
@@ -110,7 +110,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return over(last, self._clock(), self._options.settle_seconds)
 
     def _recordings(self) -> list[Recording]:
-        """Those that are there now; none where no capture is there yet. Raises Unreadable."""
+        """Return the recordings that exist; none if there is no capture yet. Raises Unreadable."""
         try:
             return recordings_of(find(self._options.paths), runs=self._runs)
         except NothingThere:
@@ -119,7 +119,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- batches -------------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What is new in each recording, in groups of its conversations."""
+        """Return the new part of each recording, in groups of its conversations."""
         before, after = _progress(start), _progress(end)
         there = {recording.key: recording for recording in self._recordings()}
         parts: list[Part] = []
@@ -148,7 +148,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parts_of(whole, self._options, recording._replace(files=files[since:]))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one."""
+        """Yield the rows of a partition."""
         assert isinstance(partition, CapturePartition), "as planned"
         return decode(partition.part, self._schema)
 

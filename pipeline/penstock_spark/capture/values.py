@@ -1,5 +1,4 @@
-"""Values of Python as columns of Arrow, whatever a capture holds: numbers beyond 64 bits and text that is none are no
-reason to fail."""
+"""Convert Python values to Arrow columns. Integers beyond 64 bits and invalid text in a capture do not make it fail."""
 
 from __future__ import annotations
 
@@ -14,12 +13,12 @@ from penstock_codecs.model import Headers
 __all__ = ["as_times", "binaries", "column_of", "header_lists", "in_us", "ms_in_us"]
 
 _MOST_US: Final = (1 << 63) - 1
-"""Latest time that a column can have: of the year 294246."""
+"""Latest time that a column can hold, in us: in the year 294246."""
 _THOUSAND: Final = 1000
 
 
 def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """A column. Numbers that do not fit become null; text that has no UTF-8 is escaped."""
+    """Return a column. Integers that do not fit become null; text that cannot be encoded as UTF-8 is escaped."""
     try:
         return pa.array(values, kind)
     except (OverflowError, pa.ArrowInvalid):
@@ -44,22 +43,23 @@ def _escaped(value: Any) -> Any:
 
 
 def in_us(time_ns: int) -> int:
-    """Nanoseconds as microseconds."""
+    """Convert nanoseconds to microseconds."""
     return time_ns // _THOUSAND
 
 
 def ms_in_us(time_ms: int | None) -> int | None:
-    """Milliseconds as microseconds; None for what is later than any column can say."""
+    """Convert milliseconds to microseconds; None for a time later than a column can hold."""
     return None if time_ms is None or time_ms > _MOST_US // _THOUSAND else time_ms * _THOUSAND
 
 
 def as_times(micros: Sequence[int | None], kind: pa.DataType) -> pa.Array:
-    """Times in us since 1970; those that are too late become null."""
+    """Return a column of times, given in us since 1970; those that are too late become null."""
     return column_of(micros, pa.int64()).cast(kind)
 
 
 def binaries(values: Sequence[bytes]) -> pa.Array:
-    """Bytes, of at most 2 GiB together. Joined first: Arrow takes three times as long to gather pieces of 1 KiB."""
+    """Return a column of bytes, of at most 2 GiB together. They are joined first: Arrow takes three times as long to
+    gather pieces of 1 KiB."""
     offsets = pa.array(accumulate(map(len, values), initial=0), pa.int32())
     return pa.BinaryArray.from_buffers(
         pa.binary(), len(values), [None, offsets.buffers()[1], pa.py_buffer(b"".join(values))]
@@ -67,7 +67,7 @@ def binaries(values: Sequence[bytes]) -> pa.Array:
 
 
 def header_lists(headers: Mapping[int, Headers], rows: int, kind: pa.DataType) -> pa.Array:
-    """Lists of pairs, empty but for some rows. `kind`: a list of structs of two binaries."""
+    """Return a column of lists of pairs, empty but for some rows. `kind`: a list of structs of two binaries."""
     counts = [0] * rows
     for row, pairs in headers.items():
         counts[row] = len(pairs)

@@ -1,4 +1,4 @@
-"""`penstock pipeline ...`: the jobs as commands. Imports without pyspark, and says how to get it where it is
+"""`penstock pipeline ...`: the jobs as commands. Imports without pyspark, and explains how to install it if it is
 missing."""
 
 from penstock_spark.cli.main import pipeline_commands

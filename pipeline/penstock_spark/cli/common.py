@@ -1,4 +1,4 @@
-"""What the commands share: flags, a session, failures as one line and an exit code."""
+"""Common parts of the commands: flags, a session, and failures as one line and an exit code."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import functools
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -41,7 +42,9 @@ WRONG_USE: Final = 2
 CANNOT_RUN: Final = 3
 FAILED: Final = 4
 INTERRUPTED: Final = 130
-"""By a signal, as shells count it."""
+"""Ended by a signal, as in shells."""
+SMALL_BYTES: Final = 32 << 20
+"""Maximum input of a small job, in bytes: some hundred thousand records."""
 
 
 class _WrongUse(click.ClickException):
@@ -60,14 +63,14 @@ _CLASSES: Final = {kind.exit_code: kind for kind in (_WrongUse, _CannotRun, _Fai
 
 
 class Job(NamedTuple):
-    """What the common flags say, and the file, which they win over."""
+    """The settings, with common flags taking precedence over the file."""
 
     settings: Settings
     debug: bool
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The flags that every command has; they come to it as one argument, `job`."""
+    """Add the flags that every command has; the command gets them as one argument, `job`."""
 
     @click.option("--config", "path", type=click.Path(path_type=Path), help="Settings (TOML), as config/pipeline.toml.")
     @click.option("--master", help="Where to run: local[*], spark://HOST:PORT, yarn.")
@@ -81,7 +84,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def changed(job: Job, table: str, **given: object) -> Job:
-    """With these keys of a table as flags say them; those that are None or empty stay as they are."""
+    """Return the job with keys of a settings table replaced; keys that are None or empty are left as they are."""
     new = {key: value for key, value in given.items() if value not in (None, "", ())}
     try:
         values = msgspec.to_builtins(job.settings)
@@ -92,13 +95,14 @@ def changed(job: Job, table: str, **given: object) -> Job:
 
 
 def wrong(message: str, code: int = WRONG_USE) -> click.ClickException:
-    """A failure that click shows as `Error: MESSAGE`, with this exit code."""
+    """Return a failure that click shows as `Error: MESSAGE`, with this exit code."""
     return _CLASSES[code](message)
 
 
 @contextmanager
-def running(job: Job) -> Iterator[SparkSession]:
-    """A session, while it is needed. What fails inside ends the command: the cause alone, unless `--debug`."""
+def running(job: Job, *reads: str) -> Iterator[SparkSession]:
+    """Open a session. An error inside ends the command with its cause only, unless `--debug`. `reads`: paths and URLs
+    that will be read, to tune the session for small jobs; none: unknown."""
     from penstock_spark.jobs.configuring import spark_settings
 
     settings = job.settings
@@ -109,13 +113,14 @@ def running(job: Job) -> Iterator[SparkSession]:
             configuration=spark_settings(settings),
             memory=settings.spark.driver_memory,
             debug=job.debug,
+            small=_is_small(reads),
         )
     except CannotRun as error:
         raise wrong(str(error), CANNOT_RUN) from error
     try:
         with _interruptible(), watched(session):
             yield session
-    except (click.ClickException, click.exceptions.Exit):
+    except (click.ClickException, click.exceptions.Exit, BrokenPipeError):  # of standard output: `| head`
         raise
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
@@ -125,13 +130,26 @@ def running(job: Job) -> Iterator[SparkSession]:
             raise
         raise wrong(cause(error), FAILED) from error
     finally:
-        with contextlib.suppress(Exception):  # of a session that was interrupted amid a call, or whose JVM is gone
+        with contextlib.suppress(Exception):  # a session interrupted in a call, or one whose JVM is gone
             session.stop()
+
+
+def _is_small(reads: Sequence[str]) -> bool:
+    """Return whether all of `reads` are local files of at most `SMALL_BYTES`; False if there is none."""
+    places = [Path(found) for one in reads for found in glob(one)]  # noqa: PTH207 - as Spark takes them
+    files = (file for place in places for file in (place.rglob("*") if place.is_dir() else [place]))
+    left = SMALL_BYTES
+    for file in files:
+        with contextlib.suppress(OSError):  # deleted meanwhile
+            left -= file.stat().st_size
+        if left < 0:
+            return False
+    return bool(places)
 
 
 @contextmanager
 def signalled() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT (Ctrl-C) set, for what ends by itself once it is told to."""
+    """Yield an event that SIGTERM and SIGINT (Ctrl-C) set, for a command that ends by itself then."""
     told = threading.Event()
     with _handled(lambda *_: told.set()):
         yield told
@@ -139,7 +157,7 @@ def signalled() -> Iterator[threading.Event]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGINT end what runs at once. Py4J would log the stack of where it was."""
+    """Make SIGTERM and SIGINT raise KeyboardInterrupt at once, without the stack that Py4J would log."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         logging.disable(logging.CRITICAL)

@@ -1,7 +1,8 @@
-"""`penstock pipeline audit`: two views of the same streams, proven equal, or where they differ."""
+"""`penstock pipeline audit`: prove that two views of the same streams are equal, or show where they differ."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -38,10 +39,10 @@ def audit_command(
     all_headers: bool,
     as_json: bool,
 ) -> None:
-    """Compare LEFT with RIGHT, each a directory of tables that `ingest` wrote, recordings, or streams as
+    """Compare LEFT with RIGHT, each a directory of tables written by `ingest`, recordings, or streams as
     http://HOST:PORT/BASIN/STREAM, s3p://HOST:PORT/STREAM.
 
-    Ends with 0 where all streams are equal, and with 1 where any differs.
+    Exits with 0 if all streams are equal, and with 1 if any differs.
     """
     renamed = dict(one.split("=", 1) for one in names if "=" in one)
     if len(renamed) != len(names):
@@ -55,17 +56,19 @@ def audit_command(
         session.sparkContext.setJobDescription("audit")
         ignored = () if all_headers else (MARKER,)
         found = audit(*views, names=renamed, also=also, by=by, action=action, side=side, ignored_headers=ignored)
-        show("verdicts", found.verdicts, as_json=as_json)
+        with contextlib.suppress(BrokenPipeError):  # the exit code is enough
+            show("verdicts", found.verdicts, as_json=as_json)
         different = found.verdicts.where("verdict != 'equal'").count() > 0
         if different:
-            show("differences", found.differences, as_json=as_json)
+            with contextlib.suppress(BrokenPipeError):
+                show("differences", found.differences, as_json=as_json)
         found.close()
     if different:
         sys.exit(DIFFERENT)
 
 
 def _records(session: SparkSession, job: Job, view: str) -> DataFrame:
-    """Records of one kind: what a stream has, and what a recorder saw of it, are two views."""
+    """Return one table of records; a stream's own records and recorded ones are different views."""
     from penstock_spark.cli.views import records_tables
 
     tables = records_tables(session, job, view)

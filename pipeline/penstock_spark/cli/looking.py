@@ -1,4 +1,4 @@
-"""`penstock pipeline quality`, `latency`, `usage` and `report`: what tables or recordings say, as tables and a page."""
+"""`penstock pipeline quality`, `latency`, `usage` and `report`: results of jobs on tables or recordings, and a page."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def _json(command: Callable[..., Any]) -> Callable[..., Any]:
 @_json
 @common_options
 def quality_command(job: Job, view: str | None, interval_ms: int | None, as_json: bool) -> None:
-    """Gaps, doubled records, disorder, times going back, silences: a row for each stream.
+    """Print gaps, duplicates, disorder, timestamps going back and silences of each stream.
 
-    VIEW: a directory of tables that `ingest` wrote (by default the configuration's target), recordings, or streams as
+    VIEW: a directory of tables written by `ingest` (default: the configuration's target), recordings, or streams as
     http://HOST:PORT/BASIN/STREAM.
     """
-    with running(job) as session:
+    with running(job, _of(job, view)) as session:
         for title, table in quality_of(session, job, _of(job, view), interval_ms):
             _show(f"quality of {title}", table, as_json)
 
@@ -61,11 +61,11 @@ def quality_command(job: Job, view: str | None, interval_ms: int | None, as_json
 @_json
 @common_options
 def latency_command(job: Job, view: str | None, by: tuple[str, ...], every_s: int | None, as_json: bool) -> None:
-    """Request to answer, append to delivery: percentiles.
+    """Print percentiles of the times from request to response and from append to delivery.
 
-    VIEW: a directory of tables that `ingest` wrote (by default the configuration's target), or recordings.
+    VIEW: a directory of tables written by `ingest` (default: the configuration's target), or recordings.
     """
-    with running(job) as session:
+    with running(job, _of(job, view)) as session:
         _show("latency", latency_of(session, job, _of(job, view), by, every_s), as_json)
 
 
@@ -75,11 +75,11 @@ def latency_command(job: Job, view: str | None, by: tuple[str, ...], every_s: in
 @_json
 @common_options
 def usage_command(job: Job, view: str | None, by: tuple[str, ...], as_json: bool) -> None:
-    """Bytes, records, errors and compression of each client, stream and protocol.
+    """Print bytes, records, errors and compression by client, stream and protocol.
 
-    VIEW: a directory of tables that `ingest` wrote (by default the configuration's target), or recordings.
+    VIEW: a directory of tables written by `ingest` (default: the configuration's target), or recordings.
     """
-    with running(job) as session:
+    with running(job, _of(job, view)) as session:
         _show("usage", usage_of(session, job, _of(job, view), by), as_json)
 
 
@@ -88,24 +88,24 @@ def usage_command(job: Job, view: str | None, by: tuple[str, ...], as_json: bool
 @click.option("--output", type=click.Path(path_type=Path), default="report.html", show_default=True)
 @common_options
 def report_command(job: Job, view: str | None, output: Path) -> None:
-    """One HTML page with plots of what `quality`, `latency` and `usage` find.
+    """Write one HTML page with plots of the results of `quality`, `latency` and `usage`.
 
-    VIEW: a directory of tables that `ingest` wrote (by default the configuration's target), recordings, or streams as
+    VIEW: a directory of tables written by `ingest` (default: the configuration's target), recordings, or streams as
     http://HOST:PORT/BASIN/STREAM.
     """
-    with running(job) as session:
+    with running(job, _of(job, view)) as session:
         report_of(session, job, _of(job, view), output)
 
 
 def quality_of(
     session: SparkSession, job: Job, view: str, interval_ms: int | None = None
 ) -> list[tuple[str, DataFrame]]:
-    """A table for the streams, one for the recordings: what there is of them."""
+    """Return a table for the streams and one for the recordings, as far as the view has them, with their titles."""
     from penstock_spark.cli.views import all_tables
     from penstock_spark.jobs.quality import quality
 
     tables = all_tables(session, job, view)
-    # Heartbeats say when records are expected, unless the user knows better.
+    # Heartbeats define when records are expected, unless the user sets an interval.
     messages = {"records": tables.get("messages")} if interval_ms is None else {}
     return [
         (title, quality(tables[title], messages.get(title), interval_ms=interval_ms))
@@ -117,35 +117,51 @@ def quality_of(
 def latency_of(
     session: SparkSession, job: Job, view: str, by: Sequence[str] = (), every_s: int | None = None
 ) -> DataFrame:
-    """Of recordings."""
-    from penstock_spark.cli.views import capture_table
+    """Return latencies of the view's recordings."""
+    from penstock_spark.cli.views import capture_tables
     from penstock_spark.jobs.latency import BY, latency
 
-    messages, records = (capture_table(session, job, view, name) for name in ("messages", "records"))
+    messages, records = capture_tables(session, job, view, "messages", "records")
     return latency(messages, records, by=by or BY, every_s=every_s)
 
 
 def usage_of(session: SparkSession, job: Job, view: str, by: Sequence[str] = ()) -> DataFrame:
-    """Of recordings."""
-    from penstock_spark.cli.views import capture_table
+    """Return the usage in the view's recordings."""
+    from penstock_spark.cli.views import capture_tables
     from penstock_spark.jobs.usage import BY, usage
 
-    tables = (capture_table(session, job, view, name) for name in ("connections", "messages", "records"))
-    return usage(*tables, by=by or BY)
+    connections, messages, records = capture_tables(session, job, view, "connections", "messages", "records")
+    return usage(connections, messages, records, by=by or BY)
 
 
-def report_of(session: SparkSession, job: Job, view: str, output: Path) -> None:
-    """Write the page, of the recordings and streams that the view has."""
+def report_of(session: SparkSession, job: Job, view: str, output: Path, *, shown: bool = False) -> None:
+    """Write the page, for the recordings and streams of the view. `shown`: print the results of the jobs, too."""
     from penstock_spark.cli.views import all_tables
-    from penstock_spark.report import gather, gather_streams, page
+    from penstock_spark.jobs.quality import quality
+    from penstock_spark.report import Findings, gather_results, gather_streams, page, results
 
     tables = all_tables(session, job, view)
-    session.sparkContext.setJobDescription("report")
-    found = gather(*(tables[name] for name in CAPTURE_TABLES)) if tables.keys() >= CAPTURE_TABLES.keys() else None
-    if "streams" in tables:
-        found = gather_streams(tables["streams"], found)
-    if found is None:
+    step = session.sparkContext.setJobDescription
+    captured = tables.keys() >= CAPTURE_TABLES.keys()
+    if not captured and "streams" not in tables:
         raise wrong(f"{view}: a page needs the table streams, or all of {', '.join(CAPTURE_TABLES)}")
+    found: Findings | None = None
+    streams = quality(tables["streams"]).persist() if "streams" in tables else None
+    if streams is not None and shown:
+        _show("quality of streams", streams, False)
+    if captured:
+        step("time span of the recordings")
+        made = results(*(tables[name] for name in CAPTURE_TABLES))
+        if shown:
+            _show("quality of records", made.quality, False)
+            _show("latency", made.latency_by("route", "protocol", "stream"), False)
+            _show("usage", made.usage_by("client", "stream", "protocol"), False)
+        step("report")
+        found = gather_results(made)
+    if streams is not None:
+        step("report")
+        found = gather_streams(tables["streams"], found, streams)
+    assert found is not None, "one of both is there"
     try:
         output.write_text(page(found), encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`penstock pipeline ingest` and `backfill`: into tables, and out of them."""
+"""`penstock pipeline ingest` and `backfill`: write to tables, and from tables to streams."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ import click
 import msgspec
 
 from penstock_spark.cli.common import Job, changed, common_options, running, signalled, wrong
-from penstock_spark.clients.endpoint import EndpointError, parse_endpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["backfill_command", "ingest_command", "ingest_options", "ingested", "told_what_to_read"]
+__all__ = ["backfill_command", "ingest_command", "ingest_options", "ingested", "told_what_to_read", "what_is_read"]
 
 _LOOK_SECONDS: Final = 0.5
 _END_SECONDS: Final = 10.0
 
 
 def ingest_options(command: click.decorators.FC) -> click.decorators.FC:
-    """Where rows come from and where they go."""
+    """Add the flags for sources and the target."""
     for option in (
         click.argument("captures", nargs=-1, type=click.Path()),
         click.option("--endpoint", help="A server: http://HOST:PORT, s3p://HOST:PORT, segment://HOST:PORT."),
@@ -42,18 +41,19 @@ def ingest_command(
 ) -> None:
     """Write recordings (CAPTURES: files, directories, globs) and live streams to tables.
 
-    What was written by an earlier run does not come again, whether that ended or was killed. Without CAPTURES and
-    --stream: those of the configuration.
+    Rows written by an earlier run, even if it was killed, are not written again. Without CAPTURES and --stream the
+    configuration's sources are read.
     """
     job = told_what_to_read(job, captures, endpoint, streams, target)
-    with running(job) as session:
+    with running(job, *(() if follow else what_is_read(job))) as session:
         ingested(session, job, follow=follow)
 
 
 def told_what_to_read(
     job: Job, captures: tuple[str, ...], endpoint: str | None, streams: tuple[str, ...], target: str | None
 ) -> Job:
-    """The job with flags. What they name is read alone: of the file, what they do not speak of is left out."""
+    """Return the job with flags applied. If flags name a source, only such sources are read: others of the file are
+    left out."""
     if endpoint and not streams and not job.settings.source.streams:
         raise wrong("--endpoint: give --stream, too")
     if streams and not (endpoint or job.settings.source.endpoint):
@@ -74,28 +74,41 @@ def told_what_to_read(
     return job
 
 
+def what_is_read(job: Job) -> tuple[str, ...]:
+    """Return the paths that an ingest reads; none if it reads streams, too."""
+    return () if job.settings.source.streams else job.settings.captures.path
+
+
 def ingested(session: SparkSession, job: Job, *, follow: bool = False) -> None:
-    """Runs the queries; ends when they do, or fails with the first that does."""
+    """Run the queries and print the result of each. Returns when they end; raises the first failure."""
     from penstock_spark.jobs.ingest import capture_tables, ingest, live_streams
 
     settings = job.settings
-    incoming = list(capture_tables(session, settings.captures)) if settings.captures.path else []
+    incoming = list(capture_tables(session, settings.captures, settings.target)) if settings.captures.path else []
     if settings.source.streams:
         incoming.append(live_streams(session, settings.source))
     if follow:
         _follow([ingest(one, settings.target, follow=True) for one in incoming])
         return
-    for one in incoming:  # one after the other: each has all cores, and recordings are decoded by one at a time
+    for one in incoming:  # one after another: each uses all cores, and decodes one recording at a time
         query = ingest(one, settings.target)
         try:
             query.awaitTermination()
+            click.echo(_outcome(query, settings.target.path))
         finally:
             query.stop()
 
 
+def _outcome(query: StreamingQuery, target: str) -> str:
+    batches = [one for one in query.recentProgress if one["numInputRows"]]
+    if not batches:
+        return f"Nothing new for {query.name} in {target}."
+    return f"Ingested {sum(one['numInputRows'] for one in batches):,} rows of {query.name} into {target}."
+
+
 def _follow(queries: list[StreamingQuery]) -> None:
-    """Until a signal, or until one of them fails; then they end between two micro-batches, or within a few seconds.
-    What one was amid is done again by the next run."""
+    """Wait until a signal comes or a query fails; then stop all, between two micro-batches or after a few seconds. The
+    next run repeats an interrupted micro-batch."""
     with signalled() as told:
         while not told.wait(_LOOK_SECONDS) and all(query.isActive for query in queries):
             pass
@@ -115,14 +128,28 @@ def _follow(queries: list[StreamingQuery]) -> None:
 @click.option("--name", required=True, help="Of this backfill: one that is run again under its name goes on.")
 @click.option("--to", "renamed", multiple=True, metavar="STREAM=STREAM", help="Another name for a stream.")
 @click.option("--create", is_flag=True, help="Make streams that are not there.")
+@click.option(
+    "--unwritable",
+    type=click.Choice(("fail", "skip", "keep")),
+    default="fail",
+    show_default=True,
+    help="What to do with rows that are no records, such as fences and trims; keep: in unwritable below the log.",
+)
 @click.option("--log", type=click.Path(), help="Where it is kept what was done; by default in the target's _backfill.")
 @common_options
 def backfill_command(
-    job: Job, view: str, endpoint: str, name: str, renamed: tuple[str, ...], create: bool, log: str | None
+    job: Job,
+    view: str,
+    endpoint: str,
+    name: str,
+    renamed: tuple[str, ...],
+    create: bool,
+    unwritable: str,
+    log: str | None,
 ) -> None:
-    """Write the records of VIEW to streams, in order, each once.
+    """Write the records of VIEW to streams, in order, each exactly once.
 
-    VIEW: a directory of tables that `ingest` wrote, recordings, or streams as http://HOST:PORT/BASIN/STREAM.
+    VIEW: a directory of tables written by `ingest`, recordings, or streams as http://HOST:PORT/BASIN/STREAM.
     """
     names = dict(one.split("=", 1) for one in renamed if "=" in one)
     if len(names) != len(renamed):
@@ -136,15 +163,19 @@ def backfill_command(
         tables = records_tables(session, job, view)
         if len(tables) > 1:
             raise wrong(f"{view} has the tables {' and '.join(tables)}; name the directory of one")
-        options = {"endpoint": endpoint, "sink": name, "create": str(create).lower()}
+        options = {"endpoint": endpoint, "sink": name, "create": str(create).lower(), "unwritable": unwritable}
         place = Place(session, log or f"{job.settings.target.path}/_backfill/{name}")
+        if unwritable == "keep":
+            options["unwritable_path"] = str(place.below("unwritable")).removeprefix("file:")
         [records] = tables.values()
         for batch, rows in backfill(records, Log(place), options, names=names):
             click.echo(f"batch {batch.number}: {sum(rows.values()):,} records of {len(rows)} streams")
 
 
 def _check_address(endpoint: str) -> None:
-    """Before a session is started for it; options, which it may need, are checked by the source and the sink."""
+    """Check an address before a session is started; the source and the sink check its options."""
+    from penstock_spark.clients.endpoint import EndpointError, parse_endpoint
+
     try:
         parse_endpoint(endpoint)
     except EndpointError as error:

@@ -1,4 +1,4 @@
-"""Tables for people, and as JSON for programs, on standard output."""
+"""Print tables on standard output, for people or as JSON."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["MOST_ROWS", "show", "table_lines"]
 
 MOST_ROWS: Final = 1000
-"""Rows that people are shown of a table."""
+"""Maximum number of rows printed for people."""
 _WIDEST: Final = 60
 _DETAILS: Final = frozenset({"missing", "altered_duplicates", "heartbeats_missed"})
-"""Columns that say more of the one before; of nothing there is no more to say."""
+"""Columns that detail the one before; omitted if all are 0."""
 
 
 def show(title: str, frame: DataFrame, *, as_json: bool = False) -> None:
-    """Print a table: for people its title, and columns that say something; as JSON an object a line, all of them."""
+    """Print a table: for people its title and its non-empty columns; as JSON all columns, an object per line."""
     if as_json:
         for row in frame.toLocalIterator():
             click.echo(json.dumps({"table": title} | row.asDict(recursive=True), default=_plain))
@@ -36,7 +36,8 @@ def show(title: str, frame: DataFrame, *, as_json: bool = False) -> None:
 
 
 def table_lines(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    """A table in lines, numbers to the right. Left out: columns that are empty in every row, details that are 0."""
+    """Return a table as lines, numbers aligned right. Columns that are empty in every row, and details that are 0, are
+    omitted."""
     if not rows:
         return ["(no rows)"]
     kept = [at for at, name in enumerate(columns) if any(_says(name, row[at]) for row in rows)]
@@ -81,7 +82,7 @@ def _text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know: bytes in base64, times as ISO 8601."""
+    """Return a value that JSON lacks: bytes in base64, times in ISO 8601."""
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
     return value.isoformat()

@@ -1,9 +1,9 @@
-"""What a command looks at, out of a word of the user's.
+"""Parse the VIEW argument of commands.
 
-| word | what it is |
+| argument | meaning |
 |---|---|
 | `http://HOST:PORT/BASIN/STREAM`, `s3p://HOST:PORT/STREAM`, ... | a stream of a server, or those of a pattern |
-| a directory with tables of `ingest`, or one of them | these |
+| a directory with tables of `ingest`, or one of them | these tables |
 | any other path, or a glob | recordings |
 """
 
@@ -22,18 +22,18 @@ from penstock_spark.jobs.places import Place
 from penstock_spark.jobs.tables import TABLES
 from penstock_spark.jobs.target import CHECKPOINT, read_table
 from penstock_spark.running.settings import Source
-from penstock_spark.schemas import CAPTURE_TABLES, spark_schema
+from penstock_spark.schemas import ALL_TABLES, CAPTURE_TABLES, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["all_tables", "capture_table", "has_tables", "records_tables"]
+__all__ = ["all_tables", "capture_tables", "has_tables", "records_tables"]
 
 _URL: Final = re.compile(r"(?P<endpoint>(?:https?|s3ps?|segments?|pravegas?)://[^/]+)/(?P<stream>.+)")
 
 
 def records_tables(session: SparkSession, job: Job, view: str) -> dict[str, DataFrame]:
-    """The tables of records that the view has: `streams`, `records`, or both."""
+    """Return the view's tables of records: `streams`, `records`, or both."""
     url = _URL.fullmatch(view)
     if url is not None:
         return {"streams": _live(session, job, url["endpoint"], url["stream"])}
@@ -42,33 +42,34 @@ def records_tables(session: SparkSession, job: Job, view: str) -> dict[str, Data
 
 
 def all_tables(session: SparkSession, job: Job, view: str) -> dict[str, DataFrame]:
-    """All tables that the view has: `streams`, or those of captures, or both."""
+    """Return all tables of the view: `streams`, or those of captures, or both."""
     url = _URL.fullmatch(view)
     if url is not None:
         return {"streams": _live(session, job, url["endpoint"], url["stream"])}
     found = _ingested(session, job, view, tuple(TABLES))
     if not _names_one(session, view):
         found = _completed(session, found)
-    return found or {name: _captured(session, job, view, name) for name in CAPTURE_TABLES}
+    return found or _decoded(session, job, view)
 
 
-def capture_table(session: SparkSession, job: Job, view: str, name: str) -> DataFrame:
-    """One of the tables that only captures have."""
+def capture_tables(session: SparkSession, job: Job, view: str, *names: str) -> list[DataFrame]:
+    """Return tables that only captures have."""
     if _URL.fullmatch(view):
         raise wrong(f"{view}: that is a stream; this job needs recordings, or tables of them")
     found = all_tables(session, job, view)
-    if name not in found:
-        raise wrong(f"{view}: there is no table {name}; ingest recordings to have one")
-    return found[name]
+    for name in names:
+        if name not in found:
+            raise wrong(f"{view}: there is no table {name}; ingest recordings to have one")
+    return [found[name] for name in names]
 
 
 def has_tables(session: SparkSession, job: Job, place: str) -> bool:
-    """Whether `ingest` has written any table there."""
+    """Return whether `ingest` has written any table there."""
     return bool(_ingested(session, job, place, tuple(TABLES)))
 
 
 def _ingested(session: SparkSession, job: Job, view: str, names: tuple[str, ...]) -> dict[str, DataFrame]:
-    """Tables of these names in the directory; or the directory is one of them itself."""
+    """Return tables of these names in the directory, or the directory itself if it is one table."""
     above, _, last = view.rstrip("/").rpartition("/")
     if _names_one(session, view):
         view, names = above or ".", tuple(name for name in names if name == last)
@@ -78,12 +79,16 @@ def _ingested(session: SparkSession, job: Job, view: str, names: tuple[str, ...]
 
 
 def _names_one(session: SparkSession, view: str) -> bool:
-    """Whether it is the directory of one table, and not of them all."""
-    return view.rstrip("/").rpartition("/")[2] in TABLES and Place(session, view).below(CHECKPOINT).exists
+    """Return whether the path is the directory of one table, not of all: a checkpoint is inside or beside it."""
+    above, _, last = view.rstrip("/").rpartition("/")
+    if last not in TABLES:
+        return False
+    own = Place(session, view)
+    return own.below(CHECKPOINT).exists or (own.exists and Place(session, above or ".").below(CHECKPOINT).exists)
 
 
 def _completed(session: SparkSession, found: dict[str, DataFrame]) -> dict[str, DataFrame]:
-    """With tables that have no files, since nothing was recorded for them: that is so where there are others."""
+    """Add empty tables of captures that have no files: if one table of captures exists, the others had no rows."""
     if not found.keys() & CAPTURE_TABLES.keys():
         return found
     missing = CAPTURE_TABLES.keys() - found.keys()
@@ -92,7 +97,7 @@ def _completed(session: SparkSession, found: dict[str, DataFrame]) -> dict[str, 
 
 def _live(session: SparkSession, job: Job, endpoint: str, stream: str) -> DataFrame:
     given = job.settings.source
-    options = given.options if given.endpoint in ("", endpoint) else {}  # what is right for one server is for no other
+    options = given.options if given.endpoint in ("", endpoint) else {}  # options for one server are wrong for others
     source = Source(endpoint=endpoint, streams=(stream,), options=options)
     return session.read.format("penstock").options(**source_options(source)).load()
 
@@ -100,3 +105,11 @@ def _live(session: SparkSession, job: Job, endpoint: str, stream: str) -> DataFr
 def _captured(session: SparkSession, job: Job, view: str, name: str) -> DataFrame:
     reader = session.read.format("penstock-capture").options(**texts(job.settings.captures.options))
     return reader.option("paths", json.dumps([view])).option("table", name).load()
+
+
+def _decoded(session: SparkSession, job: Job, view: str) -> dict[str, DataFrame]:
+    """Return all tables of recordings, decoded once for all of them and cached while the session lasts."""
+    from pyspark.sql import functions as fn
+
+    whole = _captured(session, job, view, ALL_TABLES).persist()
+    return {name: whole.where(fn.col(name).isNotNull()).select(f"{name}.*") for name in CAPTURE_TABLES}

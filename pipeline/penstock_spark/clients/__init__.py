@@ -1,7 +1,7 @@
-"""Clients of the three ways to a stream (S2S, S3P, segments): blocking sockets around the codecs.
+"""Clients for the three ways to reach a stream (S2S, S3P, segments): blocking sockets around the codecs.
 
-Spark runs each task in a process of its own that has nothing else to do, so a blocking client is the simplest thing
-that is fast. One object is one connection, or a few, used by one thread. Nothing waits without a deadline.
+Spark runs each task in a process of its own, so a blocking client is the simplest fast design. A client holds one
+connection or a few and is used by one thread. Every wait has a deadline.
 """
 
 from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows, StreamClient

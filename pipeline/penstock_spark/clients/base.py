@@ -1,10 +1,10 @@
-"""What a client of any protocol can do: one face for the source, the sink and the jobs.
+"""The interface that every protocol's client offers to the source, the sink and the jobs.
 
-Streams are named `basin/stream` for S2, and by their plain name for S3P, as in the tables of captures. Of Pravega each
+Streams are named `basin/stream` in S2 and by their plain name in S3P, as in the tables of captures. In Pravega each
 segment is a stream: the first one is called `scope/stream`, others `scope/stream/NUMBER.#epoch.EPOCH`.
 
-Everything raises OperationFailed (`penstock_codecs.failures`) with the server's words, or UNAVAILABLE where the server
-could not be reached or went away; the client may be used again after either.
+Every method raises OperationFailed (`penstock_codecs.failures`) with the server's message, or UNAVAILABLE if the server
+cannot be reached or goes away; the client can be used again after either.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ __all__ = ["Appender", "Mark", "NumberedAppender", "Rows", "StreamClient"]
 
 
 class Mark(NamedTuple):
-    """Where a reader stands in a stream: at the next record, which has sequence number `seq_num`.
+    """The position of a reader in a stream: before the record with sequence number `seq_num`.
 
-    `place`: how a protocol without sequence numbers finds it again: S3P the smallest identifier that it may have
-    (`ms-seq`), segments its byte offset; "" for S2, where the number is the place. There `seq_num` is counted, from 0
-    at the first record that a query finds in the stream; it equals S2's where nothing was trimmed before.
+    `place`: how a protocol without sequence numbers finds the record again: in S3P the smallest identifier that it may
+    have (`ms-seq`), in segments its byte offset; "" for S2, where the number is the place. In S3P and segments
+    `seq_num` is counted from 0 at the first record that a query finds in the stream; it equals S2's number unless
+    records before it were trimmed.
     """
 
     seq_num: int
@@ -31,81 +32,96 @@ class Mark(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Consecutive records, and where the reader stands after them.
+    """Consecutive records, and the position of the reader after them.
 
-    `columns.timestamps` is empty where the protocol tells none (segments)."""
+    `columns.timestamps` is empty for protocols that do not report timestamps (segments).
+    """
 
     columns: Columns
     next: Mark
 
 
 class StreamClient(Protocol):
-    """See the module."""
+    """A client of one server."""
 
     indexed: bool
-    """Whether a sequence number is a place (S2): then ranges of a stream can be read apart from each other."""
+    """True if a sequence number is a place (S2), so that ranges of a stream can be read independently of each other."""
 
     def streams(self, prefix: str = "") -> Iterator[str]:
-        """Names of the streams that begin with `prefix`, in their order. Raises NOT_IMPLEMENTED where the protocol has
+        """Return the names of the streams that begin with `prefix`, sorted. Raises NOT_IMPLEMENTED if the protocol has
         no listing (S3P; segments without a controller)."""
 
+    def require(self, stream: str) -> None:
+        """Raise STREAM_NOT_FOUND, with the name, if looking at a missing stream would create it: S2 has basins in which
+        reads create streams. Otherwise ask nothing; the next request finds out."""
+
     def first(self, stream: str) -> Mark:
-        """At the first record that is kept; the tail where there is none."""
+        """Return the position of the oldest record that is kept, or the tail if there is none."""
 
     def tail(self, stream: str, after: Mark | None = None) -> Mark:
-        """Behind the last record. `after`: a place before it that is known, so that a protocol without sequence numbers
-        need not count from the beginning."""
+        """Return the position after the last record. `after`: a known position before it, so that a protocol without
+        sequence numbers need not count from the beginning."""
 
     def last_timestamp(self, stream: str) -> int | None:
-        """Of the last record, in ms; None where there is none, or the protocol does not tell."""
+        """Return the timestamp of the last record, in ms, or None if there is no record or the protocol does not report
+        timestamps."""
 
     def at_timestamp(self, stream: str, timestamp: int) -> Mark:
-        """At the first record stamped at or after `timestamp` (ms), or the tail. Raises NOT_IMPLEMENTED for segments,
-        where nothing is stamped."""
+        """Return the position of the first record stamped at or after `timestamp` (ms), or the tail. Raises
+        NOT_IMPLEMENTED for segments, which have no timestamps."""
 
     def advance(self, stream: str, start: Mark, count: int) -> Mark:
-        """`count` records on from `start`, or the tail: what bounds a micro-batch. Costs one request where `indexed`,
-        else reading what lies between. Both this and `tail` raise RANGE_NOT_SATISFIABLE where what they count from was
-        trimmed away (details: `first`, the Mark that is there now, with the number that was reached)."""
+        """Return the position `count` records after `start`, or the tail: the end of a micro-batch. Costs one request
+        if `indexed`, otherwise reading the records between. Both this and `tail` raise RANGE_NOT_SATISFIABLE if the
+        position that they count from was trimmed away (details: `first`, the Mark of the first record now, with the
+        number reached)."""
+
+    def identity(self, stream: str, mark: Mark, like: str = "") -> str:
+        """Return a value that tells the stream at `mark` from another one of the same name: a digest of the last record
+        before it, with its timestamp (S2), or of some bytes before it (segments). Return "" if there is no such value:
+        no record precedes `mark` (any more), or the protocol has no such value (S3P, where a new stream's identifiers
+        follow the old one's). `like`: an identity to compare the result with."""
 
     def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
-        """The records from `start` up to and without `end`, none missing.
+        """Yield the records from `start` up to but not including `end`, without gaps.
 
-        Raises RANGE_NOT_SATISFIABLE where `start` was trimmed away (details: `first`, the Mark that is there now), at
-        once or while reading, or where `end` is beyond the tail (details: `tail`, a Mark; what there is was given).
-        Command records of S2 (fences, trims) are records like the others. A connection that breaks is made again, and
-        the reading goes on where it was."""
+        Raises RANGE_NOT_SATISFIABLE if `start` was trimmed away (details: `first`, the Mark of the first record now),
+        at once or while reading, or if `end` is beyond the tail (details: `tail`, a Mark; all records before the tail
+        were yielded). Command records of S2 (fences, trims) are yielded like other records. After a broken connection
+        it reconnects and resumes.
+        """
 
     def appender(self, stream: str) -> Appender:
-        """To append to a stream; see there. Raises NOT_IMPLEMENTED for S3P and segments, which have no such
-        conditions."""
+        """Return an appender to a stream. Raises NOT_IMPLEMENTED for S3P and segments, which have no appends on
+        condition of a sequence number."""
 
     def numbered_appender(self, stream: str, writer: UUID) -> NumberedAppender:
-        """To append to a stream in the name of a writer; see there. Raises NOT_IMPLEMENTED but for segments."""
+        """Return an appender to a stream on behalf of a writer. Raises NOT_IMPLEMENTED except for segments."""
 
     def create(self, stream: str, *, endless: bool = False) -> bool:
-        """Create a stream; False where it is there already, as it is. `endless`: its records are kept until they are
-        trimmed, whatever the server's default. Raises NOT_IMPLEMENTED where the protocol cannot."""
+        """Create a stream and return True; return False if it exists, and leave it as it is. `endless`: keep its
+        records until they are trimmed, whatever the server's default retention. Raises NOT_IMPLEMENTED if the protocol
+        cannot create streams."""
 
     def delete(self, stream: str) -> None:
-        """Delete a stream; does nothing where there is none. The name may not be free at once. Raises NOT_IMPLEMENTED
-        where the protocol cannot."""
+        """Delete a stream; do nothing if it does not exist. The name may not be free at once. Raises NOT_IMPLEMENTED if
+        the protocol cannot delete streams."""
 
     def trim(self, stream: str, first: Mark) -> None:
-        """Let go of the records before `first`; S2 does so some time after. For S2 that takes a record of its own, a
-        command, which has a sequence number. Raises NOT_IMPLEMENTED where the protocol cannot."""
+        """Release the records before `first`; S2 does so some time later. In S2 a trim is a command record, which takes
+        a sequence number. Raises NOT_IMPLEMENTED if the protocol cannot trim."""
 
     def close(self) -> None:
-        """Give up the connections, and reads and appends that are under way on them."""
+        """Close the connections, and abort reads and appends in flight on them."""
 
 
 class Appender(Protocol):
-    """Appends on condition of the place, so that what was sent twice is stored once. It sends nothing by itself a
-    second time. After it raised, it is of no use any more."""
+    """An appender whose batches name the sequence number that they must begin at, so that a batch sent twice is stored
+    once. It never resends by itself, and cannot be used after it raised."""
 
     acknowledged: int
-    """How many of the batches that were given are known to be stored; looks, without waiting, at what came until the
-    last call."""
+    """Number of batches given that are known to be stored. Counts acknowledgements received up to the last call;
+    reading it does not wait."""
 
     def append(
         self,
@@ -115,38 +131,39 @@ class Appender(Protocol):
         expected: int | None,
     ) -> None:
         """Send a batch (at most 1,000 records and 1 MiB metered for S2) that must begin at sequence number `expected`
-        (None: anywhere). Several may be under way; waits while they are some MiB. Raises
-        OperationFailed(SEQ_NUM_MISMATCH) of this or an earlier one: then it, and all that were sent after it, were not
+        (None: anywhere). Several batches may be in flight; waits while some MiB are. Raises
+        OperationFailed(SEQ_NUM_MISMATCH) for this or an earlier batch: that batch, and all sent after it, were not
         stored."""
 
     def flush(self) -> StreamPosition | None:
-        """Wait until everything sent is acknowledged; the end of the last batch (None: nothing was sent). Raises as
-        `append`. UNAVAILABLE: what was under way may be stored or not, and a look at the stream tells."""
+        """Wait until every batch sent is acknowledged and return the end of the last one (None if none was sent).
+        Raises as `append`. After UNAVAILABLE, batches in flight may or may not be stored: read the stream to find
+        out."""
 
     def close(self) -> None:
-        """Give up the connection, without waiting."""
+        """Close the connection, without waiting."""
 
 
 class NumberedAppender(Protocol):
-    """Appends in the name of a writer, whose events have growing numbers: the server stores an append only while the
-    writer's last number is the one that this appender knows, so that what was sent twice is stored once. It sends
-    nothing by itself a second time. After it raised, it is of no use any more."""
+    """An appender on behalf of a writer whose events carry increasing numbers. The server stores an append only while
+    the writer's last number is the one that this appender knows, so that an append sent twice is stored once. It never
+    resends by itself, and cannot be used after it raised."""
 
     last: int | None
-    """The number of the writer's last event that was stored when this was opened (which is when it is made); None:
-    the server does not know the writer."""
+    """Number of the writer's last stored event when this was opened (on construction), or None if the server does not
+    know the writer."""
 
     acknowledged: int
-    """As in Appender."""
+    """As in `Appender`."""
 
     def append(self, bodies: Sequence[bytes], last: int) -> None:
-        """Send a batch of events (several may be under way, as in Appender), the last of which has this number, at
-        least one more than that of the batch before. Raises STALE_WRITER_POSITION where the writer has gone on without
-        us: then this batch, and all that were sent after it, were not stored."""
+        """Send a batch of events (several may be in flight, as in `Appender`). `last` is the number of its last event,
+        at least one more than that of the batch before. Raises STALE_WRITER_POSITION if another client has appended as
+        this writer: this batch, and all sent after it, were not stored."""
 
     def flush(self) -> None:
-        """Wait until everything sent is acknowledged. Raises as `append`. UNAVAILABLE: what was under way may be stored
-        or not; a new appender's `last` tells."""
+        """Wait until every batch sent is acknowledged. Raises as `append`. After UNAVAILABLE, batches in flight may or
+        may not be stored; a new appender's `last` tells."""
 
     def close(self) -> None:
-        """Give up the connection, without waiting."""
+        """Close the connection, without waiting."""

@@ -1,4 +1,4 @@
-"""Many streams asked the same thing: several at a time, since each answer takes a round trip to the server."""
+"""Ask the same question about many streams, several at a time, since each answer takes a round trip to the server."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 _MOST_CLIENTS: Final = 16
 _STREAMS_EACH: Final = 16
-"""A further client is worth its connection from so many streams on."""
+"""Number of streams from which one more client is worth its connection."""
 
 
 class Crew:
-    """Clients of one server, made by `connect` when they are needed first and kept until `close`; each is used by one
-    thread at a time."""
+    """Clients of one server, made by `connect` on first use and kept until `close`. Each is used by one thread at a
+    time."""
 
     def __init__(self, connect: Callable[[], StreamClient]) -> None:
         self._connect = connect
@@ -28,11 +28,12 @@ class Crew:
 
     @property
     def first(self) -> StreamClient:
-        """The one to ask about a single stream."""
+        """The client for questions about a single stream."""
         return self._clients[0]
 
     def ask(self, question: Callable[[StreamClient, str], T], streams: Sequence[str]) -> dict[str, T]:
-        """The answers by stream, in their order. What a question raises is raised here, and no more is asked then."""
+        """Return the answers by stream, in the order of `streams`. Raises what a question raises; no further question
+        is asked then."""
         lanes = max(1, min(_MOST_CLIENTS, len(streams) // _STREAMS_EACH))
         if lanes == 1:
             return {stream: question(self.first, stream) for stream in streams}

@@ -1,4 +1,4 @@
-"""Where a server is and how it is spoken to: an address, a protocol, TLS and a token."""
+"""The address of a server and how to speak to it: protocol, TLS and token."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from penstock_codecs.compression import Compression
 __all__ = ["BASIN_LABEL", "ENDPOINT_OPTIONS", "PROTOCOLS", "Endpoint", "EndpointError", "parse_endpoint"]
 
 PROTOCOLS = ("s2s", "s3p", "segment")
-"""The first is the default, unless the endpoint's scheme says another."""
+"""Protocol names. The first is the default, unless the endpoint's scheme names another."""
 
 BASIN_LABEL: Final = "{basin}."
-"""What an S2 host begins with where each basin has a host of its own: `https://{basin}.b.s2.dev`."""
+"""Prefix of an S2 host where each basin has its own: `https://{basin}.b.s2.dev`."""
 
 ENDPOINT_OPTIONS: Final = {
-    "protocol": "`s2s`, `s3p` or `segment`, where the endpoint's scheme does not say it",
-    "token": "what is shown as `authorization: Bearer`; better one of the next two, which nobody reads in a log",
-    "token_file": "a file with the token; white space around it does not count. It is read where the query is planned",
-    "token_variable": "an environment variable with the token, read where the query is planned",
-    "ca_file": "PEM of those who may have signed the server's certificate; the system's where absent",
-    "certificate_file": "PEM of our certificate, for servers that want one",
-    "key_file": "PEM of its key, where that is not in `certificate_file`",
-    "compression": "of S2S: `none`, `zstd` or `gzip`",
-    "connect_seconds": "how long to wait for a connection",
-    "request_seconds": "how long to wait for each next byte",
-    "recover_seconds": "how long a server that was there and is gone is tried again; 0: not at all",
+    "protocol": "`s2s`, `s3p` or `segment`, if the endpoint has no scheme",
+    "token": "token sent as `authorization: Bearer`; prefer one of the next two, which keep it out of logs",
+    "token_file": "file with the token, which may be surrounded by white space; read on the driver",
+    "token_variable": "environment variable with the token; read on the driver",
+    "ca_file": "PEM file of authorities to trust for the server's certificate (default: the system's)",
+    "certificate_file": "PEM file of a client certificate, for servers that require one",
+    "key_file": "PEM file of its private key, if that is not in `certificate_file`",
+    "compression": "compression of S2S: `none`, `zstd` or `gzip`",
+    "connect_seconds": "seconds to wait for a connection",
+    "request_seconds": "seconds to wait for each next byte",
+    "recover_seconds": "seconds to retry a server that answered before and is gone; 0: not at all",
 }
-"""The options of `parse_endpoint`, and what they mean."""
+"""The options of `parse_endpoint`, with their meanings."""
 
 
 class _Scheme(NamedTuple):
@@ -54,7 +54,7 @@ _SCHEMES: Final = {
     "pravegas": _Scheme("segment", 9090, tls=True, controller=True),
 }
 _PLAIN: Final = {"s2s": "http", "s3p": "s3p", "segment": "segment"}
-"""The scheme of a bare `host:port`."""
+"""Scheme for a bare `host:port`, by protocol."""
 _FILES: Final = ("ca_file", "certificate_file", "key_file")
 _TOKENS: Final = ("token", "token_file", "token_variable")
 _SECRETS: Final = re.compile(r"^.*@|(?<=[?#]).*")
@@ -63,17 +63,18 @@ _VISIBLE: Final = re.compile(r"[!-~]+")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server. Picklable: executors get it from the driver, so its files must be there, too.
+    """A server. Picklable: the driver sends it to executors, so its files must exist there too.
 
     Text: `http://host:port`, `https://...` (S2S), `s3p://...`, `s3ps://...` (with TLS), `segment://...`,
     `segments://...` (with TLS; a segment store or our segment listener), `pravega://...`, `pravegas://...` (a
-    controller, which knows the segment stores). `ca_file`: PEM of those who may have signed the server's certificate,
-    the system's where it is None. `certificate_file`, `key_file`: PEM of ours, for mTLS. `token`: shown as
-    `authorization: Bearer` (to a controller as Basic where it is `user:password`, to a segment store as its delegation
-    token); its repr hides it. `connect_seconds`, `request_seconds`: how long to wait for a
-    connection, and for each next byte. `recover_seconds`: how long a server that was there and is gone is tried again
-    before what needs it fails; one that was never there is tried for `connect_seconds` at most.
-    `host` may begin with BASIN_LABEL (S2S). `compression`: of S2S frames, what is sent and what is asked for.
+    controller, which knows the segment stores). `host` may begin with BASIN_LABEL (S2S).
+
+    `ca_file`: PEM of the authorities trusted to sign the server's certificate; None for the system's.
+    `certificate_file`, `key_file`: PEM of the client's certificate, for mTLS. `token`: sent as `authorization: Bearer`
+    (to a controller as Basic if it is `user:password`, to a segment store as its delegation token); the repr hides it.
+    `connect_seconds`, `request_seconds`: time limits for connecting, and for each next byte. `recover_seconds`: how
+    long to retry a server that answered before and is gone; one that never answered is retried for `connect_seconds` at
+    most. `compression`: of S2S frames, both sent and requested.
     """
 
     protocol: str
@@ -91,7 +92,7 @@ class Endpoint:
     compression: Compression = Compression.NONE
 
     def __str__(self) -> str:
-        """As an address: `https://host:port`."""
+        """Return the address: `https://host:port`."""
         wanted = (self.protocol, self.tls, self.controller)
         scheme = next(name for name, it in _SCHEMES.items() if (it.protocol, it.tls, it.controller) == wanted)
         return f"{scheme}://{self.authority}"
@@ -103,7 +104,7 @@ class Endpoint:
 
 
 class EndpointError(ValueError):
-    """An address or options that cannot be used. `faults`: all that is wrong, one sentence each."""
+    """An address or options that cannot be used. `faults`: every fault, one sentence each."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("; ".join(faults))
@@ -111,8 +112,8 @@ class EndpointError(ValueError):
 
 
 def parse_endpoint(text: str, options: Mapping[str, str] | None = None) -> Endpoint:
-    """The endpoint of an address (see `Endpoint`; a bare `host:port` is S2S) and of those of `options` that are in
-    ENDPOINT_OPTIONS; the others are not looked at.
+    """Return the endpoint of an address (see `Endpoint`; a bare `host:port` is S2S) with the `options` named in
+    ENDPOINT_OPTIONS; other options are ignored.
 
     Raises EndpointError with every fault: of the address, of an option's value, of files that cannot be read.
     """
@@ -148,7 +149,7 @@ def _address(text: str, protocol: str | None, faults: list[str]) -> dict[str, An
         parts = urlsplit(named)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        why = "" if "@" in text else f": {error}"  # which may quote what stands before it
+        why = "" if "@" in text else f": {error}"  # the error may quote the text before "@", which is a secret
         faults.append(f"endpoint: {_shown(text)!r} is no address{why}")
         return {}
     scheme = _SCHEMES.get(parts.scheme)
@@ -176,7 +177,7 @@ def _address_faults(text: str, parts: Any, scheme: _Scheme, protocol: str | None
 
 
 def _shown(text: str) -> str:
-    """An address without what may be a secret in it."""
+    """Return an address with any secrets removed."""
     return _SECRETS.sub("...", text)
 
 
@@ -234,6 +235,6 @@ def _token(given: Mapping[str, str], faults: list[str]) -> str:
     elif name == "token_variable":
         token = os.environ.get(value, "").strip()
     if not _VISIBLE.fullmatch(token):
-        # The token itself stays out of the message.
+        # Keep the token itself out of the message.
         faults.append(f"{name}: no token, or one with characters that a header cannot have")
     return token

@@ -1,4 +1,4 @@
-"""Records in envelopes, as a gateway stores what S3P and segments cannot hold (docs/loss.md, "The envelope")."""
+"""Records in envelopes, in which a gateway stores what S3P and segments cannot hold (docs/loss.md, "The envelope")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ __all__ = ["unwrapped", "wrapped"]
 
 
 def unwrapped(columns: Columns) -> Columns:
-    """The records inside the envelopes; what is none is a plain body. The same object where no envelope is."""
+    """Return the records inside the envelopes; a body without an envelope stays as it is. Returns the same object if
+    there are no envelopes."""
     if not any(map(is_marked, columns.bodies)):
         return columns
     bodies, headers = list(columns.bodies), dict(columns.headers)
@@ -28,8 +29,8 @@ def unwrapped(columns: Columns) -> Columns:
 
 
 def wrapped(bodies: Sequence[bytes], headers: Mapping[int, Headers]) -> list[bytes]:
-    """Bodies that hold everything: those of records with headers or without a body, and plain ones that could be taken
-    for an envelope, are envelopes. `unwrapped` undoes it."""
+    """Return bodies that hold whole records: records with headers or without a body, and plain ones that look like an
+    envelope, become envelopes. `unwrapped` undoes it."""
     return [
         wrap(headers.get(index, ()), body) if index in headers or not body or is_marked(body) else body
         for index, body in enumerate(bodies)

@@ -1,4 +1,4 @@
-"""Words for what goes wrong between us and a server, in the codes that `clients.base` promises."""
+"""Failures between client and server, in the codes that `clients.base` promises, with their messages."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ _REASONS: Final = (
     ("BAD_CERTIFICATE", "the server refuses our client certificate"),
     ("UNKNOWN_CA", "the server does not trust our client certificate"),
 )
-"""By what OpenSSL's reason contains. None of these gets better by trying again."""
+"""Messages by a part of OpenSSL's reason. Retrying helps with none of them."""
 
 
 def lost(endpoint: Endpoint, why: str) -> OperationFailed:
-    """The server went away, or broke the protocol: UNAVAILABLE; what was asked of it may be done or not."""
+    """Return UNAVAILABLE: the server went away or broke the protocol; a request in flight may or may not be carried
+    out."""
     return fail(FailureCode.UNAVAILABLE, f"{endpoint}: {why}")
 
 
 def late(endpoint: Endpoint, seconds: float) -> OperationFailed:
-    """The server says nothing: UNAVAILABLE."""
+    """Return UNAVAILABLE: the server sent nothing for `seconds`."""
     return lost(endpoint, f"nothing came in {seconds:g} s")
 
 
 def unreachable(endpoint: Endpoint, error: OSError) -> OperationFailed:
-    """No connection came to be. UNAVAILABLE; AUTHN where one of the two does not trust the other; INVALID where the
-    server does not speak TLS: trying again changes neither."""
+    """Return the failure of a connection attempt: UNAVAILABLE, or, where a retry cannot help, AUTHN if either side does
+    not trust the other and INVALID if the server does not speak TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"TLS: the server's certificate is not trusted: {error.verify_message.rstrip('.')}"
         return fail(FailureCode.AUTHN, f"{endpoint}: {why}")
@@ -48,17 +49,17 @@ def unreachable(endpoint: Endpoint, error: OSError) -> OperationFailed:
 
 
 def tls_reason(error: ssl.SSLError) -> str | None:
-    """What is wrong for good; None where it may be an accident."""
+    """Return the message for a permanent TLS error, or None if a retry may help."""
     return next((text for key, text in _REASONS if key in (error.reason or "")), None)
 
 
 def reason_of(error: OSError) -> str:
-    """Why, in a few words."""
+    """Return the reason for an error in a few words."""
     if isinstance(error, ssl.SSLEOFError):
         return "TLS: the server broke the connection"
     if isinstance(error, ssl.SSLError):
         return f"TLS: {(error.reason or str(error)).lower().replace('_', ' ')}"
-    if isinstance(error, socket.gaierror):  # its numbers are others
+    if isinstance(error, socket.gaierror):  # its error numbers are not those of errno
         return f"the host name cannot be resolved ({error.strerror})"
     if isinstance(error, TimeoutError):
         return "no answer in time"

@@ -1,4 +1,4 @@
-"""HTTP/1.1 over a wire: one exchange after the other, each with bodies that are streamed either way."""
+"""HTTP/1.1 over a wire: one exchange after the other, with bodies streamed in either direction."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _ALL: Final = 2**31
 
 
 class HttpConnection:
-    """See the module: `request` or `open` and `send`, then `head`, then `receive` to its b"".
+    """A client connection. For each exchange call `request`, or `open` and `send`; then `head`; then `receive` until
+    b"".
 
-    All raise OperationFailed as `Wire` does, UNAVAILABLE also where the server does not speak HTTP. `authority`: what
-    the server is called in requests.
+    Every method raises OperationFailed as `Wire` does, also UNAVAILABLE if the server does not speak HTTP. `authority`:
+    the server's name in requests.
     """
 
     def __init__(self, wire: Wire, authority: str) -> None:
@@ -37,39 +38,40 @@ class HttpConnection:
 
     @property
     def reusable(self) -> bool:
-        """Whether another exchange can follow: the last one is complete, and the server has not closed."""
+        """True if another exchange can follow: the last one is complete and the server has not closed."""
         if self._streams or not self._complete or self._codec.closed:
             return False
         try:
-            return self._wire.receive_now() is None  # between exchanges the server has nothing to say but its end
+            # between exchanges a server sends nothing but the end of the connection
+            return self._wire.receive_now() is None
         except OperationFailed:
             return False
 
     def request(self, method: str, target: str, headers: HeaderList, body: bytes = b"") -> None:
-        """Send a request with all of its body."""
+        """Send a request with its whole body."""
         sized = [("content-length", str(len(body)))] if body or method == "POST" else []
         self._begin(method, target, [*headers, *sized])
         self._codec.send(Body(self._exchange, [body], end=True))
         self._flush()
 
     def open(self, method: str, target: str, headers: HeaderList) -> None:
-        """Send the head of a request whose body comes by `send`. No other exchange follows it."""
+        """Send the head of a request whose body follows with `send`. No other exchange can follow."""
         self._streams = True
         self._begin(method, target, [*headers, ("transfer-encoding", "chunked")])
         self._flush()
 
     def send(self, pieces: Sequence[Buffer]) -> None:
-        """A piece of body."""
+        """Send a piece of the body."""
         self._codec.send(Body(self._exchange, pieces))
         self._flush()
 
     def finish(self) -> None:
-        """The body that comes by `send` is complete."""
+        """End the body that was sent with `send`."""
         self._codec.send(End(self._exchange))
         self._flush()
 
     def head(self) -> ResponseHead:
-        """Wait for the answer's head, for `request_seconds` in all, whatever comes before it."""
+        """Wait for the response head, for `request_seconds` in all, skipping anything that precedes it."""
         endpoint = self._wire.endpoint
         deadline = time.monotonic() + endpoint.request_seconds
         while time.monotonic() <= deadline:
@@ -80,7 +82,8 @@ class HttpConnection:
         raise late(endpoint, endpoint.request_seconds)
 
     def receive(self, *, wait: bool = True) -> bytes | None:
-        """The next piece of the answer's body; b"" at its end. Without `wait`, None where nothing has come yet."""
+        """Return the next piece of the response body; b"" at its end. Without `wait`, return None if none has arrived
+        yet."""
         while not self._complete:
             event = self._next(wait=wait)
             if event is None:
@@ -91,10 +94,10 @@ class HttpConnection:
         return b""
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the connection."""
         self._wire.close()
 
-    # ---- inside --------------------------------------------------------------------------------------------------
+    # ---- internals -----------------------------------------------------------------------------------------------
 
     def _begin(self, method: str, target: str, headers: HeaderList) -> None:
         self._exchange = self._codec.new_stream()
@@ -105,7 +108,7 @@ class HttpConnection:
         self._wire.send(self._codec.output(_ALL))
 
     def _next(self, *, wait: bool) -> Received | None:
-        """The next event, read where there is none; None where that is not to be waited for."""
+        """Return the next event, reading as necessary; without `wait`, None if none has arrived."""
         try:
             while (event := self._codec.next_event()) is NEED_DATA:
                 data = self._wire.receive() if wait else self._wire.receive_now()

@@ -1,4 +1,4 @@
-"""How long a client goes on trying where a server is not there: with growing pauses, only where it can help."""
+"""Retries of a server that cannot be reached: with growing pauses, and only for errors that a retry can mend."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ together do not come back together."""
 
 
 class Patience:
-    """Counts from the first failure after the last progress: `recover_seconds` of the endpoint; `connect_seconds`,
-    where those are fewer, for a server that was never `reached`."""
+    """A retry budget, counted from the first failure after the last progress: the endpoint's `recover_seconds`, or
+    `connect_seconds` if shorter and the server was never `reached`."""
 
     def __init__(self, endpoint: Endpoint, *, reached: bool = False) -> None:
         self._recover_seconds = endpoint.recover_seconds
@@ -31,14 +31,14 @@ class Patience:
         self._pause = _FIRST_PAUSE
 
     def progress(self) -> None:
-        """The server is there, or was."""
+        """Reset the budget: the server has answered."""
         self._seconds = self._recover_seconds
         self._since = None
         self._pause = _FIRST_PAUSE
 
     def wait(self, error: OperationFailed) -> None:
-        """Wait until it is time to try again, which a server may say (detail `retry_after`, in seconds). Raises the
-        error where that cannot help, or the patience is over."""
+        """Sleep until the next attempt is due; a server may delay it (detail `retry_after`, in seconds). Raises the
+        error if a retry cannot help or the budget is spent."""
         now = time.monotonic()
         since = self._since = now if self._since is None else self._since
         pause = max(self._pause * (1 - random.random() / 2), _retry_after(error.failure))
@@ -48,7 +48,7 @@ class Patience:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def over(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` gives, which is called again while that can help: doing it twice is as good as once."""
+        """Return the result of `attempt`, calling it again while a retry can help. `attempt` must be idempotent."""
         while True:
             try:
                 return attempt()

@@ -1,4 +1,4 @@
-"""Connections to one server, each with one user at a time."""
+"""A pool of connections to one server, each used by one borrower at a time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Connection", "Pool"]
 
 
 class Connection(Protocol):
-    """What a pool can keep."""
+    """A connection that a pool can keep."""
 
     @property
     def clean(self) -> bool:
-        """Whether it can be used for something else: it is open, not broken, and no reply is outstanding."""
+        """True if it can be reused: it is open, not broken, and no reply is outstanding."""
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the connection."""
 
 
 C = TypeVar("C", bound=Connection)
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Pool(Generic[C]):
-    """Gives out connections that `make` makes."""
+    """A pool that opens connections with `make`."""
 
     def __init__(self, endpoint: Endpoint, make: Callable[[], C]) -> None:
         self._endpoint = endpoint
@@ -39,14 +39,14 @@ class Pool(Generic[C]):
         self._reached = False
 
     def take(self) -> C:
-        """A connection, until `give_back`. Raises what `make` raises."""
+        """Return a connection, to be returned with `give_back`. Raises what `make` raises."""
         connection = self._idle.pop() if self._idle else self._make()
         self._reached = True
         self._used.append(connection)
         return connection
 
     def give_back(self, connection: C) -> None:
-        """It is not needed any more, and kept for others where it is clean."""
+        """Take a connection back: keep it if it is clean, else close it."""
         self._used.remove(connection)
         if connection.clean:
             self._idle.append(connection)
@@ -55,7 +55,7 @@ class Pool(Generic[C]):
 
     @contextmanager
     def use(self) -> Iterator[C]:
-        """A connection until the block ends. Raises what `make` raises."""
+        """Return a context manager that lends a connection. Raises what `make` raises."""
         connection = self.take()
         try:
             yield connection
@@ -63,11 +63,12 @@ class Pool(Generic[C]):
             self.give_back(connection)
 
     def patience(self) -> Patience:
-        """With this server."""
+        """Return a retry budget for this server."""
         return Patience(self._endpoint, reached=self._reached)
 
     def call(self, action: Callable[[C], T]) -> T:
-        """`action` on a connection, and again on another where that can help: it must do no harm twice."""
+        """Return the result of `action` on a connection, calling it again on another one while a retry can help.
+        `action` must be idempotent."""
 
         def attempt() -> T:
             try:
@@ -75,13 +76,13 @@ class Pool(Generic[C]):
                     return action(connection)
             except OperationFailed as error:
                 if error.failure.retryable:
-                    self._drop_idle()  # what is wrong with one is likely wrong with all
+                    self._drop_idle()  # the others have likely failed too
                 raise
 
         return self.patience().over(attempt)
 
     def close(self) -> None:
-        """Give up all of them, also those in use."""
+        """Close all connections, including those in use."""
         self._drop_idle()
         for connection in self._used:
             connection.close()

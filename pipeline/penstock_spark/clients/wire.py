@@ -1,4 +1,4 @@
-"""A blocking connection with deadlines: TCP, with TLS where the endpoint says so."""
+"""A blocking connection with deadlines: TCP, with TLS if the endpoint asks for it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ Buffer = bytes | bytearray | memoryview
 _RECEIVED_AT_ONCE: Final = 512 * KIB
 """Reading records of 1 KiB, thousands a second of one core with 64, 256, 512, 1024 KiB: 807, 875, 908, 899."""
 _MAX_INBOX: Final = 4 * MIB
-"""What is taken from a server that must be heard before it listens again; one that says more is not read further."""
+"""Most bytes kept from a server that must be read from before it reads. Beyond that, it is not read further."""
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A server that vanished without a word (no power, no route) is found out after 30 s, in seconds and probes."""
+"""Keep-alive settings, in seconds and probes, that detect a server that vanished (no power, no route) after 30 s."""
 _OF_TLS: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Wire:
-    """One connection to `host` (the endpoint's own where it is None), made at once. `alpn`: what is offered under TLS.
+    """One connection to `host` (default: the endpoint's), opened on construction. `alpn`: the protocols offered under
+    TLS.
 
-    All raise OperationFailed: UNAVAILABLE where the server is not there, goes away, or is silent for
-    `request_seconds`; AUTHN or INVALID for what no retry mends (see `failing`). After a failure it is closed.
+    Every method raises OperationFailed: UNAVAILABLE if the server is unreachable, goes away, or is silent for
+    `request_seconds`; AUTHN or INVALID for errors that no retry mends (see `failing`). After a failure it is closed.
     """
 
     def __init__(
@@ -66,14 +67,14 @@ class Wire:
                 sock = context.wrap_socket(sock, server_hostname=host)
             sock.setblocking(False)
             return sock
-        except (OSError, UnicodeError) as error:  # the latter for what can be no host's name
+        except (OSError, UnicodeError) as error:  # UnicodeError for an invalid host name
             if sock is not None:
                 sock.close()
             raise unreachable(self.endpoint, error if isinstance(error, OSError) else OSError(str(error))) from error
 
     def send(self, pieces: Sequence[Buffer]) -> None:
-        """Send all of it, which takes as long as the server takes it. What the server says meanwhile is kept for
-        `receive`, up to 4 MiB: one that must be heard before it listens is heard."""
+        """Send all pieces, waiting as long as the server keeps reading. Bytes received meanwhile are kept for
+        `receive`, up to 4 MiB, since a server may stop reading until it is read from."""
         data = memoryview(b"".join(pieces))
         while data:
             try:
@@ -89,7 +90,8 @@ class Wire:
                 raise self._broken(error) from error
 
     def receive(self) -> Buffer:
-        """The next bytes, up to 512 KiB; b"" where the server has finished. They are good until the next call."""
+        """Wait for the next bytes and return them, up to 512 KiB; b"" at the end of the connection. They are valid
+        until the next call."""
         while True:
             received = self.receive_now()
             if received is not None:
@@ -97,22 +99,22 @@ class Wire:
             self._wait(self._wanted)
 
     def receive_now(self) -> Buffer | None:
-        """What has come already; None where nothing has, b"" where the server has finished."""
+        """Return bytes that have arrived already; None if there are none, b"" at the end of the connection."""
         if self._inbox:
             piece = self._inbox.popleft()
             if piece:
                 self._inbox_size -= len(piece)
             else:
-                self._inbox.append(piece)  # the end stays the end
+                self._inbox.append(piece)  # the end of the connection stays queued
             return piece
         return self._receive()
 
     def close(self) -> None:
-        """Give it up, without a word."""
+        """Close the connection abruptly."""
         self.open = False
         self._socket.close()
 
-    # ---- inside --------------------------------------------------------------------------------------------------
+    # ---- internals -----------------------------------------------------------------------------------------------
 
     _wanted = select.POLLIN
 
@@ -129,7 +131,7 @@ class Wire:
         return self._buffer[:size] if size else b""
 
     def _take(self) -> bool:
-        """Read what is there into the inbox; False where nothing is."""
+        """Move arrived bytes to the inbox. Returns False if there are none."""
         if self._inbox and not self._inbox[-1]:
             return False
         received = self._receive()
@@ -140,7 +142,8 @@ class Wire:
         return True
 
     def _interests(self) -> int:
-        """While sending: when to go on. A server that has finished is always readable, so it is not waited for."""
+        """Return the events to wait for while sending. A server that has finished is always readable, so its input is
+        not waited for."""
         heard_all = self._inbox_size >= _MAX_INBOX or (bool(self._inbox) and not self._inbox[-1])
         return select.POLLOUT if heard_all else select.POLLIN | select.POLLOUT
 
@@ -161,7 +164,8 @@ class Wire:
 
 
 def _context(endpoint: Endpoint, alpn: Sequence[str]) -> ssl.SSLContext:
-    """What the endpoint says of TLS. Raises OperationFailed(INVALID) naming the file that cannot be used."""
+    """Return the endpoint's TLS settings as a context. Raises OperationFailed(INVALID) naming the file that cannot be
+    used."""
     try:
         context = ssl.create_default_context(cafile=endpoint.ca_file)
         if endpoint.protocol == PROTOCOLS[0]:
@@ -179,5 +183,5 @@ def _context(endpoint: Endpoint, alpn: Sequence[str]) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """Instead of OpenSSL's question on the terminal, at which a task would hang."""
+    """Return "", so that OpenSSL does not prompt on the terminal, where a task would hang."""
     return ""

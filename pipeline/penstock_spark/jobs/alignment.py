@@ -1,8 +1,8 @@
-"""Two sequences side by side, as they come: which records stand alone, in bounded memory.
+"""Align two sequences incrementally, in bounded memory, to find the records without a partner.
 
-Where the two differ, the fewest records to skip so that they agree again are looked for (Myers' algorithm), and where
-that are many, the nearest place where both go on alike. So one lost record is one difference, and not one for each
-record behind it.
+Where the two differ, the fewest records to skip until they agree again are searched for (Myers' algorithm); if those
+are too many, the nearest place from which both continue alike. So one lost record is one difference, and not one for
+each record after it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final, Generic, NamedTuple, TypeVar
 __all__ = ["SURE", "WINDOW", "Aligner", "Alone"]
 
 WINDOW: Final = 250_000
-"""So many records of each side are looked ahead. Twice as many are held, about 200 bytes each."""
+"""Maximum number of records of each side to look ahead. Twice as many are held, about 200 bytes each."""
 SURE: Final = 16
-"""So many in a row must agree for the two to be level again: of small records many are alike by chance."""
+"""Consecutive records that must agree for the two to be in step again: among small records many are alike by chance."""
 _NEAR: Final = 256
 _MOST_EDITS: Final = 48
 _FARTHER: Final = (2_048, 32_768)
@@ -28,7 +28,7 @@ Pairs = list[tuple[int, int]]
 
 
 class Alone(NamedTuple, Generic[Row]):
-    """A record that only one side has in this place. Between those with the same `gap` the two agree nowhere."""
+    """A record that only one side has in this place. Records with the same `gap` are not separated by an agreement."""
 
     right: bool
     row: Row
@@ -36,7 +36,7 @@ class Alone(NamedTuple, Generic[Row]):
 
 
 class Aligner(Generic[Row]):
-    """Takes both sequences bit by bit, in turns; `take` what became known in between."""
+    """Takes both sequences piece by piece with `put`; `take` returns the results that are certain by then."""
 
     def __init__(self, window: int = WINDOW) -> None:
         self._held: tuple[deque[tuple[bytes, Row]], deque[tuple[bytes, Row]]] = (deque(), deque())
@@ -45,11 +45,11 @@ class Aligner(Generic[Row]):
         self._gap = 0
 
     def put(self, right: bool, digest: bytes, row: Row) -> None:
-        """The next record of one side."""
+        """Add the next record of one side."""
         self._held[right].append((digest, row))
 
     def take(self, *, final: bool = False) -> Iterator[Alone[Row]]:
-        """The records that are known to stand alone. `final`: no more will come, so that nothing is held back."""
+        """Yield the records that are known to have no partner. `final`: no more come, so that nothing is held back."""
         left, right = self._held
         while left and right:
             if left[0][0] == right[0][0]:
@@ -79,7 +79,7 @@ class Aligner(Generic[Row]):
         self._step = 0
 
     def _emit(self, pairs: Pairs, upto: tuple[int, int] | None) -> Iterator[Alone[Row]]:
-        """What stands before, between and (`upto` these places) behind the pairs."""
+        """Yield the records before and between the pairs, and after them up to the places `upto`."""
         done = [0, 0]
         for pair in pairs:
             if pair != tuple(done):
@@ -101,7 +101,7 @@ class Aligner(Generic[Row]):
 
 
 def _resynchronize(a: Sequence[bytes], b: Sequence[bytes], *, near: bool, ends: bool) -> Pairs | None:
-    """Pairs of equal records up to a place from where both go on alike; None where there is no such place."""
+    """Return pairs of equal records up to a place from which both continue alike; None if there is no such place."""
     if near or ends:
         pairs = _fewest_edits(a[:_NEAR], b[:_NEAR], ends and max(len(a), len(b)) <= _NEAR)
         if pairs is not None:
@@ -113,7 +113,7 @@ def _resynchronize(a: Sequence[bytes], b: Sequence[bytes], *, near: bool, ends: 
 
 
 def _fewest_edits(a: Sequence[bytes], b: Sequence[bytes], ends: bool) -> Pairs | None:
-    """Myers, until one path has `SURE` agreements in a row, or (`ends`) both are at their ends."""
+    """Run Myers' algorithm until one path has `SURE` consecutive agreements, or (`ends`) both are at their ends."""
     reached = {1: 0}
     trace: list[dict[int, int]] = []
     for edits in range(_MOST_EDITS + 1):
@@ -134,7 +134,7 @@ def _fewest_edits(a: Sequence[bytes], b: Sequence[bytes], ends: bool) -> Pairs |
 
 
 def _walked(trace: list[dict[int, int]], edits: int, k: int, x: int) -> Pairs:
-    """The pairs on the way to this place, from its beginning."""
+    """Return the pairs on the path to this place, from its beginning."""
     pairs: Pairs = []
     for turn in range(edits, -1, -1):
         before = trace[turn]
@@ -149,7 +149,8 @@ def _walked(trace: list[dict[int, int]], edits: int, k: int, x: int) -> Pairs:
 
 
 def _nearest(a: Sequence[bytes], b: Sequence[bytes]) -> tuple[int, int] | None:
-    """Where the two go on alike for `SURE` records, with the least skipped."""
+    """Return the places from which both continue alike for `SURE` records, with the fewest skipped; None if there are
+    none."""
     places: dict[int, int] = {}
     for there in range(len(b) - SURE + 1):
         places.setdefault(hash(tuple(b[there : there + SURE])), there)
@@ -164,11 +165,11 @@ def _nearest(a: Sequence[bytes], b: Sequence[bytes]) -> tuple[int, int] | None:
 
 
 def _in_order(a: Sequence[bytes], b: Sequence[bytes]) -> Pairs:
-    """The longest run, in the order of both, of those that each has once."""
+    """Return the longest common subsequence of the records that each side has once."""
     places = _once(b)
     pairs = [(at, places[digest]) for digest, at in _once(a).items() if digest in places]
-    ends: list[int] = []  # the least place in `b` with which a run of each length can end,
-    last: list[int] = []  # the pair that it is,
+    ends: list[int] = []  # the least place in `b` at which a run of each length can end,
+    last: list[int] = []  # the last pair of that run,
     before: list[int] = []  # and for each pair the one before it in its run
     for number, (_, there) in enumerate(pairs):
         length = bisect_left(ends, there)

@@ -1,21 +1,23 @@
-"""Job `audit`: the same streams through two protocols or two backs, proven equal, or where they differ.
+"""Job `audit`: prove that two protocols or backs give the same streams, or show where they differ.
 
-Each record becomes a digest of what is compared; a stream's digests in their order become one. Equal ones are the
-proof. Only streams that differ are compared record by record. Bodies are read once, and leave 64 bytes behind.
+Each record becomes a digest of what is compared; a stream's digests in their order become one. Equal digests are the
+proof. Only streams that differ are compared record by record. Bodies are read once; 64 bytes of each are kept.
+
+`paired` matches the streams of the two sides where protocols name them differently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as fn
 
+from penstock_analysis.dialogue.records import plain_stream
 from penstock_spark.jobs.differing import alone_by_content, alone_by_position, told
 from penstock_spark.jobs.numbering import Extent, digested, extents, numbered
-from penstock_spark.jobs.pairing import paired
 from penstock_spark.jobs.schemas import DIFFERENCES, VERDICTS, shaped
 from penstock_spark.jobs.views import records_of
 from penstock_spark.sink.marker import MARKER
@@ -23,24 +25,60 @@ from penstock_spark.sink.marker import MARKER
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["KINDS", "Audit", "audit"]
+__all__ = ["KINDS", "Audit", "audit", "last_part", "paired"]
+
+
+def last_part(name: str) -> str:
+    """Return the part of a name that all protocols share: S3P has `orders` where S2 has `basin/orders` and segments
+    `scope/orders/0.#epoch.0`."""
+    return plain_stream(name).rpartition("/")[2]
+
+
+def paired(left: Iterable[str], right: Iterable[str], names: Mapping[str, str]) -> dict[str, str]:
+    """Return names of the right by names of the left. `names`: given pairs; the rest are paired by equal names, then by
+    equal last parts that only one stream of each side has. Raises ValueError for a given name that does not exist."""
+    lefts, rights = set(left), set(right)
+    for which, known, given in (("left", lefts, names.keys()), ("right", rights, names.values())):
+        if unknown := sorted(set(given) - known):
+            raise ValueError(f"no stream on the {which} is called {unknown[0]!r}")
+    if len(set(names.values())) < len(names):
+        raise ValueError("two streams of the left are said to be the same one of the right")
+    found = dict(names)
+    lefts -= found.keys()
+    rights -= set(found.values())
+    for spelling in (str, plain_stream, last_part):
+        ones, others = _unique(lefts, spelling), _unique(rights, spelling)
+        for short in ones.keys() & others.keys():
+            found[ones[short]] = others[short]
+            lefts.remove(ones[short])
+            rights.remove(others[short])
+    return found
+
+
+def _unique(names: Iterable[str], spelling: Callable[[str], str]) -> dict[str, str]:
+    """Return names by spelling, for spellings that only one name has."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(spelling(name), []).append(name)
+    return {short: together[0] for short, together in found.items() if len(together) == 1}
+
 
 KINDS: Final = ("lost", "added", "doubled", "reordered", "altered")
-"""What a difference is called."""
+"""The kinds of differences."""
 _ALSO: Final = ("timestamp", "seq_num")
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """`verdicts`: one row for each stream (`VERDICTS`); `differences`: one for each record that differs
-    (`DIFFERENCES`). Both are kept by Spark until `close`."""
+    """`verdicts`: one row per stream (`VERDICTS`); `differences`: one per differing record (`DIFFERENCES`). Spark keeps
+    both until `close`."""
 
     verdicts: DataFrame
     differences: DataFrame
     _kept: tuple[DataFrame, ...]
 
     def close(self) -> None:
-        """Let go what Spark keeps of it; the tables cannot be read cheaply any more."""
+        """Release the tables that Spark keeps; reading them again repeats the work."""
         for table in self._kept:
             table.unpersist()
 
@@ -58,15 +96,15 @@ def audit(
 ) -> Audit:
     """Compare two tables of records, of streams or of captures.
 
-    `names`: streams of the right by those of the left; the rest are paired by name, then by the last part of it, as
-    `penstock diff` does. `also`: what is compared besides body and headers, `timestamp` or `seq_num`. `by`: `content`
-    aligns the records by what they hold, so that one lost record is one difference; `position` compares what has the
-    same sequence number, which both sides need. `action`, `side`: which records of captures (`records_of`).
+    `names`: streams of the right by those of the left; the rest are paired by name, then by its last part, as in
+    `penstock diff`. `also`: columns to compare besides body and headers, `timestamp` or `seq_num`. `by`: `content`
+    aligns the records by their content, so that one lost record is one difference; `position` compares records with the
+    same sequence number, which both sides need. `action`, `side`: the records of captures to use (`records_of`).
     `ignored_headers`: names of headers that are not compared; by default the sink's marker, since a copy that the sink
-    made has one where its original has none, or another's.
+    made has one where its original has none, or another.
 
-    Runs as it is called: a row for each stream comes to the driver, and both sides' digests are kept on the executors'
-    disks, about 150 bytes for each record. Raises ValueError for what it cannot do.
+    Runs at the call: a row per stream comes to the driver, and both sides' digests are kept on the executors' disks,
+    about 150 bytes per record. Raises ValueError for unsupported arguments.
     """
     _check(also, by)
     sides = [
@@ -79,7 +117,7 @@ def audit(
     pairs = paired(known[0], known[1], names or {})
     (first, *_), (second, *_) = views = [numbered(table, one) for table, one in zip(sides, known, strict=True)]
     known, digests = [view.extents for view in views], [view.digests for view in views]
-    # By position, a stream that begins elsewhere is another one, whatever it holds.
+    # By position, streams that begin at different numbers differ, whatever their records are.
     unequal = {
         one: other
         for one, other in pairs.items()
@@ -109,7 +147,7 @@ def _check(also: Sequence[str], by: str) -> None:
 
 
 def _only(table: DataFrame, known: dict[str, Extent], names: Mapping[str, str]) -> DataFrame:
-    """The streams of these names, under those that they have on the left, with the number of their records."""
+    """Return the streams of these names, renamed as on the left, with the numbers of their records."""
     rows = [(name, left, known[name].records) for name, left in names.items()]
     wanted = table.sparkSession.createDataFrame(rows, "stream string, left string, total bigint")
     return table.join(fn.broadcast(wanted), "stream").drop("stream").withColumnRenamed("left", "stream")
@@ -135,7 +173,7 @@ def _verdicts(
         "stream string, right_stream string, left_records bigint, right_records bigint, left_digest string, "
         "right_digest string",
     )
-    # A stream that only the right has may be called as one of the left is that has another partner.
+    # A stream that only the right has may share its name with one of the left that is paired with another.
     kinds = differences.groupBy("stream").pivot("kind", list(KINDS)).count().withColumn("paired", fn.lit(True))
     paired_here = (fn.col("left_digest").isNotNull() & fn.col("right_digest").isNotNull()).alias("paired")
     counted = streams.select("*", paired_here).join(kinds, ["stream", "paired"], "left")

@@ -1,9 +1,8 @@
-"""Job `backfill`: a table of records into streams, in the order of their sequence numbers, each once.
+"""Job `backfill`: write a table of records to streams, in order of their sequence numbers, each exactly once.
 
-The rows go in batches: of each stream those of a range of sequence numbers, so many at most. What a batch is, is
-written down before it begins (`Log`), and that it is done, when it is. A run that was killed is begun again with the
-batch that was under way, and the sink knows which of its rows are stored. A later run goes on behind the last one, with
-what has come to the table since.
+Rows are written in batches: a range of sequence numbers of each stream, of limited size. `Log` records each batch
+before it begins, and again when it is done. After a kill the next run begins with the interrupted batch, and the sink
+knows which of its rows are stored. A later run continues after the last batch, with rows added to the table since.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["MOST_RECORDS", "Batch", "Log", "backfill"]
 
 MOST_RECORDS: Final = 1_000_000
-"""Of each stream in one batch: what is read again where a run was killed."""
+"""Maximum number of records per stream in one batch, which is read again after a kill."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """`ranges`: of each stream the first sequence number, and the one behind the last. `partitions` is written down
-    because a batch that is done again must be divided alike."""
+    """A batch. `ranges`: for each stream the first sequence number, and the one after the last. `partitions` is
+    recorded because a repeated batch must be divided alike."""
 
     number: int
     ranges: dict[str, tuple[int, int]]
@@ -38,8 +37,8 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Log:
-    """What was done: the file `NNNNNNNN.json` for each batch that was begun, `NNNNNNNN.done` for each that was written,
-    with how many rows it had of each stream."""
+    """A record of progress: the file `NNNNNNNN.json` for each batch begun, `NNNNNNNN.done` for each batch written, with
+    its number of rows per stream."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -48,12 +47,12 @@ class Log:
 
     @property
     def under_way(self) -> Batch | None:
-        """The batch that was begun last, where it was not written."""
+        """The last batch begun, if it was not finished; otherwise None."""
         return self.batches[-1] if self.batches and self.batches[-1].number not in self.done else None
 
     @property
     def reached(self) -> dict[str, int]:
-        """Of each stream the sequence number behind the last one that was written."""
+        """For each stream the sequence number after the last one written."""
         ends: dict[str, int] = {}
         for batch in self.batches:
             if batch.number in self.done:
@@ -61,16 +60,16 @@ class Log:
         return ends
 
     def written(self, stream: str) -> int:
-        """How many rows of the stream were written."""
+        """Return the number of rows of a stream that were written."""
         return sum(rows.get(stream, 0) for rows in self.done.values())
 
     def begin(self, batch: Batch) -> None:
-        """Raises FileExistsError where somebody else does the same."""
+        """Record the beginning of a batch. Raises FileExistsError if another process has recorded the same one."""
         self._place.write(f"{batch.number:08}.json", msgspec.json.encode(batch).decode())
         self.batches.append(batch)
 
     def finish(self, batch: Batch, rows: dict[str, int]) -> None:
-        """It is written."""
+        """Record that a batch is written."""
         self._place.write(f"{batch.number:08}.done", msgspec.json.encode(rows).decode())
         self.done[batch.number] = rows
 
@@ -89,12 +88,14 @@ def backfill(
     names: Mapping[str, str] | None = None,
     most: int = MOST_RECORDS,
 ) -> Iterator[tuple[Batch, dict[str, int]]]:
-    """Write the rows of a table of records to streams, batch by batch; gives each batch that is done, and its rows.
+    """Write the rows of a table of records to streams, batch by batch; yield each finished batch with its rows per
+    stream.
 
-    `options`: of the sink, with `endpoint` and `sink`; `log`: of this sink alone. `names`: where streams go that are
-    not to keep their names. Sequence numbers without a record are not kept: the streams are dense.
-    Raises JobFailed where rows have no sequence number or one twice, where rows have come behind what was written, or
-    two streams would become one.
+    `options`: of the sink, with `endpoint` and `sink`; `log`: of this sink alone. `names`: new names of streams that
+    are to be renamed. Sequence numbers without a record are not preserved: the written streams are dense.
+
+    Raises JobFailed if rows have no sequence number or share one, if rows were added before ones already written, or if
+    two streams would get one name.
     """
     rows = records_of(records)
     names = names or {}
@@ -126,7 +127,7 @@ def _write(
     session = rows.sparkSession
     ranges = [(stream, start, end, names.get(stream, stream)) for stream, (start, end) in batch.ranges.items()]
     wanted = session.createDataFrame(ranges, "stream string, start bigint, end bigint, target string")
-    # The bounds of all ranges are said as numbers, too: these can be pushed to where the rows are.
+    # The overall bounds are repeated as numbers, which can be pushed down to the source of the rows.
     lowest, behind = min(start for _, start, _, _ in ranges), max(end for _, _, end, _ in ranges)
     near = rows.where((fn.col("seq_num") >= lowest) & (fn.col("seq_num") < behind))
     chosen = near.join(fn.broadcast(wanted), "stream")
@@ -142,7 +143,8 @@ def _write(
 
 
 def _extents(rows: DataFrame, log: Log) -> dict[str, tuple[int, int]]:
-    """Of each stream its first sequence number, and the one behind its last. Looks whether all can be written."""
+    """Return each stream's first sequence number, and the one after its last. Raises JobFailed if the rows cannot be
+    written."""
     reached = log.reached
     known = rows.sparkSession.createDataFrame([*reached.items()], "stream string, reached bigint")
     number = fn.col("seq_num")

@@ -1,4 +1,4 @@
-"""What a session must be started with, for the format of the tables that it writes. Imports without pyspark."""
+"""Settings that a session needs for the format of the tables that it writes. Imports without pyspark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock_spark.running.settings import Settings
 __all__ = ["CATALOG", "spark_settings", "texts"]
 
 CATALOG: Final = "penstock"
-"""Of Iceberg's tables, below the target's path."""
+"""Catalog of Iceberg's tables, at the target's path."""
 
 _OF_FORMATS: Final[dict[str, dict[str, str]]] = {
     "parquet": {},
@@ -27,7 +27,7 @@ _OF_FORMATS: Final[dict[str, dict[str, str]]] = {
 
 
 def spark_settings(settings: Settings) -> dict[str, str]:
-    """`spark.*` keys: those of the target's format, then what the user gives, which wins."""
+    """Return `spark.*` keys: those that the target's format needs, overridden by the user's."""
     made = dict(_OF_FORMATS[settings.target.format])
     if settings.target.format == "iceberg":
         made[f"spark.sql.catalog.{CATALOG}.warehouse"] = settings.target.path
@@ -35,5 +35,5 @@ def spark_settings(settings: Settings) -> dict[str, str]:
 
 
 def texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Options and settings as Spark takes them."""
+    """Return options and settings as text, as Spark takes them."""
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()}

@@ -1,4 +1,4 @@
-"""What a record holds as one digest: equal digests mean equal records, and nobody can make it lie."""
+"""The digest of a record's content: equal digests mean equal records, and collisions cannot be forged."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["content_digest"]
 
 
 def content_digest(also: Sequence[str] = ()) -> Column:
-    """SHA-256 (32 bytes) over `body`, `headers` and the columns `also`.
+    """Return SHA-256 (32 bytes) over `body`, `headers` and the columns `also`.
 
-    Every part stands behind its length, so that no two different records are the same bytes. Spark's own function
+    Each part is preceded by its length, so that no two different records give the same bytes. Spark's own function
     takes less than half the time of one over Arrow in Python, and a third more than it does without the lengths.
     """
     headers = fn.when(
@@ -32,7 +32,7 @@ def content_digest(also: Sequence[str] = ()) -> Column:
 
 
 def _counted(data: Column) -> Column:
-    """The bytes behind their number; null is told apart from nothing."""
+    """Return bytes preceded by their number; null differs from empty."""
     number = fn.concat(fn.octet_length(data).cast("string"), fn.lit(":"))
     return fn.coalesce(fn.concat(fn.encode(number, "UTF-8"), data), fn.lit(b"-"))
 

@@ -1,4 +1,4 @@
-"""From records that stand alone to what became of them: lost, added, doubled, reordered, altered."""
+"""Classify records without a partner: lost, added, doubled, reordered, altered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["alone_by_content", "alone_by_position", "told"]
 
 _EMITTED: Final = 4_096
-"""Rows of a batch that goes back to Spark."""
+"""Rows per batch returned to Spark."""
 _SHOWN: Final = ("ordinal", "seq_num", "position", "timestamp", "digest", "size", "sample")
 _NEEDED: Final = (*_SHOWN, "body_hash", "headers_hash")
 _GAP: Final = pa.field("gap", pa.int64())
@@ -26,10 +26,10 @@ Place = tuple[pa.RecordBatch, int]
 
 
 def alone_by_content(left: DataFrame, right: DataFrame) -> DataFrame:
-    """The records of both sides without a partner, in one table with `right` (boolean) and `gap`.
+    """Return the records of both sides without a partner, in one table with `right` (boolean) and `gap`.
 
-    Both have `total`, the stream's number of records: the two are read in step even where one is much shorter. Each
-    stream is one task, which reads it sorted and holds a window of it.
+    Both tables have `total`, the number of records of a stream, so that the two are read in step even if one is much
+    shorter. Each stream is one task, which reads it sorted and holds a window of it.
     """
     columns = ("stream", *_NEEDED)
     both = [
@@ -43,7 +43,7 @@ def alone_by_content(left: DataFrame, right: DataFrame) -> DataFrame:
 
 
 def _aligned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in a task, over rows sorted by stream."""
+    """Yield the records without a partner. Runs in a task, on rows sorted by stream."""
     aligner: Aligner[Place] = Aligner()
     current: str | None = None
     for batch in batches:
@@ -75,7 +75,7 @@ def _batches(found: Sequence[Alone[Place]]) -> Iterator[pa.RecordBatch]:
 
 
 def alone_by_position(left: DataFrame, right: DataFrame) -> DataFrame:
-    """The same, where each record must have an equal one at the very same sequence number."""
+    """Return the records without an equal one at the same sequence number, as `alone_by_content`."""
     key = ["stream", "seq_num", "again", "digest"]
     again = fn.row_number().over(Window.partitionBy("stream", "seq_num").orderBy("ordinal", "digest"))
     first, second = (side.select("stream", *_NEEDED).withColumn("again", again) for side in (left, right))
@@ -87,10 +87,10 @@ def alone_by_position(left: DataFrame, right: DataFrame) -> DataFrame:
 
 
 def told(alone: DataFrame, left: DataFrame, *, also: Sequence[str]) -> DataFrame:
-    """What the records that stand alone mean, in the columns of `DIFFERENCES`.
+    """Return the records without a partner as differences, with the columns of `DIFFERENCES`.
 
-    First those that stand alone on both sides: they moved. Of the others, those of which the left has more are copies;
-    what then stands in the same gap stands in each other's place. `left`: all records of the left.
+    Records without a partner on both sides were reordered. Of the others, those of the right that equal a record of the
+    left are doubled; the rest in the same gap replace each other. `left`: all records of the left.
     """
     record = fn.struct(*_NEEDED, "gap")
     sides = [
@@ -131,7 +131,7 @@ def _shown(table: DataFrame, kind: Column, also: Sequence[str]) -> DataFrame:
 
 
 def _fields(also: Sequence[str]) -> Column:
-    """What differs of an altered record."""
+    """Return the names of the fields in which an altered record differs."""
     compared = {"body": "body_hash", "headers": "headers_hash"} | {name: name for name in also}
     one, other = fn.col("a"), fn.col("b")
     names = [fn.when(~one[column].eqNullSafe(other[column]), fn.lit(field)) for field, column in compared.items()]

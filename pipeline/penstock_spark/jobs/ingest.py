@@ -1,8 +1,8 @@
-"""Job `ingest`: captures, or live streams, become tables; what is there already does not come again.
+"""Job `ingest`: write captures, or live streams, to tables; rows that were written are not written again.
 
-Each table is written by a streaming query of its own, whose checkpoint says how far it is. A query runs until all is
-there that was there when it began, or follows. However often it is killed: a micro-batch that may have been written is
-written again, in the same place (`target`).
+One streaming query writes the tables of all recordings, another one that of live streams; their checkpoints hold their
+positions. A query runs until it has all that existed at its start, or follows. After a kill, a micro-batch that may
+have been written is written again, in the same place (`target`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock_spark.clients.endpoint import parse_endpoint
 from penstock_spark.jobs.configuring import texts
-from penstock_spark.jobs.tables import TABLES, Table, laid_out
+from penstock_spark.jobs.tables import TABLES, Table
 from penstock_spark.jobs.target import checkpoint_of, prepared, writer_of
 from penstock_spark.running.settings import Captures, Source, Target
-from penstock_spark.schemas import CAPTURE_TABLES
+from penstock_spark.schemas import ALL_TABLES, CAPTURE_TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,48 +28,54 @@ _SPECIAL: Final = re.compile(r"[*?[]")
 
 
 class Incoming(NamedTuple):
-    """A streaming DataFrame, and the table that it becomes. `protocol`: where its rows do not say it."""
+    """A streaming DataFrame with its target tables. `protocol`: for rows without one. `tables`: if there are several,
+    the frame has a column for each, a struct that is null in the others' rows."""
 
-    table: Table
+    name: str
+    tables: tuple[Table, ...]
     frame: DataFrame
     protocol: str = ""
 
 
 def ingest(incoming: Incoming, target: Target, *, follow: bool = False) -> StreamingQuery:
-    """Begin to write a table, or go on with it.
+    """Start or resume writing tables.
 
-    The query ends when all that is there now is written; with `follow` it runs on, a micro-batch each
-    `target.interval_seconds`. Raises JobFailed where the table cannot be written.
+    The query ends when all rows that exist now are written; with `follow` it runs on, a micro-batch each
+    `target.interval_seconds`. Raises JobFailed if a table cannot be written.
     """
-    table = incoming.table
-    prepared(incoming.frame.sparkSession, table, target)
-    rows = laid_out(incoming.frame, table, protocol=incoming.protocol)
-    writer = writer_of(rows, table, target).queryName(table.name)
-    writer = writer.option("checkpointLocation", checkpoint_of(table, target))
+    checkpoint = checkpoint_of(incoming.tables, target)
+    prepared(incoming.frame.sparkSession, incoming.tables, target)
+    writer = writer_of(incoming.frame, incoming.tables, target, protocol=incoming.protocol).queryName(incoming.name)
+    writer = writer.option("checkpointLocation", checkpoint)
     if follow:
         return writer.trigger(processingTime=f"{round(target.interval_seconds * 1000)} milliseconds").start()
     return writer.trigger(availableNow=True).start()
 
 
 def live_streams(session: SparkSession, source: Source) -> Incoming:
-    """The records of streams, as they come."""
+    """Return the records of live streams."""
     options = source_options(source)
     reader = session.readStream.format("penstock").options(**options)
-    return Incoming(TABLES["streams"], reader.load(), parse_endpoint(source.endpoint, options).protocol)
+    return Incoming("streams", (TABLES["streams"],), reader.load(), parse_endpoint(source.endpoint, options).protocol)
 
 
-def capture_tables(session: SparkSession, captures: Captures) -> list[Incoming]:
-    """All tables of recordings, of the files that are complete."""
-    found = []
-    for name in CAPTURE_TABLES:
-        reader = session.readStream.format("penstock-capture").options(**texts(captures.options))
-        reader = reader.option("paths", json.dumps(captures.path)).option("table", name)
-        found.append(Incoming(TABLES[name], reader.load()))
-    return found
+def capture_tables(session: SparkSession, captures: Captures, target: Target) -> list[Incoming]:
+    """Return all tables of recordings, from files that are complete.
+
+    One query decodes them once for all tables. Iceberg's streaming writer has one table, so it needs one query each.
+    """
+    reader = session.readStream.format("penstock-capture").options(**texts(captures.options))
+    reader = reader.option("paths", json.dumps(captures.path))
+    if target.format == "iceberg":
+        return [
+            Incoming(name, (TABLES[name],), reader.option("table", name).load()) for name in CAPTURE_TABLES
+        ]  # `option` changes the reader; `load` takes its options as they are
+    tables = tuple(TABLES[name] for name in CAPTURE_TABLES)
+    return [Incoming("recordings", tables, reader.option("table", ALL_TABLES).load())]
 
 
 def source_options(source: Source) -> dict[str, str]:
-    """The options of the source `penstock` that say the same: names and patterns apart from each other."""
+    """Return options of the source `penstock` for these settings, with names and patterns separated."""
     names = [name for name in source.streams if not _SPECIAL.search(name)]
     patterns = [name for name in source.streams if _SPECIAL.search(name)]
     options = texts(source.options)

@@ -1,4 +1,4 @@
-"""Where each record stands in its stream, and a stream's records as one digest."""
+"""Ordinals of records in their streams, and digests of whole streams."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["SAMPLE_BYTES", "Extent", "Numbered", "digested", "extents", "numbered"]
 
 SAMPLE_BYTES: Final = 64
-"""So much of a body is kept, for people."""
+"""Bytes of a body that are kept, for people."""
 _BLOCK: Final = 1024
-"""Records whose digests are put together at once; a task holds so many of one stream."""
+"""Records whose digests are combined at once; a task holds this many of one stream."""
 
 
 class Extent(NamedTuple):
-    """What is known of one side's stream. `order`: what its records are ordered by; `base`: the first sequence number
-    where each up to the last is there once, so that a record's place is known without sorting; else None."""
+    """Properties of one side's stream. `order`: the column that orders its records. `base`: the first sequence number
+    if they are dense, so that ordinals are known without sorting; otherwise None."""
 
     records: int
     order: str
@@ -32,8 +32,8 @@ class Extent(NamedTuple):
 
 
 def digested(records: DataFrame, also: Sequence[str], ignored_headers: Sequence[bytes] = ()) -> DataFrame:
-    """What of the records (`records_of`) is needed to compare them, without whole bodies. `ignored_headers`: names of
-    headers that are as if they were not there."""
+    """Return what is needed to compare records (`records_of`), without whole bodies. `ignored_headers`: names of
+    headers to leave out."""
     for name in ignored_headers:
         records = records.withColumn("headers", _without(name))
     return records.select(
@@ -53,14 +53,14 @@ def digested(records: DataFrame, also: Sequence[str], ignored_headers: Sequence[
 
 
 def _without(name: bytes) -> Column:
-    """The headers but those of this name; most records have none at all."""
+    """Return the headers without those of this name; most records have no headers at all."""
     kept = fn.filter("headers", lambda header: ~header["name"].eqNullSafe(fn.lit(name)))
     return fn.when(fn.size("headers") > 0, kept).otherwise(fn.col("headers"))
 
 
 class Numbered(NamedTuple):
-    """One side: its records with `ordinal`, the place in the stream from 0; what is known of its streams; and of each
-    SHA-256 (hex) over the digests of its records in their order."""
+    """One side: its records with `ordinal`, the place in the stream from 0; the extents of its streams; and for each
+    stream the SHA-256 (hex) over the digests of its records in their order."""
 
     records: DataFrame
     extents: dict[str, Extent]
@@ -68,8 +68,8 @@ class Numbered(NamedTuple):
 
 
 def extents(table: DataFrame) -> dict[str, Extent]:
-    """Of each stream. One pass; a row for each stream comes to the driver. Numbers are taken to be dense where there
-    are as many as from the first to the last: `numbered` finds out where some are missing and as many are doubled."""
+    """Return the extent of each stream. Takes one pass; a row per stream comes to the driver. Numbers count as dense if
+    there are as many as from the first to the last: `numbered` detects if some are missing and as many are doubled."""
     facts = table.groupBy("stream").agg(
         fn.count("*").alias("records"),
         *(fn.count(kind).alias(kind) for kind in ("seq_num", "id", "offset")),
@@ -87,7 +87,7 @@ def extents(table: DataFrame) -> dict[str, Extent]:
 
 
 def numbered(table: DataFrame, known: dict[str, Extent]) -> Numbered:
-    """Only streams without dense numbers are sorted. `known`: their `extents`."""
+    """Number the records. Only streams without dense sequence numbers are sorted. `known`: their `extents`."""
     records = _ordered(table, known)
     digests, doubled = _stream_digests(records)
     if not doubled:
@@ -112,8 +112,8 @@ def _ordered(table: DataFrame, extents: dict[str, Extent]) -> DataFrame:
 
 
 def _stream_digests(table: DataFrame) -> tuple[dict[str, str], set[str]]:
-    """The digests, and the streams of which two records have one ordinal. A row for each stream comes to the driver.
-    First blocks, so that no task has more than these of a stream at once."""
+    """Return the digests of streams, and the streams in which two records share an ordinal. A row per stream comes to
+    the driver. Blocks are digested first, so that no task holds more than a block of a stream's records at once."""
     blocks = table.groupBy("stream", fn.expr(f"ordinal div {_BLOCK}").alias("block")).agg(
         fn.collect_list(fn.struct("ordinal", "digest")).alias("parts")
     )
@@ -132,5 +132,5 @@ def _stream_digests(table: DataFrame) -> tuple[dict[str, str], set[str]]:
 
 
 def _together(name: str, text: Callable[[Column], Column]) -> Column:
-    """All of them have the same length, so that nothing need stand between."""
+    """Return a digest over all parts in order; they have the same length, so no separator is needed."""
     return fn.sha2(fn.array_join(fn.transform(fn.array_sort(name), text), ""), 256)

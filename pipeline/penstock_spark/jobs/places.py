@@ -1,4 +1,5 @@
-"""Directories wherever Spark can write: a local disk, HDFS, an object store; asked through Hadoop, as Spark does."""
+"""Directories on any file system that Spark can write to: a local disk, HDFS, an object store; accessed through
+Hadoop."""
 
 from __future__ import annotations
 
@@ -23,26 +24,30 @@ class Place:
         return str(self._system.makeQualified(self._path).toString())
 
     def below(self, name: str) -> Place:
-        """A directory in this one."""
+        """Return a directory in this one."""
         return Place(self._session, f"{self._path.toString()}/{name}")
 
     @property
     def exists(self) -> bool:
-        """Whether it is there."""
+        """True if the directory exists."""
         return bool(self._system.exists(self._path))
 
     def names(self) -> list[str]:
-        """What is in it, sorted; nothing where it is not there."""
+        """Return the names in it, sorted; none if it does not exist."""
         if not self.exists:
             return []
         return sorted(str(found.getPath().getName()) for found in self._system.listStatus(self._path))
 
+    def make(self) -> None:
+        """Create it with its parents, unless it exists."""
+        self._system.mkdirs(self._path)
+
     def remove(self) -> None:
-        """Delete it with all that is in it; nothing happens where it is not there."""
+        """Delete it with its contents; does nothing if it does not exist."""
         self._system.delete(self._path, True)
 
     def read(self, name: str) -> str:
-        """A small text file in it. Raises FileNotFoundError."""
+        """Read a small text file in it. Raises FileNotFoundError."""
         file = self.below(name)
         if not file.exists:
             raise FileNotFoundError(str(file))
@@ -54,7 +59,7 @@ class Place:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Put a small text file there, whole or not at all. Raises FileExistsError."""
+        """Write a small text file in it, atomically. Raises FileExistsError."""
         file, unfinished = self.below(name), self.below(f".{name}.unfinished")
         if file.exists:
             raise FileExistsError(str(file))

@@ -1,9 +1,11 @@
-"""Job `quality`: is anything missing, doubled, out of order or late, per stream.
+"""Job `quality`: find missing, doubled, disordered and late records of each stream.
 
-Records are judged in the order of their positions: sequence numbers, else S3P's identifiers or byte offsets. Of
-captures each exchange that delivered is judged by itself, since clients may begin where they like and read again, and
-the order in which records went by is judged in each connection by itself, since clients that append at the same time
-race. Records without a position (appends that nobody acknowledged) are left out.
+Records are compared in the order of their positions: sequence numbers, otherwise S3P's identifiers or byte offsets. In
+captures each exchange that delivered records is checked by itself, since clients may begin anywhere and read again, and
+the order in which records passed is checked per connection, since concurrent appends of several clients race. Records
+without a position (unacknowledged appends) are left out.
+
+`session_silences` finds read sessions in which the server fell silent.
 """
 
 from __future__ import annotations
@@ -14,17 +16,59 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from penstock_spark.jobs.schemas import QUALITY, shaped
-from penstock_spark.jobs.silence import HEARTBEAT_MS, session_silences
 from penstock_spark.jobs.views import EXCHANGE, identifier, is_seen
 from penstock_spark.schemas import RECORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["EXAMPLES", "quality"]
+__all__ = ["EXAMPLES", "HEARTBEAT_MS", "quality", "session_silences"]
+
+HEARTBEAT_MS: Final = 15_000
+"""Maximum time in ms between messages of an S2 server to a waiting reader (S2 fact sheet, 2.4)."""
+_ALLOWANCE: Final = 4 / 3
+"""Intervals of heartbeats after which a silence counts: clients give a server up after 20 s."""
+
+
+def session_silences(messages: DataFrame, heartbeat_ms: int = HEARTBEAT_MS) -> DataFrame:
+    """Return `interval_ms`, `silences` and `heartbeats_missed` by `stream`, `action` (`delivered`) and `side`.
+
+    A session counts from its first heartbeat (S2S `heartbeat`, SSE `ping`): before it the reader catches up, at its own
+    pace. It counts up to the last message of the exchange: a gap in the recording is not a silence.
+    """
+    told = fn.col("layer").isin("s2s", "sse") & (fn.col("sender") == "server")
+    beat = told & fn.col("kind").isin("heartbeat", "ping")
+    order = Window.partitionBy(*EXCHANGE).orderBy("end", "offset")
+    before = order.rowsBetween(Window.unboundedPreceding, -1)
+    known = messages.where(fn.col("exchange").isNotNull() & fn.col("layer").isNotNull()).withColumns(
+        {
+            "since": fn.max(fn.when(told, fn.col("end"))).over(before),
+            "follows": fn.max(beat).over(before),
+            "last": fn.lead("end").over(order).isNull(),
+        }
+    )
+    # Messages that are not about the stream (as HTTP/2's) count only as the end of the exchange.
+    elapsed = fn.when(told | fn.col("last"), (fn.unix_micros("end") - fn.unix_micros("since")) / 1000)
+    silent = fn.col("follows") & (elapsed > heartbeat_ms * _ALLOWANCE)
+    exchanges = known.groupBy("side", *EXCHANGE).agg(
+        fn.max("stream").alias("stream"),
+        fn.max(beat).alias("followed"),
+        fn.count(fn.when(silent, 1)).alias("silences"),
+        fn.sum(fn.when(silent, fn.ceil(elapsed / heartbeat_ms) - 1)).alias("missed"),
+    )
+    return (
+        exchanges.where(fn.col("followed") & fn.col("stream").isNotNull())
+        .groupBy("stream", fn.lit("delivered").alias("action"), "side")
+        .agg(
+            fn.lit(heartbeat_ms).cast("bigint").alias("interval_ms"),
+            fn.sum("silences").alias("silences"),
+            fn.coalesce(fn.sum("missed"), fn.lit(0)).alias("heartbeats_missed"),
+        )
+    )
+
 
 EXAMPLES: Final = 10
-"""Gaps of each stream that are shown."""
+"""Maximum number of gaps shown per stream."""
 _GROUP: Final = ("stream", "action", "side")
 _SUMS: Final = ("records", "readers", "gaps", "missing", "duplicates", "altered_duplicates", "disorder", "times_back")
 _POSITION: Final = "struct<seq_num: bigint, id: struct<ms: bigint, seq: bigint>, offset: bigint>"
@@ -38,12 +82,13 @@ def quality(
     factor: float = 3.0,
     heartbeat_ms: int = HEARTBEAT_MS,
 ) -> DataFrame:
-    """A row for each stream (`QUALITY`); of captures one for each stream, action and side. Reads `records` once.
+    """Return a row for each stream (`QUALITY`); for captures one for each stream, action and side. Reads `records`
+    once.
 
-    `records`: of the source, or of captures. `interval_ms`: how often a record is expected in each stream; None: the
-    median time between two, and then silences say nothing in the verdict, since records may come in bursts. A silence
-    is longer than `factor` times the interval. `messages`: of the same captures: then what counts are the heartbeats of
-    read sessions (`session_silences`). Raises ValueError for columns that are missing and numbers out of bounds.
+    `records`: of the source, or of captures. `interval_ms`: expected time between records of a stream; None: the median
+    of the times between them, and then silences do not affect the verdict, since records may come in bursts. A silence
+    is longer than `factor` times the interval. `messages`: of the same captures; then the heartbeats of read sessions
+    are used instead (`session_silences`). Raises ValueError for missing columns and numbers out of bounds.
     """
     if missing := {column.name for column in RECORDS} - set(records.columns):
         raise ValueError(f"a table of records needs the columns {', '.join(sorted(missing))}")
@@ -66,7 +111,7 @@ def _verdict(expected: Column) -> Column:
     def some(*names: str) -> Column:
         return fn.greatest(fn.lit(0), *(fn.coalesce(name, fn.lit(0)) for name in names)) > 0
 
-    # The numbers between acknowledged appends went to who appended elsewhere: over another protocol or gateway.
+    # Numbers missing between acknowledged appends belong to appends over another protocol or gateway.
     lost = (fn.col("action") != "appended") & some("gaps")
     return (
         fn.when(lost | some("duplicates", "times_back"), "bad")
@@ -76,7 +121,7 @@ def _verdict(expected: Column) -> Column:
 
 
 def _placed(records: DataFrame) -> DataFrame:
-    """Records that have a position, with `position`, `hash` of the content, `reader` and `late`."""
+    """Return records that have a position, with `position`, `hash` of the content, `reader` and `late`."""
     seen = is_seen(records)
     present = set(records.columns)
     optional = {"record_id": "string", "offset": "bigint"}
@@ -103,7 +148,7 @@ def _placed(records: DataFrame) -> DataFrame:
 
 
 def _neighbours(placed: DataFrame) -> DataFrame:
-    """What each record is to the one before it in its stream: columns to be added up."""
+    """Compare each record with the one before it in its stream; return columns to be summed."""
     readers = Window.partitionBy(*_GROUP, "reader")
     order = readers.orderBy("position", "sent", "timestamp", "hash")
     table = placed.withColumns({f"last_{name}": fn.lag(name).over(order) for name in ("position", "timestamp", "hash")})
@@ -128,8 +173,8 @@ def _neighbours(placed: DataFrame) -> DataFrame:
 
 
 def _judged(neighbours: DataFrame, interval_ms: int | None, factor: float) -> DataFrame:
-    """Added up, first by the time between two records: of these there are few different ones, so that the median is
-    exact and all of it one pass."""
+    """Sum up, first by the time between two records: it has few different values, so that the median is exact and all
+    of it takes one pass."""
     sums = {name: fn.lit(1) if name == "records" else fn.col(name).cast("bigint") for name in _SUMS}
     extremes = (fn.min("seq_num").alias("first_seq_num"), fn.max("seq_num").alias("last_seq_num"))
     spread = neighbours.groupBy(*_GROUP, "elapsed_ms").agg(

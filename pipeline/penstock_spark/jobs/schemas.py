@@ -1,4 +1,4 @@
-"""The tables that the jobs give: their columns (docs/pipeline.md)."""
+"""The columns of the tables that the jobs return (docs/pipeline.md)."""
 
 from __future__ import annotations
 
@@ -73,9 +73,14 @@ USAGE: Final = (
     Column("record_bytes", "bigint", "bodies and headers of these records"),
     Column("errors", "bigint", "requests that failed, each once, and broken rules"),
     Column("error_codes", "map<string, bigint>", "how many of each code; `PROTOCOL` for broken rules"),
-    Column("compression_ratio", "double", "record bytes for each byte of the messages that carried them; null: none"),
+    Column(
+        "compression_ratio",
+        "double",
+        "S2: metered bytes of records divided by the bytes on the wire of the messages that carried them: above 1 "
+        "compression saved more than framing cost; null: no such messages",
+    ),
 )
-"""Job `usage`: one row for each client, stream and protocol, as far as asked for."""
+"""Job `usage`: one row for each client, stream and protocol, as far as grouped by them."""
 
 THROUGHPUT: Final = (
     Column("start", "timestamp", "of the time window"),
@@ -85,7 +90,7 @@ THROUGHPUT: Final = (
     Column("bytes", "bigint", "of these messages, on the wire"),
     Column("records", "bigint", "that these messages made known"),
 )
-"""What went by in each time window, for the report."""
+"""Traffic in each time window, for the report."""
 
 GROWTH: Final = (
     Column("start", "timestamp", "of the time window, by the records' timestamps"),
@@ -93,7 +98,7 @@ GROWTH: Final = (
     Column("records", "bigint", "all of them"),
     Column("bytes", "bigint", "bodies and headers of these"),
 )
-"""What came to streams in each time window, for the report."""
+"""Growth of streams in each time window, for the report."""
 
 VERDICTS: Final = (
     Column("stream", "string", "its name on the left; on the right where only that has it"),
@@ -109,7 +114,7 @@ VERDICTS: Final = (
     Column("left_digest", "string", "SHA-256 over all records in their order: equal digests are the proof"),
     Column("right_digest", "string", "the same of the right"),
 )
-"""Job `audit`: one row for each stream. Of streams that one side lacks all records count as lost or added."""
+"""Job `audit`: one row for each stream. For streams that one side lacks, all records count as lost or added."""
 
 _SIDES: Final = (
     Column("ordinal", "bigint", "its place in the stream, from 0"),
@@ -127,11 +132,11 @@ DIFFERENCES: Final = (
     *(Column(f"left_{name}", kind, f"left: {meaning}") for name, kind, meaning in _SIDES),
     *(Column(f"right_{name}", kind, f"right: {meaning}") for name, kind, meaning in _SIDES),
 )
-"""Job `audit`: one row for each record that differs; columns of the side that has no such record are null."""
+"""Job `audit`: one row for each record that differs; columns of a side without the record are null."""
 
 
 def shaped(table: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
-    """These columns, in this order and of these types; those that the table has not are null."""
+    """Return exactly these columns, in this order and of these types; columns that the table lacks are null."""
     from pyspark.sql import functions as fn
 
     present = set(table.columns)

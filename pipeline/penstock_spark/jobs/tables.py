@@ -1,18 +1,18 @@
-"""The tables that `ingest` writes: what is in each, and how it is laid out.
+"""The tables that `ingest` writes: their contents and layout.
 
 | table | from | columns |
 |---|---|---|
 | `streams` | live streams | `schemas.RECORDS` |
 | `records`, `messages`, `connections` | captures | `schemas.CAPTURE_TABLES` |
 
-Each has three or four columns beside, which are its directories:
+Each has three or four more columns, which are its directories:
 
-* `date` (UTC): of the record's timestamp (`streams`), or of when it was recorded; null where there is no timestamp.
-* `protocol`: what was spoken.
-* `stream_dir` (`streams`, `records`): the stream's name as a directory can have it, see `stream_dir`. The name itself
-  stands in column `stream`, inside the files: as a directory, `007` would be read as a number, names that differ in
-  their case alone would be one on some file systems, and long ones none.
-* `batch`: the micro-batch that brought the rows. One that is done again takes the place of what it wrote before.
+* `date` (UTC): of the record's timestamp (`streams`), or of its recording; null if there is no timestamp.
+* `protocol`: the protocol of the connection.
+* `stream_dir` (`streams`, `records`): the stream's name as a valid name of a directory, see `stream_dir`. The name
+  itself is in column `stream`, inside the files: as a directory, `007` would be read as a number, names that differ in
+  case only would be one on some file systems, and long ones would be invalid.
+* `batch`: the micro-batch that wrote the rows. A repeated one replaces what it wrote before.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["BATCH", "TABLES", "Table", "laid_out", "stream_dir"]
 
 BATCH: Final = "batch"
 _LONGEST: Final = 120
-"""Of a directory's name made of a stream's; file systems take 255 bytes, of which `stream_dir=` is a part."""
+"""Maximum number of characters of a stream's directory name; file systems allow 255 bytes, including `stream_dir=`."""
 
 _DATE: Final = Column("date", "date", "day (UTC) of the record's timestamp, or of when it was recorded")
 _PROTOCOL: Final = Column("protocol", "string", "what was spoken")
@@ -41,8 +41,8 @@ _BATCH: Final = Column(BATCH, "bigint", "the micro-batch that brought the row")
 
 
 class Table(NamedTuple):
-    """One table. `dated`: the column that its date is of. `directories`: its partitions, before `batch`. `order`: of
-    the rows in a file."""
+    """One table. `dated`: the column that its date is of. `directories`: its partitions, before `batch`. `order`: the
+    order of rows in a file."""
 
     name: str
     columns: tuple[Column, ...]
@@ -52,12 +52,12 @@ class Table(NamedTuple):
 
     @property
     def partitions(self) -> tuple[Column, ...]:
-        """All that are directories, the outermost first."""
+        """All partition columns, the outermost first."""
         return (*self.directories, _BATCH)
 
     @property
     def stored(self) -> tuple[Column, ...]:
-        """All columns, as the table has them when it is read: directories last."""
+        """All columns in the order in which the table is read: partition columns last."""
         directories = {column.name for column in self.partitions}
         return (*(column for column in self.columns if column.name not in directories), *self.partitions)
 
@@ -74,11 +74,11 @@ TABLES: Final = {
         Table("connections", schemas.CONNECTIONS, "start", _BY_DAY, ("file", "run", "conversation")),
     )
 }
-"""By name."""
+"""The tables by name."""
 
 
 def laid_out(frame: DataFrame, table: Table, *, protocol: str = "") -> DataFrame:
-    """The rows with all columns of the table but `batch`. `protocol`: for rows that do not say it themselves."""
+    """Return rows with all columns of the table except `batch`. `protocol`: for rows without one."""
     made = {"date": fn.to_date(table.dated)}
     if _STREAM_DIR in table.directories:
         made["stream_dir"] = stream_dir(fn.col("stream"))
@@ -88,10 +88,10 @@ def laid_out(frame: DataFrame, table: Table, *, protocol: str = "") -> DataFrame
 
 
 def stream_dir(stream: Expression) -> Expression:
-    """A stream's name as any file system takes it, no two names alike.
+    """Return a stream's name as a unique name that is valid on any file system.
 
     Lower-case letters of ASCII, digits, `-`, `_`, `.` and `*` stay, a space becomes `+`, every other byte of its UTF-8
-    `~XX`. A name with capitals, or one that grows too long, ends in `~~` and 16 hexadecimal digits of its SHA-256.
+    `~XX`. A name with capitals, or one that would be too long, ends in `~~` and 16 hexadecimal digits of its SHA-256.
     """
     plain = fn.lower(fn.translate(fn.url_encode(stream), "%", "~"))
     digest = fn.substring(fn.sha2(stream, 256), 1, 16)

@@ -1,12 +1,12 @@
-"""Where tables are written, and how a micro-batch is written once.
+"""Write tables, each micro-batch once.
 
-Structured Streaming runs a micro-batch again, with the same rows, where it cannot know that it was written. So every
-format must know a batch that it has:
+Structured Streaming repeats a micro-batch, with the same rows, if it cannot know that it was written. So every format
+must recognize a batch that it has:
 
-* Parquet: the batch's number is the innermost directory, and a batch replaces its own directories. Nothing else tells
-  what is in the table, so that every program that reads Parquet sees each row once, and the table can be moved. (The
-  file sink of Spark keeps a list of the files that count instead; other programs do not look at it, and it holds full
-  paths.) While a batch is written, and after a run that was killed until the next one, a part of it may be seen.
+* Parquet: the batch's number is the innermost directory, and a batch replaces its own directories. No other file
+  defines the table's contents, so that every program that reads Parquet sees each row once, and the table can be moved.
+  (Spark's file sink keeps a list of valid files instead; other programs ignore it, and it holds full paths.) While a
+  batch is written, and after a kill until the next run, a part of it may be visible.
 * Delta: the batch's number is the version of the application's transaction, which Delta remembers.
 * Iceberg: its own streaming writer does the same with the query's identifier.
 """
@@ -20,7 +20,7 @@ from pyspark.sql import functions as fn
 
 from penstock_spark.jobs.configuring import CATALOG
 from penstock_spark.jobs.places import Place
-from penstock_spark.jobs.tables import BATCH, TABLES, Table
+from penstock_spark.jobs.tables import BATCH, TABLES, Table, laid_out
 from penstock_spark.running.failures import JobFailed
 from penstock_spark.running.settings import Target
 from penstock_spark.schemas import spark_schema
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["CHECKPOINT", "check_format", "checkpoint_of", "prepared", "read_table", "writer_of"]
 
 CHECKPOINT: Final = "_checkpoint"
-"""Stands in the table's directory, so that who removes the table removes both; readers skip names with `_`."""
+"""Name of a checkpoint's directory. It is in the table's directory, so that removing the table removes both, or beside
+those of recordings, which one query writes; readers skip names with `_`."""
 _DATABASE: Final = "penstock"
-"""Of Iceberg's tables, in their catalog."""
+"""Database of Iceberg's tables, in their catalog."""
 _STAGING: Final = ".spark-staging-"
 
 _CLASSES: Final = {
@@ -44,11 +45,11 @@ _CLASSES: Final = {
         "org.apache.iceberg:iceberg-spark-runtime-SPARK_2.13:VERSION",
     ),
 }
-"""What is there where the format is, and what to ask for."""
+"""A class of each format, to test for its presence, and the package to ask for."""
 
 
 def check_format(session: SparkSession, target: Target) -> None:
-    """Raises JobFailed where the JVM has not what the format needs."""
+    """Raise JobFailed if the JVM lacks the format's classes."""
     needed = _CLASSES.get(target.format)
     if needed is None:
         return
@@ -65,49 +66,73 @@ def check_format(session: SparkSession, target: Target) -> None:
         ) from None
 
 
-def prepared(session: SparkSession, table: Table, target: Target) -> None:
-    """The table is made ready to be written by a query that begins, or goes on.
+def prepared(session: SparkSession, tables: tuple[Table, ...], target: Target) -> None:
+    """Prepare tables for a query that starts or resumes.
 
-    Raises JobFailed where it has rows and no checkpoint: nobody knows what of the source they are.
+    Raises JobFailed if a table has rows and its checkpoint is gone, or the other way round: it is then unknown which
+    rows of the source it has.
     """
     check_format(session, target)
-    place = _place(session, table, target)
-    there = place.names()
-    rows = [name for name in there if name.startswith(("date=", "_delta_log", "metadata"))]
-    if rows and not Place(session, checkpoint_of(table, target)).exists:
-        raise JobFailed(
-            f"{place} has rows, but {checkpoint_of(table, target)} is gone: what they are of the source is not known. "
-            "Move the table away, or put the checkpoint back"
-        )
-    for name in there:  # of a run that was killed
-        if name.startswith(_STAGING):
-            place.below(name).remove()
-    if target.format == "iceberg" and not rows:
-        _create_iceberg(session, table)
+    checkpoint = checkpoint_of(tables, target)
+    begun = Place(session, checkpoint).exists
+    for table in tables:
+        place = _place(session, table, target)
+        there = place.names()
+        rows = [name for name in there if name.startswith(("date=", "_delta_log", "metadata"))]
+        if rows and not begun:
+            raise JobFailed(
+                f"{place} has rows, but {checkpoint} is gone: what they are of the source is not known. "
+                "Move the table away, or put the checkpoint back"
+            )
+        if begun and len(tables) > 1 and not place.exists:
+            raise JobFailed(
+                f"{place} is gone, but {checkpoint} says that its rows were written. Put the table back, or move away "
+                f"the checkpoint and {', '.join(one.name for one in tables if one is not table)} too"
+            )
+        for name in there:  # of a run that was killed
+            if name.startswith(_STAGING):
+                place.below(name).remove()
+        if target.format == "iceberg" and not rows:
+            _create_iceberg(session, table)
+        elif len(tables) > 1:
+            place.make()
 
 
-def checkpoint_of(table: Table, target: Target) -> str:
-    """Where the query that writes the table keeps how far it is. Iceberg wants its directories for itself."""
+def checkpoint_of(tables: tuple[Table, ...], target: Target) -> str:
+    """Return the checkpoint of the query that writes the tables: in the directory of the table, if it is one. Iceberg's
+    table directories hold nothing else."""
     root = target.path.rstrip("/")
+    if len(tables) > 1:
+        return f"{root}/{CHECKPOINT}/recordings"
     if target.format == "iceberg":
-        return f"{root}/{CHECKPOINT}/{table.name}"
-    return f"{root}/{table.name}/{CHECKPOINT}"
+        return f"{root}/{CHECKPOINT}/{tables[0].name}"
+    return f"{root}/{tables[0].name}/{CHECKPOINT}"
 
 
-def writer_of(frame: DataFrame, table: Table, target: Target) -> DataStreamWriter:
-    """Writes the rows of a streaming table that is laid out."""
+def writer_of(frame: DataFrame, tables: tuple[Table, ...], target: Target, *, protocol: str = "") -> DataStreamWriter:
+    """Return the writer of a streaming frame. `tables`, `protocol`: see `Incoming`."""
     if target.format == "iceberg":
-        own = frame.withColumn(BATCH, fn.lit(None).cast("bigint"))
+        (table,) = tables
+        own = laid_out(frame, table, protocol=protocol).withColumn(BATCH, fn.lit(None).cast("bigint"))
         return own.writeStream.format("iceberg").option("path", _iceberg(table)).option("fanout-enabled", "true")
 
     def write(batch: DataFrame, number: int) -> None:
-        _write(batch.withColumn(BATCH, fn.lit(number).cast("bigint")), number, table, target)
+        rows = batch.persist() if len(tables) > 1 else batch  # decoded once; the overflow goes to disk
+        try:
+            for table in tables:
+                own = rows.where(fn.col(table.name).isNotNull()).select(f"{table.name}.*") if len(tables) > 1 else rows
+                batch.sparkSession.sparkContext.setJobDescription(f"write table {table.name}, batch {number}")
+                made = laid_out(own, table, protocol=protocol)
+                _write(made.withColumn(BATCH, fn.lit(number).cast("bigint")), number, table, target)
+        finally:
+            if len(tables) > 1:
+                rows.unpersist()
 
     return frame.writeStream.foreachBatch(write)
 
 
 def read_table(session: SparkSession, name: str, target: Target) -> DataFrame | None:
-    """A table that `ingest` wrote; None where it is not there."""
+    """Return a table that `ingest` wrote; None if it does not exist."""
     table = TABLES[name]
     place = _place(session, table, target)
     if target.format == "iceberg":
@@ -120,11 +145,11 @@ def read_table(session: SparkSession, name: str, target: Target) -> DataFrame | 
 
 
 def _write(batch: DataFrame, number: int, table: Table, target: Target) -> None:
-    """One micro-batch, in files that are neither many nor too large: a shuffle that Spark sizes when it knows how much
-    there is puts the rows of a directory together, and divides those of a large one."""
+    """Write one micro-batch, in files that are neither many nor too large: a shuffle that Spark sizes at run time
+    collects the rows of a directory, and divides those of a large one."""
     directories = [column.name for column in table.partitions]
     session = batch.sparkSession
-    session.conf.set("spark.sql.adaptive.enabled", "true")  # a streaming query switches it off for itself
+    session.conf.set("spark.sql.adaptive.enabled", "true")  # a streaming query disables it for itself
     session.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(target.file_bytes))
     rows = batch.hint("rebalance", *directories).sortWithinPartitions(*directories, *table.order)
     writer = rows.write.partitionBy(*directories).option("compression", target.compression)
@@ -133,12 +158,12 @@ def _write(batch: DataFrame, number: int, table: Table, target: Target) -> None:
         once = writer.option("txnAppId", f"penstock-{table.name}").option("txnVersion", str(number))
         once.format("delta").mode("append").save(place)
         return
-    writer = writer.option("parquet.enable.dictionary#body", "false")  # bodies differ: it costs a third of the time
+    writer = writer.option("parquet.enable.dictionary#body", "false")  # bodies rarely repeat; costs a third of the time
     writer.mode("overwrite").option("partitionOverwriteMode", "dynamic").parquet(place)
 
 
 def _place(session: SparkSession, table: Table, target: Target) -> Place:
-    """The table's directory."""
+    """Return the table's directory."""
     root = Place(session, target.path)
     return root.below(_DATABASE).below(table.name) if target.format == "iceberg" else root.below(table.name)
 

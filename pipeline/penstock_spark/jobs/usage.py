@@ -1,4 +1,4 @@
-"""Job `usage`: who used what, and how much of it."""
+"""Job `usage`: traffic, records and errors by client, stream and protocol."""
 
 from __future__ import annotations
 
@@ -9,41 +9,53 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
 from penstock_spark.jobs.schemas import GROWTH, THROUGHPUT, USAGE, shaped
+from penstock_spark.schemas import Column
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
 
-__all__ = ["BY", "MOST_CODES", "growth", "throughput", "usage"]
+__all__ = ["BY", "CUT", "MOST_CODES", "growth", "throughput", "usage", "usages"]
 
 BY: Final = ("client", "stream", "protocol")
-"""What usage can be told apart by."""
+"""Columns to group usage by."""
 MOST_CODES: Final = 20
-"""Error codes of each row; the rest, which a server may make up, are counted together."""
+"""Maximum number of error codes per row; the rest, which a server may make up, are counted together."""
+CUT: Final = "cut"
+"""Column of `usages` and `latencies` with the index of a row's grouping."""
 _OTHERS: Final = "(others)"
 _CONNECTION: Final = ("file", "run", "conversation")
 
 
 def usage(connections: DataFrame, messages: DataFrame, records: DataFrame, *, by: Sequence[str] = BY) -> DataFrame:
-    """One row (`USAGE`) for each side and what `by` names. All three tables are of the same captures.
+    """Return a row (`USAGE`) for each side and combination of the columns `by`. All three tables are of the same
+    captures.
 
-    Connections that said nothing are counted too, about no stream. Raises ValueError for what it cannot tell apart.
+    Connections without messages count, too, with no stream. Raises ValueError for an unknown name in `by`.
     """
-    if unknown := sorted(set(by) - set(BY)):
+    return usages(connections, messages, records, [by]).drop(CUT)
+
+
+def usages(connections: DataFrame, messages: DataFrame, records: DataFrame, cuts: Sequence[Sequence[str]]) -> DataFrame:
+    """Return `usage` for several groupings `cuts`, in one pass over the tables; column `cut` is the index of the
+    grouping."""
+    if unknown := sorted({name for cut in cuts for name in cut} - set(BY)):
         raise ValueError(f"usage cannot be told apart by {unknown[0]!r}; what can: {', '.join(BY)}")
-    groups = ["side", *by]
-    said, silent, held = (_grouped(table, groups) for table in (messages, connections.where(_is_silent()), records))
+    groups = [CUT, "side", *BY]
+    said, silent, held = (_grouped(table, cuts) for table in (messages, connections.where(_is_silent()), records))
     table = _traffic(said, groups)
     for other in (_silent(silent, groups), _held(held, groups), _codes(said, groups)):
         table = table.join(other, groups, "full_outer")
     numbers = ("messages", "bytes", "appended", "delivered", "record_bytes", "errors")
     counted = {name: fn.coalesce(name, fn.lit(0)) for name in numbers}
     counted["connections"] = fn.coalesce("heard", fn.lit(0)) + fn.coalesce("unheard", fn.lit(0))
-    table = table.withColumns(counted).withColumns({name: fn.nullif(name, fn.lit("")) for name in groups})
-    return shaped(table.orderBy(fn.desc("bytes"), *groups), USAGE)
+    table = table.withColumns(counted).withColumns({name: fn.nullif(name, fn.lit("")) for name in BY})
+    return shaped(table.orderBy(CUT, fn.desc("bytes"), "side", *BY), (Column(CUT, "int", "which"), *USAGE))
 
 
 def throughput(messages: DataFrame, *, every_s: int) -> DataFrame:
-    """Messages, bytes and records in each window of `every_s` seconds (`THROUGHPUT`); none where nothing went by."""
+    """Return messages, bytes and records in each window of `every_s` seconds (`THROUGHPUT`); no row for an empty
+    window."""
     if every_s < 1:
         raise ValueError("a time window has at least 1 second")
     counts = messages.groupBy(fn.window("end", f"{every_s} seconds")["start"].alias("start"), "side", "protocol").agg(
@@ -55,7 +67,7 @@ def throughput(messages: DataFrame, *, every_s: int) -> DataFrame:
 
 
 def growth(streams: DataFrame, *, every_s: int) -> DataFrame:
-    """Records and their bytes in each window of `every_s` seconds of the records' own timestamps (`GROWTH`)."""
+    """Return records and their bytes in each window of `every_s` seconds by the records' own timestamps (`GROWTH`)."""
     protocol = fn.col("protocol") if "protocol" in streams.columns else fn.lit(None)
     counts = streams.groupBy(
         fn.window("timestamp", f"{every_s} seconds")["start"].alias("start"), protocol.alias("protocol")
@@ -63,13 +75,18 @@ def growth(streams: DataFrame, *, every_s: int) -> DataFrame:
     return shaped(counts.orderBy("start", "protocol"), GROWTH)
 
 
-def _grouped(table: DataFrame, groups: Sequence[str]) -> DataFrame:
-    """What tells the rows apart, never null, so that tables can be joined by it."""
-    own = {"client": fn.coalesce("identity", "client_host")}
-    for name in groups:
-        value = own.get(name, fn.col(name) if name in table.columns else fn.lit(None).cast("string"))
-        table = table.withColumn(f"by_{name}", fn.coalesce(value, fn.lit("")))
-    return table.drop(*groups).withColumnsRenamed({f"by_{name}": name for name in groups})
+def _grouped(table: DataFrame, cuts: Sequence[Sequence[str]]) -> DataFrame:
+    """Repeat each row for each grouping, with the columns of its group: empty, never null, so that tables can be joined
+    by them."""
+    known = {name: fn.col(name) for name in BY if name in table.columns}
+    known["client"] = fn.coalesce("identity", "client_host")
+    values = {name: fn.coalesce(known[name], fn.lit("")) if name in known else fn.lit("") for name in BY}
+    rows = [
+        fn.struct(fn.lit(at).alias(CUT), *((values[name] if name in cut else fn.lit("")).alias(name) for name in BY))
+        for at, cut in enumerate(cuts)
+    ]
+    group = fn.explode(fn.array(*rows)) if len(rows) > 1 else rows[0]
+    return table.withColumn("group", group).drop(*BY).select("*", "group.*")
 
 
 def _traffic(said: DataFrame, groups: Sequence[str]) -> DataFrame:
@@ -99,8 +116,8 @@ def _held(records: DataFrame, groups: Sequence[str]) -> DataFrame:
     )
 
 
-def _held_bytes() -> Column:
-    """Of a record: its body and its headers."""
+def _held_bytes() -> Expression:
+    """Return the size of a record: its body and its headers."""
     headers = fn.aggregate(
         "headers",
         fn.lit(0),
@@ -110,7 +127,7 @@ def _held_bytes() -> Column:
 
 
 def _codes(said: DataFrame, groups: Sequence[str]) -> DataFrame:
-    """How many errors of each code, the most frequent ones by name."""
+    """Return the number of errors by code; codes after the most frequent ones are counted together."""
     code = fn.when(fn.col("kind") == "problem", "PROTOCOL").otherwise(
         fn.trim(fn.substring_index(fn.coalesce("failure", fn.lit("")), ":", 1))
     )
@@ -122,10 +139,11 @@ def _codes(said: DataFrame, groups: Sequence[str]) -> DataFrame:
     return together.groupBy(*groups).agg(fn.map_from_entries(entries).alias("error_codes"))
 
 
-def _is_silent() -> Column:
-    """Nothing of the connection stands in the table of messages; files that were left out say nothing at all."""
+def _is_silent() -> Expression:
+    """Return whether a connection has no rows in the table of messages; files that were skipped have no counts at
+    all."""
     return (fn.col("messages") == 0) & (fn.coalesce("problems", fn.lit(0)) == 0)
 
 
-def _is_error() -> Column:
+def _is_error() -> Expression:
     return fn.coalesce("failed", fn.lit(False)) | (fn.col("kind") == "problem")

@@ -1,4 +1,4 @@
-"""One row for each record of a stream, out of whatever table has records: a stream's own, or what a recorder saw."""
+"""One row per record of a stream, from any table of records: a stream's own, or one of captures."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 __all__ = ["EXCHANGE", "identifier", "is_seen", "position_text", "records_of", "short_name"]
 
 EXCHANGE: Final = ("file", "run", "conversation", "exchange")
-"""What tells one exchange of a capture from all others."""
+"""Columns that identify an exchange of a capture."""
 _PREFERRED: Final = (("front", "appended"), ("front", "delivered"), ("back", "appended"), ("back", "delivered"))
 
 
 def is_seen(records: DataFrame) -> bool:
-    """Whether the table is one of captures (`penstock-capture`, table `records`)."""
+    """Return whether the table is one of captures (`penstock-capture`, table `records`)."""
     return {"action", "conversation"} <= set(records.columns)
 
 
 def identifier() -> Column:
-    """S3P's `record_id` as two numbers, which sort as the stream does; null for what is none."""
+    """Return S3P's `record_id` as two numbers, which sort as the stream does; null for other text."""
     parts = fn.split("record_id", "-")
     number = fn.struct(
         fn.try_element_at(parts, fn.lit(1)).try_cast("bigint").alias("ms"),
@@ -35,7 +35,7 @@ def identifier() -> Column:
 
 
 def position_text() -> Column:
-    """A position for people: `seq_num 5`, `id 17-0`, `offset 640`; null where the record has none."""
+    """Return a position for people: `seq_num 5`, `id 17-0`, `offset 640`; null if the record has none."""
     return fn.coalesce(
         fn.concat(fn.lit("seq_num "), fn.col("seq_num")),
         fn.concat(fn.lit("id "), fn.col("record_id")),
@@ -44,7 +44,7 @@ def position_text() -> Column:
 
 
 def short_name() -> Column:
-    """What all protocols call the `stream`, as `pairing.last_part` has it."""
+    """Return the part of the `stream`'s name that all protocols share, as `jobs.audit.last_part` does."""
     stream = fn.col("stream")
     scoped = fn.regexp_replace(stream, r"/[0-9]+(?:\.#epoch\.[0-9]+)?(?:#transaction\.[0-9a-f]+)?\z", "")
     plain = fn.when(fn.size(fn.split(stream, "/")) > 2, scoped).otherwise(stream)
@@ -52,12 +52,14 @@ def short_name() -> Column:
 
 
 def records_of(records: DataFrame, action: str | None = None, side: str | None = None) -> DataFrame:
-    """The columns of `RECORDS`, and `record_id`, `offset` and `arrival`; any that the table has not are null.
+    """Return the columns of `RECORDS`, and `record_id`, `offset` and `arrival`; columns that the table lacks are null.
 
-    Of captures: what was appended and acknowledged; of streams to which nothing was, what was delivered, each record
-    once however many read it, but as often as one exchange delivered it. Connections with clients count before those
-    with servers. `action` (`appended`, `delivered`) and `side` (`front`, `back`, `foreign`) say it for all.
-    Raises ValueError where there is no `stream` or `body`.
+    Of captures: appended and acknowledged records; for streams without any, delivered records, each once however many
+    clients read it, but as often as a single exchange delivered it. Connections with clients take precedence over those
+    with servers. `action` (`appended`, `delivered`) and `side` (`front`, `back`, `foreign`) select the same for all
+    streams.
+
+    Raises ValueError if there is no column `stream` or `body`.
     """
     missing = {"stream", "body"} - set(records.columns)
     if missing:
@@ -76,7 +78,7 @@ def records_of(records: DataFrame, action: str | None = None, side: str | None =
 
 
 def _chosen(seen: DataFrame, action: str | None, side: str | None) -> DataFrame:
-    """Of each stream one action, seen from one side."""
+    """Return the records of one action and one side for each stream."""
     known = seen.where(fn.col("acknowledged") | (fn.col("action") == "delivered"))
     if action is not None:
         known = known.where(fn.col("action") == action)

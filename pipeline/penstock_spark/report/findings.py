@@ -1,10 +1,10 @@
-"""What the page shows, brought to the driver: so few rows that any recording gives a page that a browser opens."""
+"""Gather the contents of the page on the driver: few rows, so that a browser opens the page of any recording."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -16,31 +16,30 @@ __all__ = [
     "MOST_ROWS",
     "MOST_WINDOWS",
     "Findings",
+    "Results",
     "Top",
     "gather",
     "gather_audit",
+    "gather_results",
     "gather_streams",
+    "results",
     "window_s",
 ]
 
 MOST_ROWS: Final = 25
-"""Rows of each table."""
+"""Maximum number of rows per table."""
 MOST_WINDOWS: Final = 120
-"""Points of each line over time."""
+"""Maximum number of points per line over time."""
 MOST_ROUTES: Final = 6
-"""Routes whose latency is drawn."""
+"""Maximum number of routes whose latency is drawn."""
 _SPANS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 43_200)
 _DAY: Final = 86_400
-_LATEST_US: Final = 19_880_899_200_000_000
-"""The year 2600. Damaged captures, and those that somebody made up, have times up to the year 294246, which no plot
-takes; and one of them would leave a single window for all that is real."""
-
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """The first rows of a table, and how many more it has. Times are in us since 1970."""
+    """The first rows of a table, and the number of further ones. Times are in us since 1970."""
 
     rows: Sequence[Row] = ()
     more: int = 0
@@ -48,10 +47,10 @@ class Top:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All that the page shows. What is None was not asked for; what is empty, nothing was found for.
+    """The contents of the page. None: not requested; empty: nothing found.
 
-    `start_us`, `end_us`: of the first and last message with a possible time; None where there is none. `every_s`: how
-    long a time window is.
+    `start_us`, `end_us`: times of the first and last message with a plausible time; None if there is none. `every_s`:
+    length of a time window.
     """
 
     start_us: int | None = None
@@ -66,7 +65,7 @@ class Findings:
     """By `client`, `stream` and `protocol`."""
     quality: Top | None = None
     growth: Top | None = None
-    """What came to streams, by the records' timestamps, in windows of `growth_every_s`."""
+    """Growth of streams, by the records' timestamps, in windows of `growth_every_s`."""
     growth_every_s: int = 1
     streams: Top | None = None
     """Quality of streams; `quality` is that of recordings."""
@@ -75,71 +74,115 @@ class Findings:
 
 
 def window_s(seconds: float) -> int:
-    """How long a time window is, so that so many seconds are at most `MOST_WINDOWS` of them."""
+    """Return the length of a time window that divides `seconds` into at most `MOST_WINDOWS`."""
     least = seconds / (MOST_WINDOWS - 1)
     return next((span for span in _SPANS if span >= least), _DAY * max(1, -(-int(least) // _DAY)))
 
 
-def gather(connections: DataFrame, messages: DataFrame, records: DataFrame) -> Findings:
-    """Run the jobs on the tables of captures. Each table is read several times: give what is stored (`ingest`), or
-    persisted, where reading is dear."""
-    from pyspark.sql import functions as fn
+class Results(NamedTuple):
+    """Tables of the jobs on recordings, each computed once however often it is read.
 
-    from penstock_spark.jobs.latency import latency
+    `latency`, `usage`: by each of `LATENCY_CUTS` (the first with windows) and `USAGE_CUTS`. `span`: only the times.
+    """
+
+    span: Findings
+    throughput: DataFrame
+    latency: DataFrame
+    usage: DataFrame
+    quality: DataFrame
+
+    def latency_by(self, *by: str) -> DataFrame:
+        """Return the latency by one of the groupings, without windows."""
+        return self.latency.where(f"cut = {LATENCY_CUTS.index(by)}").drop("cut")
+
+    def usage_by(self, *by: str) -> DataFrame:
+        """Return the usage by one of the groupings."""
+        return self.usage.where(f"cut = {USAGE_CUTS.index(by)}").drop("cut")
+
+    def close(self) -> None:
+        """Release the cached tables."""
+        for table in (self.latency, self.usage, self.quality):
+            table.unpersist()
+
+
+LATENCY_CUTS: Final = (("route",), ("route", "protocol"), ("route", "protocol", "stream"))
+USAGE_CUTS: Final = (("client",), ("stream",), ("protocol",), ("client", "stream", "protocol"))
+
+
+def results(connections: DataFrame, messages: DataFrame, records: DataFrame) -> Results:
+    """Plan the jobs on the tables of captures. They run when first read; each reads a table once."""
+    from penstock_spark.jobs.latency import Cut, latencies
     from penstock_spark.jobs.quality import quality
-    from penstock_spark.jobs.usage import BY, throughput, usage
+    from penstock_spark.jobs.usage import throughput, usages
 
-    latest = fn.timestamp_micros(fn.lit(_LATEST_US))
-    possible = messages.where(fn.col("end") < latest)
-    (reach,) = possible.agg(
-        fn.unix_micros(fn.min("end")).alias("start"), fn.unix_micros(fn.max("end")).alias("end")
-    ).collect()
-    every = 1 if reach.start is None else window_s((reach.end - reach.start) / 1e6)
-    front = possible.where("side <> 'back'")
-    # Windows are of possible times alone: the last of all have no window that Spark can count.
-    timed = latency(
-        front,
-        records.where((fn.col("side") != "back") & (fn.col("sent") < latest)),
-        by=["route"],
-        every_s=every,
-    )
-    return Findings(
-        reach.start,
-        reach.end,
-        every,
-        throughput=_top(throughput(front, every_s=every), MOST_WINDOWS * 10),
-        latency=_timed(timed),
-        latency_totals=_top(
-            latency(messages, records, by=["route", "protocol"]).orderBy("kind", fn.desc("side"), "route", "protocol")
-        ),
-        usage={name: _top(usage(connections, messages, records, by=[name]).where("side <> 'back'")) for name in BY},
-        quality=_top(quality(records, messages).orderBy(_worst_first(), "stream", "action", "side")),
+    span, possible = _span(messages, "end")
+    cuts = [Cut(LATENCY_CUTS[0], span.every_s), *map(Cut, LATENCY_CUTS[1:])]
+    return Results(
+        span,
+        throughput(possible.where("side <> 'back'"), every_s=span.every_s),
+        latencies(messages, records, cuts).persist(),
+        usages(connections, messages, records, USAGE_CUTS).persist(),
+        quality(records, messages).persist(),
     )
 
 
-def gather_streams(streams: DataFrame, found: Findings | None = None) -> Findings:
-    """With what streams hold (table `streams`, or the source): how much came when, and its quality."""
+def gather(connections: DataFrame, messages: DataFrame, records: DataFrame) -> Findings:
+    """Run the jobs on the tables of captures. Each table is read several times: pass stored (`ingest`) or persisted
+    tables if reading is expensive."""
+    found = results(connections, messages, records)
+    try:
+        return gather_results(found)
+    finally:
+        found.close()
+
+
+def gather_results(found: Results) -> Findings:
+    """Return the part of the results that the page shows."""
     from pyspark.sql import functions as fn
 
+    return replace(
+        found.span,
+        throughput=_top(found.throughput, MOST_WINDOWS * 10),
+        latency=_timed(found.latency_by(*LATENCY_CUTS[0]).where("side <> 'back'")),
+        latency_totals=_top(
+            found.latency_by("route", "protocol").orderBy("kind", fn.desc("side"), "route", "protocol")
+        ),
+        usage={by: _top(found.usage_by(by).where("side <> 'back'")) for (by,) in USAGE_CUTS[:-1]},
+        quality=_top(found.quality.orderBy(_worst_first(), "stream", "action", "side")),
+    )
+
+
+def gather_streams(streams: DataFrame, found: Findings | None = None, judged: DataFrame | None = None) -> Findings:
+    """Return the findings with those on streams (table `streams`, or the source): growth and quality. `judged`: the
+    quality, if it is known already."""
     from penstock_spark.jobs.quality import quality
     from penstock_spark.jobs.usage import growth
 
-    dated = streams.where(fn.col("timestamp") < fn.timestamp_micros(fn.lit(_LATEST_US)))
-    (reach,) = dated.agg(
-        fn.unix_micros(fn.min("timestamp")).alias("start"), fn.unix_micros(fn.max("timestamp")).alias("end")
-    ).collect()
-    every = 1 if reach.start is None else window_s((reach.end - reach.start) / 1e6)
-    before = found or Findings(reach.start, reach.end)
+    span, dated = _span(streams, "timestamp")
+    judged = quality(streams) if judged is None else judged
     return replace(
-        before,
-        growth=_top(growth(dated, every_s=every), MOST_WINDOWS * 10),
-        growth_every_s=every,
-        streams=_top(quality(streams).orderBy(_worst_first(), "stream")),
+        found or span,
+        growth=_top(growth(dated, every_s=span.every_s), MOST_WINDOWS * 10),
+        growth_every_s=span.every_s,
+        streams=_top(judged.orderBy(_worst_first(), "stream")),
     )
 
 
+def _span(table: DataFrame, column: str) -> tuple[Findings, DataFrame]:
+    """Return the time span of the rows, and the rows with a plausible time."""
+    from pyspark.sql import functions as fn
+
+    from penstock_spark.jobs.latency import LATEST_US
+
+    possible = table.where(fn.col(column) < fn.timestamp_micros(fn.lit(LATEST_US)))
+    ends = (made(fn.unix_micros(column)).alias(name) for made, name in ((fn.min, "start"), (fn.max, "end")))
+    (reach,) = possible.agg(*ends).collect()
+    every = 1 if reach.start is None else window_s((reach.end - reach.start) / 1e6)
+    return Findings(reach.start, reach.end, every), possible
+
+
 def gather_audit(audit: Audit, found: Findings | None = None) -> Findings:
-    """With what an audit found: streams that differ first, and the first of their differences."""
+    """Return the findings with those of an audit: streams that differ first, and the first of their differences."""
     from pyspark.sql import functions as fn
 
     equal = fn.col("verdict") == "equal"
@@ -151,20 +194,17 @@ def gather_audit(audit: Audit, found: Findings | None = None) -> Findings:
 
 
 def _timed(timed: DataFrame) -> Top:
-    """The routes that answered most, over time; `more`: routes that are left out."""
+    """Return the latency over time of the routes with most requests; `more`: the number of other routes. `timed` is
+    persisted."""
     from pyspark.sql import functions as fn
 
-    kept = timed.persist()
-    try:
-        busy = kept.groupBy("route").agg(fn.sum("count").alias("all")).orderBy(fn.desc("all"), "route")
-        routes = [row.route for row in busy.collect()]
-        shown = routes[:MOST_ROUTES]
-        chosen = fn.col("route").isin([route for route in shown if route is not None])
-        if None in shown:
-            chosen = chosen | fn.col("route").isNull()
-        return Top(_top(kept.where(chosen), MOST_WINDOWS * MOST_ROUTES * 4).rows, len(routes) - len(shown))
-    finally:
-        kept.unpersist()
+    busy = timed.groupBy("route").agg(fn.sum("count").alias("all")).orderBy(fn.desc("all"), "route")
+    routes = [row.route for row in busy.collect()]
+    shown = routes[:MOST_ROUTES]
+    chosen = fn.col("route").isin([route for route in shown if route is not None])
+    if None in shown:
+        chosen = chosen | fn.col("route").isNull()
+    return Top(_top(timed.where(chosen), MOST_WINDOWS * MOST_ROUTES * 4).rows, len(routes) - len(shown))
 
 
 def _worst_first() -> Column:
@@ -174,16 +214,10 @@ def _worst_first() -> Column:
 
 
 def _top(table: DataFrame, most: int = MOST_ROWS) -> Top:
-    """The first rows. A timestamp would come in the driver's own zone, so it comes as a number."""
+    """Return the first rows; the rest is counted only if there is any. Timestamps are returned as numbers, since Spark
+    would convert them to the driver's time zone."""
     from pyspark.sql import functions as fn
 
-    kept = table.persist()
-    try:
-        total = kept.count()
-        columns = [
-            fn.unix_micros(name).alias(name) if kind == "timestamp" else fn.col(name) for name, kind in kept.dtypes
-        ]
-        rows = [row.asDict(recursive=True) for row in kept.select(*columns).limit(most).collect()]
-    finally:
-        kept.unpersist()
-    return Top(rows, max(total - most, 0))
+    columns = [fn.unix_micros(name).alias(name) if kind == "timestamp" else fn.col(name) for name, kind in table.dtypes]
+    rows = [row.asDict(recursive=True) for row in table.select(*columns).limit(most + 1).collect()]
+    return Top(rows[:most], table.count() - most if len(rows) > most else 0)

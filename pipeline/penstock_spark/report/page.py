@@ -1,4 +1,7 @@
-"""The page itself: sections, tables, and the plots among them. All text from outside goes through `text`."""
+"""The HTML page: sections, tables and plots. All text from outside goes through `text`.
+
+`STYLE` suits light and dark themes, screens and paper.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,56 @@ from typing import Final, NamedTuple
 
 from penstock_spark.report.findings import Findings, Row, Top
 from penstock_spark.report.plots import SERIES, latency_plot, throughput_plot
-from penstock_spark.report.style import STYLE
 from penstock_spark.report.text import bits, clock, count, duration, name, plain, size
 
-__all__ = ["page"]
+__all__ = ["STYLE", "page"]
+
+STYLE: Final = """
+:root { color-scheme: light dark;
+  --paper: #fcfcfa; --ink: #1c2530; --soft: #5a6672; --line: #d5d9dd; --band: #f1f3f4; --bar: #b9d3ea;
+  --good: #1a6b35; --good-back: #dff2e3; --doubt: #7a5200; --doubt-back: #fbeecb; --bad: #a01818; --bad-back: #fbe0de;
+  --s0: #2a6fb0; --s1: #d2691e; --s2: #3a8a4d; --s3: #a33b8f; --s4: #8a7a14; --s5: #5b5fc7; }
+@media (prefers-color-scheme: dark) { :root {
+  --paper: #14181d; --ink: #e3e7eb; --soft: #9aa6b2; --line: #3a434d; --band: #1c2229; --bar: #264b6e;
+  --good: #8fd8a3; --good-back: #17361f; --doubt: #efc872; --doubt-back: #3d3011; --bad: #ff9d96; --bad-back: #471b1b;
+  --s0: #6db3f2; --s1: #f2994a; --s2: #6fcf86; --s3: #dd86cb; --s4: #d6c44a; --s5: #a3a6ff; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.5rem 1.25rem 4rem; max-width: 80rem; background: var(--paper); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
+h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2.4rem 0 .3rem; }
+h3 { font-size: .95rem; margin: 1.2rem 0 .2rem; }
+p { margin: .3rem 0 .6rem; max-width: 60rem; }
+.soft, .more, .absent { color: var(--soft); }
+.absent { font-style: italic; }
+nav ul { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; list-style: none; padding: 0; margin: .6rem 0 0; }
+a { color: var(--s0); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; margin: .3rem 0; }
+caption { text-align: left; color: var(--soft); padding: .2rem 0; }
+th, td { padding: .25rem .7rem .25rem 0; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--line); vertical-align: top; }
+thead th { color: var(--soft); font-weight: 600; border-bottom: 2px solid var(--line); vertical-align: bottom; }
+th.text, td.text { text-align: left; }
+tbody th { font-weight: 500; }
+.name { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; max-width: 22rem; }
+tbody tr:hover { background: var(--band); }
+.verdict { display: inline-block; padding: 0 .55em; border-radius: 1em; font-weight: 600; }
+.good { color: var(--good); background: var(--good-back); }
+.doubtful { color: var(--doubt); background: var(--doubt-back); }
+.bad { color: var(--bad); background: var(--bad-back); }
+.bar { width: 9rem; text-align: left; }
+.codes { white-space: normal; min-width: 16rem; }
+.bar span { display: block; height: .8em; margin-top: .35em; background: var(--bar); border-radius: 2px;
+  min-width: 1px; }
+.plot { display: block; width: 100%; max-width: 60rem; height: auto; margin: .3rem 0; font-family: inherit; }
+.key { display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; list-style: none; padding: 0; margin: .2rem 0;
+  font-size: .85rem; }
+.key i { display: inline-block; width: 1.3em; height: .7em; border-radius: 2px; margin-right: .4em; }
+code { font: .9em ui-monospace, monospace; }
+@media print { body { max-width: none; } nav { display: none; } }
+""".strip()
+"""The page's style sheet."""
+
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _PERCENTILES: Final = {"p50_us": "p50", "p90_us": "p90", "p99_us": "p99", "p999_us": "p99.9"}
@@ -23,7 +72,7 @@ _LOOKS: Final = {
 
 
 class _Cell(NamedTuple):
-    """A column of a table: its head, what stands in it (HTML), and its class."""
+    """A column of a table: its head, a function that gives a cell's HTML, and its class."""
 
     head: str
     show: Callable[[Row], str]
@@ -44,7 +93,7 @@ def _verdict(row: Row) -> str:
 
 
 def page(found: Findings, title: str = "Penstock") -> str:
-    """The HTML. What is None in the findings has no section."""
+    """Return the HTML. Findings that are None have no section."""
     sections = [
         ("streams", "Streams", found.streams is not None, _streams),
         ("throughput", "Throughput", found.throughput is not None, _throughput),
@@ -94,7 +143,7 @@ def _table(caption: str, cells: Sequence[_Cell], top: Top) -> str:
 
 
 def _key(names: Sequence[str]) -> str:
-    """Which colour is what; the names are HTML."""
+    """Return the legend of a plot's colours; the names are HTML."""
     items = "".join(
         f'<li><i style="background: var(--s{at % SERIES})"></i>{each}</li>' for at, each in enumerate(names)
     )
@@ -113,7 +162,7 @@ def _streams(found: Findings) -> str:
 
 
 def _over_time(top: Top, every_s: int, said: str, identity: str) -> str:
-    """Bytes and records of each window, by protocol; `said`: what they are. `identity`: of the plot."""
+    """Return bytes and records of each window, by protocol; `said`: a description. `identity`: of the plot."""
     rows = top.rows
     if not rows:
         return '<p class="soft">Nothing with a time.</p>'
@@ -197,7 +246,7 @@ def _usage(found: Findings) -> str:
             _Cell("share", _bar(most), "bar"),
             *(_number(head, head) for head in ("connections", "messages", "appended", "delivered")),
             _Cell("record bytes", lambda row: size(row["record_bytes"])),
-            _Cell("compression", _ratio),
+            _Cell("record / wire bytes", _ratio),
             _number("errors", "errors"),
             _Cell("codes", _codes, "text codes"),
         ]
@@ -226,7 +275,7 @@ def _quality(found: Findings) -> str:
 
 
 def _judged(top: Top | None, *captured: _Cell) -> str:
-    """Quality of streams; `captured`: what only recordings tell."""
+    """Return a table of the quality of streams; `captured`: columns that only recordings have."""
     cells = [
         _named("stream", "stream"),
         _Cell("verdict", _verdict, "text"),
@@ -263,7 +312,7 @@ def _gaps(row: Row) -> str:
 
 
 def _with(row: Row, column: str, part: str, what: str) -> str:
-    """A number, and in brackets how much of it is worse."""
+    """Return a number, followed by that of a worse part in brackets."""
     return count(row[column]) + (f" ({row[part]:,} {what})" if row[part] else "")
 
 

@@ -1,7 +1,7 @@
-"""Plots as SVG that stands in the page: its colours are the page's, so that it is read on light and on dark.
+"""Plots as SVG elements of the page, in the page's colours for light and dark themes.
 
-matplotlib draws with colours that stand for roles; they are then replaced by the page's variables. No text from
-outside goes into a plot: names stand in the page, beside it.
+matplotlib draws with placeholder colours, which are then replaced by the page's variables. No text from outside goes
+into a plot: names are in the page, beside it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["SERIES", "latency_plot", "throughput_plot"]
 
 SERIES: Final = 6
-"""Colours that there are, `--s0` to `--s5`."""
+"""Number of colours, `--s0` to `--s5`."""
 _INK: Final = "#010203"
 _FAINT: Final = "#040506"
 _COLOURS: Final = tuple(f"#0a0b{number:02x}" for number in range(SERIES))
@@ -59,7 +59,7 @@ Points = Mapping[int, float]
 
 
 def throughput_plot(layers: Sequence[Points], records: Points, every_s: int, identity: str) -> str:
-    """Bytes per second, one coloured layer over the other, and records per second below."""
+    """Plot bytes per second, as stacked coloured layers, and records per second below."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(_WIDTH, 3.8), layout="constrained")
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -86,9 +86,9 @@ def throughput_plot(layers: Sequence[Points], records: Points, every_s: int, ide
 
 
 def latency_plot(panels: Sequence[tuple[str, Sequence[Points]]], every_s: int, identity: str) -> str:
-    """One panel for each route, with one line for each percentile, on a scale of powers of ten.
+    """Plot one panel for each route, with one line for each percentile, on a logarithmic scale.
 
-    Panels are called by a letter, which the page explains. Windows without anything are gaps in the lines.
+    Panels have a letter, which the page explains. Empty windows are gaps in the lines.
     """
     with matplotlib.rc_context(_STYLE):
         columns = 2 if len(panels) in (2, 4) else min(len(panels), 3)
@@ -126,14 +126,14 @@ def latency_plot(panels: Sequence[tuple[str, Sequence[Points]]], every_s: int, i
 
 
 def _times(series: Sequence[Points], every_s: int) -> list[int]:
-    """Every window from the first to the last, and the end of it."""
+    """Return the start of every window from the first to the last, and the end of that."""
     known = [time for points in series for time in points]
     step = every_s * _MEGA
     return list(range(min(known), max(known) + step + 1, step)) if known else []
 
 
 def _binary_step(most: float) -> float:
-    """A power of two, of which at most four are in it."""
+    """Return the least power of two of which four are at least `most`."""
     return 2.0 ** max(math.ceil(math.log2(most / 4)), 0) if most > 0 else 1.0
 
 
@@ -148,7 +148,7 @@ def _dated(axes: Axes) -> None:
 
 
 def _svg(figure: Figure, identity: str, label: str) -> str:
-    """As an element of the page. `identity`: what makes its identifiers its own."""
+    """Return the figure as an element of the page. `identity`: a prefix that makes its identifiers unique."""
     file = io.StringIO()
     figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     drawn = file.getvalue()

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them; names come from clients, so nothing in them can act."""
+"""Text forms of numbers and names; names come from clients, so they are escaped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unicodedata import bidirectional
 __all__ = ["LONGEST", "bits", "clock", "count", "duration", "name", "plain", "size"]
 
 LONGEST: Final = 80
-"""Characters of a name that are shown."""
+"""Maximum number of characters of a name that are shown."""
 _FROM_THE_RIGHT: Final = frozenset({"R", "AL", "AN"})
 _MS: Final = 1_000
 _SECOND: Final = 1_000_000
@@ -19,23 +19,24 @@ _BINARY: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def name(value: Any, absent: str = "none") -> str:
-    """A name from outside, as HTML. What cannot be seen, or changes the direction of writing, stands as its number."""
+    """Return a name from outside as HTML. Characters that are invisible or change the direction of writing become
+    numbers."""
     if value is None:
         return f'<span class="absent">{html.escape(absent)}</span>'
     text = plain(value)
-    # Letters that are written from the right would take the numbers beside them to their other side.
+    # Right-to-left letters would move adjacent numbers to their other side.
     return f"<bdi>{text}</bdi>" if any(bidirectional(each) in _FROM_THE_RIGHT for each in text) else text
 
 
 def plain(value: Any) -> str:
-    """The same without any element, for where only text can stand."""
+    """Return a name as escaped text without elements."""
     text = str(value)
     shown = "".join(each if each.isprintable() else f"\\u{{{ord(each):x}}}" for each in text[:LONGEST])
     return html.escape(shown) + ("…" if len(text) > LONGEST else "")
 
 
 def bits(data: bytes | bytearray | None) -> str:
-    """The beginning of a body, as HTML: its text if that is what it is, else its bytes."""
+    """Return the beginning of a body as HTML: as text if it is UTF-8, otherwise its bytes."""
     if data is None:
         return ""
     try:
@@ -45,12 +46,12 @@ def bits(data: bytes | bytearray | None) -> str:
 
 
 def count(value: Any) -> str:
-    """A whole number; an empty text for null."""
+    """Return an integer; "" for null."""
     return "" if value is None else f"{value:,}"
 
 
 def size(value: int | float | None) -> str:
-    """Bytes."""
+    """Return a size in bytes with its unit; "" for null."""
     if value is None:
         return ""
     amount, unit = float(value), "B"
@@ -62,7 +63,7 @@ def size(value: int | float | None) -> str:
 
 
 def duration(us: int | float | None) -> str:
-    """A time that passed, given in us."""
+    """Return a duration, given in us; "" for null."""
     if us is None:
         return ""
     for least, unit in ((_MINUTE, "min"), (_SECOND, "s"), (_MS, "ms")):
@@ -72,5 +73,5 @@ def duration(us: int | float | None) -> str:
 
 
 def clock(us: int) -> str:
-    """A time of day, UTC."""
+    """Return a date and time, UTC."""
     return f"{datetime.fromtimestamp(us / _SECOND, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,5 +1,5 @@
-"""How Spark is run: settings (`config/pipeline.toml`), a session, Java found or its absence explained, progress
-shown, failures as their cause alone."""
+"""Run Spark: settings (`config/pipeline.toml`), a session, detection of Java, progress on the terminal, and failures
+reduced to their causes."""
 
 from penstock_spark.running.failures import CannotRun, JobFailed, cause
 from penstock_spark.running.loading import SettingsError, load_settings, parse_settings

@@ -1,4 +1,4 @@
-"""What cannot be run, and why a job failed: the cause in a sentence, without the stacks of two languages."""
+"""Failures of jobs and of starting them: the cause in a sentence, without the stacks of two languages."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Final
 __all__ = ["CannotRun", "JobFailed", "cause"]
 
 _LIMIT: Final = 2000
-"""Characters of a cause; beyond it nobody reads on."""
+"""Maximum number of characters of a cause."""
 _PYTHON_ERROR: Final = re.compile(r"^(?P<type>[A-Za-z_][\w.]*): ?(?P<words>.*)", re.MULTILINE)
 _JAVA_STACK: Final = re.compile(
     r"\n\s*(?:at [\w.$/<>]+\(|JVM stacktrace:|Driver stacktrace:|=== Streaming Query ===|"
     r"This stopped SparkContext |Caused by: "
     r"|\.\.\. \d+ more)|;\n'\w"
 )
-"""Where a stack begins, how far a streaming query was, or the plan of a query that was not understood."""
+"""The beginning of a stack, of a streaming query's progress, or of the plan of an invalid query."""
 _ERROR_CLASS: Final = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
 _SQL_STATE: Final = re.compile(r"(?:\s*SQLSTATE: \w+)+\s*$")
 
@@ -30,11 +30,11 @@ class JobFailed(Exception):
 
 
 def cause(error: BaseException) -> str:
-    """Why Spark failed, for people: what the innermost program said, in at most 2,000 characters.
+    """Return the cause of Spark's failure for people: the message of the innermost program, at most 2,000 characters.
 
-    An error on an executor arrives inside errors of the driver, of the JVM and of Python; what it said last, the end
-    of Python's last traceback, is the cause. Else it is the innermost exception of the JVM, one that has a code of
-    Spark's errors before others.
+    An error on an executor is wrapped in errors of the driver, of the JVM and of Python; its cause is the end of
+    Python's last traceback. Otherwise the cause is the innermost exception of the JVM, preferably one with a code of
+    Spark's errors.
     """
     said = [text for text in map(str.strip, _texts(error)) if text]
     for text in said:
@@ -47,7 +47,7 @@ def cause(error: BaseException) -> str:
 
 
 def _texts(error: BaseException) -> Iterator[str]:
-    """What the error and the JVM's causes of it say, the outermost first."""
+    """Yield the messages of the error and of its causes in the JVM, the outermost first."""
     java = getattr(error, "java_exception", None)  # of Py4J, whose own text is the whole stack
     if java is None:
         yield str(error)
@@ -64,7 +64,7 @@ def _java_text(java: Any) -> str:
 
 
 def _python_cause(text: str) -> str:
-    """The error at the end of the last traceback in `text`; empty where there is none."""
+    """Return the error at the end of the last traceback in `text`; "" if there is none."""
     _, traceback, rest = text.rpartition("Traceback (most recent call last):")
     if not traceback:
         return ""
@@ -81,5 +81,5 @@ def _without_stack(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without the codes that Spark puts around what it says."""
+    """Return the text without the codes of Spark's errors around it."""
     return _SQL_STATE.sub("", _ERROR_CLASS.sub("", text.strip())).strip()

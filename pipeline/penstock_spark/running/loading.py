@@ -1,4 +1,4 @@
-"""From a TOML file to `Settings`, with every fault named by its place."""
+"""Load `Settings` from a TOML file, reporting every fault with its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SettingsError", "load_settings", "parse_settings"]
 
 
 def load_settings(path: Path) -> Settings:
-    """Read a file. Raises SettingsError where it cannot be read or used."""
+    """Read a file. Raises SettingsError if it cannot be read or used."""
     try:
         data = path.read_bytes()
     except OSError as error:

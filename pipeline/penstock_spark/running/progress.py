@@ -1,8 +1,8 @@
-"""What Spark is doing, a plain line at a time, on standard error where that is a terminal.
+"""Show Spark's progress line by line, on standard error if that is a terminal.
 
-A stage is told of when it has taken a second or more: every few seconds while it runs, and at its end. Rows are those
-that it read, or those that it got from a stage before it, as Spark's own status store counts them (it learns of them
-as tasks end). A micro-batch is told of by Spark's query listener.
+A stage is shown when it has taken a second or more: every few seconds while it runs, and at its end. Rows are those
+that it read, or got from an earlier stage, as counted by Spark's status store (which is updated as tasks end).
+Micro-batches are reported by Spark's query listener.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ __all__ = ["Stage", "StageLines", "rate", "watched"]
 _POLL_SECONDS: Final = 0.5
 _SHORT_SECONDS: Final = 1.0
 _EVERY_SECONDS: Final = 5.0
+_NO_STEP: Final = "other work"
 
 
 class Stage(NamedTuple):
-    """A stage of a job, as it is now. `what`: the job's description, or Spark's name for the stage."""
+    """The current state of a stage of a job. `what`: the job's description, the step that it is part of."""
 
     number: int
     what: str
@@ -35,13 +36,13 @@ class Stage(NamedTuple):
 
 
 class _Store(Protocol):
-    """What is asked of Spark."""
+    """The part of Spark's status that is used."""
 
     def active(self) -> list[int]:
-        """Numbers of the stages that run now."""
+        """Return the numbers of the running stages."""
 
     def stage(self, number: int) -> Stage | None:
-        """One of them, or one that has ended; None where it is forgotten."""
+        """Return a stage, running or ended; None if Spark has forgotten it."""
 
 
 class _Watched(NamedTuple):
@@ -50,7 +51,7 @@ class _Watched(NamedTuple):
 
 
 class StageLines:
-    """Turns looks at the stages into lines. `now`: seconds, on any clock that never goes back."""
+    """Converts the states of stages to lines. `now`: seconds, on any clock that never goes back."""
 
     def __init__(self, store: _Store, now: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -58,7 +59,7 @@ class StageLines:
         self._watched: dict[int, _Watched] = {}
 
     def look(self) -> Iterator[str]:
-        """The lines that are due: of stages that have ended, then of those that go on."""
+        """Yield the lines that are due: of stages that have ended, then of running ones."""
         now = self._now()
         active = self._store.active()
         for number in sorted(self._watched.keys() - set(active)):
@@ -81,13 +82,13 @@ class StageLines:
 
 
 def rate(rows: int, seconds: float) -> str:
-    """`1,234 rows, 617 rows/s`."""
+    """Return rows and their rate: `1,234 rows, 617 rows/s`."""
     return f"{rows:,} rows, {rows / max(seconds, 1e-3):,.0f} rows/s"
 
 
 @contextmanager
 def watched(session: SparkSession, *, shown: bool | None = None) -> Iterator[None]:
-    """Lines on standard error while what is inside runs. `shown`: None is whether that is a terminal."""
+    """Print lines on standard error while the block runs. `shown`: None: only if that is a terminal."""
     if shown is None:
         shown = sys.stderr.isatty()
     if not shown:
@@ -114,7 +115,7 @@ def _watch(lines: StageLines, ended: threading.Event) -> None:
 
 
 class _SparkStore:
-    """Asks the driver's JVM. The status tracker of Python knows tasks, its store in the JVM knows rows, too."""
+    """Reads the status from the driver's JVM. Python's status tracker has tasks, its store in the JVM has rows, too."""
 
     def __init__(self, session: SparkSession) -> None:
         self._tracker = session.sparkContext.statusTracker()
@@ -129,11 +130,11 @@ class _SparkStore:
         try:
             found = self._store.lastStageAttempt(number)
             said = found.description()
-            what = said.get() if said.isDefined() else found.name()
+            what = said.get() if said.isDefined() else _NO_STEP  # Spark's own name is a line of source
             rows = max(found.inputRecords(), found.shuffleReadRecords())
             what = str(what).partition("\n")[0]
             return Stage(number, what, found.numTasks(), found.numCompleteTasks(), rows)
-        except Py4JError:  # "no stage with id": it was long ago, and there have been many since
+        except Py4JError:  # "no stage with id": it ended long ago, and many others since
             return None
 
 
@@ -146,19 +147,19 @@ def _batch_listener() -> Any:
     )
 
     class BatchLines(StreamingQueryListener):
-        """A line for each micro-batch that had rows."""
+        """Prints a line for each micro-batch that had rows."""
 
         def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-            """Nothing to say."""
+            """Do nothing."""
 
         def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-            """Say it."""
+            """Print the micro-batch."""
             batch = event.progress
             if batch.numInputRows:
                 told = rate(batch.numInputRows, batch.batchDuration / 1000)
                 print(f"{batch.name or 'query'}, batch {batch.batchId}: {told}", file=sys.stderr, flush=True)
 
         def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-            """Nothing to say: who waits for the query is told."""
+            """Do nothing: the caller that waits for the query gets the result."""
 
     return BatchLines()

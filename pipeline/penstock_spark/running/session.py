@@ -1,30 +1,131 @@
-"""A Spark session that runs this interpreter's workers, with both formats registered."""
+"""Open a Spark session whose workers run this interpreter, with both formats registered.
+
+`driver_memory` sizes the driver's JVM; `find_java` finds the Java that Spark needs, or explains what is missing.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
+import shutil
+import subprocess
 import sys
-import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock_spark.running.failures import CannotRun, cause
-from penstock_spark.running.java import find_java
-from penstock_spark.running.memory import driver_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CannotRun", "configuration_of", "open_session", "under_spark_submit"]
+__all__ = [
+    "LEAST_VERSION",
+    "CannotRun",
+    "Java",
+    "configuration_of",
+    "driver_memory",
+    "find_java",
+    "machine_memory",
+    "open_session",
+    "under_spark_submit",
+]
+
+_MIB: Final = 1 << 20
+_LEAST, _MOST = 1024, 8192
+_SHARE: Final = 4
+"""The JVM gets 1/4 of the machine's memory: Python workers, which decode, need as much, besides other programs."""
+_GROUP: Final = Path("/sys/fs/cgroup/memory.max")
+
+
+def driver_memory() -> str:
+    """Return a quarter of the machine's memory, from 1 to 8 GiB, in Spark's notation."""
+    return f"{min(_MOST, max(_LEAST, machine_memory() // _SHARE // _MIB))}m"
+
+
+def machine_memory(group: Path = _GROUP) -> int:
+    """Return the bytes of memory of this machine, or of the container on it; 0 if unknown."""
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):  # no such name here, as on Windows
+        return 0
+    try:
+        limit = group.read_text().strip()
+    except OSError:
+        return there
+    return min(there, int(limit)) if limit.isdigit() else there
+
+
+LEAST_VERSION: Final = 17
+"""Minimal Java version of Spark 4."""
+_HOW: Final = (
+    f"Install Java {LEAST_VERSION} or newer: `apt-get install openjdk-{LEAST_VERSION}-jre-headless` on Debian and "
+    "Ubuntu, Eclipse Temurin (Adoptium) elsewhere. Then have `java` in PATH, or JAVA_HOME name its directory."
+)
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_SECONDS: Final = 30
+
+
+class Java(NamedTuple):
+    """A program and its major version."""
+
+    program: Path
+    version: int
+
+
+def find_java(environment: Mapping[str, str] | None = None) -> Java:
+    """Find the Java that Spark's own scripts would start: that of JAVA_HOME, otherwise the first in PATH.
+
+    Raises CannotRun, which says what was searched and found, and how to install what is needed.
+    """
+    environment = os.environ if environment is None else environment
+    home = environment.get("JAVA_HOME")
+    if home:
+        program, where = Path(home) / "bin" / "java", f"JAVA_HOME ({home})"
+        if not os.access(program, os.X_OK):
+            raise CannotRun(f"Spark needs Java, and {where} has no bin/java. {_HOW}")
+    else:
+        found = shutil.which("java", path=environment.get("PATH", ""))
+        if found is None:
+            raise CannotRun(f"Spark needs Java, and there is none: no `java` in PATH, and no JAVA_HOME. {_HOW}")
+        program, where = Path(found), "PATH"
+    version = _version(program)
+    if version < LEAST_VERSION:
+        raise CannotRun(f"Spark needs Java {LEAST_VERSION} or newer; {program}, from {where}, is {version}. {_HOW}")
+    return Java(program, version)
+
+
+def _version(program: Path) -> int:
+    """Return the major version from `java -version`, whose output on standard error has not changed since Java 1.0."""
+    try:
+        told = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotRun(f"Spark needs Java, and {program} cannot be run: {error}. {_HOW}") from error
+    found = _VERSION.search(told.stderr + told.stdout)
+    if told.returncode or found is None:
+        words = (told.stderr or told.stdout).strip().partition("\n")[0]
+        raise CannotRun(f"Spark needs Java, and {program} is none that works: {words or 'it says nothing'}. {_HOW}")
+    return int(found[1])
+
 
 _ALWAYS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
 }
+_LOCAL: Final = {
+    "spark.ui.enabled": "false",
+}
+"""For a local session: its web pages, which take a second to start, are not needed."""
+_SMALL: Final = {"spark.sql.codegen.wholeStage": "false"}
+"""For small jobs: compiling Java code for each stage does not pay for some hundred rows."""
+_SMALL_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For small jobs: the optimizing compiler would take longer than the work, a third of all processor time, and the
+threads of the concurrent collector a tenth."""
 _QUIET_LOG: Final = Path(__file__).with_name("log4j2.properties")
 _NEEDED: Final = ("pyspark", "pyarrow")
 
@@ -36,15 +137,16 @@ def open_session(
     configuration: Mapping[str, str] | None = None,
     memory: str = "",
     debug: bool = False,
+    small: bool = False,
 ) -> SparkSession:
-    """A session, or the one that this process already has.
+    """Open a session, or return the one that this process already has.
 
-    `master`: empty is what spark-submit said, and `local[*]` without it. `configuration`: further `spark.*` keys, which
-    win. `memory`: of this process's JVM; empty: see `driver_memory`. `debug`: Spark logs as it does by default, with
-    stacks; else a line for each warning, on standard error.
+    `master`: if empty, that of spark-submit, and `local[*]` without it. `configuration`: further `spark.*` keys, which
+    take precedence. `memory`: of this process's JVM; empty: see `driver_memory`. `debug`: Spark logs as by default,
+    with stacks; otherwise a line for each warning, on standard error. `small`: the work takes some seconds at most.
 
-    Workers run this interpreter; on a cluster that of `PYSPARK_PYTHON`, where it is set. Times are UTC. Raises
-    CannotRun where Java or PySpark is missing or too old, or the master cannot be reached.
+    Workers run this interpreter; on a cluster that of `PYSPARK_PYTHON`, if it is set. Times are UTC. Raises CannotRun
+    if Java or PySpark is missing or too old, or the master cannot be reached.
     """
     _check_parts()
     if not under_spark_submit():
@@ -52,9 +154,9 @@ def open_session(
         _name_interpreters(local=not master or master.startswith("local"))
     import penstock_spark
 
-    settings = configuration_of(master, configuration or {}, memory=memory, debug=debug)
+    settings = configuration_of(master, configuration or {}, memory=memory, debug=debug, small=small)
     session = _started(name, settings)
-    if not debug:  # it writes what is raised anyway, with all of the stack, to standard error
+    if not debug:  # it logs errors that are raised anyway, with their stacks, on standard error
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     session.sparkContext.setLogLevel("WARN")
     penstock_spark.register(session)
@@ -62,25 +164,42 @@ def open_session(
 
 
 def under_spark_submit() -> bool:
-    """Whether spark-submit has started this process, and with it a JVM whose settings are made already."""
+    """Return whether spark-submit started this process, and with it a JVM whose settings are fixed."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def configuration_of(master: str, given: Mapping[str, str], *, memory: str = "", debug: bool = False) -> dict[str, str]:
-    """All `spark.*` keys of a session, those that are given as they are."""
+def configuration_of(
+    master: str, given: Mapping[str, str], *, memory: str = "", debug: bool = False, small: bool = False
+) -> dict[str, str]:
+    """Return all `spark.*` keys of a session; `given` ones are kept as they are."""
     chosen = dict(_ALWAYS)
     if under_spark_submit():
         return chosen | ({"spark.master": master} if master else {}) | dict(given)
     chosen["spark.master"] = master or "local[*]"
     chosen["spark.driver.memory"] = memory or driver_memory()
-    options = given.get("spark.driver.extraJavaOptions", "")
+    options = [given.get("spark.driver.extraJavaOptions", "")]  # the last wins
+    if chosen["spark.master"].startswith("local"):
+        chosen |= _LOCAL | {"spark.sql.shuffle.partitions": str(_cores(chosen["spark.master"]))}
+        if small:
+            options.insert(0, _SMALL_JAVA)
+            chosen |= _SMALL
     if not debug:
-        options = f"-Dlog4j2.configurationFile={_QUIET_LOG.as_uri()} {options}".strip()
-    return chosen | dict(given) | ({"spark.driver.extraJavaOptions": options} if options else {})
+        options.insert(0, f"-Dlog4j2.configurationFile={_QUIET_LOG.as_uri()}")
+    java = {"spark.driver.extraJavaOptions": " ".join(filter(None, options))}
+    return chosen | dict(given) | {key: value for key, value in java.items() if value}
+
+
+def _cores(master: str) -> int:
+    """Return the number of tasks that run at a time in this process: `local` is one, `local[2]` two, `local[*]` all
+    cores."""
+    found = re.match(r"local\[(\d+|\*)", master)
+    if found is None:
+        return 1
+    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1])
 
 
 def _name_interpreters(*, local: bool) -> None:
-    """For workers, which start `python3` from PATH otherwise, and for what the driver's JVM asks of a data source."""
+    """Set the interpreter of workers, which otherwise start `python3` from PATH, and of data sources on the driver."""
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if local or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -94,7 +213,8 @@ def _check_parts() -> None:
         except ImportError:
             missing.append(name)
     if missing:
-        raise CannotRun(f"{' and '.join(missing)} cannot be imported: pip install 'penstock[spark]'")
+        how = "install Penstock with its extra spark (in a checkout: pip install '.[spark]')"
+        raise CannotRun(f"{' and '.join(missing)} cannot be imported: {how}")
 
 
 def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
@@ -106,9 +226,7 @@ def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
     for key, value in configuration.items():
         builder = builder.config(key, value)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # PySpark's, about versions of pandas
-            return builder.getOrCreate()
+        return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         master = configuration.get("spark.master", "")
         raise CannotRun(f"no session of Spark on {master or 'the master of spark-submit'}: {cause(error)}") from error

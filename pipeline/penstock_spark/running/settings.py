@@ -1,11 +1,11 @@
 """The configuration of the pipeline: `config/pipeline.toml`, read into typed frozen structs.
 
-| table | what it says |
+| table | content |
 |---|---|
-| `[spark]` | where jobs run, and with which of Spark's own settings |
-| `[source]` | a server, and which of its streams |
+| `[spark]` | the master, and Spark's own settings |
+| `[source]` | a server and its streams |
 | `[captures]` | recordings |
-| `[target]` | where tables go, and in which format |
+| `[target]` | the place and format of tables |
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Meta
 __all__ = ["FORMATS", "Captures", "Settings", "Source", "Spark", "Target"]
 
 FORMATS = ("parquet", "delta", "iceberg")
-"""What tables can be written as; all but the first need a jar that Spark does not bring."""
+"""Formats of tables; all but the first need a jar that Spark does not include."""
 
 
 def _key(description: str) -> Meta:
@@ -30,13 +30,13 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Spark(_Table, frozen=True, kw_only=True):
-    """Where jobs run."""
+    """Spark's master and settings."""
 
     master: Annotated[
         str,
         _key('`local[*]`: in this process, on all its cores; or a cluster, such as "spark://host:7077", "yarn".'),
     ] = ""
-    """Empty: what spark-submit said, and `local[*]` without it."""
+    """Empty: that of spark-submit, and `local[*]` without it."""
     name: Annotated[str, _key("What Spark's pages call the jobs.")] = "penstock"
     driver_memory: Annotated[
         str,
@@ -76,7 +76,7 @@ class Source(_Table, frozen=True, kw_only=True):
 
 
 class Captures(_Table, frozen=True, kw_only=True):
-    """What a recorder wrote."""
+    """Recordings to read."""
 
     path: Annotated[
         tuple[str, ...], _key("Files, directories or globs: pcapng, plain or zstd. None: recordings are not read.")
@@ -88,7 +88,7 @@ class Captures(_Table, frozen=True, kw_only=True):
 
 
 class Target(_Table, frozen=True, kw_only=True):
-    """Where tables go."""
+    """The place and format of tables."""
 
     path: Annotated[
         str, _key("A directory, or any place that Spark can write to (hdfs://, s3a://); tables are directories in it.")

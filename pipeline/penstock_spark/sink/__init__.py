@@ -1,52 +1,52 @@
-"""The sink `penstock`: rows appended to streams, each exactly once, in the order of its task's rows.
+"""The sink `penstock`: append rows to streams, each exactly once, in the order of their task's rows.
 
 | part | module |
 |---|---|
 | options, checked with all faults named at once | `options` |
-| columns of a frame, checked; Arrow batches as rows of streams | `columns` |
-| who writes: sink, batch, partition | `identity` |
-| rows of a stream put together as appends; their digest | `cutting`, `digest` |
-| what was stored is found again | `marker` |
-| where a batch began; which batch was committed | `ledger`, `entries` |
+| columns of a frame, checked; Arrow batches as rows of streams | `columns`, `unwritable` |
+| the identity of a writer: sink, batch, partition | `identity` |
+| rows of a stream gathered to appends; their digest | `cutting`, `digest` |
+| search for rows that are stored | `marker` |
+| the beginning of a batch; the last batch committed | `ledger`, `entries` |
 | appends to one stream, until they are stored | `appending`, with `conditional` (S2) and `numbered` (segments) |
-| a task: its streams; the job: commit and abort | `task`, `commit`, `writer` |
+| a task: its streams; the job: commit and abort | `task`, `writer` |
 | rows of one key in order | `order` |
 
-**How.** Every append is conditional: it says the sequence number that it must get. A task appends at a number only
-when it has seen every record of the stream before it, back to where the stream ended when this batch first touched it,
-and knows which of them are its own. So whatever happened to earlier attempts (failed after sending, still running as
+**How.** Every append is conditional: it states the sequence number that it must get. A task appends at a number only
+when it has seen every record of the stream before it, back to the stream's end when this batch first touched it, and
+knows which of them are its own. So whatever happened to earlier attempts (failed after sending, still running as
 zombies, a whole batch replayed after the driver died), an append that was stored is found, and one that was not can be
-stored only once: whoever comes second gets another number than it asked for, looks at what is new, drops the rows that
-are stored, and goes on behind. Of two that compete one has always got on, so that none can hold up all.
+stored only once: of two attempts, the later one gets another number than it asked for, reads the new records, drops the
+rows that are stored, and continues after them. Of two competing attempts one always makes progress, so that none can
+block all.
 
-* The *marker* by which a task knows its own is a header, `penstock-sink`, the last one of the first record of each
-  append (appends are atomic, so one suffices): sink, batch, partition, the row numbers in it, and a digest of all rows
-  so far. Rows are numbered per task and stream. It does not matter where an attempt cuts its rows into appends: what is
-  stored is known by row numbers. Rows that differ from those that were stored for the same batch are an error, not a
-  silent mixture. A frame's own headers of that name, which rows have that were read from a stream that a sink wrote,
-  are dropped.
-* The *ledger* is a stream of the sink (`BASIN/penstock-sink.SINK`). There stands, before a task's first append to a
-  stream, where that stream ended: the first such entry of a batch, partition and stream counts, all attempts begin to
-  look there. When a batch is committed, there stands how many rows each partition had, with their digest, and all
-  before is trimmed. A replay of the committed batch appends nothing, its rows are only compared; an attempt of an
-  earlier batch that wakes up late is refused.
-* A one-off job's ledger is made by the driver, and deleted when the job is over. Its tasks refuse to run without it, so
-  that an attempt that wakes up after the job does no harm.
+* The *marker* by which a task recognizes its records is a header, `penstock-sink`, the last one of the first record of
+  each append (appends are atomic, so one suffices): sink, batch, partition, the row numbers in it, and a digest of all
+  rows so far. Rows are numbered per task and stream. It does not matter where an attempt cuts its rows into appends:
+  stored rows are known by their numbers. Rows that differ from those stored for the same batch are an error, not a
+  silent mixture. A frame's own headers of that name, which rows read from a sink's stream have, are dropped.
+* The *ledger* is a stream of the sink (`BASIN/penstock-sink.SINK`). Before a task's first append to a stream, the end
+  of that stream is entered: the first such entry of a batch, partition and stream is valid, and all attempts begin
+  their search there. When a batch is committed, the number of rows of each partition is entered, with their digest,
+  and everything before is trimmed. A replay of the committed batch appends nothing, its rows are only compared; a late
+  attempt of an earlier batch is refused.
+* A one-off job's ledger is created by the driver, and deleted when the job is over. Its tasks refuse to run without it,
+  so that an attempt that resumes after the job does no harm.
 * Over the segment protocol neither marker nor ledger is needed. Its appends carry a writer's identity (here made from
-  sink, partition and stream) and growing event numbers (here the batch in the upper, the row in the lower 32 bits);
-  the store takes each number once, and tells the last one. Rows are not compared there, only counted.
-* S3P can do neither and is refused. A gateway that stores streams itself takes the rows over S2S, and its S3P clients
+  sink, partition and stream) and increasing event numbers (here the batch in the upper, the row in the lower 32 bits);
+  the store accepts each number once, and reports the last one. Rows are not compared there, only counted.
+* S3P supports neither and is refused. A gateway that stores streams itself takes the rows over S2S, and its S3P clients
   read them: with `headers = "drop"` under `[listeners.s3p.loss]` (docs/loss.md), as markers are headers. The same holds
   for segment clients that read what was written over S2S.
 
-**Who.** `sink` names the sink: a streaming query's id by default; a batch job that may be repeated gives `sink` and
-`batch` (a number that grows), and a second run of the same pair appends nothing. One sink is one query, or one job
-after the other: a second query of the same name is refused.
+**Names.** `sink` names the sink: a streaming query's id by default; a batch job that may be repeated sets `sink` and
+`batch` (an increasing number), and a second run of the same pair appends nothing. One sink is one query, or one job
+after another: a second query of the same name is refused.
 
-**Needs.** Rows must be the same, in the same order, and in the same partitions, when a task or a batch is done again.
-Sources that can be read again, and what is made of their rows one by one, are so; the order of rows behind a shuffle
-is not, unless they are sorted. `by_key(frame, "key", order="time")` gives rows of one key to one task, in order, and
-does sort them wholly.
+**Requirements.** Rows must be the same, in the same order, and in the same partitions, when a task or a batch is
+repeated. Sources that can be read again, and row-by-row transformations of them, satisfy this; the order of rows after
+a shuffle does not, unless they are sorted. `by_key(frame, "key", order="time")` puts the rows of one key into one task,
+in order, and sorts them completely.
 """
 
 from penstock_spark.sink.marker import MARKER

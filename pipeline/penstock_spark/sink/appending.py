@@ -1,4 +1,4 @@
-"""Rows of one stream on their way into it: sent, sent again, or found to be there."""
+"""Append the rows of one stream: send them, resend them, or find that they are stored."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["AnyAppender", "StreamWriter"]
 
 _LOG: Final = logging.getLogger(__name__)
 _MANY: Final = 64
-"""From so many times on, each twice the one before, it is said that others are in the way: an append that must get its
-number gets none as long as somebody else appends without pause."""
+"""A warning is logged at this number of conflicts, and at each doubling: a conditional append cannot succeed while
+another writer appends without pause."""
 _CAREFUL: Final = 4
-"""So many appends are sent one by one after somebody else came between, as what is sent ahead would be in vain."""
+"""Appends that are sent one by one after a conflict, as those sent ahead would fail."""
 
 
 class AnyAppender(Protocol):
-    """What the appenders of `clients.base` have in common."""
+    """The common interface of the appenders of `clients.base`."""
 
     @property
     def acknowledged(self) -> int:
@@ -39,12 +39,12 @@ class AnyAppender(Protocol):
 
 
 class StreamWriter(ABC):
-    """Appends one task's rows to one stream, each once, in order. Several appends are under way at a time; those
-    without acknowledgement are kept, the client bounds how many.
+    """Appends one task's rows to one stream, each once, in order. Several appends are in flight at a time, and are kept
+    until acknowledged; the client bounds their number.
 
-    Rows are given in order, from row 0 on, also those that are stored already. All methods raise OperationFailed where
-    the server is gone for too long or refuses, and SinkFailed where the rows cannot be written. `create`: make the
-    stream where it is not there and an append does not make it.
+    Rows are put in order, from row 0 on, including those that are stored already. All methods raise OperationFailed if
+    the server is gone for too long or refuses, and SinkFailed if the rows cannot be written. `create`: create the
+    stream if it does not exist and an append does not create it.
     """
 
     def __init__(self, client: StreamClient, stream: str, patience: Patience, *, create: bool) -> None:
@@ -52,68 +52,68 @@ class StreamWriter(ABC):
         self._client = client
         self._create = create
         self._made = False
-        self._seen = 0  # how far it is known what is stored; in what numbers, the protocol decides
+        self._seen = 0  # end of what is known to be stored; the unit is the protocol's
         self._patience = patience
-        self._waiting: deque[Cut] = deque()  # without acknowledgement; the first `_sent` are under way
+        self._waiting: deque[Cut] = deque()  # not acknowledged; the first `_sent` are in flight
         self._sent = 0
-        self._settled = 0  # how many of the current appender's were acknowledged and taken off `_waiting`
+        self._settled = 0  # acknowledged appends of the current appender that were removed from `_waiting`
         self._careful = 0
-        self._passes = 0  # times that somebody else was faster
+        self._passes = 0  # conflicts with other writers
         self._appender: AnyAppender | None = None
 
     def put(self, cut: Cut) -> None:
-        """Take an append; returns when it is under way, or stored."""
+        """Take an append; returns when it is in flight, or stored."""
         self._waiting.extend(self._missing(cut))
         self._drive(self._send)
 
     def rest(self) -> None:
-        """Wait until all that was put is stored, and give up the connection. More may be put later."""
+        """Wait until all that was put is stored, and close the connection. More may be put later."""
         self._drive(self._flush)
         self.close()
 
     def finish(self) -> None:
-        """Wait until all is stored. Raises RowsDiffer where more is stored than was put."""
+        """Wait until all is stored. Raises RowsDiffer if more is stored than was put."""
         self.rest()
         self._check_end()
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         appender, self._appender = self._appender, None
         self._sent = self._settled = 0
         if appender is not None:
             appender.close()
 
-    # ---- what the protocols do differently ---------------------------------------------------------------------------
+    # ---- for each protocol ------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _open(self) -> AnyAppender:
-        """A new connection."""
+        """Open a connection."""
 
     @abstractmethod
     def _append(self, cut: Cut) -> None:
-        """Send an append on the connection that there is."""
+        """Send an append on the open connection."""
 
     @abstractmethod
     def _stored(self, cut: Cut) -> None:
-        """An append was acknowledged."""
+        """Note that an append was acknowledged."""
 
     @abstractmethod
     def _missing(self, cut: Cut) -> list[Cut]:
-        """What of an append is not known to be stored: all, a part or nothing. Raises RowsDiffer."""
+        """Return the part of an append that is not known to be stored: all, a part or nothing. Raises RowsDiffer."""
 
     @abstractmethod
     def _look(self) -> None:
-        """Find out, after an append failed, what is stored. The connection is gone. Where this fails halfway, it may be
-        called again."""
+        """Find out, after an append failed and its connection was closed, what is stored. May be called again if it
+        fails halfway."""
 
     @abstractmethod
     def _check_end(self) -> None:
-        """See `finish`."""
+        """Raise RowsDiffer if more is stored than was put."""
 
-    # ---- inside ------------------------------------------------------------------------------------------------------
+    # ---- internals ---------------------------------------------------------------------------------------------------
 
     _passed: FailureCode
-    """How the server says that somebody else was faster."""
+    """The server's failure code for a conflict with another writer."""
 
     def _drive(self, step: Callable[[], None]) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""The columns of a frame that is written: checked when it is planned, then Arrow batches as rows of streams."""
+"""Columns of a written frame: check them when the job is planned, then convert Arrow batches to rows of streams."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns are written. Picklable. `stream`: the one that all rows go to; None: the column says it."""
+    """The columns that are written. Picklable. `stream`: the target of all rows; None: the column has it."""
 
     stream: str | None
     headers: bool
@@ -44,9 +44,8 @@ class Layout:
 
 
 def layout_of(schema: StructType, stream: str | None, ignore: frozenset[str], *, only_bodies: bool) -> Layout:
-    """What of a frame with this schema is written. `only_bodies`: the protocol carries nothing else.
-
-    Raises SinkFailed, naming all that is wrong."""
+    """Return the layout of a frame with this schema. `only_bodies`: the protocol carries nothing else. Raises
+    SinkFailed with all faults."""
     types = {field.name: field.dataType for field in schema.fields if field.name not in ignore}
     if len(schema.fields) != len(set(schema.names)):
         raise SinkFailed(f"sink penstock: two columns of one name: {', '.join(schema.names)}")
@@ -95,8 +94,8 @@ _FITS: Final[Mapping[str, Callable[[DataType], bool]]] = {
 
 
 def pieces(batch: pa.RecordBatch, layout: Layout, first: int) -> Iterator[tuple[str, Piece]]:
-    """The rows of each stream, in their order. `first`: the number of the batch's first row in its partition, which
-    errors name. Raises SinkFailed where a row has no stream or no body, or is no record."""
+    """Yield the rows of each stream, in order. `first`: the number of the batch's first row in its partition, for
+    errors. Raises SinkFailed if a row has no stream or no body, or is not a valid record."""
     if layout.stream is not None:
         yield layout.stream, _piece(batch, layout, range(first, first + batch.num_rows))
         return
@@ -108,7 +107,7 @@ def pieces(batch: pa.RecordBatch, layout: Layout, first: int) -> Iterator[tuple[
     if len(names) == 1:
         yield names[0], _piece(batch, layout, range(first, first + batch.num_rows))
         return
-    order = pc.array_sort_indices(coded.indices)  # stable, so rows of one stream stay in their order
+    order = pc.array_sort_indices(coded.indices)  # stable: keeps the order of rows of one stream
     counts = {one["values"]: one["counts"] for one in pc.value_counts(coded.indices).to_pylist()}
     sorted_batch = batch.take(order)
     start = 0

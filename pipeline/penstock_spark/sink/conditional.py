@@ -1,4 +1,4 @@
-"""Appends to one stream of S2: each says which sequence number it must get, and carries a marker."""
+"""Appends to one stream of S2: each states the sequence number that it must get, and carries a marker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ConditionalWriter"]
 
 
 class ConditionalWriter(StreamWriter):
-    """See `StreamWriter`. `owner`: as in markers. `start`: where none of the owner's rows is before."""
+    """A `StreamWriter` for S2. `owner`: as in markers. `start`: a number before all of the owner's rows."""
 
     _passed = FailureCode.SEQ_NUM_MISMATCH
 
@@ -26,14 +26,15 @@ class ConditionalWriter(StreamWriter):
     ) -> None:
         super().__init__(client, stream, patience, create=create)
         self._owner = owner
-        self._seen = start  # each record from `start` up to here was looked at, or is ours and acknowledged
+        self._seen = start  # all records from `start` up to here were read, or are ours and acknowledged
         self._next = start  # the number that the next append must get
         self._known = 0  # rows that are stored, or have a marker
         self._found: deque[Marker] = deque()  # of rows that were not put yet
         self._conditional: Appender
 
     def look_back(self) -> int:
-        """Look at what came since `start`, instead of waiting for an append to be refused; how many rows are stored."""
+        """Read the records since `start`, instead of waiting for an append to be refused; return the number of stored
+        rows."""
         self._look()
         return self._known
 

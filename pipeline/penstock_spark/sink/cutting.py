@@ -1,4 +1,4 @@
-"""Rows of one stream, as they come, put together as appends that are as large as a server takes."""
+"""Gather the rows of one stream to appends of the largest size that a server accepts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["SEGMENT_LIMITS", "Cut", "Cutter", "Limits", "s2_limits"]
 
 
 class Limits(NamedTuple):
-    """Of one append: records, bytes, and bytes of a single record; both metered as S2 does (fact sheet, 5.1). A record
-    larger than `most_bytes` is an append alone."""
+    """Limits of one append: records, bytes, and bytes of a single record; both metered as in S2 (fact sheet, 5.1). A
+    record larger than `most_bytes` is an append by itself."""
 
     most_records: int
     most_bytes: int
@@ -29,14 +29,14 @@ SEGMENT_LIMITS: Final = Limits(S2_MAX_BATCH_RECORDS, 1 * MIB, SEGMENT_MAX_EVENT)
 
 
 def s2_limits(marker_room: int) -> Limits:
-    """What S2 takes, less the marker's room, which the first record of an append must have."""
+    """Return S2's limits, less the size of the marker in the first record of an append."""
     room = S2_MAX_BATCH_BYTES - marker_room
     return Limits(S2_MAX_BATCH_RECORDS, room, room)
 
 
 @dataclass(slots=True)
 class Cut:
-    """The rows of one append: `first` is the number of the first one, `before` the digest of all before it."""
+    """The rows of one append: `first` is the number of the first one, `before` the digest of all rows before it."""
 
     first: int
     rows: Piece
@@ -48,33 +48,33 @@ class Cut:
         return self.first + len(self.rows.bodies)
 
     def digest_at(self, end: int) -> str:
-        """The digest of all rows up to `end`, which is in this cut or behind it."""
+        """Return the digest of all rows up to `end`, which is in this append or at its end."""
         digest = self.before.copy()
         digest.add(self.rows if end == self.end else self.rows.part(0, end - self.first))
         return digest.text()
 
     def after(self, row: int) -> Cut:
-        """Only the rows from `row` on."""
+        """Return an append of only the rows from `row` on."""
         before = self.before.copy()
         before.add(self.rows.part(0, row - self.first))
         return Cut(row, self.rows.part(row - self.first, len(self.rows.bodies)), before)
 
 
 class Cutter:
-    """Rows in, appends out: each is as large as the limits allow."""
+    """Gathers rows to appends, each as large as the limits allow."""
 
     def __init__(self, stream: str, limits: Limits) -> None:
         self._stream = stream
         self._limits = limits
         self._rows = Piece([], {}, None)
-        self._cut = 0  # number of the first waiting row
+        self._cut = 0  # number of the first row that is held
         self.digest = RowDigest()
-        """Of all rows that were given out."""
+        """Digest of all rows in returned appends."""
         self.waiting = 0
-        """Metered bytes of the rows that wait for more."""
+        """Metered bytes of the rows that are held."""
 
     def add(self, piece: Piece) -> list[Cut]:
-        """Take rows; the appends that became full. Raises SinkFailed where a row is too large for any."""
+        """Add rows; return the appends that are full. Raises SinkFailed if a row is too large for any."""
         sizes = _sizes(piece.bodies, piece.headers)
         if max(sizes, default=0) > self._limits.most_record:
             self._refuse(sizes)
@@ -96,7 +96,7 @@ class Cutter:
             start = stop
 
     def rest(self) -> list[Cut]:
-        """What waits, as an append: one or none."""
+        """Return the rows that are held, as one append or none."""
         if not self._rows.bodies:
             return []
         cut = Cut(self._cut, self._rows, self.digest)

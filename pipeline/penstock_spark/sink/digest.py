@@ -13,20 +13,20 @@ from penstock_codecs.model import Headers
 __all__ = ["Piece", "RowDigest"]
 
 _BYTES: Final = 12
-"""Length of a digest. It guards against accidents, not against people who look for collisions."""
+"""Length of a digest in bytes. It protects from accidents, not from deliberate collisions."""
 
 
 @dataclass(slots=True)
 class Piece:
-    """Consecutive rows of one stream, column by column. `headers` has entries only for rows that have any;
-    `timestamps` is None where the frame has no such column."""
+    """Consecutive rows of one stream, column by column. `headers` has entries only for rows that have any; `timestamps`
+    is None if the frame has no such column."""
 
     bodies: list[bytes]
     headers: Mapping[int, Headers] = field(default_factory=dict)
     timestamps: list[int | None] | None = None
 
     def part(self, start: int, stop: int) -> Piece:
-        """The rows from index `start` up to `stop`."""
+        """Return the rows from index `start` up to `stop`."""
         some = self.headers
         headers = {index - start: some[index] for index in some if start <= index < stop} if some else {}
         timestamps = None if self.timestamps is None else self.timestamps[start:stop]
@@ -34,9 +34,8 @@ class Piece:
 
 
 class RowDigest:
-    """A digest of the rows that were added, which does not depend on the pieces that they came in.
-
-    Each column has a digest of its own, so that a piece costs a few calls, whatever the number of its rows."""
+    """A digest of added rows, which does not depend on how they were divided into pieces. Each column has a digest of
+    its own, so that a piece costs a few calls, whatever the number of its rows."""
 
     __slots__ = ("_bodies", "_headers", "_others", "rows")
 
@@ -47,7 +46,7 @@ class RowDigest:
         self._others = (blake2b(digest_size=_BYTES), blake2b(digest_size=_BYTES))
 
     def copy(self) -> RowDigest:
-        """One that goes on alone."""
+        """Return an independent copy."""
         other = RowDigest()
         other.rows = self.rows
         other._bodies, other._headers = self._bodies.copy(), self._headers.copy()
@@ -70,7 +69,7 @@ class RowDigest:
         self.rows += len(piece.bodies)
 
     def text(self) -> str:
-        """The digest of the rows so far."""
+        """Return the digest of the rows so far."""
         whole = blake2b(digest_size=_BYTES)
         for one in (self._bodies, *self._others, self._headers):
             whole.update(one.digest())

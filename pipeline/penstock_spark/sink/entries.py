@@ -1,4 +1,4 @@
-"""What stands in a ledger: one JSON object per record."""
+"""Entries of a ledger: one JSON object per record."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from penstock_spark.sink.failures import SinkFailed
 __all__ = ["Committed", "Entry", "Opened", "Stored", "Tally", "Touched", "committed", "decode_entry", "touched"]
 
 _MOST_PER_ENTRY: Final = 500
-"""Streams or partitions in one record: with the longest names that is a third of what a record may be."""
+"""Maximum number of streams or partitions in one record: with the longest names they fill a third of the largest
+record."""
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class Tally(msgspec.Struct, frozen=True, array_like=True):
-    """How many rows a partition had, of how many streams, and their digest."""
+    """The number of rows of a partition, and a digest of them and their streams."""
 
     rows: int
     digest: str
 
 
 class Entry(msgspec.Struct, tag_field="is", kw_only=True):
-    """Any record of a ledger. `query`: the streaming query that the sink belongs to; "" for batch jobs."""
+    """A record of a ledger. `query`: the streaming query that the sink belongs to; "" for batch jobs."""
 
     query: str
 
 
 class Opened(Entry, tag="opened"):
-    """The driver of a one-off job made the ledger."""
+    """The driver of a one-off job created the ledger."""
 
 
 class Touched(Entry, tag="touched"):
-    """A partition of a batch is about to append to streams, which end there now."""
+    """A partition of a batch is about to append to streams; their current ends."""
 
     batch: int
     partition: int
@@ -45,7 +46,7 @@ class Touched(Entry, tag="touched"):
 
 
 class Stored(Entry, tag="stored"):
-    """What partitions of a batch had; counts once the batch is committed."""
+    """The tallies of partitions of a batch; valid once the batch is committed."""
 
     batch: int
     partitions: dict[int, Tally]
@@ -62,7 +63,7 @@ _DECODER: Final[msgspec.json.Decoder[_AnyEntry]] = msgspec.json.Decoder(_AnyEntr
 
 
 def decode_entry(body: bytes, where: str) -> Opened | Touched | Stored | Committed:
-    """An entry from a record's body. Raises SinkFailed, naming `where`, for anything else."""
+    """Decode the body of a record. Raises SinkFailed, naming `where`, for anything but an entry."""
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
@@ -70,13 +71,13 @@ def decode_entry(body: bytes, where: str) -> Opened | Touched | Stored | Committ
 
 
 def touched(query: str, batch: int, partition: int, streams: Mapping[str, int]) -> Iterator[Touched]:
-    """Entries for any number of streams."""
+    """Yield entries for any number of streams."""
     for some in _parts(streams.items()):
         yield Touched(query=query, batch=batch, partition=partition, streams=some)
 
 
 def committed(query: str, batch: int, partitions: Mapping[int, Tally]) -> Iterator[Stored | Committed]:
-    """Entries for any number of partitions, and that the batch is committed."""
+    """Yield entries for any number of partitions, and then the one that commits the batch."""
     for some in _parts(partitions.items()):
         yield Stored(query=query, batch=batch, partitions=some)
     yield Committed(query=query, batch=batch)

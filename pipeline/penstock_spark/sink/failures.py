@@ -1,4 +1,4 @@
-"""What the sink refuses to do, in words for people."""
+"""Errors of the sink, for people."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ __all__ = ["RowsDiffer", "SinkFailed"]
 
 
 class SinkFailed(Exception):
-    """The rows cannot be written, and trying again will not help; the message says what is wrong and where."""
+    """The rows cannot be written, and trying again does not help; the message says what is wrong and where."""
 
 
 class RowsDiffer(SinkFailed):
-    """Another attempt at the same batch stored other rows, or more: what is in the stream cannot be completed."""
+    """Another attempt at the same batch stored other rows, or more: the stream cannot be completed."""
 
     def __init__(self, what: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Who writes: a sink, its batch, a partition of that."""
+"""The identity of a writer: a sink, its batch, and a partition of that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock_spark.sink.failures import SinkFailed
 __all__ = ["SINK_NAME", "Identity", "Sink", "identity_of", "one_off", "task_identity"]
 
 SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-"""What a sink may be called: its ledger's name must be one in every protocol (docs/names.md), and have room."""
+"""Valid names of a sink: its ledger's name must be valid in every protocol (docs/names.md), and has limited length."""
 
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
@@ -23,8 +23,8 @@ _BATCH: Final = "streaming.sql.batchId"
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """What is known when a job is planned. `name`: None for a streaming query's own; `batch`: None for streaming.
-    `one_off`: nobody can repeat it."""
+    """The identity of a sink when its job is planned. `name`: None to use the streaming query's id; `batch`: None for
+    streaming. `one_off`: the job cannot be repeated."""
 
     name: str | None
     batch: int | None
@@ -43,11 +43,11 @@ class Identity:
 
     @property
     def owner(self) -> bytes:
-        """How markers spell it."""
+        """The identity as written in markers."""
         return f"{self.sink} {self.batch} {self.partition}".encode()
 
     def writer(self, stream: str) -> uuid.UUID:
-        """The writer's identity over the segment protocol, the same for all batches."""
+        """Return the writer's identity over the segment protocol, the same for all batches."""
         return uuid.uuid5(uuid.NAMESPACE_OID, f"penstock-sink {self.sink} {self.partition} {stream}")
 
     def __str__(self) -> str:
@@ -55,13 +55,13 @@ class Identity:
 
 
 def one_off() -> Sink:
-    """A batch job without a name."""
+    """Return the sink of a batch job without a name."""
     return Sink(f"job-{uuid.uuid4().hex}", 0, one_off=True)
 
 
 def identity_of(sink: Sink, partition: int, query: str | None, batch: str | None) -> Identity:
-    """Whose rows they are; `query` and `batch`: what Spark says of a micro-batch. Raises SinkFailed where it says
-    nothing."""
+    """Return the identity of a partition; `query` and `batch`: Spark's properties of a micro-batch. Raises SinkFailed
+    if they are needed and missing."""
     if sink.batch is not None and sink.name is not None:
         return Identity(sink.name, sink.batch, partition, one_off=sink.one_off)
     if not query or not batch:
@@ -70,7 +70,7 @@ def identity_of(sink: Sink, partition: int, query: str | None, batch: str | None
 
 
 def task_identity(sink: Sink) -> Identity:
-    """Of the task that runs here."""
+    """Return the identity of the task that runs here."""
     context = TaskContext.get()
     if context is None:
         raise SinkFailed("rows are written by Spark's tasks only")

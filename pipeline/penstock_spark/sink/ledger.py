@@ -1,4 +1,4 @@
-"""A sink's ledger: where each batch began in each stream, and which batch was committed last, with what."""
+"""A sink's ledger: where each batch began in each stream, and which batch was committed last, with its tallies."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Ledger", "ledger_name", "tail_of"]
 
 
 class Ledger:
-    """The ledger as it was when it was last looked at. `partition`: of which it is remembered where streams ended; each
+    """The state of the ledger when it was last read. `partition`: the one for which streams' ends are kept, since each
     partition of a batch may write to thousands.
 
-    `patience`: makes what says how long an append is tried again; an entry that stands twice does no harm. All methods
-    raise OperationFailed with what the server says, and SinkFailed where the ledger is somebody else's.
+    `patience`: makes the limit for retrying an append; a doubled entry does no harm. All methods raise OperationFailed
+    with the server's message, and SinkFailed if the ledger belongs to another query.
     """
 
     def __init__(
@@ -40,24 +40,24 @@ class Ledger:
         self._patience = patience
         self._partition = partition
         self._next: int | None = None
-        self._counted: dict[int, dict[int, Tally]] = {}  # by batch and partition; those not committed yet
+        self._counted: dict[int, dict[int, Tally]] = {}  # by batch and partition, of batches not committed yet
         self.opened = False
-        """Whether the driver of a one-off job made it."""
+        """Whether the driver of a one-off job created it."""
         self.committed: int | None = None
-        """The last batch that was."""
+        """The last committed batch."""
         self.tallies: Mapping[int, Tally] = {}
-        """Of the batch that was committed last, by partition; those that are missing had no rows."""
+        """Tallies of the last committed batch, by partition; partitions without rows are missing."""
         self.touched: dict[tuple[int, int], dict[str, int]] = {}
-        """By batch and partition: where streams ended before its first append; empty for other partitions than ours.
-        Only batches not yet committed."""
+        """By batch and partition: the streams' ends before its first append; empty for partitions other than ours. Only
+        batches not yet committed."""
 
     def open(self) -> None:
-        """Make it, where it is not there, so that its records do not age away; and look at it."""
+        """Create the ledger if it does not exist, with unlimited retention, and read it."""
         self._client.create(self._stream, endless=True)
         self.look()
 
     def look(self) -> None:
-        """Take what is new. What was trimmed meanwhile was of no use any more."""
+        """Read new entries. Entries that were trimmed meanwhile are obsolete."""
         if self._next is None:
             self._next = self._client.first(self._stream).seq_num
         tail = self._client.tail(self._stream)
@@ -75,10 +75,11 @@ class Ledger:
                 self._next = first
 
     def touch(self, batch: int, partition: int, streams: Iterable[str]) -> dict[str, int]:
-        """Where the streams ended before anybody appended rows of this batch and partition to them.
+        """Return the streams' ends before any attempt at this batch and partition appended rows to them.
 
-        What the ledger does not say yet is asked of the streams (0 for one that is not there) and entered. Of several
-        entries the first counts, for all attempts. Raises SinkFailed where the batch was committed meanwhile."""
+        Ends that the ledger lacks are requested from the streams (0 for one that does not exist) and entered. The first
+        entry is valid for all attempts. Raises SinkFailed if the batch was committed meanwhile.
+        """
         known = self.touched.get((batch, partition), {})
         ends = {stream: tail_of(self._client, stream).seq_num for stream in streams if stream not in known}
         if ends:
@@ -90,7 +91,7 @@ class Ledger:
         return self.touched.get((batch, partition), {})
 
     def check(self, batch: int) -> None:
-        """Raises SinkFailed where this batch is older than the last that was committed."""
+        """Raise SinkFailed if this batch is older than the last committed one."""
         if self.committed is not None and self.committed > batch:
             raise SinkFailed(
                 f"{self._stream}: batch {batch} comes too late, batch {self.committed} of this sink was committed. "
@@ -98,15 +99,15 @@ class Ledger:
             )
 
     def enter(self, entries: Iterable[Entry]) -> int:
-        """Append entries, one after the other; the sequence number of the first."""
+        """Append entries, one after another; return the sequence number of the first."""
         return min([self._patience().over(_Append(self._client, self._stream, entry)) for entry in entries])
 
     def trim(self, first: int) -> None:
-        """Let go of all before this sequence number."""
+        """Trim all entries before this sequence number."""
         self._client.trim(self._stream, Mark(first))
 
     def delete(self) -> None:
-        """Delete it."""
+        """Delete the ledger."""
         self._client.delete(self._stream)
 
     def _take(self, body: bytes, seq_num: int) -> None:
@@ -137,7 +138,7 @@ class Ledger:
 
 
 class _Append:
-    """Appends an entry, in one attempt; its sequence number."""
+    """Appends an entry in one attempt, and returns its sequence number."""
 
     def __init__(self, client: StreamClient, stream: str, entry: Entry) -> None:
         self._client, self._stream, self._body = client, stream, msgspec.json.encode(entry)
@@ -158,7 +159,7 @@ def _owner(query: str) -> str:
 
 
 def tail_of(client: StreamClient, stream: str) -> Mark:
-    """Where a stream ends; 0 for one that is not there (yet)."""
+    """Return the end of a stream; 0 for one that does not exist (yet)."""
     try:
         return client.tail(stream)
     except OperationFailed as error:
@@ -168,5 +169,5 @@ def tail_of(client: StreamClient, stream: str) -> Mark:
 
 
 def ledger_name(basin: str, sink: str) -> str:
-    """The ledger's stream."""
+    """Return the name of the ledger's stream."""
     return f"{basin}/{LEDGERS}{sink}"

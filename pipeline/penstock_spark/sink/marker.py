@@ -1,7 +1,7 @@
-"""The header by which a task finds what earlier attempts of it stored: `penstock-sink`.
+"""The header `penstock-sink`, by which a task finds the records stored by its earlier attempts.
 
-Its value is text: sink, batch, partition, number of the first row, number after the last row, digest of all rows of
-this task and stream up to there, with a blank between them.
+Its value is text, separated by blanks: sink, batch, partition, number of the first row, number after the last row,
+digest of all rows of this task and stream up to there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MARKER: Final = b"penstock-sink"
 
 
 class Marker(NamedTuple):
-    """The rows from `first` up to `end` stand in one append; `digest` is that of all rows up to `end`."""
+    """An append of the rows from `first` up to `end`; `digest` is that of all rows up to `end`."""
 
     first: int
     end: int
@@ -26,19 +26,19 @@ class Marker(NamedTuple):
 
 
 def marker_header(owner: bytes, marker: Marker) -> Header:
-    """The marker of an append. `owner`: sink, batch and partition, as `identity` spells them."""
+    """Return the marker of an append. `owner`: sink, batch and partition, as in `Identity.owner`."""
     return Header(MARKER, b"%s %d %d %s" % (owner, *marker[:2], marker.digest.encode()))
 
 
 def marker_room(owner: bytes) -> int:
-    """Most metered bytes that a marker takes (S2 fact sheet, 5.1)."""
+    """Return the maximum size of a marker in metered bytes (S2 fact sheet, 5.1)."""
     longest = Marker(2**63, 2**63, RowDigest().text())
     header = marker_header(owner, longest)
     return 2 + len(header.name) + len(header.value)
 
 
 def find_marker(owner: bytes, headers: Headers) -> Marker | None:
-    """The owner's marker in a record's headers; None where there is none."""
+    """Return the owner's marker in a record's headers; None if there is none."""
     for name, value in reversed(headers):
         if name == MARKER and value.startswith(owner + b" "):
             words = value[len(owner) + 1 :].split(b" ")

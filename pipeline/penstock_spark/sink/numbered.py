@@ -1,4 +1,4 @@
-"""Appends to one stream over the segment protocol: rows have numbers, of which the store takes each once."""
+"""Appends to one stream over the segment protocol: rows have numbers, each of which the store accepts once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["MOST_BATCHES", "NumberedWriter"]
 _ROW_BITS: Final = 32
 _MOST_ROWS: Final = 2**_ROW_BITS - 1
 MOST_BATCHES: Final = 2**31
-"""A batch's number must be below, as an event number has 63 bits."""
+"""Bound of batch numbers, as an event number has 63 bits."""
 
 
 class NumberedWriter(StreamWriter):
-    """See `StreamWriter`. Row 0 of a batch has event number 1, counted from the batch's own place."""
+    """A `StreamWriter` for segments. Row 0 of a batch has event number 1, counted from the batch's base."""
 
     _passed = FailureCode.STALE_WRITER_POSITION
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.s2.names import validate_basin_name
 from penstock_spark.clients.endpoint import Endpoint
-from penstock_spark.options import Option, WrongOptions, boolean, endpoint_of, integer, read_options
+from penstock_spark.options import Option, WrongOptions, boolean, endpoint_of, integer, read_options, text
 from penstock_spark.sink.identity import SINK_NAME, Sink, one_off
+from penstock_spark.sink.unwritable import FAIL, KEEP, POLICIES
 
 __all__ = ["OPTIONS", "Settings", "read_settings"]
 
@@ -36,6 +37,12 @@ def _stream(value: str) -> str:
     return value
 
 
+def _policy(value: str) -> str:
+    if value not in POLICIES:
+        raise ValueError(f"{value!r} is none of {', '.join(POLICIES)}")
+    return value
+
+
 def _columns(value: str) -> frozenset[str]:
     return frozenset(filter(None, (name.strip() for name in value.split(","))))
 
@@ -51,17 +58,32 @@ OPTIONS: Final = (
         "the basin in which the sink keeps its ledger; that of `stream` where absent. Not for segments",
     ),
     Option("create", boolean, False, "whether streams are made that are not there, where an append does not make them"),
+    Option(
+        "unwritable",
+        _policy,
+        FAIL,
+        "what is done with rows that are no records (command records, larger than 1 MiB less some 100 bytes for the "
+        "sink's marker, stamped before 1970, without body or stream): `fail` ends the job and names stream and record, "
+        "`skip` leaves them out with a warning in the log, `keep` puts them aside, too",
+    ),
+    Option(
+        "unwritable_path",
+        text,
+        "",
+        "with `unwritable = keep`: a directory that all tasks reach, for a Parquet file of each task that had such "
+        "rows, with columns `unwritable_row` and `unwritable_reason` beside the frame's",
+    ),
     Option("ignore", _columns, frozenset(), "columns that are not written, with commas between them"),
 )
 """Beside those of the endpoint (`clients.endpoint`)."""
 
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmode"})
-"""Options that Spark hands over with ours."""
+"""Options that Spark adds to ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a job is told. Picklable: tasks get it from the driver. `ledger`: the basin; "" for segments."""
+    """The checked options. Picklable: tasks get them from the driver. `ledger`: the basin; "" for segments."""
 
     endpoint: Endpoint
     stream: str | None
@@ -69,10 +91,12 @@ class Settings:
     ledger: str
     create: bool
     ignore: frozenset[str]
+    unwritable: str = FAIL
+    unwritable_path: str = ""
 
 
 def read_settings(given: Mapping[str, str], *, streaming: bool) -> Settings:
-    """The settings from options. Raises WrongOptions, naming all that is wrong."""
+    """Check options and return the settings. Raises WrongOptions with all faults."""
     faults: list[str] = []
     if given.get("path"):
         faults.append("path: save() and start() take none; the option stream, or the column, says where rows go")
@@ -86,11 +110,20 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> Settings:
     basin = values["ledger"] or (stream or "").partition("/")[0]
     ledger = basin if endpoint.protocol == "s2s" else ""
     sink = Sink(values["sink"], values["batch"]) if streaming or values["sink"] else one_off()
-    return Settings(endpoint, stream, sink, ledger, values["create"], values["ignore"])
+    return Settings(
+        endpoint,
+        stream,
+        sink,
+        ledger,
+        values["create"],
+        values["ignore"],
+        values["unwritable"],
+        values["unwritable_path"],
+    )
 
 
 def _contradictions(given: Mapping[str, str], values: Mapping[str, Any], protocol: str, streaming: bool) -> list[str]:
-    """What single options do not show. An option that is wrong in itself counts as given."""
+    """Return faults in combinations of options. An option with an invalid value counts as set."""
     faults = []
     if protocol == "s3p":
         faults.append(
@@ -106,6 +139,8 @@ def _contradictions(given: Mapping[str, str], values: Mapping[str, Any], protoco
         faults.append("batch: needed beside sink: the number of this job, which grows from job to job")
     if not streaming and "batch" in given and "sink" not in given:
         faults.append("sink: needed beside batch: a name under which the batches are counted")
+    if (values["unwritable"] == KEEP) != bool(values["unwritable_path"]):
+        faults.append("unwritable_path: goes with unwritable = keep, which needs it")
     if "body" in values["ignore"]:
         faults.append("ignore: the body is what is written")
     return faults

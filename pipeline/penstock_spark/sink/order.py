@@ -1,4 +1,4 @@
-"""Rows of one key in one partition, in order."""
+"""Sort the rows of each key into one partition."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ __all__ = ["by_key"]
 def by_key(
     frame: DataFrame, key: str | Sequence[str], *, order: str | Sequence[str], partitions: int | None = None
 ) -> DataFrame:
-    """The frame with all rows of a key in one partition, sorted by key and `order` (columns), as the sink needs them to
-    write the rows of each key in order, and each once.
+    """Return the frame with all rows of a key in one partition, sorted by key and `order` (columns), as the sink needs
+    them to write the rows of each key in order, and each once.
 
-    Where rows of a key are equal in `order`, all other columns decide, so that a task which is done again has its rows
-    in the same order. `partitions`: how many; the session's `spark.sql.shuffle.partitions` where None. Spark does not
-    change it as it goes, as it would without a number. Keys go to streams as the frame says: where several partitions
-    write to one stream, the rows of different keys mingle there in any order. In a streaming query each micro-batch is
-    sorted for itself. Raises ValueError for columns that the frame does not have, or that cannot be sorted."""
+    If rows of a key are equal in `order`, all other columns decide, so that a repeated task has its rows in the same
+    order. `partitions`: their number; None: the session's `spark.sql.shuffle.partitions`. Spark does not change it at
+    run time, as it would without a number. Keys go to streams as the frame sets them: if several partitions write to
+    one stream, the rows of different keys are interleaved there in any order. In a streaming query each micro-batch is
+    sorted by itself. Raises ValueError for columns that the frame does not have, or that cannot be sorted.
+    """
     from pyspark.sql.types import MapType, VariantType
 
     keys = [key] if isinstance(key, str) else list(key)

@@ -1,4 +1,4 @@
-"""What a task does: the rows of a partition, each to its stream."""
+"""Write the rows of a partition, each to its stream."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ from penstock_spark.sink.identity import Identity
 from penstock_spark.sink.ledger import Ledger
 from penstock_spark.sink.marker import marker_room
 from penstock_spark.sink.numbered import NumberedWriter
+from penstock_spark.sink.unwritable import Unwritable
 
 __all__ = ["Places", "Task", "Tools"]
 
 _MOST_WAITING: Final = 32 * MIB
-"""Metered bytes of rows that wait for more of their stream; beyond, all are sent as they are."""
+"""Maximum number of metered bytes of rows that are held to fill appends; beyond it, all are sent as they are."""
 _MOST_OPEN: Final = 16
-"""Connections that a task appends on at a time; each may have some MiB under way."""
+"""Connections that a task appends on at a time; each may have some MiB in flight."""
 
 
 class Tools(NamedTuple):
-    """What a task works with. `ledger`: the stream; "" for segments. `create`: see the option. `limits`: of an append,
-    the protocol's where None."""
+    """The resources of a task. `ledger`: the stream; "" for segments. `create`: see the option. `limits`: of an append;
+    None: the protocol's."""
 
     client: StreamClient
     patience: Callable[[], Patience]
@@ -48,17 +49,17 @@ class Tools(NamedTuple):
 
 
 class Places:
-    """Makes the writers of a task's streams, and knows what there is to know before: for S2 the ledger."""
+    """Creates the writers of a task's streams, with their start positions, which for S2 are in the ledger."""
 
     def __init__(self, identity: Identity, tools: Tools) -> None:
         self._identity = identity
         self._tools = tools
         self._ledger: Ledger | None = None
         self.tally: Tally | None = None
-        """What this partition had when its batch was committed; None: it was not committed."""
+        """The tally of this partition in the committed batch; None if the batch is not committed."""
 
     def begin(self) -> None:
-        """Look at the ledger; do so once there are rows. Raises SinkFailed where this task comes too late."""
+        """Read the ledger; to be called once there are rows. Raises SinkFailed if this task is too late."""
         if not self._tools.ledger or self._ledger is not None:
             return
         identity = self._identity
@@ -74,7 +75,7 @@ class Places:
             self.tally = ledger.tallies.get(identity.partition, Tally(0, _digest({})))
 
     def writers(self, streams: Iterable[str]) -> dict[str, StreamWriter]:
-        """Writers for streams that the task did not have before."""
+        """Return writers for streams that are new to the task."""
         identity, tools = self._identity, self._tools
         if self._ledger is None:
             return {name: self._numbered(name) for name in streams}
@@ -90,7 +91,7 @@ class Places:
         return made
 
     def check_others(self, mine: Iterable[str]) -> None:
-        """Raises RowsDiffer where an earlier attempt stored rows in other streams than these."""
+        """Raise RowsDiffer if an earlier attempt stored rows in other streams than these."""
         if self._ledger is None or self.tally is not None:
             return
         touched = self._ledger.touched.get((self._identity.batch, self._identity.partition), {})
@@ -128,7 +129,10 @@ class _Stream:
 class Task:
     """Writes the rows of one partition."""
 
-    def __init__(self, identity: Identity, tools: Tools, layout: Layout) -> None:
+    def __init__(self, identity: Identity, tools: Tools, layout: Layout, unwritable: Unwritable | None = None) -> None:
+        self._unwritable = unwritable or Unwritable(identity)
+        usual = s2_limits(marker_room(identity.owner)) if tools.ledger else SEGMENT_LIMITS
+        self._limits = tools.limits or usual
         self._identity = identity
         self._tools = tools
         self._layout = layout
@@ -139,14 +143,18 @@ class Task:
         self._rows = 0
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Tally:
-        """Take all rows; returns when each is stored once. Raises SinkFailed, and OperationFailed where the server
-        fails or is gone for too long."""
+        """Take all rows; returns when each is stored once. Raises SinkFailed, and OperationFailed if the server fails
+        or is gone for too long."""
         try:
             for batch in batches:
                 if batch.num_rows:
-                    self._take(list(pieces(batch, self._layout, self._rows)))
+                    rows = self._unwritable.sift(batch, self._layout, self._rows, self._limits.most_record)
+                    if rows.num_rows:
+                        self._take(list(pieces(rows, self._layout, self._rows)))
                     self._rows += batch.num_rows
-            return self._finish()
+            tally = self._finish()
+            self._unwritable.finish()
+            return tally
         finally:
             for writer in self._open.values():
                 writer.close()
@@ -166,15 +174,13 @@ class Task:
     def _meet(self, names: list[str]) -> None:
         if not names:
             return
-        usual = s2_limits(marker_room(self._identity.owner)) if self._tools.ledger else SEGMENT_LIMITS
-        limits = self._tools.limits or usual
         writers = {} if self._places.tally is not None else self._places.writers(names)
         for name in names:
-            self._streams[name] = _Stream(Cutter(name, limits), writers.get(name))
+            self._streams[name] = _Stream(Cutter(name, self._limits), writers.get(name))
 
     def _put(self, name: str, stream: _Stream, cuts: Iterable[Cut]) -> None:
         writer = stream.writer
-        if writer is None:  # the batch was committed; only the digest counts
+        if writer is None:  # the batch was committed; only the digest is needed
             return
         for cut in cuts:
             if name not in self._open:

@@ -1,38 +1,86 @@
-"""The sink as Spark sees it: `DataFrame.write` and `DataFrame.writeStream` with format `penstock`."""
+"""The sink's interface to Spark: `DataFrame.write` and `DataFrame.writeStream` with format `penstock`.
+
+`commit_batch` runs on the driver when all tasks of a batch are over.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock_codecs.failures import OperationFailed
+from penstock_spark.clients.base import StreamClient
 from penstock_spark.clients.opening import open_client
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.columns import layout_of
-from penstock_spark.sink.commit import Written, commit_batch, open_one_off
-from penstock_spark.sink.failures import SinkFailed
-from penstock_spark.sink.identity import task_identity
+from penstock_spark.sink.entries import Opened, Tally, committed
+from penstock_spark.sink.failures import RowsDiffer, SinkFailed
+from penstock_spark.sink.identity import Identity, task_identity
 from penstock_spark.sink.ledger import Ledger, ledger_name
 from penstock_spark.sink.options import Settings, read_settings
 from penstock_spark.sink.task import Task, Tools
+from penstock_spark.sink.unwritable import Unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["PenstockStreamWriter", "PenstockWriter"]
+__all__ = ["PenstockStreamWriter", "PenstockWriter", "Written", "commit_batch", "open_one_off"]
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """A task's message to the driver. `tally`: of its partition. `ledger`: the stream; "" for segments."""
+
+    identity: Identity
+    tally: Tally
+    ledger: str
+
+
+def open_one_off(client: StreamClient, ledger: str, patience: Callable[[], Patience]) -> None:
+    """Create the ledger of a one-off job, before its tasks run."""
+    made = Ledger(client, ledger, "", patience)
+    made.open()
+    made.enter([Opened(query="")])
+
+
+def commit_batch(client: StreamClient, messages: Sequence[Written], patience: Callable[[], Patience]) -> None:
+    """Enter into the ledger that a batch is committed, and trim earlier entries. Idempotent.
+
+    Raises RowsDiffer if an earlier attempt at this batch had other partitions: it is then unknown whether both stored
+    the same. Raises SinkFailed if a later batch was committed.
+    """
+    tallies = {message.identity.partition: message.tally for message in messages if message.tally.rows}
+    if not tallies or not messages[0].ledger:
+        return
+    identity, name = messages[0].identity, messages[0].ledger
+    ledger = Ledger(client, name, identity.query, patience)
+    ledger.open()
+    ledger.check(identity.batch)
+    if ledger.committed == identity.batch:
+        if dict(ledger.tallies) != tallies:
+            raise RowsDiffer(f"{name}: batch {identity.batch} was committed with other rows or partitions")
+        return
+    others = sorted(part for batch, part in ledger.touched if batch == identity.batch and part not in tallies)
+    if others:
+        raise RowsDiffer(
+            f"{name}: batch {identity.batch} has {len(tallies)} partitions with rows; an earlier attempt at it also "
+            f"had {', '.join(map(str, others[:10]))}, so that rows may be doubled"
+        )
+    ledger.trim(ledger.enter(committed(identity.query, identity.batch, tallies)))
 
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class _Writing:
-    """What batch and streaming have in common. Pickled: tasks get it from the driver."""
+    """The common base of batch and streaming writers. Pickled: tasks get it from the driver."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> None:
         if overwrite:
@@ -51,8 +99,9 @@ class _Writing:
         identity = task_identity(settings.sink)
         ledger = _ledger(settings, identity.sink)
         with closing(open_client(settings.endpoint)) as client:
+            aside = Unwritable(identity, settings.unwritable, settings.unwritable_path)
             tools = Tools(client, _patience(settings), ledger, settings.create)
-            return Written(identity, Task(identity, tools, self._layout).write(iterator), ledger)
+            return Written(identity, Task(identity, tools, self._layout, aside).write(iterator), ledger)
 
     def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with closing(open_client(self._settings.endpoint)) as client:
@@ -61,7 +110,7 @@ class _Writing:
 
 
 class PenstockWriter(_Writing, DataSourceArrowWriter):
-    """A batch job."""
+    """The writer of a batch job."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite, streaming=False)
@@ -70,14 +119,15 @@ class PenstockWriter(_Writing, DataSourceArrowWriter):
                 open_one_off(client, self._own_ledger, _patience(self._settings))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All rows are stored."""
+        """Commit the batch: all rows are stored."""
         if self._own_ledger:
             self._forget()
         else:
             self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - they say nothing new
-        """Some rows are not stored, and those that are stay. A named batch may be done again, and goes on there."""
+        """Abort the batch: some rows are not stored, and those that are stay. A named batch may be repeated, and
+        continues."""
         if self._own_ledger:
             self._forget()
 
@@ -87,7 +137,7 @@ class PenstockWriter(_Writing, DataSourceArrowWriter):
         return _ledger(self._settings, sink.name or "") if sink.one_off else ""
 
     def _forget(self) -> None:
-        """The job is over as it is: a ledger that cannot be deleted is no reason to do it again."""
+        """Delete the ledger. A failure is only logged: the job is over, and not to be repeated for that."""
         try:
             self._delete()
         except OperationFailed as error:
@@ -99,17 +149,17 @@ class PenstockWriter(_Writing, DataSourceArrowWriter):
 
 
 class PenstockStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """A streaming query: one is made for each micro-batch, and another one to commit it."""
+    """The writer of a streaming query: one for each micro-batch, and another one to commit it."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite, streaming=True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - as Spark
-        """All rows of the micro-batch are stored."""
+        """Commit the micro-batch: all its rows are stored."""
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Some rows are not stored. The batch will be done again, and goes on there: nothing is forgotten."""
+        """Do nothing: the repeated batch continues after the rows that are stored."""
 
 
 def _patience(settings: Settings) -> Callable[[], Patience]:

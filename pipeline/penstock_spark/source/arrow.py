@@ -1,8 +1,9 @@
-"""Records as Arrow batches, in the schema that was asked for: whole columns at a time, nothing per row where there are
+"""Convert records to Arrow batches in the requested schema: whole columns at a time, without work per row if there are
 no headers."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final
@@ -17,13 +18,14 @@ from penstock_spark.schemas import arrow_schema
 __all__ = ["NotRepresentable", "to_batches"]
 
 BATCH_ROWS: Final = 20_000
-"""From here on, a batch is given away."""
+"""Number of rows at which a batch is complete."""
 MAX_BATCH_ROWS: Final = 50_000
-"""Most rows of a batch; Spark turns a batch into rows at once."""
+"""Maximum number of rows per batch; Spark converts all rows of a batch at once."""
 BATCH_BYTES: Final = 4 << 20
-"""From here on, too. At 1 KiB a record costs 0.33 us in batches of 1 MiB, 0.38 us in 4 MiB, and 0.66 us in 16 MiB,
-which is memory that is new each time."""
+"""Number of bytes at which a batch is complete. At 1 KiB a record costs 0.33 us in batches of 1 MiB, 0.38 us in 4 MiB,
+and 0.66 us in 16 MiB, which is newly allocated memory each time."""
 
+_LOG: Final = logging.getLogger("penstock_spark.source")
 _MOST: Final = 2**63 - 1
 _MOST_MS: Final = _MOST // 1000
 """Spark's times are us in 63 bits."""
@@ -33,22 +35,26 @@ class NotRepresentable(ValueError):
     """A record has a number that the table's type cannot hold; the message names it."""
 
 
-def to_batches(stream: str, pieces: Iterable[Columns], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Records of one stream, in their order, as batches of some 10,000 rows or some MiB. Raises NotRepresentable."""
+def to_batches(
+    stream: str, pieces: Iterable[Columns], schema: StructType, *, late_is_null: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of one stream, in order, as batches of some 10,000 rows or some MiB. Raises NotRepresentable.
+    `late_is_null`: a timestamp too late for Spark becomes null, with a warning in the log."""
     made = arrow_schema(schema)
-    gathered = _Gathered()
+    gathered = _Gathered(late_is_null)
     for columns in pieces:
         gathered.add(columns)
         if gathered.rows >= BATCH_ROWS or gathered.bytes >= BATCH_BYTES:
             yield from _batches(stream, gathered, made)
-            gathered = _Gathered()
+            gathered = _Gathered(late_is_null)
     yield from _batches(stream, gathered, made)
 
 
 class _Gathered:
-    """Records that become a batch."""
+    """Records gathered for a batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, late_is_null: bool) -> None:
+        self.late_is_null = late_is_null
         self.rows = self.bytes = 0
         self.seq_nums: list[Sequence[int]] = []
         self.timestamps: list[int] = []
@@ -95,7 +101,7 @@ def _number_part(stream: str, numbers: Sequence[int]) -> np.ndarray[Any, np.dtyp
         raise NotRepresentable(
             f"{stream}: sequence number {last} is more than 2^63-1, which is the most a bigint can hold"
         )
-    if last - first == len(numbers) - 1:  # they grow, so they are dense
+    if last - first == len(numbers) - 1:  # numbers increase, so they are dense
         return np.arange(first, last + 1, dtype=np.int64)
     return np.array(numbers, dtype=np.int64)
 
@@ -106,9 +112,13 @@ def _times(stream: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
     most = max(records.timestamps)
     if most > _MOST_MS:
         number = _nth(records.seq_nums, records.timestamps.index(most))
+        if records.late_is_null:
+            _LOG.warning("%s: record %d is stamped %d ms: such timestamps become null", stream, number, most)
+            given = [None if time > _MOST_MS else time * 1000 for time in records.timestamps]
+            return pa.array(given, pa.int64()).view(kind)
         raise NotRepresentable(
             f"{stream}: record {number} is stamped {most} ms, more than a timestamp can hold ({_MOST_MS} ms); "
-            f"a schema without `timestamp` reads the stream all the same"
+            f"option unreadable_timestamps = true, or a schema without `timestamp`, reads the stream all the same"
         )
     return pa.array(np.array(records.timestamps, dtype=np.int64) * 1000, pa.int64()).view(kind)
 

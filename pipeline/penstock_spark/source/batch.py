@@ -1,4 +1,4 @@
-"""The batch reader: what is there when the query is planned, between two bounds and within the filters."""
+"""Batch reader: reads the records that exist when the query is planned, within bounds and filters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["BatchReader", "FilteringBatchReader"]
 
 
 class BatchReader(DataSourceReader):
-    """See the module. `connect` makes a client, here and in tasks."""
+    """See the module. `connect` opens a client, on the driver and in tasks."""
 
     def __init__(self, options: SourceOptions, schema: StructType, connect: Connect) -> None:
         self._options = options
@@ -34,7 +34,7 @@ class BatchReader(DataSourceReader):
         self._wanted = Wanted()
 
     def partitions(self) -> list[InputPartition]:
-        """Ranges of the streams. Raises DataLost, OperationFailed."""
+        """Return ranges of the streams. Raises DataLost, OperationFailed."""
         crew = Crew(self._connect)
         try:
             ranges = [] if self._wanted.empty else self._ranges(crew)
@@ -48,10 +48,10 @@ class BatchReader(DataSourceReader):
             records_per_partition=options.records_per_partition,
             min_partitions=options.min_partitions,
         )
-        return [*planned] or [Ranges(())]  # Spark puts a partition of its own where there is none
+        return [*planned] or [Ranges(())]  # without any, Spark adds a partition of its own
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """What a task does."""
+        """Yield the rows of a partition. Runs in a task."""
         assert isinstance(partition, Ranges)
         options = self._options
         return read_ranges(
@@ -60,6 +60,7 @@ class BatchReader(DataSourceReader):
             self._schema,
             fail_on_data_loss=options.fail_on_data_loss,
             envelopes=options.envelopes,
+            late_is_null=options.unreadable_timestamps,
         )
 
     def _ranges(self, crew: Crew) -> list[Range]:
@@ -70,7 +71,7 @@ class BatchReader(DataSourceReader):
                 start, end = self._within(client, stream)
             except OperationFailed as failed:
                 if says_gone(failed) and stream not in names:
-                    return None  # deleted since the pattern found it
+                    return None  # deleted after the pattern matched it
                 raise
             return Range(stream, start, end) if order(start) < order(end) else None
 
@@ -78,7 +79,7 @@ class BatchReader(DataSourceReader):
         return [found for found in crew.ask(within, streams).values() if found is not None]
 
     def _within(self, client: StreamClient, stream: str) -> tuple[Mark, Mark]:
-        """Between the bounds of the options, and within what the filters leave of that."""
+        """Return the range of a stream within the bounds of the options and the filters."""
         options, wanted = self._options, self._wanted
         start = self._start(client, stream, options.start.of(stream))
         tail = client.tail(stream, start)
@@ -87,6 +88,7 @@ class BatchReader(DataSourceReader):
         return _between_numbers(client, stream, wanted.numbers, start, end)
 
     def _start(self, client: StreamClient, stream: str, lower: Bound) -> Mark:
+        client.require(stream)
         first = client.first(stream)
         if lower.kind == "earliest":
             return first
@@ -106,15 +108,15 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
-    """A batch reader to which Spark pushes filters, where option `push_filters` asks for it.
+    """A batch reader to which Spark pushes filters, for option `push_filters`.
 
-    Spark (4.1 to 4.3) keeps what such a reader planned last for a whole DataFrame, and reads with it also where another
-    query, or another branch of the same one, has other filters or none: rows would be missing. So this is for
-    DataFrames with one use, and Spark refuses it where `spark.sql.python.filterPushdown.enabled` is false.
+    Spark (4.1 to 4.3) keeps the last plan of such a reader for a whole DataFrame, and reuses it where another query, or
+    another branch of the same one, has other filters or none: rows would be missing. So this is for DataFrames with one
+    use, and Spark refuses it where `spark.sql.python.filterPushdown.enabled` is false.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Keep what can be said by bounds, and give back the rest."""
+        """Keep the filters that bounds can express, and return the rest."""
         self._wanted, left = push(filters, self._wanted, times=self._options.endpoint.protocol != "segment")
         return left
 

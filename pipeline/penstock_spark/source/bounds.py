@@ -1,14 +1,14 @@
-"""From where to where a stream is read: what the options `start` and `end` say, and the place that it means.
+"""The bounds between which a stream is read: parse options `start` and `end`, and look up the places they mean.
 
 | text | as start | as end |
 |---|---|---|
 | `earliest` | the first record that is kept | |
-| `latest` | behind the last record | the same: what is there when the query is planned |
-| `seq_num:N` | the record with number N | up to it, without it |
-| `timestamp:T` | the first record stamped at or after T | up to it, without it |
-| `offset:N` | the record at byte N (segments) | up to it, without it |
+| `latest` | after the last record | the same: the tail when the query is planned |
+| `seq_num:N` | the record with number N | up to but not including it |
+| `timestamp:T` | the first record stamped at or after T | up to but not including it |
+| `offset:N` | the record at byte N (segments) | up to but not including it |
 
-T is a time in ISO 8601 with its time zone, or ms since 1970. A JSON object says it per stream, `*` for all others:
+T is a time in ISO 8601 with its time zone, or ms since 1970. A JSON object sets bounds per stream, `*` for all others:
 `{"penstock/a": "seq_num:5", "*": "earliest"}`.
 """
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 ALL: Final = "*"
-"""The streams that a JSON object does not name."""
+"""Key for the streams that a JSON object does not name."""
 
 
 class Bound(NamedTuple):
@@ -64,28 +64,28 @@ class Bounds(NamedTuple):
     other: Bound
 
     def of(self, stream: str) -> Bound:
-        """The bound of a stream."""
+        """Return the bound of a stream."""
         return self.named.get(stream, self.other)
 
     @property
     def all(self) -> tuple[Bound, ...]:
-        """Every bound that was said."""
+        """All bounds that are set."""
         return (*self.named.values(), self.other)
 
     def within(self, basin: str | None) -> Bounds:
-        """The same, with names in a basin."""
+        """Return the same bounds, with names in a basin."""
         return (
             self if basin is None else Bounds({f"{basin}/{name}": one for name, one in self.named.items()}, self.other)
         )
 
 
 def read_start(text: str) -> Bounds:
-    """Option `start`. Raises ValueError."""
+    """Parse option `start`. Raises ValueError."""
     return _read(text, EARLIEST)
 
 
 def read_end(text: str) -> Bounds:
-    """Option `end`. Raises ValueError."""
+    """Parse option `end`. Raises ValueError."""
     bounds = _read(text, LATEST)
     if EARLIEST in bounds.all:
         raise ValueError("nothing lies before earliest")
@@ -140,7 +140,7 @@ def _milliseconds(text: str) -> int:
 
 
 def microseconds(time: datetime) -> int:
-    """Since 1970, of a time that has a time zone."""
+    """Return us since 1970 of a time that has a time zone."""
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -148,26 +148,27 @@ _VALUES: Final[dict[str, Callable[[str], int]]] = {"seq_num": _whole, "timestamp
 
 
 def order(mark: Mark) -> tuple[int, ...]:
-    """What sorts places of one stream, also where their numbers were counted from different beginnings."""
+    """Return a sort key for places of one stream, even if their numbers were counted from different beginnings."""
     return tuple(map(int, mark.place.split("-"))) if mark.place else (mark.seq_num,)
 
 
 def resolve(client: StreamClient, stream: str, bound: Bound) -> Mark:
-    """Where a bound is, as a start; a number or a time beyond the tail may be at the tail, or beyond it."""
+    """Look up a bound as a start; a number or a time beyond the tail may give the tail, or a place beyond it."""
     return _FINDERS[bound.kind](client, stream, bound.value)
 
 
 def numbered(client: StreamClient, stream: str, start: Mark, number: int) -> Mark:
-    """The place with a number, counted as that of `start` was; not before `start` where it takes counting."""
+    """Return the place with a number, counted as that of `start` was. Where that takes counting, it is not before
+    `start`."""
     if client.indexed:
         return Mark(number)
     return client.advance(stream, start, number - start.seq_num) if number > start.seq_num else start
 
 
 def up_to(client: StreamClient, stream: str, start: Mark, tail: Mark, place: Mark) -> Mark:
-    """The last place that is not behind `place`, between two that are known, and its number, which takes counting."""
+    """Return the last place not after `place`, between two known ones, and its number, which takes counting."""
     if client.indexed or order(place) >= order(tail):
-        return min(tail, place, key=order)  # the tail where they are one: its number follows from that of `start`
+        return min(tail, place, key=order)  # the tail if both are equal: its number follows from that of `start`
     at = start
     for rows in client.read(stream, start, tail):
         if order(rows.next) > order(place):
@@ -177,7 +178,7 @@ def up_to(client: StreamClient, stream: str, start: Mark, tail: Mark, place: Mar
 
 
 def _within(client: StreamClient, stream: str, start: Mark, count: int, place: Mark) -> Mark:
-    """As `up_to`, less than `count` records behind `start`."""
+    """Return the place as `up_to`, less than `count` records after `start`."""
     found, low, high = start, 0, count
     while high - low > 1:
         middle = (low + high) // 2

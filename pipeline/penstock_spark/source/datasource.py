@@ -4,25 +4,26 @@
 | part | module |
 |---|---|
 | options, checked with all faults named at once | `options` |
-| which streams: names, lists, patterns; found again for each micro-batch | `selection` |
-| from where to where: numbers, times, offsets, earliest, latest; filters pushed down | `bounds`, `filters` |
+| selection of streams: names, lists, patterns; repeated for each micro-batch | `selection` |
+| bounds: numbers, times, offsets, earliest, latest; filters pushed down | `bounds`, `filters` |
 | ranges of streams as Spark's partitions | `partitions` |
-| columns of codecs as Arrow batches, in the schema that was asked for | `arrow`, `reading` |
-| batch and streaming readers; how much a micro-batch takes | `batch`, `streaming`, `admission` |
-| what is gone before it was read | `loss` |
+| columns of codecs as Arrow batches, in the requested schema | `arrow`, `reading` |
+| batch and streaming readers; the size of a micro-batch | `batch`, `streaming`, `following` |
+| records lost before they were read | `loss` |
 
-A checkpoint's offset is `{stream: sequence number of the next record}` (S3P and segments: `[number, place]`), so that
-a query that begins again at its checkpoint reads exactly what it would have read. What a restart cannot have any more
-(trimmed, stream deleted) fails the query, with `fail_on_data_loss` false it is skipped and logged.
+A checkpoint's offset is `{stream: [sequence number of the next record, identity]}` (S3P: `[number, place]`, segments:
+`[number, place, identity]`; an identity is a digest of the data before the place, see `StreamClient.identity`), so that
+a query restarted from its checkpoint reads exactly what it would have read. If records needed after a restart are gone
+(trimmed, stream deleted), the query fails, or skips them with a warning if `fail_on_data_loss` is false.
 
-A DataFrame of a batch reads what was there when it was first used: Spark keeps what was planned then. `load()` again
-for what came since.
+A batch DataFrame reads what existed when it was first used: Spark keeps its plan. Call `load()` again to read newer
+records.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
@@ -31,11 +32,11 @@ from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.opening import open_client
 from penstock_spark.columns import check_columns
 from penstock_spark.schemas import RECORDS, spark_schema
-from penstock_spark.sink.writer import PenstockStreamWriter, PenstockWriter
-from penstock_spark.source.batch import BatchReader, FilteringBatchReader
 from penstock_spark.source.options import source_options
 from penstock_spark.source.reading import Connect
-from penstock_spark.source.streaming import StreamReader
+
+if TYPE_CHECKING:
+    from penstock_spark.sink.writer import PenstockStreamWriter, PenstockWriter
 
 __all__ = ["PenstockDataSource"]
 
@@ -47,37 +48,45 @@ _STREAM_REFUSES: Final = {
 
 
 class PenstockDataSource(DataSource):
-    """See the module."""
+    """See the module. Readers, writers and protocols are imported by those of Spark's processes that need them."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "penstock"
 
     def schema(self) -> StructType:
-        """All columns of records, where the user says none."""
+        """Return all columns of records, the default schema."""
         source_options(self.options)
         return spark_schema(RECORDS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads what is there. Raises WrongOptions, WrongSchema."""
+        """Return the reader of a batch query. Raises WrongOptions, WrongSchema."""
         options = source_options(self.options, refused=_BATCH_REFUSES)
-        check_columns("format penstock", RECORDS, schema)
+        check_columns("format penstock", spark_schema(RECORDS), schema)
+        from penstock_spark.source.batch import BatchReader, FilteringBatchReader
+
         make = FilteringBatchReader if options.push_filters else BatchReader
         return make(options, schema, _connect(options.endpoint))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Reads what is there and what comes. Raises WrongOptions, WrongSchema."""
+        """Return the reader of a streaming query. Raises WrongOptions, WrongSchema."""
         options = source_options(self.options, refused=_STREAM_REFUSES)
-        check_columns("format penstock", RECORDS, schema)
+        check_columns("format penstock", spark_schema(RECORDS), schema)
+        from penstock_spark.source.streaming import StreamReader
+
         return StreamReader(options, schema, _connect(options.endpoint))
 
     def writer(self, schema: StructType, overwrite: bool) -> PenstockWriter:
-        """Appends rows. Raises WrongOptions, SinkFailed."""
+        """Return the writer of a batch job. Raises WrongOptions, SinkFailed."""
+        from penstock_spark.sink.writer import PenstockWriter
+
         return PenstockWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:  # noqa: N802 - Spark's name
-        """Appends the rows of micro-batches. Raises WrongOptions, SinkFailed."""
+        """Return the writer of a streaming query. Raises WrongOptions, SinkFailed."""
+        from penstock_spark.sink.writer import PenstockStreamWriter
+
         return PenstockStreamWriter(self.options, schema, overwrite)
 
 

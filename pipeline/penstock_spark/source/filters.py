@@ -1,9 +1,8 @@
-"""Filters of Spark as bounds: which streams, which numbers, which times.
+"""Convert Spark's filters to bounds: streams, sequence numbers and times.
 
-What can be said exactly by where reading begins and ends is pushed, and Spark need not look at it again; the rest it
-evaluates itself. A filter on `timestamp` is a bound only where timestamps never fall within a stream, which S2 and S3P
-promise; segments tell none. Spark compares times to the us, streams have them to the ms: bounds are rounded so that
-the same records pass.
+Filters that bounds express exactly are pushed, and Spark need not evaluate them; it evaluates the rest. A filter on
+`timestamp` is a bound only if timestamps never decrease within a stream, which S2 and S3P promise; segments have none.
+Spark compares times to the us, streams have them to the ms: bounds are rounded so that the same records pass.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ __all__ = ["Interval", "Wanted", "push"]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """From `least` up to and without `end`; None: without end. Nothing where `end` is not more than `least`."""
+    """Integers from `least` up to but not including `end`; None: unbounded. Empty if `end` is not more than `least`."""
 
     least: int = 0
     end: int | None = None
@@ -50,13 +49,13 @@ class Interval:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing lies in it."""
+        """True if the interval has no integers."""
         return self.end is not None and self.end <= self.least
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What filters leave of streams: sequence numbers, timestamps in ms, and names."""
+    """The result of filters: intervals of sequence numbers and of timestamps in ms, and filters on names."""
 
     numbers: Interval = field(default_factory=Interval)
     times: Interval = field(default_factory=Interval)
@@ -64,17 +63,17 @@ class Wanted:
 
     @property
     def empty(self) -> bool:
-        """Whether no record can pass."""
+        """True if no record can pass."""
         return self.numbers.empty or self.times.empty
 
     def stream(self, name: str) -> bool:
-        """Whether records of this stream can pass."""
+        """Return whether records of this stream can pass."""
         return all(_holds(one, name) for one in self.names)
 
 
 def push(filters: Iterable[Filter], wanted: Wanted, *, times: bool) -> tuple[Wanted, list[Filter]]:
-    """`wanted` and the filters, and those filters that Spark must evaluate itself. `times`: whether timestamps never
-    fall in these streams."""
+    """Return `wanted` narrowed by the filters, and those filters that Spark must evaluate itself. `times`: timestamps
+    never decrease in these streams."""
     left = []
     for one in filters:
         narrower = _narrowed(one, wanted, times)
@@ -106,12 +105,13 @@ def _integer(value: Any) -> int | None:
 
 
 def _microseconds(value: Any) -> int | None:
-    """Of a time with its time zone; one without is no instant, and stays with Spark."""
+    """Return the us of a time with its time zone; None for one without, which is not an instant and is left to
+    Spark."""
     return microseconds(value) if isinstance(value, datetime) and value.tzinfo is not None else None
 
 
 def _interval(one: Filter, read: Callable[[Any], int | None]) -> Interval | None:
-    """The integers that pass; None where they are no interval, or the literal is of another type."""
+    """Return the integers that pass; None if they are not an interval, or the literal is of another type."""
     if isinstance(one, In):
         found = {read(value) for value in one.value}
         numbers = sorted(number for number in found if number is not None)
@@ -135,7 +135,7 @@ _SPREADS: Final[dict[type[Filter], Callable[[int], Interval]]] = {
 
 
 def _to_milliseconds(interval: Interval) -> Interval:
-    """The ms whose first us lies in an interval of us."""
+    """Return the ms whose first us is in an interval of us."""
     return Interval(-(-interval.least // 1000), None if interval.end is None else -(-interval.end // 1000))
 
 
@@ -144,8 +144,8 @@ def _is_about_names(one: Filter) -> bool:
 
 
 def _whole_text(one: Filter) -> bool:
-    """Whether the literals are texts: with a null among them, the answer is null for every name but those that match,
-    and Spark knows best."""
+    """Return whether all literals are texts: with a null among them, the result is null for every name without a match,
+    and the filter is left to Spark."""
     inner = one.child if isinstance(one, Not) else one
     values = inner.value if isinstance(inner, In) else (getattr(inner, "value", ""),)
     return all(isinstance(value, str) for value in values)

@@ -1,26 +1,67 @@
-"""Streams that a streaming query follows: which there are, where they end, and how far the query gets in them.
+"""The streams of a streaming query: their names, their ends, and the query's position in each.
 
-Where a sequence number is a place (S2), one request for each stream tells where it ends, and the rest is arithmetic.
-Elsewhere (S3P, segments) only reading tells, so nothing is looked up that is not needed.
+If a sequence number is a place (S2), one request per stream finds its end, and the rest is arithmetic. Otherwise (S3P,
+segments) only reading finds it, so nothing is looked up that is not needed.
+
+`admit` divides a limited micro-batch among the streams.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_spark.clients.base import Mark, StreamClient
 from penstock_spark.clients.crew import Crew
-from penstock_spark.source.admission import admit
 from penstock_spark.source.bounds import Bound, Bounds, order, resolve, up_to
 from penstock_spark.source.loss import DataLost, Losses, says_gone
 from penstock_spark.source.selection import Selection
 
-__all__ = ["Ends", "Following"]
+__all__ = ["Ends", "Following", "Known", "Step", "admit"]
+
+Step = Callable[[str, Mark, int], Mark]
+"""Returns the place a number of records after another, or the end of the stream if that is earlier."""
+
+
+def admit(places: Mapping[str, Mark], limit: int, step: Step) -> dict[str, Mark]:
+    """Return the place up to which each stream is read, so that at most `limit` records are read in all.
+
+    All streams get the same share; unused shares are divided among the others. If there are more streams than records
+    to share, streams take turns: the first one is derived from the number of records read so far, so that a restart
+    does not begin with the same streams again.
+    """
+    reached = dict(sorted(places.items()))
+    row = list(reached)
+    turn = sum(mark.seq_num for mark in reached.values()) % len(row) if row else 0
+    row = row[turn:] + row[:turn]
+    left = limit
+    while row and left:
+        visited, waiting = row[:left], row[left:]
+        share, more = divmod(left, len(visited))
+        hungry = []
+        for index, stream in enumerate(visited):
+            count = share + (index < more)
+            there = step(stream, reached[stream], count)
+            got = there.seq_num - reached[stream].seq_num
+            reached[stream] = there
+            left -= got
+            if got == count:
+                hungry.append(stream)
+        row = waiting + hungry
+    return reached
+
+
+class Known(NamedTuple):
+    """The checkpoint of a stream: the position reached, and its identity there (`StreamClient.identity`)."""
+
+    mark: Mark
+    identity: str = ""
+
 
 Ends = Mapping[str, Mark | None]
-"""Where each stream ends; None: only reading tells."""
+"""The end of each stream; None: only reading finds it."""
 
 
 class Following:
@@ -32,19 +73,21 @@ class Following:
         self._losses = losses
 
     def begin(self, start: Bounds) -> dict[str, Mark]:
-        """Where reading begins by option `start`, in the streams that there are. Raises DataLost, OperationFailed."""
+        """Return the places where reading begins by option `start`, in the streams that exist. Raises DataLost,
+        OperationFailed."""
 
         def place(client: StreamClient, stream: str) -> Mark | None:
             try:
                 return self._begin(client, stream, start.of(stream))
             except OperationFailed as failed:
                 if says_gone(failed) and stream not in self._selection.names:
-                    return None  # deleted since the pattern found it
+                    return None  # deleted after the pattern matched it
                 raise
 
         return _there(self._crew.ask(place, self._selection.find(self._crew.first)))
 
     def _begin(self, client: StreamClient, stream: str, bound: Bound) -> Mark:
+        client.require(stream)
         start = resolve(client, stream, bound)
         if bound.kind not in ("seq_num", "offset"):
             return start
@@ -59,21 +102,32 @@ class Following:
         return start
 
     def ends(self, since: Mapping[str, Mark] | None = None) -> Ends:
-        """The streams that there are now, and where they end. `since`: look also where only reading tells, from these
-        places on."""
+        """Return the streams that exist now, and their ends. `since`: look for ends also where only reading finds them,
+        from these places on."""
         streams = self._selection.find(self._crew.first)
         if since is None and not self._crew.first.indexed:
             return dict.fromkeys(streams)
         known = since or {}
-        return _there(
-            self._crew.ask(
-                lambda client, stream: _unless_gone(partial(_tail, client, known.get(stream)), stream), streams
-            )
-        )
 
-    def advance(self, known: Mapping[str, Mark], ends: Ends, limit: int | None) -> dict[str, Mark]:
-        """Where the next micro-batch ends, which begins at `known`: `limit` records further at most, and not beyond
-        `ends`. Streams that were not known are there with their first record, deleted ones are not.
+        def end(client: StreamClient, stream: str) -> Mark:
+            if stream in self._selection.names:  # a pattern has found the others just now
+                client.require(stream)
+            return _tail(client, known.get(stream), stream)
+
+        return _there(self._crew.ask(lambda client, stream: _unless_gone(partial(end, client), stream), streams))
+
+    def identities(self, places: Mapping[str, Mark], known: Mapping[str, Known]) -> dict[str, str]:
+        """Return the identity of each stream at its place; `known`: those that were known at theirs."""
+        found = {stream: known[stream].identity for stream in places.keys() & known.keys()}
+        moved = [stream for stream, mark in places.items() if stream not in known or known[stream].mark != mark]
+        return found | self._crew.ask(lambda client, stream: _identity(client, stream, places[stream]), moved)
+
+    def advance(
+        self, known: Mapping[str, Mark], ends: Ends, limit: int | None, identities: Mapping[str, str]
+    ) -> dict[str, Mark]:
+        """Return the end of the next micro-batch, which begins at `known`: at most `limit` records later, and not
+        beyond `ends`. New streams are included at their first record, deleted ones are left out, and streams whose
+        identity has changed begin at their first record.
 
         Raises DataLost, OperationFailed.
         """
@@ -87,12 +141,31 @@ class Following:
                 behind[stream] = mark
             elif (place := mark if mark == end else self._suspected(self._crew.first, stream, mark)) is not None:
                 reached[stream] = place
+        for stream, first in self._others(behind, identities).items():
+            reached[stream] = first
+            del behind[stream]
         reached |= self._new({stream: end for stream, end in ends.items() if stream not in known})
         return {**reached, **self._admitted(behind, ends, limit)}
 
+    def _others(self, behind: Mapping[str, Mark], identities: Mapping[str, str]) -> dict[str, Mark]:
+        """Return the first places of streams that replaced ones of the same names that were read."""
+
+        def changed(client: StreamClient, stream: str) -> bool:
+            before = identities[stream]
+            return _identity(client, stream, behind[stream], before) not in ("", before)
+
+        answers = self._crew.ask(changed, [stream for stream in behind if stream in identities])
+        found = {}
+        for stream in (stream for stream, is_other in answers.items() if is_other):
+            self._losses.replaced(stream, behind[stream])
+            first = self._crew.first.first(stream)
+            if first != behind[stream]:  # otherwise the new stream, trimmed, begins where the old one was left
+                found[stream] = first
+        return found
+
     def _new(self, ends: Ends) -> dict[str, Mark]:
-        """Where new streams begin, those in which there is something."""
-        never = Mark(0)  # ends there what has never had a record, where numbers are places
+        """Return the first places of new streams that have records."""
+        never = Mark(0)  # the end of a stream that never had a record, where numbers are places
         firsts = self._crew.ask(
             lambda client, stream: _unless_gone(client.first, stream),
             [stream for stream, end in ends.items() if end != never],
@@ -121,7 +194,7 @@ class Following:
         return _there({**places, **lost})
 
     def _behind_loss(self, failed: OperationFailed, client: StreamClient, stream: str, mark: Mark) -> Mark | None:
-        """Where to go on; None: nowhere."""
+        """Return the place to continue at after a loss; None if the stream is gone."""
         if says_gone(failed):
             self._losses.deleted(stream, mark)
             return None
@@ -137,11 +210,12 @@ class Following:
         return again
 
     def _suspected(self, client: StreamClient, stream: str, mark: Mark) -> Mark | None:
-        """Where to go on in a stream that is not there, or ends too early; None: nowhere."""
+        """Return the place to continue at in a stream that is missing or ends too early; None if it is gone."""
         try:
+            client.require(stream)
             tail = client.tail(stream)
             if order(mark) <= order(tail):
-                return mark  # it came, or grew, since the ends were looked up
+                return mark  # it was created, or grew, after its end was looked up
             self._losses.made_again(stream, mark, tail)
             return client.first(stream)
         except OperationFailed as failed:
@@ -149,6 +223,15 @@ class Following:
                 raise
         self._losses.deleted(stream, mark)
         return None
+
+
+def _identity(client: StreamClient, stream: str, mark: Mark, like: str = "") -> str:
+    try:
+        return client.identity(stream, mark, like)
+    except OperationFailed as failed:
+        if not says_gone(failed):
+            raise
+        return ""  # deleted meanwhile, which is detected elsewhere
 
 
 def _step(client: StreamClient, stream: str, mark: Mark, count: int | None, end: Mark | None) -> Mark:
@@ -165,7 +248,7 @@ def _tail(client: StreamClient, after: Mark | None, stream: str) -> Mark:
     except OperationFailed as failed:
         if after is None or failed.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
             raise
-        return client.tail(stream)  # what it should begin at is gone; its place is right, its number does not matter
+        return client.tail(stream)  # `after` was trimmed; the tail's place is right, and its number does not matter
 
 
 def _unless_gone(look: Callable[[str], Mark], stream: str) -> Mark | None:

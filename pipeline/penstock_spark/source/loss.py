@@ -1,8 +1,8 @@
-"""What a query must have and the server has not any more: an error that says so, or a warning and going on.
+"""Loss of records that a query needs: an error, or a warning and continuing after them.
 
-A stream that was deleted and made again is known by its end, which lies before what was read already. Where the new one
-has grown beyond that in the meantime, no protocol tells the two apart. S3P's identifiers are times, so there the new
-stream's records follow those of the old one.
+A stream that was deleted and created again is recognized by its end, if that is before the position reached, or else by
+the data before that position (`StreamClient.identity`): two segments with the same bytes there cannot be told apart.
+S3P's identifiers are times, so there the new stream's records follow those of the old one.
 """
 
 from __future__ import annotations
@@ -20,33 +20,40 @@ _GONE: Final = (FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND, Failu
 
 
 class DataLost(Exception):
-    """Records are gone before they were read."""
+    """Records were lost before they were read."""
 
 
 def says_gone(failed: OperationFailed) -> bool:
-    """Whether the server says that there is no such stream."""
+    """Return whether a failure means that the stream does not exist."""
     return failed.failure.code in _GONE
 
 
 class Losses:
-    """What to do about lost records. `fatal`: option `fail_on_data_loss`."""
+    """Reports lost records. `fatal`: option `fail_on_data_loss`."""
 
     def __init__(self, fatal: bool) -> None:
         self._fatal = fatal
 
     def deleted(self, stream: str, wanted: Mark) -> None:
-        """There is no such stream, and records from `wanted` on were expected."""
+        """Report that a stream does not exist, while records from `wanted` on were expected."""
         self._say(f"{stream} was deleted, with its records from {_shown(wanted)} on")
 
     def made_again(self, stream: str, wanted: Mark, tail: Mark) -> None:
-        """The stream ends before what was read already, or was there."""
+        """Report that a stream ends before a position that it had reached."""
         self._say(
             f"{stream} ends at {_shown(tail)}, before {_shown(wanted)}, which was there: it was deleted and made "
             "again, and what the old one still held is gone"
         )
 
+    def replaced(self, stream: str, wanted: Mark) -> None:
+        """Report that a stream has another record where the last one was read."""
+        self._say(
+            f"{stream} has another record before {_shown(wanted)} than was read there: it was deleted and made again, "
+            "and what the old one still held is gone"
+        )
+
     def trimmed(self, stream: str, wanted: Mark, first: Mark) -> None:
-        """The stream begins behind what is needed."""
+        """Report that a stream begins after the position needed."""
         self._say(f"{stream} was trimmed: records from {_shown(wanted)} up to {_shown(first)} are gone")
 
     def _say(self, what: str) -> None:

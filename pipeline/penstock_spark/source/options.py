@@ -48,6 +48,13 @@ SOURCE_OPTIONS: Final = (
         "behind them, with a warning in the log",
     ),
     Option(
+        "unreadable_timestamps",
+        boolean,
+        False,
+        "whether timestamps beyond the year 294246, which Spark has no value for, become null, with a warning in the "
+        "log; else a record that has one fails the query, which names stream and record",
+    ),
+    Option(
         "push_filters",
         boolean,
         False,
@@ -65,12 +72,12 @@ SOURCE_OPTIONS: Final = (
 """Beside these: `endpoint`, and `clients.endpoint.ENDPOINT_OPTIONS`."""
 
 _NEITHER: Final = {"s2s": ("offset",), "s3p": ("offset",), "segment": ("timestamp",)}
-"""Kinds of bounds that a protocol does not know."""
+"""Kinds of bounds that a protocol lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The checked options; `max_records_per_batch` and `records_per_partition` None: not said."""
+    """The checked options; `max_records_per_batch` and `records_per_partition` None: not set."""
 
     endpoint: Endpoint
     selection: Selection
@@ -80,14 +87,15 @@ class SourceOptions:
     records_per_partition: int | None
     min_partitions: int
     fail_on_data_loss: bool
+    unreadable_timestamps: bool
     push_filters: bool
     envelopes: bool
 
 
 def source_options(given: Mapping[str, str], *, refused: Mapping[str, str] | None = None) -> SourceOptions:
-    """The options that Spark hands over. `refused`: options that make no sense here, and why.
+    """Check the options that Spark passes. `refused`: options that do not apply here, and why.
 
-    Raises WrongOptions with everything that is wrong.
+    Raises WrongOptions with all faults.
     """
     given = {name.lower(): value for name, value in given.items()}
     faults = [f"{name}: {why}" for name, why in (refused or {}).items() if name in given]
@@ -128,7 +136,7 @@ def _against_protocol(protocol: str, selection: Selection, values: Mapping[str, 
 
 
 def _unknown_streams(selection: Selection, values: Mapping[str, Any]) -> list[str]:
-    """What `start` and `end` say about streams that are not read, where these are known."""
+    """Return faults for streams in `start` and `end` that are not read, if the streams are known."""
     if selection.patterns:
         return []
     return [

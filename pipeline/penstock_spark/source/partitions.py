@@ -1,8 +1,8 @@
-"""Ranges of streams as Spark's partitions.
+"""Divide ranges of streams into Spark's partitions.
 
-A partition costs Spark some 50 ms, so there are as few as keep all cores busy, and small streams share one. A stream
-that can be read in ranges is cut into even ones; in each partition, and from one to the next, a stream's records keep
-their order.
+A partition costs Spark 0.17 s of processor time, so there are as few as keep all cores busy. Small streams share one,
+each counted as `STREAM_RECORDS` more than it has, since it is requested by itself. A stream that can be read in ranges
+is cut into even ones; within each partition, and from one to the next, a stream's records keep their order.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from penstock_spark.clients.base import Mark
 
 __all__ = ["Range", "Ranges", "plan"]
 
-RECORDS_PER_PARTITION: Final = 250_000
-"""At least so many records are read by one task, unless an option says else: about a second's work."""
+RECORDS_PER_PARTITION: Final = 1_000_000
+"""Minimum number of records per task, unless an option sets another: some seconds' work."""
+STREAM_RECORDS: Final = 50_000
+"""Records that are read in the time that it takes to begin with a stream."""
 MOST_PARTITIONS: Final = 64
-"""From so many partitions on, they become larger instead. Where the plan is made, nobody knows how many cores there
-are: this is enough for sixteen, and `min_partitions` asks for more."""
+"""Number of partitions beyond which they become larger instead. The planner does not know the number of cores: this is
+enough for sixteen, and `min_partitions` asks for more."""
 
 
 class Range(NamedTuple):
-    """The records of a stream from `start` up to `end`, without it."""
+    """The records of a stream from `start` up to but not including `end`."""
 
     stream: str
     start: Mark
@@ -33,12 +35,12 @@ class Range(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many records."""
+        """Number of records in the range."""
         return max(0, self.end.seq_num - self.start.seq_num)
 
 
 class Ranges(InputPartition):
-    """What one task reads, one range after the other."""
+    """The ranges that one task reads, one after another."""
 
     def __init__(self, ranges: tuple[Range, ...]) -> None:
         super().__init__(ranges)
@@ -48,12 +50,14 @@ class Ranges(InputPartition):
 def plan(
     ranges: Iterable[Range], *, divisible: bool, records_per_partition: int | None, min_partitions: int
 ) -> list[Ranges]:
-    """Share out ranges. `divisible`: whether sequence numbers are places (`StreamClient.indexed`)."""
+    """Divide ranges into partitions. `divisible`: sequence numbers are places (`StreamClient.indexed`)."""
     ranges = list(ranges)
-    total = sum(one.records for one in ranges)
-    size = records_per_partition or max(RECORDS_PER_PARTITION, -(-total // MOST_PARTITIONS))
-    size = max(1, min(size, total // min_partitions))
-    return [Ranges(tuple(some)) for some in _shared(_pieces(ranges, size if divisible else None), size)]
+    records = sum(one.records for one in ranges)
+    extra = 0 if records_per_partition else STREAM_RECORDS
+    size = records_per_partition or max(RECORDS_PER_PARTITION, -(-(records + extra * len(ranges)) // MOST_PARTITIONS))
+    if min_partitions > 1 and records // min_partitions < size:
+        size, extra = max(1, records // min_partitions), 0
+    return [Ranges(tuple(some)) for some in _shared(_pieces(ranges, size if divisible else None), size, extra)]
 
 
 def _pieces(ranges: Iterable[Range], size: int | None) -> Iterator[Range]:
@@ -65,15 +69,15 @@ def _pieces(ranges: Iterable[Range], size: int | None) -> Iterator[Range]:
             yield Range(one.stream, start, end)
 
 
-def _shared(pieces: Iterable[Range], size: int) -> Iterator[list[Range]]:
-    """Pieces put together as long as they are not more than `size` records."""
+def _shared(pieces: Iterable[Range], size: int, extra: int) -> Iterator[list[Range]]:
+    """Group pieces into lists of at most `size` records, each piece counted as `extra` more."""
     some: list[Range] = []
     count = 0
     for piece in pieces:
-        if some and count + piece.records > size:
+        if some and count + piece.records + extra > size:
             yield some
             some, count = [], 0
         some.append(piece)
-        count += piece.records
+        count += piece.records + extra
     if some:
         yield some

@@ -1,4 +1,4 @@
-"""What a task does: ranges of streams, read and turned into batches."""
+"""Read ranges of streams as Arrow batches, in a task."""
 
 from __future__ import annotations
 
@@ -22,19 +22,27 @@ if TYPE_CHECKING:
 __all__ = ["Connect", "read_ranges"]
 
 Connect = Callable[[], StreamClient]
-"""Makes a client; picklable, since tasks do it."""
+"""Opens a client; picklable, since tasks call it."""
 
 
 def read_ranges(
-    connect: Connect, ranges: Iterable[Range], schema: StructType, *, fail_on_data_loss: bool, envelopes: bool
+    connect: Connect,
+    ranges: Iterable[Range],
+    schema: StructType,
+    *,
+    fail_on_data_loss: bool,
+    envelopes: bool,
+    late_is_null: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of the ranges, in the schema's columns. Raises DataLost, NotRepresentable, OperationFailed."""
+    """Yield the records of the ranges, in the schema's columns. Raises DataLost, NotRepresentable, OperationFailed."""
     losses = Losses(fail_on_data_loss)
     client = connect()
     try:
         for one in ranges:
             pieces = _records(client, one, losses)
-            yield from to_batches(one.stream, map(unwrapped, pieces) if envelopes else pieces, schema)
+            yield from to_batches(
+                one.stream, map(unwrapped, pieces) if envelopes else pieces, schema, late_is_null=late_is_null
+            )
     finally:
         client.close()
 
@@ -43,6 +51,7 @@ def _records(client: StreamClient, wanted: Range, losses: Losses) -> Iterator[Co
     position, end = wanted.start, wanted.end
     while order(position) < order(end):
         try:
+            client.require(wanted.stream)
             for rows in client.read(wanted.stream, position, end):
                 yield rows.columns
                 position = rows.next
@@ -52,7 +61,8 @@ def _records(client: StreamClient, wanted: Range, losses: Losses) -> Iterator[Co
 
 
 def _after_loss(failed: OperationFailed, stream: str, position: Mark, end: Mark, losses: Losses) -> Mark:
-    """Where to go on, at the end where nothing is left. Raises `failed` where nothing was lost."""
+    """Return the place to continue at after a loss, which is `end` if nothing is left. Raises `failed` if nothing was
+    lost."""
     first, tail = failed.failure.details.get("first"), failed.failure.details.get("tail")
     if says_gone(failed):
         losses.deleted(stream, position)

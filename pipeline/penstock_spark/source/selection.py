@@ -1,4 +1,4 @@
-"""Which streams are read: names, and patterns that are looked up again for each micro-batch."""
+"""Selection of streams: names, and patterns that are looked up again for each micro-batch."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from penstock_spark.clients.base import StreamClient
 __all__ = ["LEDGERS", "Selection", "read_names"]
 
 LEDGERS: Final = "penstock-sink."
-"""What the names of the sink's own streams begin with; a pattern finds them only where it says this."""
+"""Prefix of the names of the sink's own streams; only patterns that contain it match these."""
 
 _SPECIAL: Final = re.compile(r"[*?[]")
 
 
 class Selection(NamedTuple):
-    """Streams by their full names (`basin/stream`), and by glob patterns: `*` and `?` stand for `/`, too."""
+    """Streams by their full names (`basin/stream`), and by glob patterns: `*` and `?` match `/`, too."""
 
     names: tuple[str, ...]
     patterns: tuple[str, ...] = ()
 
     def within(self, basin: str | None) -> Selection:
-        """The same, in a basin."""
+        """Return the same selection, with names in a basin."""
         if basin is None:
             return self
         return Selection(
@@ -35,14 +35,14 @@ class Selection(NamedTuple):
         )
 
     def find(self, client: StreamClient) -> list[str]:
-        """The names of all streams, each once, in their order; named ones whether they exist or not."""
+        """Return the names of all streams, each once, sorted; named ones even if they do not exist."""
         found = set(self.names)
         for pattern in self.patterns:
             found.update(name for name in client.streams(_literal(pattern)) if _matches(pattern, name))
         return sorted(found)
 
     def includes(self, name: str) -> bool:
-        """Whether a stream of this name is read."""
+        """Return whether a stream of this name is read."""
         return name in self.names or any(_matches(one, name) for one in self.patterns)
 
     def __str__(self) -> str:
@@ -55,13 +55,13 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _literal(pattern: str) -> str:
-    """What every name that matches begins with."""
+    """Return the literal prefix of a pattern."""
     special = _SPECIAL.search(pattern)
     return pattern[: special.start()] if special else pattern
 
 
 def read_names(text: str) -> tuple[str, ...]:
-    """Names in a JSON array, or with commas between them. Raises ValueError."""
+    """Parse names in a JSON array, or separated by commas. Raises ValueError."""
     names: Iterable[object] = text.split(",")
     if text.startswith("["):
         try:

@@ -1,8 +1,7 @@
-"""The streaming reader: micro-batches from where the last one ended, as the checkpoint says, to where the streams end
-now, or as much of that as is admitted.
+"""Streaming reader: micro-batches from the checkpoint's position to the streams' ends, or as far as the limit allows.
 
-A stream that appears later is in the offset with its first record in one micro-batch, and is read from the next on: so
-that whatever happens in between, the checkpoint says where it began.
+A new stream is added to the offset at its first record in one micro-batch, and read from the next one on: so the
+checkpoint has its beginning, whatever happens in between.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pyspark.sql.types import StructType
 from penstock_spark.clients.base import Mark
 from penstock_spark.clients.crew import Crew
 from penstock_spark.source.bounds import order
-from penstock_spark.source.following import Ends, Following
+from penstock_spark.source.following import Ends, Following, Known
 from penstock_spark.source.loss import Losses
 from penstock_spark.source.options import SourceOptions
 from penstock_spark.source.partitions import Range, Ranges, plan
@@ -31,31 +30,40 @@ __all__ = ["StreamReader", "WrongCheckpoint", "read_offset", "write_offset"]
 
 _PLACE: Final = re.compile(r"\d+(-\d+)?", re.ASCII)
 """S3P's identifiers, and offsets in bytes."""
+_IDENTITY: Final = re.compile(r"(\d{1,6}:)?[0-9a-f]{24}", re.ASCII)
 
 
 class WrongCheckpoint(ValueError):
-    """The checkpoint's offset is none of this source's, or of another protocol; the message says what is wrong."""
+    """The checkpoint's offset is not of this source, or of another protocol; the message says what is wrong."""
 
 
-def write_offset(places: Mapping[str, Mark]) -> dict[str, Any]:
-    """Places as a checkpoint holds them: always in the same order, since Spark compares the text."""
-    return {
-        stream: [mark.seq_num, mark.place] if mark.place else mark.seq_num for stream, mark in sorted(places.items())
-    }
+def write_offset(places: Mapping[str, Mark], identities: Mapping[str, str]) -> dict[str, Any]:
+    """Return places as a checkpoint holds them: always in the same order, since Spark compares the text."""
+    written: dict[str, Any] = {}
+    for stream, mark in sorted(places.items()):
+        said = [mark.seq_num, *filter(None, (mark.place, identities.get(stream)))]
+        written[stream] = said if len(said) > 1 else mark.seq_num
+    return written
 
 
-def read_offset(offset: Any, *, indexed: bool) -> dict[str, Mark]:
-    """The places in a checkpoint. `indexed`: whether the protocol's sequence numbers are places. Raises
-    WrongCheckpoint."""
+def read_offset(offset: Any, *, indexed: bool) -> dict[str, Known]:
+    """Return the checkpoint of each stream; earlier versions have no identities. `indexed`: the protocol's sequence
+    numbers are places. Raises WrongCheckpoint."""
     if not isinstance(offset, dict):
         raise WrongCheckpoint(f"the checkpoint says {offset!r:.80}, not places of streams: it is of another source")
     places = {}
     for stream, said in offset.items():
         match said:
             case int() if indexed and type(said) is int and said >= 0:
-                places[stream] = Mark(said)
+                places[stream] = Known(Mark(said))
+            case [int(number), str(identity)] if indexed and number >= 0 and _IDENTITY.fullmatch(identity):
+                places[stream] = Known(Mark(number), identity)
             case [int(number), str(place)] if not indexed and number >= 0 and _PLACE.fullmatch(place):
-                places[stream] = Mark(number, place)
+                places[stream] = Known(Mark(number, place))
+            case [int(number), str(place), str(identity)] if (
+                not indexed and number >= 0 and _PLACE.fullmatch(place) and _IDENTITY.fullmatch(identity)
+            ):
+                places[stream] = Known(Mark(number, place), identity)
             case _:
                 wanted = "a sequence number" if indexed else "a number and a place"
                 raise WrongCheckpoint(
@@ -66,7 +74,7 @@ def read_offset(offset: Any, *, indexed: bool) -> dict[str, Mark]:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module. `connect` makes a client, here and in tasks."""
+    """See the module. `connect` opens a client, on the driver and in tasks."""
 
     def __init__(self, options: SourceOptions, schema: StructType, connect: Connect) -> None:
         self._options = options
@@ -78,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: Ends = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks get a reader without connections."""
+        """Return the state without connections, for tasks."""
         return {**self.__dict__, "_open": None}
 
     @property
@@ -95,46 +103,52 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _following(self) -> Following:
         return Following(self._crew, self._options.selection, Losses(self._options.fail_on_data_loss))
 
-    # ---- what Spark asks where it plans ----
+    # ---- planning, on the driver ----
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, here and below
-        """Where a query without a checkpoint begins, by option `start`."""
-        return write_offset(self._following.begin(self._options.start))
+        """Return where a query without a checkpoint begins, by option `start`."""
+        following = self._following
+        places = following.begin(self._options.start)
+        return write_offset(places, following.identities(places, {}))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Option `max_records_per_batch`."""
+        """Return the limit of option `max_records_per_batch`."""
         most = self._options.max_records_per_batch
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is all that will be read, also of streams that this query did not know. Where only reading
-        tells what is there, that is seen when it is known from where on."""
+        """Fix the end of the query to what exists now, also in streams that it did not know. If only reading finds the
+        ends, they are looked up when the first positions are known."""
         self._bounded = True
         if self._indexed:
             self._target = self._following.ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends. Raises DataLost, WrongCheckpoint, OperationFailed."""
+        """Return the end of the next micro-batch. Raises DataLost, WrongCheckpoint, OperationFailed."""
         known = read_offset(start, indexed=self._indexed)
+        identities = {stream: one.identity for stream, one in known.items() if one.identity}
+        following = self._following
         if self._bounded and self._target is None:
-            self._target = self._following.ends(since=known)
-        self._seen = self._following.ends() if self._target is None else self._target
+            self._target = following.ends(since={stream: one.mark for stream, one in known.items()})
+        self._seen = following.ends() if self._target is None else self._target
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return write_offset(self._following.advance(known, self._seen, most))
+        places = following.advance({stream: one.mark for stream, one in known.items()}, self._seen, most, identities)
+        return write_offset(places, following.identities(places, known))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the streams ended when a micro-batch was last planned; None where only reading tells."""
+        """Return the streams' ends when a micro-batch was last planned; None if only reading finds them."""
         ends = {stream: mark for stream, mark in self._seen.items() if mark is not None}
-        return write_offset(ends) if ends else None
+        return write_offset(ends, {}) if ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The ranges of a micro-batch. They follow from the two offsets alone, so that a repeated one has the same."""
+        """Return the ranges of a micro-batch. They follow from the two offsets alone, so that a repeated one has the
+        same."""
         indexed = self._indexed
-        begun, ended = read_offset(start, indexed=indexed), read_offset(end, indexed=indexed)
+        begun, ended = (read_offset(offset, indexed=indexed) for offset in (start, end))
         ranges = [
-            Range(stream, begun[stream], mark)
-            for stream, mark in ended.items()
-            if stream in begun and order(begun[stream]) < order(mark)
+            Range(stream, begun[stream].mark, until.mark)
+            for stream, until in ended.items()
+            if stream in begun and order(begun[stream].mark) < order(until.mark)
         ]
         options = self._options
         planned = plan(
@@ -146,15 +160,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [*planned]
 
     def stop(self) -> None:
-        """The query has ended."""
+        """Close the connections: the query has ended."""
         if self._open is not None:
             self._open.close()
             self._open = None
 
-    # ---- what a task does ----
+    # ---- reading, in a task ----
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of a partition."""
+        """Yield the records of a partition."""
         assert isinstance(partition, Ranges)
         options = self._options
         return read_ranges(
@@ -163,4 +177,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._schema,
             fail_on_data_loss=options.fail_on_data_loss,
             envelopes=options.envelopes,
+            late_is_null=options.unreadable_timestamps,
         )

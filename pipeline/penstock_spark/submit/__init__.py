@@ -1,2 +1,1 @@
-"""What `spark-submit` runs. In a directory of its own, which spark-submit puts before all others that modules are
-looked for in."""
+"""The program for `spark-submit`, in a directory of its own, which spark-submit puts first in the path of modules."""

@@ -1,4 +1,4 @@
-"""`python -m penstock_spark.submit` prints where the file for `spark-submit` is."""
+"""`python -m penstock_spark.submit` prints the path of the file for `spark-submit`."""
 
 from pathlib import Path
 

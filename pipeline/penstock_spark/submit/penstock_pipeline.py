@@ -1,8 +1,8 @@
-"""The commands of `penstock pipeline`, for spark-submit, which wants a file:
+"""The commands of `penstock pipeline`, for spark-submit, which needs a file:
 
     spark-submit --master spark://host:7077 "$(python -m penstock_spark.submit)" run recordings
 
-docs/pipeline.md tells what must be on the machines of a cluster, and how it gets there.
+docs/pipeline.md explains what the machines of a cluster need, and how to install it there.
 """
 
 from penstock_spark.cli import pipeline_commands

@@ -17,7 +17,7 @@ GIVEN_UP_AT_ONCE = {
     Code.OUT_OF_RANGE,
     Code.UNIMPLEMENTED,
 }
-"""What Pravega's clients do not ask again (segment fact sheet 3.1)."""
+"""Statuses that Pravega's clients do not retry (segment fact sheet 3.1)."""
 
 
 EITHER_WAY = {FailureCode.QUOTA_EXHAUSTED, FailureCode.CLIENT_HANGUP}

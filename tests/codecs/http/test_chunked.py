@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import h11
@@ -184,7 +185,7 @@ def test_an_answer_that_is_over_before_its_request() -> None:
 
 
 def test_what_comes_behind_an_answer_counts_as_long_as_its_request_goes_on() -> None:
-    """Else a server could send without an end what nobody takes."""
+    """Otherwise a server could fill memory without end."""
     codec = Http1Connection(Role.CLIENT)
     codec.send(RequestHead(codec.new_stream(), "POST", "/", [("transfer-encoding", "chunked")], "x"))
     codec.receive(HEAD + b"0\r\n\r\n")
@@ -193,3 +194,10 @@ def test_what_comes_behind_an_answer_counts_as_long_as_its_request_goes_on() -> 
     codec.receive(bytes(1000))
     assert codec.next_event() is Pull.PAUSED
     assert codec.buffered == 1000
+
+
+@pytest.mark.parametrize("line", [b"k:" + b" " * 60_000 + b"\n", b"k:" + b" x" * 30_000 + b"\n", b"k" * 60_000 + b"\n"])
+def test_a_trailer_that_is_none_takes_no_time(line: bytes) -> None:
+    began = time.process_time()
+    assert by_us(b"0\r\n" + line, []) == (b"", False, True, [])
+    assert time.process_time() - began < 0.5

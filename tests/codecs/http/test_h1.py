@@ -1,4 +1,4 @@
-"""HTTP/1.1: what the server understands, refuses and says."""
+"""The HTTP/1.1 server: requests that it understands and refuses, and its responses."""
 
 import pytest
 from hypothesis import given
@@ -175,7 +175,7 @@ def test_full_duplex() -> None:
     assert not codec.closed
     codec.receive(b"4\r\nlate\r\n0\r\n\r\nGET /next HTTP/1.1\r\nhost: a\r\n\r\n")
     heard = pull(codec)
-    assert heard[0] == End(1)  # what comes after the answer is read and dropped
+    assert heard[0] == End(1)  # bytes after the response are read and dropped
     assert isinstance(heard[1], RequestHead)
     assert heard[1].stream_id == 2
 

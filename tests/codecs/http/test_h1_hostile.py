@@ -1,4 +1,4 @@
-"""HTTP/1.1: what a hostile or broken client must not achieve, and absolute targets."""
+"""HTTP/1.1 against hostile or broken clients, and absolute targets."""
 
 import pytest
 from support.http_story import answer_204, pull, said, tell

@@ -25,14 +25,7 @@ from support.h2_frames import (
 from support.http_story import pull, said
 
 from penstock_codecs.failures import FailureCode, RemoteProtocolError
-from penstock_codecs.http import (
-    End,
-    HttpLimits,
-    Noise,
-    RequestHead,
-    Reset,
-    ResponseHead,
-)
+from penstock_codecs.http import End, HttpLimits, Noise, RequestHead, Reset, ResponseHead
 
 
 def test_rapid_reset_is_cut_off() -> None:
@@ -99,8 +92,9 @@ def test_settings_are_not_hoarded() -> None:
 def test_more_streams_than_allowed_are_refused() -> None:
     codec = server(HttpLimits(max_streams=3))
     codec.receive(wire(*[headers(2 * i + 1, POST) for i in range(5)]))
-    with pytest.raises(RemoteProtocolError):
-        pull(codec)
+    assert [event.stream_id for event in pull(codec)] == [1, 3, 5]
+    assert [(frame.stream_id, frame.error_code) for frame in frames_of(codec, RstStreamFrame)] == [(7, 7), (9, 7)]
+    assert codec.noise >= 2
 
 
 @pytest.mark.parametrize("flags", [["END_HEADERS"], []])

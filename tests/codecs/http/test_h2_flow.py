@@ -21,15 +21,7 @@ from support.h2_frames import (
 )
 from support.http_story import pull, said
 
-from penstock_codecs.http import (
-    Body,
-    Credit,
-    Data,
-    End,
-    HttpLimits,
-    Reset,
-    ResponseHead,
-)
+from penstock_codecs.http import Body, Credit, Data, End, HttpLimits, Reset, ResponseHead
 
 # ---- flow control ------------------------------------------------------------------------------------------------
 

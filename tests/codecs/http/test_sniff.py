@@ -1,4 +1,4 @@
-"""Which protocol the first bytes speak."""
+"""Recognition of the protocol from the first bytes."""
 
 import pytest
 

@@ -7,14 +7,7 @@ from support.http_story import pull, said
 
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
-from penstock_codecs.http import (
-    Body,
-    End,
-    Http1Connection,
-    HttpLimits,
-    Reset,
-    ResponseHead,
-)
+from penstock_codecs.http import Body, End, Http1Connection, HttpLimits, Reset, ResponseHead
 
 CHUNKED = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -76,21 +69,6 @@ def test_what_is_no_trailer_is_not_said(trailer: tuple[str, str]) -> None:
         codec.send(End(1, [trailer]))
     codec.send(End(1))
     assert kinds(parse(said(codec)))[-1] == (DataFrame, True)
-
-
-@pytest.mark.parametrize(
-    "last",
-    [
-        headers(1, [(":path", "/again")], "END_STREAM"),  # RFC 9113, 8.1: no pseudo-headers
-        headers(1, [("x", "y")]),  # and the end of the stream
-    ],
-)
-def test_bad_trailers_of_a_peer_end_the_connection(last: HeadersFrame) -> None:
-    codec = started(headers(1, POST), DataFrame(1, b"body"))
-    codec.receive(last.serialize())
-    with pytest.raises(RemoteProtocolError) as caught:
-        pull(codec)
-    assert caught.value.failure.code is FailureCode.BAD_FORMAT
 
 
 def test_trailers_of_a_stream_that_was_answered_are_dropped() -> None:

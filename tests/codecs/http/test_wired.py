@@ -1,4 +1,4 @@
-"""A client wired to a server, in both versions: what one says the other hears."""
+"""A client wired to a server, in both versions: each receives what the other sends."""
 
 import pytest
 from hypothesis import given
@@ -42,7 +42,7 @@ def credit(codec: HttpCodec, event: Received) -> None:
 
 
 def settle(client: HttpCodec, server: HttpCodec, cut: int = 1 << 20) -> tuple[list[Received], list[Received]]:
-    """Carry both ways until nobody has anything to say: what the client heard, what the server heard."""
+    """Carry bytes both ways until neither side sends more, and return the events of the client and of the server."""
     by_client: list[Received] = []
     by_server: list[Received] = []
     moved = True

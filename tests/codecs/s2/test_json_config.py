@@ -47,6 +47,7 @@ PARTS: list[tuple[dict[str, Any], StreamConfig]] = [
     ({}, StreamConfig()),
     (dict.fromkeys(FULL), StreamConfig()),
     ({"storage_class": "express"}, StreamConfig(storage_class="express")),
+    ({"storage_class": "gold"}, StreamConfig(storage_class="gold")),
     ({"retention_policy": {"infinite": {}}}, StreamConfig(retention=INFINITE)),
     ({"retention_policy": {"age": U64_MAX}}, StreamConfig(retention=Retention(U64_MAX))),
     ({"timestamping": {}}, StreamConfig()),
@@ -86,7 +87,7 @@ def test_stream_configuration_wherever_it_stands(content: dict[str, Any], config
 @pytest.mark.parametrize(
     ("content", "code"),
     [
-        ({"storage_class": "glacier"}, C.BAD_JSON),
+        ({"storage_class": "x" * 65}, C.BAD_JSON),
         ({"storage_class": 1}, C.BAD_JSON),
         ({"retention_policy": {"age": 0}}, C.INVALID),
         ({"retention_policy": {"age": -1}}, C.BAD_JSON),

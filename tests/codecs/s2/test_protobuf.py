@@ -16,7 +16,7 @@ from penstock_codecs.model import (
     RecordBatch,
     StreamPosition,
     StreamRef,
-    Wire,
+    WireBytes,
     metered_size,
 )
 from penstock_codecs.operations import Append, Appended
@@ -176,6 +176,24 @@ def test_large_dense_batches_across_the_tables_blocks() -> None:
         assert encode_records(columns) == library_batch(columns).SerializeToString()
 
 
+@pytest.mark.parametrize("at", [(0,), (299,), (0, 15), (3, 4, 16), (0, 1, 150, 299), range(0, 300, 20)])
+@pytest.mark.parametrize("stamped", [(), (0,), range(300)])
+def test_few_headers_in_a_large_batch(at: tuple[int, ...], stamped: tuple[int, ...]) -> None:
+    """The pipeline's sink puts one on the first record of each append; the others are written and read as columns."""
+    bodies = [b"x" * (index % 200) for index in range(300)]
+    headers = {index: (Header(b"name", b"%d" % index), Header(b"n", b"v" * 200)) for index in at}
+    stamps = [120 + index if index in stamped else None for index in range(300)] if stamped else None
+    append = Append(STREAM, bodies, metered_size(bodies, headers), headers=headers, timestamps=stamps, match_seq_num=7)
+    payload = encode_append_input(append)
+    assert payload == library_append(append).SerializeToString()
+    assert decode_append_input(payload, STREAM) == append
+    assert decode_append_input(memoryview(payload), STREAM) == append
+    columns = Columns(range(100, 400), range(16_200, 16_500), bodies, headers)
+    records = encode_records(columns)
+    assert records == library_batch(columns).SerializeToString()
+    assert same(decode_records(records), columns)
+
+
 def test_length_cache_is_bounded() -> None:
     cache = LengthCache(lambda length: b"%d" % length)
     for length in range(10_000):
@@ -278,7 +296,7 @@ def test_undecodable_bytes(payload: bytes) -> None:
 
 
 def assert_read_as_the_library_reads_it(payload: bytes) -> None:
-    """Whatever the fast way makes of bytes, the full schema makes of them too."""
+    """Check that the fast decoder and the full schema read the same from any bytes."""
     try:
         message = s2_pb2.AppendInput.FromString(payload)
     except DecodeError:
@@ -350,10 +368,12 @@ def test_acks_without_a_position(missing: str) -> None:
 def test_a_batch_that_came_in_this_spelling_goes_out_untouched() -> None:
     unknown = b"\x0a\x06\x08\x05\x10\x01\x78\x01"  # a record with a field that we do not know
     batch = decode_read_batch(unknown)
-    assert isinstance(batch, RecordBatch) and batch.wire == Wire(S2_RECORDS, unknown)
+    assert isinstance(batch, RecordBatch) and batch.wire == WireBytes(S2_RECORDS, unknown)
     assert encode_read_batch(batch) is unknown
     live = decode_read_batch(unknown + encode_heartbeat(StreamPosition(6, 1)))
-    assert isinstance(live, RecordBatch) and live.wire == Wire(S2_READ_BATCH, unknown + b"\x12\x04\x08\x06\x10\x01")
+    assert isinstance(live, RecordBatch) and live.wire == WireBytes(
+        S2_READ_BATCH, unknown + b"\x12\x04\x08\x06\x10\x01"
+    )
     assert encode_read_batch(live) == unknown + b"\x12\x04\x08\x06\x10\x01"
 
 
@@ -361,7 +381,7 @@ def test_a_stored_payload_is_sent_without_being_decoded() -> None:
     def decode(payload: bytes) -> Columns:
         raise AssertionError("looked inside")
 
-    wire = Wire(S2_RECORDS, encode_records(Columns(range(5, 7), [1, 1], [b"a", b"b"])))
+    wire = WireBytes(S2_RECORDS, encode_records(Columns(range(5, 7), [1, 1], [b"a", b"b"])))
     batch = RecordBatch.from_wire(wire, decode, count=2, first_seq_num=5, metered=18, tail=StreamPosition(7, 1))
     assert encode_read_batch(batch) == wire.data + encode_heartbeat(StreamPosition(7, 1))
 

@@ -1,4 +1,4 @@
-"""Where paths lead (S2 fact sheet 1.1 to 1.3)."""
+"""Routes of S2's paths (S2 fact sheet 1.1 to 1.3)."""
 
 import pytest
 

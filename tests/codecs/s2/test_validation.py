@@ -1,4 +1,4 @@
-"""What S2 demands of an append (S2 fact sheet, 5.1 and 5.3)."""
+"""S2's requirements of an append (S2 fact sheet, 5.1 and 5.3)."""
 
 import pytest
 from hypothesis import given

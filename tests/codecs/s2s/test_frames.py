@@ -251,3 +251,23 @@ def test_faults_say_where_the_first_wrong_byte_is(wire: str, at: int) -> None:
         reader.next()
         reader.end()
     assert (caught.value.at, caught.value.excerpt) == (at, data)
+
+
+def test_the_beginning_of_a_frame_keeps_no_more_than_itself() -> None:
+    """Neither the frames that came with it, nor an object for each of its pieces."""
+    reader = FrameReader()
+    whole = b"".join(encode_frame([b"x" * 100_000]))
+    reader.feed(whole + whole[:2])
+    assert isinstance(reader.next(), Frame)
+    assert reader.next() is None
+    assert len(reader._buffer) == 2
+    for at in range(2, 50_000, 5):
+        reader.feed(whole[at : min(at + 5, 50_000)])
+        assert reader.next() is None
+    assert reader.held == 50_000
+    assert sum(map(len, reader._pieces)) + len(reader._buffer) == 50_000
+    assert len(reader._pieces) <= 50_000 // 4096 + 1
+    reader.feed(whole[50_000:])
+    found = reader.next()
+    assert isinstance(found, Frame) and bytes(found.payload) == b"x" * 100_000
+    assert reader.held == 0

@@ -1,4 +1,4 @@
-"""Frames that are passed on: whatever the cuts, the same bytes, and never an unfinished frame."""
+"""Frames that are passed on: the same bytes for any cuts, and never an unfinished frame."""
 
 import tracemalloc
 from itertools import pairwise
@@ -15,7 +15,7 @@ TERMINAL = b"".join(encode_terminal(412, b'{"seq_num_mismatch":7}'))
 
 
 def fed(cutter: WholeFrames, data: bytes, cuts: list[int]) -> list[bytes]:
-    """What comes out for each piece."""
+    """Cut the data into pieces and return the output for each."""
     edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
     return [b"".join(cutter.feed(data[a:b])) for a, b in pairwise(edges) if a < b]
 

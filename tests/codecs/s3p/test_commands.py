@@ -45,7 +45,7 @@ def heard(data: bytes, limits: S3PLimits | None = None) -> list[Command]:
 
 
 def refused(data: bytes, limits: S3PLimits | None = None) -> tuple[FailureCode, str]:
-    """How `data` is refused; it begins with what is wrong, so nothing may be heard before."""
+    """Return the code and message with which `data` is refused, which must happen before any command is read."""
     server = S3PServer(limits or S3PLimits())
     server.receive(data)
     with pytest.raises(RemoteProtocolError) as caught:
@@ -326,7 +326,7 @@ def test_where_a_fault_is() -> None:
 
 
 def test_names_in_errors_cannot_break_the_line() -> None:
-    """Section 9, fact 14: an error is one line of printable ASCII, whatever the peer sent."""
+    """Section 9, fact 14: an error is one line of printable ASCII, for any bytes from the peer."""
     _, message = refused(command(b"READ", [b"a\r\n-ERR \x00\xff\\", b"1"]))
     assert r"unknown option A\r\n-ERR \x00\xff\\ of READ" in message
     _, message = refused(wire([b"X" * 200, b"s", []]))

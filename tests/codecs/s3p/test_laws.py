@@ -175,7 +175,7 @@ def pull(codec: Codec[Any, Any]) -> list[Any]:
     st.lists(st.tuples(COMMANDS, st.none() | ERRORS, st.lists(st.tuples(IDS, BODIES), max_size=5)), max_size=5), CUTS
 )
 def test_client_wired_to_server(turns: list[Any], cuts: list[int]) -> None:
-    """What one end says the other hears, pipelined and cut anywhere."""
+    """Each end receives exactly what the other sends, pipelined and cut anywhere."""
     client, server = S3PClient(), S3PServer()
     said = b"".join(piece for command, _, _ in turns for piece in client.send(command))
     heard: list[Any] = []

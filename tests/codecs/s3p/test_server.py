@@ -1,4 +1,4 @@
-"""How a conversation goes at the server's end (S3P 0.2.0, sections 4, 9 and 13)."""
+"""The course of a conversation at the server's end (S3P 0.2.0, sections 4, 9 and 13)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,7 @@ import pytest
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
 from penstock_codecs.model import RecordId
-from penstock_codecs.s3p import (
-    AppendedId,
-    Create,
-    ErrorReply,
-    Ok,
-    Records,
-    S3PServer,
-    error_reply,
-)
+from penstock_codecs.s3p import AppendedId, Create, ErrorReply, Ok, Records, S3PServer, error_reply
 
 MAX = 2**64 - 1
 
@@ -62,7 +54,7 @@ def test_recoverable_errors_leave_the_conversation_open() -> None:
 
 
 def test_unrecoverable_errors_end_the_conversation() -> None:
-    """Sections 9 and 13: what was asked before is answered first; what comes after is not even looked at."""
+    """Sections 9 and 13: earlier commands are answered first; later ones are not even parsed."""
     server = S3PServer()
     server.receive(command(b"CREATE", []) + b"?" + command(b"CREATE", []))
     server.next_event()

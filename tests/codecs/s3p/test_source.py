@@ -1,4 +1,4 @@
-"""The source of S3P items: what is done for each piece that comes does not grow with what came before."""
+"""The source of S3P items: the work for each piece does not grow with the bytes before it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock_codecs.s3p.source import Source
 
 
 class Unread(list[bytes]):
-    """A list that nobody may go through."""
+    """A list that must not be iterated."""
 
     def __iter__(self) -> Iterator[bytes]:
         raise AssertionError("gone through")

@@ -12,16 +12,9 @@ from support.draft_blocks import SHAPES, Event, begin, end
 from support.segment import pull, ready_client
 
 from penstock_codecs import conformance
-from penstock_codecs.segment import (
-    Fill,
-    SegmentLimits,
-    SegmentServer,
-    draft,
-    draft_order,
-    join_events,
-    split_events,
-)
+from penstock_codecs.segment import SegmentLimits, SegmentServer, draft, draft_order, join_events, split_events
 from penstock_codecs.segment.draft_order import TRANSITIONS, Kind, State
+from penstock_codecs.segment.encoder import Fill
 
 EACH = pytest.mark.parametrize(("said", "heard"), [pytest.param(*shape, id=name) for name, shape in SHAPES.items()])
 
@@ -59,7 +52,7 @@ def test_shapes_at_every_cut(said: list[Any], heard: list[Any]) -> None:
 
 @EACH
 def test_shapes_that_break_off(said: list[Any], heard: list[Any]) -> None:
-    """What was heard before is a part of what would have been heard, and the end says that something was missing."""
+    """A shape that is cut short gives only events with which the whole one begins."""
     whole = spoken(said)
     for cut in range(len(whole)):
         make = lambda: ready_client()[1]  # noqa: E731
@@ -76,7 +69,7 @@ BODIES = st.lists(st.binary(max_size=30) | st.just(b""), max_size=12)
 
 @st.composite
 def blocks(draw: st.DrawFn) -> tuple[bytes, bytes, int]:
-    """A block in some shape: its bytes, its content, what was announced."""
+    """Blocks of many shapes: the bytes, the content, and the announced length."""
     client, _ = ready_client()
     bodies = draw(BODIES)
     last = draw(st.none() | st.binary(max_size=40))
@@ -99,7 +92,7 @@ def blocks(draw: st.DrawFn) -> tuple[bytes, bytes, int]:
 
 @given(blocks(), st.integers(1, 100), st.lists(st.integers(0, 2**16), max_size=10))
 def test_any_block(block: tuple[bytes, bytes, int], piece: int, cuts: list[int]) -> None:
-    """Whatever its shape and however cut: its content, in pieces of whole events that the cuts do not change."""
+    """A block of any shape, cut anywhere, gives its content in pieces of whole events, independent of the cuts."""
     said, content, length = block
     whole = conformance.trace(lambda: server_with(piece), [said])
     assert conformance.trace(lambda: server_with(piece), conformance.pieces_of(said, cuts)) == whole

@@ -1,4 +1,4 @@
-"""What the draft's order of messages forbids, at both ends, and what goes beside blocks."""
+"""Message orders that the draft forbids, at both ends, and messages beside blocks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,8 @@ from support.segment import WRITER, joined, pull, ready_client
 
 from penstock_codecs import conformance
 from penstock_codecs.failures import LocalProtocolError
-from penstock_codecs.segment import (
-    Dialect,
-    Fill,
-    SegmentClient,
-    SegmentLimits,
-    SegmentServer,
-    draft,
-    released,
-)
+from penstock_codecs.segment import Dialect, SegmentClient, SegmentLimits, SegmentServer, draft, released
+from penstock_codecs.segment.encoder import Fill
 
 ONE = draft.partials(Event(b"worldwide"), [6])
 TWO = draft.partials(Event(b"worldwide"), [1, 9])

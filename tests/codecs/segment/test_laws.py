@@ -138,7 +138,7 @@ TRICKLES: dict[str, tuple[bytes, bool]] = {
 
 @pytest.mark.parametrize("trickle", TRICKLES)
 def test_a_block_of_1_gib_keeps_memory_flat(trickle: str) -> None:
-    """Announced, and really sent: what is held is a piece and an event, and all of it arrives."""
+    """Announced, and really sent: only a piece and an event are held, and all of it arrives."""
     chunk, stored = TRICKLES[trickle]
     server = block_server()
     server.receive(joined(draft.BeginAppendBlock(WRITER, 0, GIB)))
@@ -235,3 +235,12 @@ def test_what_is_no_events(block: bytes, said: str) -> None:
 
 def test_dialects_are_named_in_order() -> None:
     assert PLUGIN.dialects == (Dialect.RELEASED.value, Dialect.DRAFT.value)
+
+
+def test_a_message_that_was_taken_is_not_kept() -> None:
+    """A client that sends a large one, and then nothing, would pin its bytes, which no limit counts."""
+    _, server = ready_client()
+    server.receive(joined(released.GetStreamSegmentInfo(1, "x", "t" * 1000)))
+    (asked,) = pull(server)
+    assert isinstance(asked, released.GetStreamSegmentInfo)
+    assert len(server._frames.data) == 0

@@ -11,8 +11,7 @@ from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
 from penstock_codecs.segment import Dialect, Message, TableEntry, TableKey, draft, encode, released
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, decode_body, fields_of, spans
-from penstock_codecs.segment.modified_utf8 import decode_text, encode_text
-from penstock_codecs.segment.wire import Malformed
+from penstock_codecs.segment.wire import Malformed, decode_text, encode_text
 
 EACH = pytest.mark.parametrize(
     "cls", [pytest.param(cls, id=f"{dialect.value}-{cls.__name__}") for dialect, cls in MESSAGES]

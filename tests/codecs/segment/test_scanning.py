@@ -62,7 +62,7 @@ def test_bounds() -> None:
     ],
 )
 def test_what_is_no_event(junk: bytes, why: str) -> None:
-    """What comes before it is given; it is where the next scan begins that it is told of."""
+    """Events before it are returned; the error is raised by the next scan, which begins at it."""
     data = join_events([b"good"]) + junk
     found = take_records(data, 5, count=9, size=1000, **LARGE)
     assert (found.bodies, found.offsets) == ([b"good"], [5, 17])

@@ -36,7 +36,7 @@ IN_WORDS: dict[str, object] = {
     "begin": draft.Part.BEGIN,
     "middle": draft.Part.MIDDLE,
 }
-"""What the vectors' fields say in words."""
+"""Values of the vectors' fields that are given in words."""
 
 
 def message_in(vector: dict[str, Any]) -> tuple[type[Message], bytes, int]:

@@ -1,4 +1,4 @@
-"""What a client hears, alone and wired to a server, and the laws of codecs (S2 fact sheet, section 3)."""
+"""Events of a client, alone and wired to a server, and the laws of codecs (S2 fact sheet, section 3)."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ words = st.lists(
 
 
 def spoken(said: list[Any], dialect: Dialect) -> tuple[bytes, list[Any]]:
-    """What a server says for these words, and what a client should hear."""
+    """Return a server's bytes for these words, and the events that a client should get."""
     server, out, expected = EventStreamServer(dialect, Format.BASE64), [], []
     seq_num, timestamp, count, metered = 0, 1000, 0, 0
     for word in said:

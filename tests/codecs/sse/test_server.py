@@ -1,4 +1,4 @@
-"""What a server says (S2 fact sheet, section 3; the seeds' page on streaming reads)."""
+"""Output of a server (S2 fact sheet, section 3; the seeds' page on streaming reads)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError
-from penstock_codecs.model import Columns, Header, RecordBatch, StreamPosition
+from penstock_codecs.model import U64_MAX, Columns, Header, RecordBatch, StreamPosition
 from penstock_codecs.s2.formats import Format
 from penstock_codecs.sse import BatchEvent, Done, ErrorEvent, Event, EventId, EventStreamServer, Ping
 from penstock_codecs.sse.dialects import S2, SEED
@@ -74,10 +74,15 @@ def test_errors(dialect: object, failure: Failure, data: str) -> None:
 
 def test_a_resumed_reader() -> None:
     server = EventStreamServer(S2, resumed=EventId(1, 2, 18))
-    assert "\nid: 2,1,13\n" in said(server, BatchEvent(SECOND))  # of this connection
+    assert "\nid: 2,3,31\n" in said(server, BatchEvent(SECOND))
     seed = EventStreamServer(SEED, resumed=EventId(1, 2, 18))
     assert said(seed, Ping(None, None)).startswith("id: 1:2:18\n")
-    assert said(seed, BatchEvent(SECOND)).startswith("id: 2:3:31\n")  # of all
+    assert said(seed, BatchEvent(SECOND)).startswith("id: 2:3:31\n")
+
+
+def test_counts_that_a_reader_made_up_end_at_the_largest_number() -> None:
+    server = EventStreamServer(S2, resumed=EventId(1, U64_MAX - 1, U64_MAX))
+    assert f"\nid: 2,{U64_MAX},{U64_MAX}\n" in said(server, BatchEvent(SECOND))
 
 
 @pytest.mark.parametrize("last", [Done(), ErrorEvent(Failure(FailureCode.OTHER, "x"))])

@@ -1,4 +1,4 @@
-"""What the tests of commands share."""
+"""Helpers common to the tests of commands."""
 
 from pathlib import Path
 

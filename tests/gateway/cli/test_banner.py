@@ -1,4 +1,4 @@
-"""The banner's commands work with whatever was configured, not only with what is shipped."""
+"""The banner's commands work with any configuration, not only the shipped one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRAVEGA = (
 
 
 def run(banner: str, **environment: str) -> list[str]:
-    """What each of the banner's commands prints; one that follows a stream is cut short."""
+    """Run the banner's commands and return the output of each; one that follows a stream is cut short."""
     for program in ("bash", "curl", "nc"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")

@@ -1,16 +1,17 @@
-"""The commands that look at captures: what they print."""
+"""Output of the commands that look at captures."""
 
 from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.capture_commands import lines, run
-from support.captures import conversation, notes, read, s3p_talk, story, written
+from support.captures import NOW_NS, conversation, notes, read, s2_talk, s3p_talk, story, written
 
-from penstock_codecs.capture import Chunk, Opened, Sender
+from penstock_analysis.capture import Chunk, Opened, Sender
 
 # ---- show ------------------------------------------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ def test_explain_where_nothing_went_wrong(tmp_path: Path) -> None:
 
 
 def test_times_are_counted_from_the_capture_s_beginning(capture: Path) -> None:
-    """Whatever part of it is chosen, so that what one command says can be found with another."""
+    """Times do not depend on the part that is chosen, so that output of one command can be found with another."""
     assert lines("show", capture, "--connection", "2")[1].startswith("    1.000000")
     assert lines("show", capture, "--connection", "2", "--conversations")[1].startswith("    1.000000")
     assert "  1.013000 s: http 404" in "\n".join(lines("explain", capture, "--connection", "2"))
@@ -212,6 +213,18 @@ def test_export_json_lines(capture: Path) -> None:
     told = [json.loads(line) for line in lines("export", "--to", "jsonl", capture)]
     assert {line["type"] for line in told} == {"message", "problem"}
     assert [record["body"] for line in told for record in line.get("bodies", ())] == ["record 0", "first", "second"]
+
+
+def test_har_entries_are_in_the_order_in_which_they_began(tmp_path: Path) -> None:
+    """An exchange that goes on for long does not end up behind those that came after it."""
+    events = s2_talk(1, NOW_NS)
+    late = [replace(each, time_ns=NOW_NS + 10**10) for each in events[2:]]
+    path = tmp_path / "long.pcapng"
+    path.write_bytes(written([*events[:2], *s2_talk(2, NOW_NS + 10**9), *late]))
+    entries = json.loads(run("export", "--to", "har", path).stdout)["log"]["entries"]
+    assert [entry["connection"] for entry in entries] == ["1", "2", "2", "1"]
+    starts = [entry["startedDateTime"] for entry in entries]
+    assert starts == sorted(starts)
 
 
 def test_export_har(capture: Path, tmp_path: Path) -> None:

@@ -1,10 +1,9 @@
-"""The commands that look at captures, whatever these are: damaged, none, still being written, large."""
+"""The commands that look at captures, with damaged, invalid, unfinished and large ones."""
 
 from __future__ import annotations
 
 import os
 import pty
-import signal
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +13,16 @@ import zstandard
 from support.capture_commands import PENSTOCK, run
 from support.captures import NOW_NS, s3p_talk, written
 
-from penstock_codecs.capture import CaptureEvent, CaptureWriter, Chunk, Closed, Conversation, Endpoint, Opened, Sender
+from penstock_analysis.capture import (
+    CaptureEvent,
+    CaptureWriter,
+    Chunk,
+    Closed,
+    Conversation,
+    Endpoint,
+    Opened,
+    Sender,
+)
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
@@ -69,7 +77,7 @@ def test_a_pipe_that_closes_is_no_error(tmp_path: Path) -> None:
         assert process.stdout.readline().startswith(b'{"action"')
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode in (1, -signal.SIGPIPE)
+    assert process.returncode == 0
 
 
 def test_what_is_no_capture_destroys_no_file(tmp_path: Path) -> None:
@@ -92,7 +100,7 @@ def test_an_interrupt_ends_quietly(capture: Path, monkeypatch: pytest.MonkeyPatc
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock_codecs.dialogue.hearing.Dialogues.receive", interrupt)
+    monkeypatch.setattr("penstock_analysis.dialogue.hearing.Dialogues.receive", interrupt)
     result = run("records", capture)
     assert (result.exit_code, result.output) == (130, "")
 
@@ -126,7 +134,7 @@ def test_what_is_still_being_written_is_shown_at_once() -> None:
 
 
 def generate(path: Path, size: int, body_bytes: int = 20_000) -> None:
-    """A capture of so many bytes: many conversations one after the other, each of a hundred appends."""
+    """Generate a capture of that many bytes: many conversations one after the other, each of a hundred appends."""
     writer = CaptureWriter("x")
     body = b"x" * body_bytes
     command = b"*4\r\n$6\r\nAPPEND\r\n$6\r\norders\r\n*0\r\n*1\r\n$%d\r\n%b\r\n" % (body_bytes, body)

@@ -1,4 +1,4 @@
-"""The command line: what it says, and that user mistakes are one clear line."""
+"""The command line: its output, and that user mistakes are one clear line."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from penstock.app.config import Config, default_config
 from penstock.cli import main
 from penstock.cli.cut_over import _in_words as in_words
 from penstock.cli.overrides import overridden
-from penstock.config import Config, default_config
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,9 +38,18 @@ def test_check_explains_what_is_shipped() -> None:
     result = run("check", "--config", ROOT / "config" / "gateway.toml")
     assert result.exit_code == 0
     addresses = ("127.0.0.1:8080", "127.0.0.1:7500", "127.0.0.1:12345", "127.0.0.1:9090")
-    for words in (*addresses, "Basin penstock", "kept for 7 days", "any web page"):
+    for words in (*addresses, "Basin penstock", "kept for 7 days", "its own origin only"):
         assert words in result.stdout
     assert "INSECURE" not in result.stdout
+
+
+CONFIGURATIONS = sorted({*(ROOT / "config").glob("*.toml")} - {ROOT / "config" / "pipeline.toml"})
+
+
+@pytest.mark.parametrize("file", CONFIGURATIONS, ids=lambda file: file.stem)
+def test_each_shipped_configuration_runs_as_it_is(file: Path) -> None:
+    result = run("check", "--config", file)
+    assert (result.exit_code, result.output.startswith(f"{file} is valid.")) == (0, True), result.output
 
 
 ANYBODY = "anonymous = true"
@@ -54,7 +63,9 @@ DELEGATING = "[listeners.segment]\ndelegation_tokens = true\n"
         (f"[listeners.s2]\nbind = '[::]:1'\n{ANYBODY}", "whoever reaches [::]:1 can", True),
         ("[listeners.s2]\nbind = 'example.org:1'\nauth_tokens = ['t']", "cross the network", True),
         (f"[listeners.s3p]\nbind = '0.0.0.0:1'\n{ANYBODY}", "delete every stream of basin penstock", True),
-        ("[listeners.s2]\nbind = 'localhost:1'", "any web page that is open on this machine", False),
+        ("[listeners.s2]\ncors_origins = ['*']", "any web page that is open in a browser that reaches", True),
+        ("[listeners.s2]\ncors_origins = ['*']\nauth_tokens = ['t']", "any web page may use it, with a token", False),
+        ("[listeners.s2]\nhosts = ['*']", "pages can reach it by DNS rebinding", True),
         ("[listeners.s2]\ndefault_basin = 'not-there'", "listeners.s2.default_basin: basin not-there is not in", False),
         ("[listeners.s3p]\nbasin = 'not-there'", "listeners.s3p.basin: basin not-there is not in", False),
         (f"[listeners.segment]\nbind = '0.0.0.0:1'\n{ANYBODY}", "delete everything, as anonymous = true says", True),
@@ -194,6 +205,20 @@ def test_the_environment_says_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> No
     told = run("connections")
     assert told.exit_code == 1 and "no answer from 127.0.0.1:2" in told.output
     assert "PENSTOCK_MANAGEMENT_TOKEN" in run("connections", "--help").output
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:2", "http://127.0.0.1:2/"])
+def test_the_management_address_of_the_banner_is_taken(address: str) -> None:
+    told = run("connections", "--management", address)
+    assert told.exit_code == 1 and f"no answer from {address}: Connection refused" in told.output
+
+
+def test_a_misspelled_command_or_option_is_suggested() -> None:
+    for arguments, name in ((["servee"], "serve"), (["pipeline", "rn"], "run"), (["token", "isue"], "issue")):
+        told = run(*arguments)
+        assert told.exit_code == 2 and f"No such command '{arguments[-1]}'. Did you mean '{name}'?" in told.output
+    told = run("serve", "--confg", "x")
+    assert told.exit_code == 2 and "No such option '--confg'. Did you mean '--config'?" in told.output
 
 
 def test_why_a_cut_over_was_not_done_is_told_as_text() -> None:

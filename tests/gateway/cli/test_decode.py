@@ -1,4 +1,4 @@
-"""`penstock decode`: what it lists, and that it says where it cannot go on."""
+"""`penstock decode`: its list of messages, and the place where it cannot go on."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_samples(plugin: Any, role: Role, dialect: str) -> None:
 
 @pytest.mark.parametrize(("plugin", "role", "dialect"), SAMPLES)
 def test_what_is_cut_off(plugin: Any, role: Role, dialect: str) -> None:
-    """What came before is listed all the same, then what is wrong; never a traceback."""
+    """The messages before the cut are listed, then the error; never a traceback."""
     data = plugin.sample(role, dialect)
     whole = decode(plugin.name, data, "--dialect", dialect).stdout.splitlines()
     side = "client" if role is Role.SERVER else "server"
@@ -187,7 +187,7 @@ def test_hex_with_white_space_and_comments(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text", "said", "code"),
     [
-        (["--format", "hex"], "00 # x\n0g", "line 2: b'g' is no hex digit", 1),
+        (["--format", "hex"], "00 # x\n0g", "line 2: b'g' is not a hex digit", 1),
         (["--format", "hex"], "000", "an odd number of hex digits: 3", 1),
         (["--dialect", "append"], "", "segment has released and draft", 2),
     ],

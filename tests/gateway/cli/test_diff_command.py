@@ -1,4 +1,4 @@
-"""`penstock diff` as a command: what it prints, and the exit code where it cannot tell."""
+"""`penstock diff` as a command: its output, and the exit code if it cannot decide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.captures import s2_talk, s3p_talk, written
 
 from penstock.cli import diff as diff_module
 from penstock.cli import main
-from penstock.comparing import Shelf
+from penstock.tools.comparing.record_table import Shelf
 
 
 def diff(*arguments: str | Path) -> Result:
@@ -39,7 +39,7 @@ def test_what_only_one_has_of_other_names_is_no_difference(s3p: Path, both: Path
     result = diff(s3p, both, "--stream", name)
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "equal: 1 stream")
     result = diff(s3p, both, "--stream", "nothing")
-    assert (result.exit_code, result.stderr) == (2, "Error: there is no record to compare in either of such a name\n")
+    assert (result.exit_code, result.stderr) == (2, "Error: neither has records to compare with such a name\n")
 
 
 @pytest.mark.parametrize(("mapped", "side"), [("nope={}", "A"), ("{}=nope", "B")])
@@ -57,7 +57,7 @@ def test_a_name_that_is_not_there_is_an_error(mapped: str, side: str, s3p: Path)
         (
             sqlite3.OperationalError("database or disk is full"),
             2,
-            "temporary file meanwhile: database or disk is full\n",
+            "temporary file for the comparison: database or disk is full\n",
         ),
         (OSError(28, "No space left on device"), 2, "Error: the output: No space left on device\n"),
     ],

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.captures import NOW_NS, s2_talk, s3p_talk, written
 
-from penstock_codecs.capture import CaptureWriter
+from penstock_analysis.capture import CaptureWriter
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "looking.md"
 
@@ -57,7 +57,7 @@ def test_every_command_works(tmp_path: Path) -> None:
 
 
 def output(block: str, directory: Path) -> str:
-    """What a block prints; it must not fail."""
+    """Run a block, which must succeed, and return its output."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     arguments = ["bash", "-e", "-o", "pipefail", "-c", block]
     if shutil.which("bash") is None:

@@ -1,4 +1,4 @@
-"""What `penstock replay` and `penstock mock` say where they cannot do what they are told."""
+"""Errors of `penstock replay` and `penstock mock`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""What `penstock check` says about Pravega's listeners."""
+"""The report of `penstock check` about Pravega's listeners."""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock.access.passwords import hash_password
+from penstock.app.config import parse_config
 from penstock.cli.report import report
-from penstock.config import parse_config
+from penstock.routing.access.passwords import hash_password
 
 SEGMENT = "[listeners.segment]\n"
 CONTROLLER = SEGMENT + "[listeners.controller]\n"
@@ -45,7 +45,14 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
         (S2 + "auth_tokens = ['t']\n[access]", "S2 clients: those with one of 1 bearer tokens or an access token"),
         (S2 + "anonymous = true\n[access]", "S2 clients: anybody without a token, and those with an access token"),
         (S2 + "[access]\nfile = 'tokens'", "Access tokens for S2 are in tokens, as hashes"),
-        (SEGMENT + "delegation_tokens = true", "good for 600 s, which its controllers give for the password of nobody"),
+        (
+            SEGMENT + "delegation_tokens = true",
+            "for the password of an identity with a username, and there is none",
+        ),
+        (
+            SEGMENT + "delegation_tokens = true",
+            "good for 600 s, which its controllers give for the password of an identity",
+        ),
         (SEGMENT + "delegation_tokens = true\n" + ANA, "give for the password of ana"),
         (SEGMENT + "delegation_tokens = true\n" + ANA, "Clients of segments: those with a delegation token"),
         (GUARDED, "(gRPC by HTTP/2) on 127.0.0.1:9090, for those with a user name and password"),

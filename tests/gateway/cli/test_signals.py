@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from penstock.cli import life
-from penstock.config import default_config
-from penstock.surroundings import ALONE
+from penstock.app.config import default_config
+from penstock.app.host import ALONE
+from penstock.cli import drain_and_reload as life
 
 
 class Running:

@@ -1,4 +1,4 @@
-"""What `penstock check` says of TLS."""
+"""The report of `penstock check` about TLS."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.authority import Authority
 
+from penstock.app.config import parse_config
 from penstock.cli.report import report
-from penstock.config import parse_config
 
 FILES = "tls_certificate = 'CERT'\ntls_key = 'KEY'\n"
 ASKING = "tls_client_ca = 'clients.pem'\n"

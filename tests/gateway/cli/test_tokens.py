@@ -1,4 +1,4 @@
-"""`penstock token`: what it prints, keeps and refuses."""
+"""`penstock token`: its output, its file, and its errors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from penstock.access.passwords import check_hash
-from penstock.access.token_file import parse_token
 from penstock.cli import main
+from penstock.routing.access.passwords import check_hash
+from penstock.routing.access.token_file import parse_token
 
 
 def run(directory: Path, *arguments: str) -> Result:
@@ -22,7 +22,7 @@ def test_a_token_alone_is_on_standard_output(tmp_path: Path) -> None:
     done = run(tmp_path, "issue", "a", "--read")
     assert done.exit_code == 0
     assert parse_token(done.stdout.strip()) is not None
-    assert "access token a holds until it is revoked; it is shown only now" in done.stderr
+    assert "access token a is valid until it is revoked; it is shown only now" in done.stderr
 
 
 def test_what_flags_mean(tmp_path: Path) -> None:
@@ -44,6 +44,14 @@ def test_what_flags_mean(tmp_path: Path) -> None:
     }
 
 
+def test_who_manages_some_streams_changes_no_basin(tmp_path: Path) -> None:
+    run(tmp_path, "issue", "some", "--manage", "--stream-prefix", "t/")
+    run(tmp_path, "issue", "whole", "--manage")
+    some, whole = (set(line.split()[-1].split(",")) for line in run(tmp_path, "list").stdout.splitlines())
+    assert whole - some == {"delete-basin", "reconfigure-basin"}
+    assert {"create-basin", "create-stream", "delete-stream", "reconfigure-stream"} <= some
+
+
 def test_list_and_revoke(tmp_path: Path) -> None:
     for name in ("a/1", "a/2", "b"):
         assert run(tmp_path, "issue", name, "--admin", "--expires", "2999-01-01T00:00Z").exit_code == 0
@@ -55,7 +63,7 @@ def test_list_and_revoke(tmp_path: Path) -> None:
 
 
 def test_names_that_others_have_given_are_told_as_text(tmp_path: Path) -> None:
-    """Whoever may issue tokens says what they are called: no lines of their own, and no words to the terminal."""
+    """The names that clients give to tokens cannot add lines or send control sequences to the terminal."""
     run(tmp_path, "issue", "a\nb  everything\x1b[2J", "--stream", "\x07", "--read")
     done = run(tmp_path, "list")
     (line,) = done.stdout.splitlines()
@@ -63,6 +71,8 @@ def test_names_that_others_have_given_are_told_as_text(tmp_path: Path) -> None:
 
 
 def test_that_there_are_none_is_said(tmp_path: Path) -> None:
+    run(tmp_path, "issue", "one", "--read")
+    run(tmp_path, "revoke", "one")
     listed = run(tmp_path, "list")
     assert (listed.exit_code, listed.stdout, listed.stderr) == (0, "", "there are no access tokens\n")
     assert "no access tokens whose ids begin with a/" in run(tmp_path, "list", "--prefix", "a/").stderr
@@ -72,21 +82,24 @@ def test_that_there_are_none_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("issue", "a"), "say what it is good for"),
+        (("issue", "a"), "give at least one of"),
         (("issue", "a", "--read", "--basin", "b", "--basin-prefix", "b"), "cannot go together"),
         (("issue", "a", "--read", "--auto-prefix"), "--auto-prefix needs --stream-prefix"),
-        (("issue", "a", "--read", "--expires", "soon"), "neither a length as 30d"),
-        (("issue", "a", "--read", "--expires", "2030-01-01T00:00"), "in which time zone"),
+        (("issue", "a", "--read", "--expires", "soon"), "neither a lifetime such as 30d"),
+        (("issue", "a", "--read", "--expires", "2030-01-01T00:00"), "has no time zone"),
         (("issue", "a", "--op", "fly"), "'fly' is not one of"),
+        (("issue", "a", "--op", "delete-basin", "--stream-prefix", "t/"), "applies to all streams of a basin"),
         (("issue", "x" * 97, "--read"), "1 to 96 bytes"),
         (("revoke", "a"), "there is no access token a"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, arguments: tuple[str, ...], why: str) -> None:
+    run(tmp_path, "issue", "another", "--read")
+    before = run(tmp_path, "list").stdout
     done = run(tmp_path, *arguments)
     assert done.exit_code != 0
     assert why in " ".join(done.stderr.split())
-    assert run(tmp_path, "list").stdout == ""
+    assert run(tmp_path, "list").stdout == before
 
 
 def test_a_configuration_says_where_they_are(tmp_path: Path) -> None:
@@ -110,3 +123,30 @@ def test_a_password_is_asked_for(tmp_path: Path) -> None:
     assert done.exit_code == 0
     check_hash(done.stdout.splitlines()[-1])
     assert "secret" not in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("list", "--json"), ("revoke", "a")], ids=" ".join)
+def test_only_issuing_makes_a_file(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    place = tmp_path / "not" / "there"
+    done = run(place, *arguments)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == f"Error: there are no access tokens: {place / 'tokens'} does not exist\n"
+    assert not place.parent.exists()
+    assert f"made {place / 'tokens'}, a new file of access tokens" in run(place, "issue", "a", "--read").stderr
+    assert run(place, "list").exit_code == 0
+    assert "made" not in run(place, "issue", "b", "--read").stderr
+
+
+def test_the_file_is_where_the_configuration_says_wherever_the_command_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere, here = tmp_path / "elsewhere", tmp_path / "here"
+    elsewhere.mkdir()
+    here.mkdir()
+    (elsewhere / "g.toml").write_text('[listeners.s2]\n[access]\n[store]\ndirectory = "./data"\n')
+    monkeypatch.chdir(here)
+    tokens = ["token", "--config", "../elsewhere/g.toml"]
+    assert CliRunner().invoke(main, [*tokens, "issue", "a", "--read"]).exit_code == 0
+    assert (elsewhere / "data" / "access.sqlite3").exists() and not list(here.iterdir())
+    monkeypatch.chdir(elsewhere)
+    assert "a" in CliRunner().invoke(main, ["token", "--config", "g.toml", "list"]).stdout

@@ -1,4 +1,4 @@
-"""What `[tracing]` may say, and what is said of it."""
+"""The `[tracing]` table and its error messages."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from penstock.app.bootstrap import check_files
+from penstock.app.bootstrap.tracing import LAST_SECONDS, open_tracing
+from penstock.app.config import ConfigError, parse_config
 from penstock.cli.report import report
-from penstock.config import ConfigError, parse_config
-from penstock.errors import CannotStart
+from penstock.core.errors import CannotStart
 from penstock.observe.tracing import tracer
-from penstock.wiring import check_files
-from penstock.wiring.tracing import LAST_SECONDS, open_tracing
 
 PAGE = Path(__file__).parents[3] / "docs" / "observing.md"
 LISTENER = "[listeners.s2]\n"
@@ -56,7 +56,7 @@ def test_what_cannot_be(words: str, wrong: str) -> None:
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    with pytest.raises(CannotStart, match=r"opentelemetry\.sdk is not installed.*penstock\[otel\]"):
+    with pytest.raises(CannotStart, match=r"opentelemetry\.sdk is not installed.*pip install '\.\[otel\]'"):
         check_files(parse_config(shown()))
 
 

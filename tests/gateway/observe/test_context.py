@@ -1,4 +1,4 @@
-"""W3C Trace Context: what is taken from headers, and what is handed on."""
+"""W3C Trace Context: what is read from headers and passed on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
     [
         (f"00-{TRACE}-{SPAN}-01", True),
         (f"00-{TRACE}-{SPAN}-00", False),
-        (f" 00-{TRACE}-{SPAN}-03 ", True),  # flags that nobody knows yet are not handed on
+        (f" 00-{TRACE}-{SPAN}-03 ", True),  # unknown flags are not passed on
         (f"cc-{TRACE}-{SPAN}-01-what-the-future-will-be-like", True),
         (f"cc-{TRACE}-{SPAN}-01", True),
     ],

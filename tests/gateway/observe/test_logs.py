@@ -1,7 +1,8 @@
-"""What lands on standard error."""
+"""Log lines on standard error."""
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from penstock.observe import logs
 
 _PROGRAM = """
 import logging, structlog
@@ -80,6 +83,18 @@ def test_the_console_is_for_people() -> None:
     assert "listening" in text and "port=8080" in text and "ValueError: oops" in text
     with pytest.raises(ValueError):
         json.loads(text.splitlines()[0])
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_no_color_is_honoured_on_a_terminal(no_color: str, coloured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("NO_COLOR", no_color)
+    line = logs._console()(None, "info", {"event": "listening", "level": "info"})
+    assert ("\x1b[" in line) is coloured
 
 
 FAILING = """

@@ -29,7 +29,7 @@ service_name = "{name}"
 
 @dataclass
 class Story:
-    """What a collector heard of a gateway and of a bridge that stands before it, after some traffic."""
+    """Spans that a collector received from a gateway, and from a bridge before it, after some traffic."""
 
     collector: Collector
     bridge_log: list[dict[str, object]]

@@ -10,7 +10,7 @@ from support.listening import Heard
 from support.recorder import Process, use
 
 from penstock.recorder.selection import Selection
-from penstock_codecs.capture import CaptureEvent, Chunk, Opened, Sender
+from penstock_analysis.capture import CaptureEvent, Chunk, Opened, Sender
 from penstock_codecs.limits import KIB
 
 

@@ -11,10 +11,10 @@ from support.recording import capture_files, read_file
 from support.relay import recorded
 from support.s2_http import S2Client
 
+from penstock.app.config import load_config
+from penstock.app.config.advice import advice
 from penstock.cli.report import report
-from penstock.config import load_config
-from penstock.config.advice import advice
-from penstock_codecs.capture import Noted, Sender
+from penstock_analysis.capture import Noted, Sender
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "recorder.toml"
 CARD = "1234 5678 9012 3456"
@@ -34,7 +34,7 @@ def test_it_records_a_route_without_its_secrets() -> None:
         text = EXAMPLE.read_text().replace("{", "{{").replace("}", "}}")
         text = text.replace("127.0.0.1:8090", f"127.0.0.1:{server.address[1]}").replace("127.0.0.1:9600", "127.0.0.1:0")
         text = text.replace("127.0.0.1:8080", "127.0.0.1:{s2_port}").replace("127.0.0.1:7500", "127.0.0.1:{s3p_port}")
-        text = re.sub(r'"\./data/recorder', '"{data}', text)
+        text = re.sub(r'"\.\./data/recorder', '"{data}', text)
         with GatewayProcess(text + '[log]\nformat = "json"\n') as gateway:
             client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
             record = {"headers": [["api-key", "geheim"], ["kind", "order"]], "body": f"paid by {CARD}, thank you"}

@@ -1,4 +1,4 @@
-"""Recordings in files: what is in them, how they are called, when another one begins, who may read them."""
+"""Recordings in files: contents, names, rotation, and permissions."""
 
 import os
 import re
@@ -17,13 +17,13 @@ from structlog.testing import capture_logs
 from support.captures import notes
 from support.recording import Talk, capture_files, check_bytes, given_up, read_file, spans, tshark_warnings
 
-from penstock.errors import CannotStart
+from penstock.core.errors import CannotStart
 from penstock.recorder.files import FileRecording
 from penstock.recorder.settings import Compression, FileSettings, Sync
 from penstock.recorder.status import RecordingState
-from penstock_codecs.capture import CaptureEvent, Chunk, Opened, Sender
+from penstock_analysis.capture import CaptureEvent, Chunk, Opened, Sender
+from penstock_analysis.redaction import RedactionRules
 from penstock_codecs.limits import KIB, MIB
-from penstock_codecs.redaction import RedactionRules
 
 
 @contextmanager
@@ -366,7 +366,7 @@ def test_what_is_held_back_is_written_when_the_recording_ends(tmp_path: Path) ->
 
 
 def test_a_full_queue_and_redaction_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held back of a conversation that is dropped goes, and it can be begun again."""
+    """Bytes held back of a conversation that is dropped are freed, and its recording can begin again."""
     gate = Gate(monkeypatch)
     with recording(FileSettings(directory=tmp_path, queue_bytes=1 * MIB), RedactionRules()) as recorded:
         talk = Talk(recorded, 1)

@@ -16,7 +16,7 @@ from penstock.recorder import files
 from penstock.recorder.files import FileRecording
 from penstock.recorder.settings import FileSettings
 from penstock.recorder.status import RecordingState
-from penstock_codecs.capture import CaptureEvent, Sender
+from penstock_analysis.capture import CaptureEvent, Sender
 from penstock_codecs.limits import KIB, MIB
 
 NO_ROOM = "No space left on device"
@@ -136,7 +136,7 @@ def test_a_write_that_fails_in_the_middle_ends_the_file_with_a_whole_block(
     writev, room = os.writev, [250_000]
 
     def filling(held: int, pieces: list[bytes]) -> int:
-        """So much and no more, and never more than 70 kB at once."""
+        """Write until the room is used up, at most 70 kB at once."""
         data = b"".join(pieces)[: min(70_000, room[0])]
         if not data:
             raise OSError(number, os.strerror(number))

@@ -14,11 +14,13 @@ from support.rounds import each_number_of_rounds
 
 from penstock.recorder.files import FileRecording
 from penstock.recorder.settings import Compression, FileSettings
-from penstock_codecs.capture import CaptureEvent, Sender
+from penstock_analysis.capture import CaptureEvent, Sender
 
 
 def record_and_kill(directory: Path, dice: random.Random) -> list[int]:
-    """What the writer last said to be flushed, killed at a random time after it first said so."""
+    """Run a writer, kill it at a random time after its first flush, and return the numbers that it last reported as
+    flushed.
+    """
     command = [sys.executable, capture_writer.__file__, str(directory)]
     environment = {"PYTHONPATH": str(Path(capture_writer.__file__).parents[1])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
@@ -36,7 +38,7 @@ def record_and_kill(directory: Path, dice: random.Random) -> list[int]:
         finally:
             process.kill()
         output += process.stdout.read()
-    lines = bytes(output).split(b"\n")[:-1]  # what follows the last line end is half a line
+    lines = bytes(output).split(b"\n")[:-1]  # the last line may be incomplete
     return [int(number) for number in lines[-1].split()]
 
 
@@ -85,7 +87,7 @@ def _once_each(paths: list[Path]) -> list[Path]:
 
 
 def compressed_at_the_next_start(directory: Path, paths: list[Path], told: list[int], cut: str) -> None:
-    """Whatever was left is compressed, and whole."""
+    """Check that the next start compresses all files that were left, without loss."""
     recorded = FileRecording(FileSettings(directory=directory, compress=Compression.ZSTD, keep_bytes=None))
     recorded.start()
     assert recorded.settle(60) and recorded.close()

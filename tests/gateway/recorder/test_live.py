@@ -1,4 +1,4 @@
-"""Live recordings: what a listener gets, and what happens when it does not take it."""
+"""Live recordings: a listener's events, and what happens if it does not read them."""
 
 import pytest
 import trio
@@ -9,7 +9,7 @@ from support.recording import Talk, check_bytes, given_up, spans
 from penstock.recorder import live as module
 from penstock.recorder.live import LiveRecording
 from penstock.recorder.status import RecordingState
-from penstock_codecs.capture import CaptureReader, Chunk, Sender
+from penstock_analysis.capture import CaptureReader, Chunk, Sender
 from penstock_codecs.limits import KIB, MIB
 
 

@@ -1,4 +1,4 @@
-"""What a recording takes of a machine that has no processors to spare."""
+"""CPU time that a recording takes on a machine with no processors to spare."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Busy(Spare):
 
 
 def share_of(pacing_: Pacing, clocks: Clocks, others: float) -> float:
-    """What it takes of one processor, where it wants all that it can get, and the rest takes so much."""
+    """Return the share of one processor that a busy recording takes while the rest of the process uses `others`."""
     for _ in range(10_000):
         step = 0.005 if pacing_.rest() else 0.001
         clocks.own += step if step == 0.001 else 0.0
@@ -63,7 +63,7 @@ def test_it_takes_what_is_idle(clocks: Clocks, tmp_path: Path) -> None:
 
 
 def test_it_takes_a_share_where_the_gateway_does_all_that_it_can(clocks: Clocks, tmp_path: Path) -> None:
-    """Whatever other processors do."""
+    """The load of other processors does not matter."""
     spare = Spare(tmp_path / "there is no such file")
     assert share_of(Pacing(spare=spare), clocks, 0.9) == pytest.approx(0.06 * 0.9, rel=0.2)
 

@@ -1,4 +1,4 @@
-"""A real gateway that records: what is in its files is what a relay between it and its peers saw, byte for byte."""
+"""A real gateway that records: its files hold the bytes that a relay between it and its peers saw."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.s2_http import S2Client
 from support.s2_sdk_client import connector
 from support.s3p import S3PClient
 
-from penstock_codecs.capture import Noted, Sender, Side
+from penstock_analysis.capture import Noted, Sender, Side
 
 
 async def sdk_session(port: int) -> None:
@@ -112,7 +112,7 @@ back = "lite"
 
 @needs_openssl
 def test_both_ends_of_a_connection_over_tls_record_the_same(tmp_path: Path) -> None:
-    """But for what is said last, which TLS may have been given and never sent."""
+    """Except for the last bytes, which TLS may have accepted and never sent."""
     certificate, key = self_signed(tmp_path)
     secured = f"""bind = "127.0.0.1:{{s2_port}}"\ntls_certificate = "{certificate}"\ntls_key = "{key}"\n"""
     server_side = configuration(start=True).replace('bind = "127.0.0.1:{s2_port}"\n', secured)

@@ -7,10 +7,10 @@ from support.http_client import memory_pair
 from support.listening import Heard
 from support.recorder import ORDERS, Process, use
 
-from penstock.recorder.holding import MOST_OF_ONE, HeldBack
+from penstock.observe.taps.tap import MOST_USES, Use
+from penstock.recorder.pending import MOST_OF_ONE, HeldBack
 from penstock.recorder.selection import Selection
-from penstock.recorder.tap import MOST_USES, Use
-from penstock_codecs.capture import Lost, Opened, Sender
+from penstock_analysis.capture import Lost, Opened, Sender
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import StreamRef
 

@@ -1,4 +1,4 @@
-"""Recordings on a disk that hangs: nobody waits for it for long."""
+"""Recordings on a disk that hangs: no caller waits for it for long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from penstock.recorder.connections import Connections
+from penstock.observe.taps.connections import Connections
 from penstock.recorder.files import FileRecording
 from penstock.recorder.recorder import Recorder
 from penstock.recorder.recordings import MOST_RECORDINGS, Recordings
@@ -44,7 +44,7 @@ async def test_all_are_closed_at_the_same_time(recordings: Recordings, monkeypat
 
 
 async def test_a_start_that_hangs_can_be_given_up(recordings: Recordings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What begins all the same when the disk is back is ended at once."""
+    """A recording that starts after all once the disk is back is ended at once."""
     begins, hanging, ended = threading.Event(), threading.Event(), threading.Event()
     start, close = FileRecording.start, FileRecording.close
 

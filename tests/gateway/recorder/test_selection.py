@@ -1,4 +1,4 @@
-"""Which connections a recording wants."""
+"""Selection of the connections that are recorded."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from penstock.observe.taps.tap import Use
 from penstock.recorder.selection import Selection, Verdict, network
-from penstock.recorder.tap import Use
-from penstock_codecs.capture import Conversation, Endpoint, Side
+from penstock_analysis.capture import Conversation, Endpoint, Side
 from penstock_codecs.model import StreamRef
 
 CLIENT, SERVER = Endpoint("10.1.2.3", 5000), Endpoint("10.9.9.9", 8080)

@@ -11,7 +11,7 @@ from support.process import BASIN, GatewayProcess
 from support.recorded_traffic import Talking, before_servers, captured, check, configuration, until
 from support.relay import Relay, recorded
 
-from penstock_codecs.capture import Side
+from penstock_analysis.capture import Side
 
 
 def record_for_a_while(port: int, words: dict[str, Any]) -> str:

@@ -111,7 +111,7 @@ def test_the_commands() -> None:
         refused = command(port, "record", "start", "--back", "lite")
         assert (refused.returncode, refused.stderr) == (1, "Error: backs: 'lite' is unknown; there are none\n")
         refused = command(port, "tail", "--pcapng", "-", "--json")
-        assert refused.returncode == 2 and "--pcapng writes what goes by as it is" in refused.stderr
+        assert refused.returncode == 2 and "--pcapng writes the raw traffic" in refused.stderr
 
 
 def test_a_connection_is_closed_by_command() -> None:
@@ -151,5 +151,5 @@ def test_it_does_not_start_where_it_cannot_record(tmp_path: Path) -> None:
 def test_commands_where_nobody_answers(arguments: tuple[str, ...]) -> None:
     done = command(1, *arguments)
     assert (
-        done.returncode == 1 and "no answer from 127.0.0.1:1: Connection refused. Does the gateway run" in done.stderr
+        done.returncode == 1 and "no answer from 127.0.0.1:1: Connection refused. Is the gateway running" in done.stderr
     )

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 from support.store import Wall
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.routing.segments import INTERNAL_BASIN
-from penstock_codecs.operations import (
-    EnsureBasin,
-)
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.core.segment_names import INTERNAL_BASIN
+from penstock_codecs.operations import EnsureBasin
 
 
 @pytest.fixture

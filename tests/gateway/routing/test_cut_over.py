@@ -12,22 +12,15 @@ import trio.testing
 from support.routing import Without, made, refusal, routed
 from support.store import appending, bodies
 
-from penstock.backs.base import Back
-from penstock.backs.embedded import EmbeddedBack
-from penstock.config import RouteTable
-from penstock.routing.segments import INTERNAL_BASIN
+from penstock.app.config import RouteTable
+from penstock.backends.embedded import EmbeddedBack
+from penstock.core.back import Back
+from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.routing.target import Target
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
-    Append,
-    Capability,
-    CheckTail,
-    CreateStream,
-    FromSeqNum,
-    Read,
-)
+from penstock_codecs.operations import Append, Capability, CheckTail, CreateStream, FromSeqNum, Read
 from penstock_codecs.segment.events import join_events
 
 
@@ -136,7 +129,7 @@ class SlowToOpen:
 
 
 async def test_sessions_that_are_being_opened_while_it_is_swapped(here: EmbeddedBack, there: EmbeddedBack) -> None:
-    """They are sessions of the old target: what is appended there would be lost."""
+    """They are sessions of the old target: their appends would be lost."""
     slow = SlowToOpen(here)
     router = routed(slow, there, RouteTable(name="all"))  # type: ignore[arg-type]
     view, holder = router.for_listener("s2"), router.routes[0].holder
@@ -171,7 +164,7 @@ async def test_sessions_that_are_being_opened_while_it_is_swapped(here: Embedded
 
 
 async def test_changes_of_who_has_gone_are_over_when_their_session_is(here: EmbeddedBack, there: EmbeddedBack) -> None:
-    """What was sent may still be applied until then, so a hold waits for it."""
+    """Appends of a client that has gone may be applied until its session ends, so a hold waits for that."""
     under_way = []
 
     class Watched:
@@ -193,7 +186,7 @@ async def test_changes_of_who_has_gone_are_over_when_their_session_is(here: Embe
 
 
 async def test_what_pravega_keeps_for_itself_goes_along(here: EmbeddedBack, there: EmbeddedBack) -> None:
-    """Where the new target cannot have it, the embedded store has it from then on, and the other way round."""
+    """If the new target cannot hold internal streams, the embedded store does from then on, and vice versa."""
     router = routed(here, there, RouteTable(name="all", back="far", mirror="embedded"))
     view, holder = router.for_listener("segment"), router.routes[0].holder
     group = StreamRef(INTERNAL_BASIN, "telemetry/_RGreaders/0.#epoch.0")

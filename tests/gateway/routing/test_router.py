@@ -8,10 +8,10 @@ import pytest
 from support.routing import made, names, refusal, refused_read, refused_session, routed
 from support.store import appending, bodies
 
-from penstock.backs.embedded import EmbeddedBack
-from penstock.config import RouteTable
-from penstock.identity import CLIENT, Client
-from penstock.routing.noting import Noting
+from penstock.app.config import RouteTable
+from penstock.backends.embedded import EmbeddedBack
+from penstock.core.identity import CLIENT, Client
+from penstock.routing.observed import ObservedBack
 from penstock.routing.router import Router
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge, ReadBytes
 from penstock_codecs.failures import FailureCode
@@ -34,7 +34,7 @@ from penstock_codecs.segment.events import join_events
 
 async def test_without_routes_all_goes_to_the_store(here: EmbeddedBack) -> None:
     given = Router((), here).for_listener("s2")
-    assert isinstance(given, Noting) and given.inner is here
+    assert isinstance(given, ObservedBack) and given.inner is here
     assert given.capabilities == here.capabilities
 
 

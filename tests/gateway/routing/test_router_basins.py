@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.routing import AUTO, Without, made, names, refusal, routed
 
-from penstock.backs.embedded import EmbeddedBack
-from penstock.config import RouteTable
+from penstock.app.config import RouteTable
+from penstock.backends.embedded import EmbeddedBack
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -62,6 +62,23 @@ async def test_listings_are_put_together(here: EmbeddedBack, there: EmbeddedBack
     assert await names(view, ListStreams("telemetry", prefix="m")) == ["m1"]
     assert await names(view, ListStreams("telemetry", prefix="z", start_after="z")) == ["z/eu"]
     assert await names(view, ListStreams("telemetry", limit=2)) == ["a", "b/eu", "..."]
+
+
+async def test_a_listing_is_of_the_backs_that_have_the_basin(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    router = routed(
+        here,
+        there,
+        RouteTable(name="far", match="prefix", basin="telemetry", stream="m", back="far", to_basin="prod-{basin}"),
+        RouteTable(name="near", basin="telemetry"),
+    )
+    view = router.for_listener("s2")
+    unknown = (await refusal(view, ListStreams("telemetry"))).failure
+    assert (unknown.code, unknown.message) == (FailureCode.BASIN_NOT_FOUND, "there is no basin 'telemetry'")
+    await made(here, "telemetry", "a")
+    assert await names(view, ListStreams("telemetry")) == ["a"]
+    await here.perform(DeleteBasin("telemetry"))
+    await made(there, "prod-telemetry", "m1")
+    assert await names(view, ListStreams("telemetry")) == ["m1"]
 
 
 async def test_too_many_names_in_another_order(

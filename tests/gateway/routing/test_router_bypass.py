@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,34 +10,43 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from support.routing import Without, made, names, refusal, routed
+from support.routing import Without, made, names, refusal, refused_read, refused_session, routed
 from support.store import appending
 
-from penstock.backs.base import AppendSession, Back
-from penstock.backs.embedded import EmbeddedBack
-from penstock.config import RouteTable
-from penstock.identity import CLIENT, Client
-from penstock.routing.segments import INTERNAL_BASIN
+from penstock.app.config import RouteTable
+from penstock.backends.embedded import EmbeddedBack
+from penstock.core.back import AppendSession, Back
+from penstock.core.identity import CLIENT, Client
+from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.routing.target import Target
 from penstock_codecs.byte_operations import GetSegmentInfo
-from penstock_codecs.failures import FailureCode
+from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import (
     Append,
     Appended,
     Capability,
+    CheckTail,
     CreateBasin,
     CreateStream,
     DeleteBasin,
     DeleteStream,
     EnsureBasin,
+    EnsureStream,
+    FromSeqNum,
     GetBasinConfig,
+    GetStreamConfig,
     ListBasins,
     ListStreams,
+    Locate,
+    Operation,
     ProvisionResult,
+    Read,
     ReconfigureBasin,
+    ReconfigureStream,
+    Trim,
 )
-from penstock_codecs.streams import BasinConfig, BasinConfigPatch
+from penstock_codecs.streams import BasinConfig, BasinConfigPatch, StreamConfigPatch
 from penstock_codecs.table_operations import CreateTable, DeleteTable, ReadTable, TableItem, UpdateTable
 
 DENIED = FailureCode.PERMISSION_DENIED
@@ -54,6 +64,7 @@ async def test_tables_of_a_route_that_is_only_for_reading(here: EmbeddedBack, th
     assert found is not None and found.value == b"value"
 
 
+NO_SEGMENT = StreamRef(INTERNAL_BASIN, "no segment's name")
 MINE = RouteTable(name="mine", basin="telemetry", back="far", to_stream="mine/{stream}")
 
 
@@ -106,7 +117,7 @@ async def test_who_may_delete_all_streams_may_delete_the_basin(
 
 
 async def test_a_basin_of_the_same_name_elsewhere_is_no_reason(here: EmbeddedBack, there: EmbeddedBack) -> None:
-    """Each tenant has a server: what one does with a basin is no business of the others."""
+    """Each tenant has a server: a change of one's basin does not affect the others."""
     router = routed(
         here,
         there,
@@ -221,7 +232,8 @@ async def test_what_is_kept_beside_streams_of_others_is_theirs(
     CLIENT.set(Client("stranger"))
     for operation in (GetSegmentInfo(transaction), DeleteStream(transaction), ReadTable(table, ()), DeleteTable(table)):
         assert (await refusal(view, operation)).failure.code is DENIED
-    await view.perform(CreateTable("elsewhere/_kv/0.#epoch.0"))
+    for nobodys in (CreateTable("elsewhere/_kv/0.#epoch.0"), CreateTable("any text"), CreateStream(NO_SEGMENT)):
+        assert (await refusal(view, nobodys)).failure.code is FailureCode.STREAM_NOT_FOUND
     CLIENT.set(Client("plant"))
     await view.perform(GetSegmentInfo(transaction))
     await view.perform(DeleteTable(table))
@@ -246,3 +258,64 @@ async def test_a_basin_that_has_no_legal_name_there_is_not_asked_for(
         assert (await refusal(view, operation)).failure.code is FailureCode.BASIN_NOT_FOUND
     assert await names(view, ListStreams(basin)) == []
     assert asked == []
+
+
+@pytest.mark.parametrize(("allow", "created"), [(("read", "append"), []), (("read", "manage"), ["looked-at", "read"])])
+async def test_reading_creates_streams_for_who_may_manage_them(
+    allow: tuple[str, ...], created: list[str], here: EmbeddedBack, there: EmbeddedBack
+) -> None:
+    await made(there, "telemetry", create_stream_on_read=True)
+    view = routed(here, there, RouteTable(name="some", back="far", allow=allow)).for_listener("s2")  # type: ignore[arg-type]
+    with contextlib.suppress(OperationFailed):
+        async with view.read_session(Read(StreamRef("telemetry", "read"), FromSeqNum(0), clamp=True)):
+            pass
+    with contextlib.suppress(OperationFailed):
+        await view.perform(CheckTail(StreamRef("telemetry", "looked-at")))
+    assert await names(there, ListStreams("telemetry")) == created
+
+
+THEIRS = StreamRef("telemetry", "orders")
+ASKED: list[Operation[Any]] = [
+    CreateBasin("telemetry"),
+    CreateBasin("nowhere-at-all"),
+    EnsureBasin("telemetry", BasinConfig(create_stream_on_read=True)),
+    GetBasinConfig("telemetry"),
+    ReconfigureBasin("telemetry", BasinConfigPatch(create_stream_on_read=True)),
+    DeleteBasin("telemetry"),
+    ListStreams("telemetry"),
+    CreateStream(StreamRef("telemetry", "new")),
+    EnsureStream(THEIRS),
+    GetStreamConfig(THEIRS),
+    ReconfigureStream(THEIRS, StreamConfigPatch()),
+    DeleteStream(THEIRS),
+    CheckTail(THEIRS),
+    CheckTail(StreamRef("telemetry", "new")),
+    Locate(THEIRS, FromSeqNum(0)),
+    Trim(THEIRS, 1),
+    appending(b"x", stream=THEIRS),
+    appending(b"x", stream=StreamRef("telemetry", "new")),
+]
+
+
+@pytest.mark.parametrize("operation", ASKED, ids=lambda operation: type(operation).__name__)
+async def test_what_no_route_of_a_client_takes_is_not_there(
+    operation: Operation[Any], here: EmbeddedBack, there: EmbeddedBack
+) -> None:
+    """By S2 and S3P, whose fronts ask for nothing else; see `test_route_bypass` for segments."""
+    theirs = RouteTable(name="theirs", basin="telemetry", back="far", identity=("plant",))
+    own = RouteTable(name="own", basin="public-*", identity=("stranger",))
+    view = routed(here, there, theirs, own).for_listener("s2")
+    await made(there, "telemetry", "orders", create_stream_on_read=True, create_stream_on_append=True)
+    config = await there.perform(GetBasinConfig("telemetry"))
+    for identity in ("", "stranger"):
+        CLIENT.set(Client(identity))
+        refused = (await refusal(view, operation)).failure.code
+        assert refused in (DENIED, FailureCode.BASIN_NOT_FOUND, FailureCode.STREAM_NOT_FOUND)
+        assert await names(view, ListBasins()) == []
+        for stream in (THEIRS, StreamRef("telemetry", "new")):
+            assert (await refused_read(view, stream)).failure.code in (DENIED, FailureCode.STREAM_NOT_FOUND)
+            assert (await refused_session(view, stream)).failure.code in (DENIED, FailureCode.STREAM_NOT_FOUND)
+    assert await names(here, ListBasins()) == [] and await names(there, ListBasins()) == ["telemetry"]
+    assert await names(there, ListStreams("telemetry")) == ["orders"]
+    assert await there.perform(GetBasinConfig("telemetry")) == config
+    assert (await there.perform(CheckTail(THEIRS))).seq_num == 0

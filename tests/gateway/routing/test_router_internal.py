@@ -1,21 +1,17 @@
-"""What Pravega's clients keep for themselves is where it belongs."""
+"""Placement of the internal streams of Pravega's clients."""
 
 from __future__ import annotations
 
 from support.routing import Without, made, refusal, routed
 from support.store import bodies
 
-from penstock.backs.embedded import EmbeddedBack
-from penstock.config import RouteTable
-from penstock.routing.segments import INTERNAL_BASIN, SegmentNames
+from penstock.app.config import RouteTable
+from penstock.backends.embedded import EmbeddedBack
+from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
-    Capability,
-    CreateStream,
-    FromSeqNum,
-)
+from penstock_codecs.operations import Capability, CreateStream, FromSeqNum
 from penstock_codecs.segment.events import join_events
 from penstock_codecs.table_operations import CreateTable, GetTableInfo
 
@@ -48,9 +44,9 @@ async def test_transactions_of_other_streams_are_kept_here(here: EmbeddedBack, t
     source = StreamRef(INTERNAL_BASIN, f"telemetry/orders/0.#epoch.0{TRANSACTION}")
     await view.perform(CreateStream(source))
     assert (await here.perform(GetSegmentInfo(source))).length == 0
-    for internal in ("not a segment's name", "Shop/_x/0.#epoch.0"):
-        await view.perform(CreateStream(StreamRef(INTERNAL_BASIN, internal)))
-        await here.perform(GetSegmentInfo(StreamRef(INTERNAL_BASIN, internal)))
+    group = StreamRef(INTERNAL_BASIN, "Shop/_x/0.#epoch.0")
+    await view.perform(CreateStream(group))
+    await here.perform(GetSegmentInfo(group))
 
 
 async def test_streams_of_different_servers_are_not_merged(here: EmbeddedBack, there: EmbeddedBack) -> None:
@@ -84,8 +80,19 @@ async def test_who_may_not_delete_a_stream_does_not_merge_it_into_another(
 async def test_where_tables_are(here: EmbeddedBack, there: EmbeddedBack) -> None:
     table = RouteTable(name="all", basin="telemetry", back="far", to_basin="prod-telemetry")
     view = routed(here, there, table).for_listener("segment")
-    for name in ("#controller", "telemetry/_kv/0.#epoch.0", "elsewhere/_kv/0.#epoch.0", "any text"):
+    for name in ("#controller", "telemetry/_kv/0.#epoch.0"):
         await view.perform(CreateTable(name))
+    for name in ("elsewhere/_kv/0.#epoch.0", "any text"):
+        assert (await refusal(view, CreateTable(name))).failure.code is FailureCode.STREAM_NOT_FOUND
     await there.perform(GetTableInfo("prod-telemetry/_kv/0.#epoch.0"))
-    for name in ("#controller", "elsewhere/_kv/0.#epoch.0", "any text"):
-        await here.perform(GetTableInfo(name))
+    await here.perform(GetTableInfo("#controller"))
+
+
+async def test_watermarks_are_where_their_stream_is(here: EmbeddedBack, there: EmbeddedBack) -> None:
+    table = RouteTable(name="one", basin="telemetry", stream="orders", back="far", to_stream="all-{stream}")
+    view = routed(here, there, table).for_listener("segment", SegmentNames("penstock"))
+    await view.perform(CreateStream(StreamRef(INTERNAL_BASIN, "telemetry/_MARKorders/0.#epoch.0")))
+    await there.perform(GetSegmentInfo(StreamRef(INTERNAL_BASIN, "telemetry/_MARKall-orders/0.#epoch.0")))
+    for other in ("telemetry/_MARKothers/0.#epoch.0", "telemetry/_MARK/0.#epoch.0"):
+        error = await refusal(view, CreateStream(StreamRef(INTERNAL_BASIN, other)))
+        assert error.failure.code is FailureCode.STREAM_NOT_FOUND

@@ -1,6 +1,7 @@
 """A store for each test, in a directory of its own, whose wall clock stands still.
 
-What appends and reads is tested twice: in the process that has the store, and from another one (`penstock.workers`).
+What appends and reads is tested twice: in the process that has the store, and from another one
+(`penstock.app.workers`).
 """
 
 from collections.abc import AsyncIterator
@@ -10,7 +11,7 @@ import pytest
 from support.store import BASIN, STREAM, Wall
 from support.workers import open_shared
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.operations import CreateBasin, CreateStream
 
 _BY_WORKERS_TOO = frozenset(

@@ -1,4 +1,4 @@
-"""Bytes that segment clients append: what they become, once each, and who learns what (segment fact sheet, 1.4)."""
+"""Bytes that segment clients append: their records, deduplication, and replies (segment fact sheet, 1.4)."""
 
 from dataclasses import replace
 
@@ -20,8 +20,8 @@ from support.store import (
     stored_bytes,
 )
 
-from penstock.backs.base import Following
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.core.back import Following
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, GetAttribute, WriterPosition
 from penstock_codecs.envelope import wrap
@@ -195,7 +195,7 @@ class TestOnceEach:
         assert (await back.perform(sending(b"a", position=1))).offset == 9
 
     async def test_what_is_on_its_way_counts(self, back: EmbeddedBack) -> None:
-        """Also for whoever asks: the answer comes when it is true."""
+        """A query of the position includes them too: it is answered once they are stored."""
         found: list[int] = []
 
         async def ask() -> None:

@@ -8,7 +8,7 @@ import trio
 import trio.testing
 from support.store import BASIN, NOW, STREAM, Fails, Wall, acknowledged, appending, bodies, fence, records, trim_record
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import Header, RecordId, StreamPosition, StreamRef
 from penstock_codecs.operations import (

@@ -3,7 +3,7 @@
 import trio
 from support.store import BASIN, STREAM, Blocked, Fails, FullDisk, Wall, acknowledged, appending, sending
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.store.attributes import Attributes
 from penstock.store.sweeps import ATTRIBUTES_AT_ONCE, purge_chunk
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute, GetAttribute, Seal, UpdateAttribute

@@ -23,7 +23,7 @@ from penstock_codecs.model import (
     RecordBatch,
     RecordId,
     StreamPosition,
-    Wire,
+    WireBytes,
     id_at,
     metered_size,
     next_record_id,
@@ -43,7 +43,7 @@ def stored(draw: st.DrawFn) -> RecordBatch:
     first = draw(st.integers(0, 50))
     columns = Columns(range(first, first + len(bodies)), timestamps, bodies, heads)
     batch = RecordBatch(columns, first_id=RecordId(timestamps[0], draw(NEAR)), tail=StreamPosition(99, U64_MAX))
-    batch.wire = Wire(S2_RECORDS, encode_records(columns))
+    batch.wire = WireBytes(S2_RECORDS, encode_records(columns))
     return batch
 
 
@@ -127,7 +127,7 @@ def test_what_was_cut_can_be_joined(batch: RecordBatch, data: st.DataObject) -> 
     at = data.draw(st.integers(0, batch.count))
     parts = [batch.part(start, stop) for start, stop in ((0, at), (at, batch.count)) if start < stop]
     for part in parts:
-        part.wire = Wire(S2_RECORDS, encode_records(part.columns))
+        part.wire = WireBytes(S2_RECORDS, encode_records(part.columns))
     if data.draw(st.booleans()):
         parts[0].wire = None
     joined = join(parts, batch.tail)
@@ -138,7 +138,7 @@ def test_what_was_cut_can_be_joined(batch: RecordBatch, data: st.DataObject) -> 
 
 @given(st.lists(st.tuples(LAYOUTS, st.lists(st.binary(max_size=4), min_size=1, max_size=3)), min_size=1, max_size=4))
 def test_rows_of_all_kinds_are_one_batch(kinds: list[tuple[Layout, list[bytes]]]) -> None:
-    """Those that hold bytes have one timestamp each; their records are what the bytes say."""
+    """Rows that hold bytes have one timestamp each; their records are derived from the bytes."""
     rows, expected = [], []
     last = None
     for number, (layout, bodies) in enumerate(kinds):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, fence, trim_record
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_layout import Layout, event_of, runs_of
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, ReadBytes, Seal, SegmentInfo, Truncate
 from penstock_codecs.envelope import MARK, wrap
@@ -61,7 +61,7 @@ class Stored:
 
 @dataclass
 class Model:
-    """What a stream holds, in the simplest way that could be right."""
+    """A model of a stream's content, as simple as it can be while right."""
 
     envelopes: Layout
     records: list[Stored] = field(default_factory=list)
@@ -287,7 +287,10 @@ class History:
     async def _look(
         self, back: EmbeddedBack, offset: int, max_bytes: int, refuse: frozenset[Feature] = frozenset()
     ) -> int:
-        """Read once; gives where to go on. What is left out at the end of a sealed stream is told there."""
+        """Read once, compare with the model, and return the offset at which to continue.
+
+        Records left out at the end of a sealed stream are reported there.
+        """
         model = self.model
         if offset < model.start:
             with Fails(FailureCode.OFFSET_TRUNCATED) as caught:

@@ -1,4 +1,4 @@
-"""Reads of bytes: paging, positions, what cannot be read (segment fact sheet, 1.5)."""
+"""Reads of bytes: paging, positions, and records that cannot be read (segment fact sheet, 1.5)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,10 @@ import trio.testing
 from support.byte_reads import all_bytes, events, forget_recent, nothing, read
 from support.store import BASIN, STREAM, Fails, Wall, appending, bodies, fence
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.store import byte_reads, byte_rows, tail_cache
-from penstock_codecs.byte_operations import (
-    AppendBytes,
-    BytesRead,
-    GetSegmentInfo,
-    ReadBytes,
-    Seal,
-    Truncate,
-)
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.store import byte_reads, tail_cache
+from penstock.store import byte_reads as byte_rows
+from penstock_codecs.byte_operations import AppendBytes, BytesRead, GetSegmentInfo, ReadBytes, Seal, Truncate
 from penstock_codecs.byte_rendering import Rendered
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.features import Feature
@@ -149,7 +143,7 @@ async def test_followers_share_the_bytes(back: EmbeddedBack) -> None:
 async def test_followers_of_a_stream_that_fell_out_of_memory_do_not_read_the_file(
     settings: EmbeddedSettings, wall: Wall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is appended next follows what they have seen, so it is enough."""
+    """The next append continues what they have seen, so it is enough."""
     async with open_embedded(replace(settings, tail_cache_bytes=20_000), wall) as back:
         await back.perform(CreateBasin(BASIN))
         await back.perform(CreateStream(STREAM))

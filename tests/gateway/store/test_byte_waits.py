@@ -10,20 +10,11 @@ import trio.testing
 from support.byte_reads import events, nothing, read
 from support.store import BASIN, STREAM, Fails, Wall, appending, command, fence
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.byte_operations import (
-    BytesRead,
-    GetSegmentInfo,
-    Seal,
-)
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, Seal
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import (
-    CreateBasin,
-    CreateStream,
-    DeleteBasin,
-    DeleteStream,
-)
+from penstock_codecs.operations import CreateBasin, CreateStream, DeleteBasin, DeleteStream
 from penstock_codecs.segment.events import join_events
 
 
@@ -31,7 +22,7 @@ class TestWait:
     """At the tail, by a clock that jumps as soon as everybody waits."""
 
     async def _waiting(self, back: EmbeddedBack, offset: int, happens: object, wait: float = 20) -> BytesRead | None:
-        """What a read that waits gives, when this is carried out meanwhile."""
+        """Perform an operation while a read waits, and return the read's result (None if it still waits)."""
         results: list[BytesRead] = []
 
         async def wait_for_bytes() -> None:

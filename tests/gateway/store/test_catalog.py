@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import msgspec
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from support.store import BASIN, NOW, STREAM, Fails, Wall, appending, bodies
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import (
@@ -50,6 +51,7 @@ LAYER = StreamConfig(
     timestamping_uncapped=True,
     delete_on_empty_seconds=60,
 )
+DEFAULT_STREAM_CONFIG_FOR_5_SECONDS = msgspec.structs.replace(DEFAULT_STREAM_CONFIG, retention=Retention(5))
 NEW = StreamRef(BASIN, "new")
 NOWHERE = StreamRef("no-such-basin", "s")
 
@@ -103,7 +105,7 @@ async def test_ensure_creates_updates_or_does_nothing(back: EmbeddedBack) -> Non
     assert await back.perform(GetStreamConfig(NEW)) == LAYER
 
 
-async def test_configurations_come_in_layers_and_survive(settings: EmbeddedSettings, wall: Wall) -> None:
+async def test_configurations_are_resolved_and_survive(settings: EmbeddedSettings, wall: Wall) -> None:
     default = StreamConfig(retention=Retention(100), timestamping_uncapped=True)
     async with open_embedded(settings, wall) as back:
         await back.perform(CreateBasin(BASIN, BasinConfig(default_stream_config=default)))
@@ -111,16 +113,53 @@ async def test_configurations_come_in_layers_and_survive(settings: EmbeddedSetti
         expected = StreamConfig(retention=Retention(7)).over(default).over(DEFAULT_STREAM_CONFIG)
         assert await back.perform(GetStreamConfig(STREAM)) == expected
 
-        changed = await back.perform(ReconfigureStream(STREAM, StreamConfigPatch(retention=None, storage_class="x")))
-        assert (changed.retention, changed.storage_class, changed.timestamping_uncapped) == (Retention(100), "x", True)
         change = BasinConfigPatch(default_stream_config=StreamConfigPatch(timestamping_uncapped=None))
         config = await back.perform(ReconfigureBasin(BASIN, change))
         assert config.default_stream_config == StreamConfig(retention=Retention(100))
-        before = await back.perform(GetStreamConfig(STREAM))
-        assert (before.retention, before.timestamping_uncapped) == (Retention(100), False)
+        changed = await back.perform(ReconfigureStream(STREAM, StreamConfigPatch(retention=None, storage_class="x")))
+        assert changed == msgspec.structs.replace(expected, retention=Retention(100), storage_class="x")
+        reset = await back.perform(ReconfigureStream(STREAM, StreamConfigPatch(timestamping_uncapped=None)))
+        assert reset == msgspec.structs.replace(changed, timestamping_uncapped=False), "the basin's default of today"
     async with open_embedded(settings, wall) as back:
-        assert await back.perform(GetStreamConfig(STREAM)) == before
+        assert await back.perform(GetStreamConfig(STREAM)) == reset
         assert await back.perform(GetBasinConfig(BASIN)) == config
+
+
+async def test_a_new_default_of_the_basin_leaves_the_streams_that_exist_alone(
+    settings: EmbeddedSettings, wall: Wall
+) -> None:
+    on = BasinConfig(create_stream_on_append=True, create_stream_on_read=True)
+    streams = {name: StreamRef(BASIN, name) for name in ("created", "ensured", "appended to", "read", "found anew")}
+    short = BasinConfigPatch(default_stream_config=StreamConfigPatch(retention=Retention(5)))
+    async with open_embedded(settings, wall) as back:
+        await back.perform(CreateBasin(BASIN, on))
+        await back.perform(CreateStream(streams["created"]))
+        await back.perform(EnsureStream(streams["ensured"]))
+        await back.perform(CheckTail(streams["read"]))
+        await back.perform(CreateStream(streams["found anew"]))
+        for stream in streams.values():
+            await back.perform(appending(b"kept", stream=stream))
+        await back.perform(ReconfigureBasin(BASIN, short))
+        for stream in streams.values():
+            await _is_left_alone(back, stream)
+        wall.now += 5001
+        await back._store.sweeper.expire()
+        await back.perform(CreateStream(NEW))
+        assert await back.perform(GetStreamConfig(NEW)) == DEFAULT_STREAM_CONFIG_FOR_5_SECONDS
+    async with open_embedded(settings, wall) as back:
+        await back._store.sweeper.expire()
+        for stream in streams.values():
+            await _is_left_alone(back, stream)
+        emptied = await back.perform(EnsureStream(streams["created"]))
+        assert emptied.result is ProvisionResult.UPDATED, "whoever ensures a stream asks for the default of today"
+        assert await back.perform(GetStreamConfig(streams["created"])) == DEFAULT_STREAM_CONFIG_FOR_5_SECONDS
+
+
+async def _is_left_alone(back: EmbeddedBack, stream: StreamRef) -> None:
+    config = await back.perform(GetStreamConfig(stream))
+    assert config == DEFAULT_STREAM_CONFIG
+    assert (await back.perform(EnsureStream(stream, config))).result is ProvisionResult.NOOP
+    assert await bodies(back, FromSeqNum(0), stream) == [b"kept"]
 
 
 async def test_a_changed_timestamping_mode_counts_from_the_next_append(back: EmbeddedBack) -> None:
@@ -154,8 +193,10 @@ async def test_what_is_unknown(back: EmbeddedBack) -> None:
         (GetBasinConfig("no-such-basin"), FailureCode.BASIN_NOT_FOUND),
         (ReconfigureBasin("no-such-basin", BasinConfigPatch()), FailureCode.BASIN_NOT_FOUND),
         (DeleteBasin("no-such-basin"), FailureCode.BASIN_NOT_FOUND),
+        (ListStreams("no-such-basin"), FailureCode.BASIN_NOT_FOUND),
         (CreateStream(NOWHERE), FailureCode.BASIN_NOT_FOUND),
         (EnsureStream(NOWHERE), FailureCode.BASIN_NOT_FOUND),
+        (ReconfigureStream(NOWHERE, StreamConfigPatch()), FailureCode.BASIN_NOT_FOUND),
         (GetStreamConfig(NOWHERE), FailureCode.STREAM_NOT_FOUND),
         (DeleteStream(NOWHERE), FailureCode.STREAM_NOT_FOUND),
         (GetStreamConfig(missing), FailureCode.STREAM_NOT_FOUND),
@@ -166,7 +207,6 @@ async def test_what_is_unknown(back: EmbeddedBack) -> None:
     for operation, code in not_found:
         with Fails(code):
             await back.perform(operation)
-    assert (await back.perform(ListStreams("no-such-basin"))).items == []
     with Fails(FailureCode.NOT_IMPLEMENTED):
         await back.perform(Operation())
 
@@ -198,6 +238,8 @@ async def test_a_deleted_basin_takes_its_streams_with_it(back: EmbeddedBack) -> 
     with Fails(FailureCode.BASIN_NOT_FOUND):
         await back.perform(CheckTail(STREAM))
     assert (await back.perform(ListBasins())).items == []
+    with Fails(FailureCode.BASIN_NOT_FOUND):
+        await back.perform(ListStreams(BASIN))
     await back.perform(CreateBasin(BASIN))
     assert (await back.perform(ListStreams(BASIN))).items == []
     with Fails(FailureCode.STREAM_NOT_FOUND):
@@ -225,7 +267,7 @@ async def test_of_concurrent_creations_one_wins(back: EmbeddedBack) -> None:
 
 
 async def test_deleting_and_creating_while_appends_are_under_way(back: EmbeddedBack) -> None:
-    """In whatever order they are decided, the disk ends up as memory says."""
+    """In any order of decisions, the disk ends in the same state as memory."""
 
     async def disturb(number: int) -> None:
         for operation in (DeleteStream(STREAM), CreateStream(STREAM)):

@@ -1,4 +1,4 @@
-"""`kill -9` in the middle of appends: what was acknowledged is there, whole, in order, with the same timestamps."""
+"""`kill -9` in the middle of appends: acknowledged records are there, whole, in order, with the same timestamps."""
 
 import itertools
 import random
@@ -14,7 +14,7 @@ from support import store_writer
 from support.rounds import each_number_of_rounds
 from support.store import records, stored_bytes
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.byte_operations import GetAttribute
 from penstock_codecs.model import Record, StreamRef
 from penstock_codecs.operations import CheckTail, FromSeqNum, ListStreams
@@ -31,7 +31,7 @@ class Ack(NamedTuple):
 
 
 def write_and_kill(directory: Path, seed: int, dice: random.Random) -> list[Ack]:
-    """What a writer was told before it was killed, at a random time after the first acknowledgement."""
+    """Run a writer, kill it at a random time after its first acknowledgement, and return its acknowledgements."""
     command = [sys.executable, store_writer.__file__, str(directory), str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -49,7 +49,7 @@ def write_and_kill(directory: Path, seed: int, dice: random.Random) -> list[Ack]
         finally:
             process.kill()
         output += process.stdout.read()
-    lines = bytes(output).split(b"\n")[:-1]  # what follows the last line end is half a line
+    lines = bytes(output).split(b"\n")[:-1]  # the last line may be incomplete
     return [Ack(*(part if at < 2 else int(part) for at, part in enumerate(line.decode().split()))) for line in lines]  # type: ignore[arg-type]
 
 
@@ -71,7 +71,7 @@ async def stored(back: EmbeddedBack, name: str, start: int) -> list[Record]:
 
 
 class Bytes:
-    """What the segment clients of all rounds were told, and what is there."""
+    """Acknowledgements of the segment clients of all rounds, compared with the stored bytes."""
 
     def __init__(self) -> None:
         self.told = dict.fromkeys(store_writer.WRITERS, 0)

@@ -1,14 +1,28 @@
-"""When the disk does not play along: what fails, what is undone, and that the store lives on."""
+"""Disk faults: which operations fail, what is rolled back, and that the store goes on."""
 
 import sqlite3
 import threading
 import time
 
 import trio
-from support.store import BASIN, NOW, STREAM, Blocked, Fails, FullDisk, Wall, acknowledged, appending, bodies, fence
+from support.store import (
+    BASIN,
+    NOW,
+    STREAM,
+    Blocked,
+    Fails,
+    FullDisk,
+    Unwritable,
+    Wall,
+    acknowledged,
+    appending,
+    bodies,
+    eventually,
+    fence,
+)
 
-from penstock.backs.base import Following
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.core.back import Following
 from penstock.store.schema import FILE_NAME, connect_reader
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import KIB, MIB
@@ -59,7 +73,7 @@ async def test_everything_that_was_decided_on_top_fails_too(back: EmbeddedBack) 
 
     on_top: list[Operation[object]] = [
         appending(b"small", match=3),
-        appending(b"small", match=99),  # what it depends on never was: so it cannot be said that this is wrong
+        appending(b"small", match=99),  # it was checked against a state that never existed, so no mismatch is certain
         fence(b"tok"),
         Trim(STREAM, FromSeqNum(3)),
         ReconfigureStream(STREAM, StreamConfigPatch(retention=Retention(5))),
@@ -135,7 +149,7 @@ async def test_those_that_waited_for_room_are_started_on_what_is_left(settings: 
 async def test_a_session_whose_append_was_lost_applies_nothing_that_waited(
     settings: EmbeddedSettings, wall: Wall
 ) -> None:
-    """Also where the room that it waits for is made by the loss of somebody else's append."""
+    """Also if the loss of another client's append makes the room that the waiting one needs."""
     settings = EmbeddedSettings(directory=settings.directory, append_inflight_bytes=400_000)
     async with open_embedded(settings, wall) as back:
         await back.perform(CreateBasin(BASIN))
@@ -169,7 +183,7 @@ async def test_a_send_that_still_waits_may_be_given_up_after_its_session_failed(
                 await session.send(appending(b"x" * 300_000))
                 nursery.start_soon(session.send, appending(b"y" * 300_000))
                 await trio.lowlevel.checkpoint()
-                admission.in_flight += 300_000  # somebody else's, which stays
+                admission.in_flight += 300_000  # another client's, which stays
                 with Fails(FailureCode.STORAGE):
                     await session.receive()
             assert admission.waiting == 1
@@ -209,6 +223,21 @@ async def _survives(back: EmbeddedBack, operation: Operation[object]) -> None:
         assert error.failure.code is FailureCode.STORAGE
 
 
+async def test_a_store_that_cannot_write_tries_by_itself(back: EmbeddedBack) -> None:
+    """Clients are told to stay away meanwhile, so that none may find out that it can again."""
+    store = back._store
+    await back.perform(appending(b"before"))
+    assert store.trouble is None
+    with Unwritable(back):
+        with Fails(FailureCode.STORAGE):
+            await back.perform(appending(b"lost"))
+        assert store.trouble == "the store cannot write: interrupted"
+        await trio.sleep(1.5)
+        assert store.trouble is not None
+    await eventually(lambda: store.trouble is None)
+    assert await bodies(back, FromSeqNum(0)) == [b"before"]
+
+
 async def test_what_cannot_be_read_is_said(back: EmbeddedBack) -> None:
     await back.perform(appending(b"x"))
     stream = back._store.registry.stream(STREAM)
@@ -228,7 +257,7 @@ async def test_what_cannot_be_read_is_said(back: EmbeddedBack) -> None:
 async def test_a_log_that_readers_hold_on_to_begins_anew_all_the_same(settings: EmbeddedSettings, wall: Wall) -> None:
     """There is always some reader in the middle of a transaction, though none of them stays for long."""
     settings = EmbeddedSettings(
-        directory=settings.directory, checkpoint_bytes=256 * KIB, log_reset_bytes=MIB, tail_cache_bytes=1
+        directory=settings.directory, checkpoint_bytes=256 * KIB, log_bytes=MIB, tail_cache_bytes=1
     )
     path = settings.directory / f"{FILE_NAME}-wal"
     ended = threading.Event()

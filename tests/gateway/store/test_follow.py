@@ -7,8 +7,8 @@ import trio
 import trio.testing
 from support.store import BASIN, NOW, STREAM, Fails, Wall, acknowledged, appending, records, trim_record
 
-from penstock.backs.base import Following
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.core.back import Following
 from penstock.store.reads import StoreReadSession
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import RecordBatch, RecordId, StreamRef
@@ -46,7 +46,7 @@ async def test_following_is_said_once_and_live_batches_carry_the_tail(back: Embe
 
 
 async def test_appended_between_the_tail_check_and_the_wait_is_delivered_exactly_once(back: EmbeddedBack) -> None:
-    """Whatever the interleaving: an appender and a follower that runs after each of its steps."""
+    """In every interleaving of an appender and a follower that runs after each of its steps."""
     delivered: list[int] = []
     total = 200
 

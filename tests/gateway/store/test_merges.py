@@ -19,8 +19,8 @@ from support.store import (
     stored_bytes,
 )
 
-from penstock.backs.base import Following
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.core.back import Following
 from penstock_codecs.attributes import updated
 from penstock_codecs.byte_layout import MAX_BODY
 from penstock_codecs.byte_operations import (
@@ -363,7 +363,7 @@ class TestWhatComesBetween:
             paused = Paused(back)
             async with trio.open_nursery() as nursery:
                 if waits_for == "room":
-                    admission.in_flight += 900  # somebody else's
+                    admission.in_flight += 900  # another client's
                 nursery.start_soon(back.perform, Merge(STREAM, (SOURCE,)))
                 if waits_for == "room":
                     await trio.testing.wait_all_tasks_blocked()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.store import BASIN, STREAM, Wall, appending, batches, fence, trim_record
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import U64_MAX, Headers, Record, RecordId, metered_size, next_record_id
 from penstock_codecs.operations import (
@@ -32,7 +32,7 @@ EXAMPLES = settings.get_profile(settings.get_current_profile_name()).max_example
 
 @dataclass
 class Model:
-    """What a stream holds, in the simplest way that could be right."""
+    """A model of a stream's content, as simple as it can be while right."""
 
     records: list[tuple[RecordId, Headers, bytes]] = field(default_factory=list)
     trim_point: int = 0
@@ -67,7 +67,7 @@ class Model:
         return len(self.records)
 
     def expected(self, start: Start, count: int | None, max_bytes: int | None, until: int | None) -> list[Record]:
-        """What a bounded read gives."""
+        """Return the records of a bounded read."""
         found: list[Record] = []
         size = 0
         for number in range(self.first_at(start), len(self.records)):

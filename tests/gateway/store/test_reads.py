@@ -4,8 +4,8 @@ import pytest
 import trio
 from support.store import BASIN, NOW, STREAM, Fails, appending, batches, bodies, records, trim_record
 
-from penstock.backs.base import Following
-from penstock.backs.embedded import EmbeddedBack
+from penstock.backends.embedded import EmbeddedBack
+from penstock.core.back import Following
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition, StreamRef

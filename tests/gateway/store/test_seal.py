@@ -16,8 +16,8 @@ from support.store import (
     trim_record,
 )
 
-from penstock.backs.base import Following
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.core.back import Following
 from penstock_codecs.byte_operations import GetSegmentInfo, Seal
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef
@@ -152,7 +152,7 @@ async def test_those_that_waited_for_room_come_too_late(settings: EmbeddedSettin
 
 
 async def test_readers_of_records_go_on_waiting_and_others_are_woken(back: EmbeddedBack) -> None:
-    """Whoever reads bytes learns of it: that is for them to see."""
+    """Only readers of bytes are woken: they have to see the seal."""
     stream = back._store.registry.stream(STREAM)
     assert stream is not None
     followers = stream.followers

@@ -161,7 +161,7 @@ class TestCommands:
 
 
 class TestOffsets:
-    """What records are in bytes, and where (see `byte_layout`)."""
+    """Lengths and offsets of records in bytes (see `byte_layout`)."""
 
     def test_each_record_takes_its_event_behind_all_before_it(self) -> None:
         after = decide(appending(b"ab", b"c")).head

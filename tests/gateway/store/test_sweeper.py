@@ -8,7 +8,7 @@ import trio
 import trio.testing
 from support.store import BASIN, NOW, STREAM, Fails, Wall, appending, bodies, eventually, trim_record
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.store import sweeps
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamRef

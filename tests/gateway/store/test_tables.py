@@ -7,7 +7,7 @@ import trio
 import trio.testing
 from support.store import Fails, Wall
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import KIB, MIB, SEGMENT_MAX_TABLE_KEY, SEGMENT_MAX_TABLE_VALUE
 from penstock_codecs.operations import Capability
@@ -255,7 +255,7 @@ async def test_an_empty_change_is_none(store: EmbeddedBack) -> None:
 
 
 async def test_clients_that_race_for_a_key(store: EmbeddedBack) -> None:
-    """Each adds 1 until it has done so five times, on the condition that nobody came between."""
+    """Each adds 1, on the condition that the value has not changed, until it has succeeded five times."""
     await put(store, (b"sum", b"0", NOT_EXISTS))
     refused = 0
 
@@ -281,7 +281,7 @@ async def test_clients_that_race_for_a_key(store: EmbeddedBack) -> None:
 
 
 async def test_a_client_that_leaves_in_the_middle(store: EmbeddedBack) -> None:
-    """Its change was on its way, so whoever comes next sees it, and does not decide on what was before."""
+    """Its change was on its way, so the next client sees it and does not decide on the earlier state."""
     committer = store._store.committer
     outcomes: list[Sequence[int]] = []
 

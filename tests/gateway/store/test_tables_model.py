@@ -9,8 +9,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.backs.base import Back
-from penstock.backs.embedded import EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedSettings, open_embedded
+from penstock.core.back import Back
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.table_operations import (
     ANY_VERSION,

@@ -1,4 +1,4 @@
-"""The outcome of what is under way, as those who wait for it see it."""
+"""Outcomes of operations in flight, as those who wait for them see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Truncation at a byte, and trims as those who read bytes see them."""
+"""Truncation at a byte, and trims as readers of bytes see them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,10 @@ import trio.testing
 from support.byte_reads import events, forget_recent, nothing, read
 from support.store import BASIN, STREAM, Fails, Wall, command
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock_codecs.byte_operations import (
-    GetSegmentInfo,
-    Seal,
-    SegmentInfo,
-    Truncate,
-)
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock_codecs.byte_operations import GetSegmentInfo, Seal, SegmentInfo, Truncate
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.operations import (
-    CreateBasin,
-    CreateStream,
-    FromByteOffset,
-    FromSeqNum,
-    Locate,
-    Trim,
-)
+from penstock_codecs.operations import CreateBasin, CreateStream, FromByteOffset, FromSeqNum, Locate, Trim
 from penstock_codecs.segment.events import join_events
 
 
@@ -88,7 +76,7 @@ class TestTruncate:
 
 
 async def test_purged_between_two_looks(back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left of one row is in memory still, the rows behind it have gone, and newer ones are there."""
+    """The rest of one row is still in memory, the rows after it are gone, and newer ones are there."""
     some = [b"%d" % number * 100 for number in range(5)]
     for body in some:
         await back.perform(events(body))
@@ -107,7 +95,7 @@ async def test_purged_between_two_looks(back: EmbeddedBack, monkeypatch: pytest.
 
 
 async def test_purged_while_it_is_being_read(back: EmbeddedBack) -> None:
-    """Whatever the interleaving: bytes as they were, or that they are gone."""
+    """In every interleaving the result is the original bytes, or that they are gone."""
     some = [b"%04d" % number * 200 for number in range(1000)]
     data = join_events(some)
     for start in range(0, 1000, 100):

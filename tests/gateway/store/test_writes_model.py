@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.store import BASIN, STREAM, Unwritable, Wall, appending, bodies
 
-from penstock.backs.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
+from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.store.tail_cache import TailCache
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import (
@@ -43,7 +43,7 @@ FENCE = (Header(b"", b"fence"),)
 
 @dataclass
 class Model:
-    """What a stream is as bytes, in the simplest way that could be right: one piece for each record."""
+    """A model of a stream's bytes, as simple as it can be while right: one piece for each record."""
 
     envelopes: bool
     pieces: list[bytes] = field(default_factory=list)
@@ -98,7 +98,9 @@ class Model:
         self.trim_point = max(self.trim_point, min(seq_num, len(self.pieces)))
 
     def truncate(self, offset: int) -> None:
-        """What lies before the start has gone already, and so nothing changes: not even for records without bytes."""
+        """Truncate at an offset. Bytes before the start are gone already, so an offset there changes nothing, not even
+        records without bytes.
+        """
         if offset <= self.start:
             return
         self.truncated_at = max(self.truncated_at, offset)
@@ -256,7 +258,7 @@ class History:
     async def _in_session(
         self, back: EmbeddedBack, appends: tuple[Append | AppendBytes, ...]
     ) -> tuple[FailureCode | None, list[int | None]]:
-        """How a session failed, if it did, and the offsets that it told."""
+        """Append in a session, and return its failure, if any, and the offsets that were acknowledged."""
         offsets: list[int | None] = []
         async with back.append_session(STREAM) as session:
             for append in appends:

@@ -1,16 +1,20 @@
-"""Installs the real servers that tests put behind the gateway, and a browser (`make peers`).
+"""Installs the real servers that tests put behind the gateway, h2spec and a browser (`make peers`).
 
 Each comes from its own package registry by its ordinary client and goes into the folder that `support.real_peers`
 says. What is there at its pinned version is left alone. Nothing here fails the build: a table at the end says what
-is there and what is missing, why, and what to do about it.
+is there and what is missing, why, and what to do about it. A build that ran out of time, or was interrupted, goes on
+where it stopped when this is run again.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +22,10 @@ from pathlib import Path
 from support import real_peers as peers
 
 POM = Path(__file__).with_name("pom.xml")
-MOST_SECONDS = 3600
+
+settings = argparse.Namespace(seconds=3600.0, only=[])
+"""Time limit of one tool, in seconds, and the programs to install (all of them if empty)."""
+
 QUICK_BUILD = {
     "CARGO_PROFILE_RELEASE_OPT_LEVEL": "1",
     "CARGO_PROFILE_RELEASE_LTO": "off",
@@ -42,26 +49,40 @@ def need(program: str, how: str) -> str:
 
 
 def run(name: str, command: Sequence[str], environment: Mapping[str, str] = {}, cwd: Path | None = None) -> str:
-    """Run a tool to its end; what it printed, which goes to a log too. Raises Missing with its last words."""
+    """Run a tool to its end, and return what it printed, which also goes to a log. Raises Missing with its last words.
+
+    A tool that takes more than `settings.seconds` is ended with all its children. What it has built or downloaded is
+    kept (cargo's target folder, the caches of Maven, Go and npm), so that the next run goes on from there.
+    """
     log = peers.home() / f"{name}.log"
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-        timeout=MOST_SECONDS,
-    )
-    log.write_text(done.stdout)
-    if done.returncode:
-        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()] or ["(it said nothing)"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(settings.seconds)
+        except subprocess.TimeoutExpired:
+            tool = Path(command[0]).name
+            raise Missing(
+                f"{tool} was not done in {settings.seconds:g} seconds; what it has is kept: `make peers` goes on from "
+                f'there, `make peers ARGS="--seconds N"` gives it N seconds (its output is in {log})'
+            ) from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    printed = log.read_text(errors="replace")
+    if status:
+        lines = [line.strip() for line in printed.splitlines() if line.strip()] or ["(it said nothing)"]
         errors = [line for line in lines if "error" in line.lower()] or lines
         raise Missing(f"{Path(command[0]).name} failed: {errors[0][:100]} ..., all of it in {log}")
-    return done.stdout
+    return printed
 
 
 def install_s2() -> str:
@@ -72,8 +93,10 @@ def install_s2() -> str:
         if said.split()[1:2] == [peers.S2_VERSION]:
             return "there already"
     cargo = need("cargo", "install Rust (rustup)")
-    print(f"s2 {peers.S2_VERSION}: cargo builds it, which takes several minutes", flush=True)
-    target = {"CARGO_TARGET_DIR": str(peers.home() / "cargo-target")}
+    built = peers.home() / "cargo-target"
+    how = "goes on with its build" if built.exists() else "builds it, which takes several minutes"
+    print(f"s2 {peers.S2_VERSION}: cargo {how}", flush=True)
+    target = {"CARGO_TARGET_DIR": str(built)}
     root = str(program.parents[1])
     command = [cargo, "install", "--locked", "--version", peers.S2_VERSION, "s2-cli", "--root", root]
     run("s2", command, QUICK_BUILD | target)
@@ -94,15 +117,37 @@ def install_pravega() -> str:
     return "installed"
 
 
+def go_and_proxy() -> tuple[str, dict[str, str]]:
+    """The path of Go, and an environment in which modules come from the proxy or not at all: "direct" would fetch them
+    from their own hosts."""
+    go = need("go", "install Go 1.25 or newer")
+    proxies = subprocess.run([go, "env", "GOPROXY"], capture_output=True, text=True, check=True).stdout.strip()
+    return go, {"GOPROXY": ",".join(one for one in proxies.split(",") if one != "direct"), "GOFLAGS": "-mod=mod"}
+
+
+def install_h2spec() -> str:
+    """h2spec, from the Go module proxy."""
+    program = peers.h2spec_program()
+    if program.exists():
+        return "there already"
+    go, proxy = go_and_proxy()
+    modules = {peers.H2SPEC_MODULE: peers.H2SPEC_VERSION, **peers.H2SPEC_REQUIRES}
+    requires = "\n".join(f"require {name} {version}" for name, version in modules.items())
+    with tempfile.TemporaryDirectory(dir=peers.home()) as folder:
+        Path(folder, "go.mod").write_text(f"module built\n\ngo 1.25\n\n{requires}\n")
+        built = Path(folder, "h2spec")
+        run("h2spec", [go, "build", "-o", str(built), f"{peers.H2SPEC_MODULE}/cmd/h2spec"], proxy, cwd=Path(folder))
+        program.parent.mkdir(parents=True, exist_ok=True)
+        built.rename(program)
+    return "installed"
+
+
 def install_s3p() -> str:
     """The reference server of S3P, from the Go module proxy, built to listen where it is told."""
     program = peers.s3p_program()
     if program.exists():
         return "there already"
-    go = need("go", "install Go 1.25 or newer")
-    proxies = subprocess.run([go, "env", "GOPROXY"], capture_output=True, text=True, check=True).stdout.strip()
-    # From the proxy or not at all: "direct" would fetch from the module's own host.
-    proxy = {"GOPROXY": ",".join(one for one in proxies.split(",") if one != "direct"), "GOFLAGS": "-mod=mod"}
+    go, proxy = go_and_proxy()
     module = f"{peers.S3P_MODULE}@{peers.S3P_COMMIT}"
     try:
         source = Path(json.loads(run("s3p", [go, "mod", "download", "-json", module], proxy))["Dir"])
@@ -150,22 +195,31 @@ PROGRAMS: dict[str, tuple[str, Callable[[], str]]] = {
     "s2 lite": (peers.S2_VERSION, install_s2),
     "Pravega standalone": (peers.PRAVEGA_VERSION, install_pravega),
     "S3P reference server": (peers.S3P_COMMIT[:12], install_s3p),
+    "h2spec": (peers.H2SPEC_VERSION, install_h2spec),
     "Chromium": (peers.CHROMIUM_VERSION, install_chromium),
 }
 
 
 def main() -> None:
-    """Install all; print the table."""
+    """Install what is wanted; print the table."""
+    parser = argparse.ArgumentParser(prog="make peers", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=settings.seconds, help="most that one tool may take")
+    parser.add_argument("--only", action="append", default=[], choices=PROGRAMS, help="only this program; repeatable")
+    parser.parse_args(namespace=settings)
     peers.home().mkdir(parents=True, exist_ok=True)
     rows = [("program", "version", "")]
     for name, (version, install) in PROGRAMS.items():
+        if settings.only and name not in settings.only:
+            continue
         try:
             outcome = install()
         except (Missing, OSError, ValueError, subprocess.SubprocessError) as error:
             outcome = f"MISSING: {error}"
+        except KeyboardInterrupt:
+            sys.exit("interrupted; `make peers` goes on where this stopped")
         rows.append((name, version, outcome))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    print(f"\nReal servers behind the gateway, and a browser before it, in {peers.home()}:")
+    print(f"\nReal servers behind the gateway, h2spec and a browser before it, in {peers.home()}:")
     for name, version, outcome in rows:
         print(f"  {name:{widths[0]}}  {version:{widths[1]}}  {outcome}".rstrip())
     print("Tests that need what is missing are skipped and say so; a second Penstock takes its part in the matrix.")

@@ -1,4 +1,4 @@
-"""Damaged captures give all that is whole, and say what is wrong; what is no capture is an error, or left out."""
+"""Damaged captures: whole parts are read, damage is reported; files that are no captures are an error, or left out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.capture_commands import run
 from support.capture_tables import bag, part_of, read, rows
 from support.captures import s2_talk, s3p_talk, written
 
-from penstock_codecs.capture import CaptureWriter
+from penstock_analysis.capture import CaptureWriter
 from penstock_spark.capture.files import Unreadable
 from penstock_spark.schemas import CAPTURE_TABLES
 
@@ -49,7 +49,7 @@ def test_cut_amid_compressed_bytes(tmp_path: Path) -> None:
 
 
 def test_altered_compressed_bytes(tmp_path: Path) -> None:
-    """What stands before the damage is told."""
+    """Messages before the damage are reported."""
     path = tmp_path / "one.pcapng.zst"
     squeezed = bytearray(zstandard.compress(FILE) + zstandard.compress(FILE))
     squeezed[len(squeezed) // 2 + 20] ^= 0xFF
@@ -108,7 +108,7 @@ def test_a_recorders_file_may_be_empty_yet(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_deleted_while_it_is_read(tmp_path: Path) -> None:
-    """A recorder keeps only so many: what is there is told, and that something is not."""
+    """A recorder keeps a limited number of files: rows that are there are read, and the loss is reported."""
     path = tmp_path / "penstock-20261121T214116.000000Z-000001.pcapng"
     path.write_bytes(FILE)
     part = part_of(tmp_path)

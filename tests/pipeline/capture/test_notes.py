@@ -1,4 +1,4 @@
-"""Which route a message took, as far as notes make that certain."""
+"""The route of a message, as far as notes make it certain."""
 
 from __future__ import annotations
 

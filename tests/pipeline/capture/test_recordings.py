@@ -1,4 +1,4 @@
-"""Which files are found, and which are one recording."""
+"""Discovery of files, and which of them are one recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from support.capture_tables import bag, read
 from support.captures import s3p_talk, written
 
-from penstock_codecs.capture import CaptureEvent, Conversation
+from penstock_analysis.capture import CaptureEvent, Conversation
 from penstock_spark.capture.files import NothingThere, Unreadable, find, opened
 from penstock_spark.capture.grouping import GROUP_BYTES, MOST, automatic, group_of
 from penstock_spark.capture.recordings import Recording, recordings_of
@@ -85,7 +85,7 @@ def test_together(tmp_path: Path) -> None:
 
 
 def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files, directories, globs, URIs; what was found twice is there once, hidden and other files are not."""
+    """Files, directories, globs, URIs; files found twice are read once, hidden and other files are not."""
     inner = tmp_path / "a b" / "inner"
     inner.mkdir(parents=True)
     for path in (tmp_path / "1.pcapng", tmp_path / "a b" / "2.pcap", inner / "3.pcapng.zst", inner / "4.txt"):

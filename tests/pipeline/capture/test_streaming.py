@@ -1,4 +1,4 @@
-"""Micro-batches over a directory that is recorded into: each row once, whatever crosses from file to file."""
+"""Micro-batches over a directory that is recorded into: each row once, also across files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from support.capture_tables import Stream, bag, read
 from support.captures import NOW_NS, s3p_talk, written
 from support.small_recording import Clients, small_recording
 
-from penstock_codecs.capture import CaptureEvent, CaptureWriter
-from penstock_spark.capture import remembered
+from penstock_analysis.capture import CaptureEvent, CaptureWriter
+from penstock_spark.capture import decoding as remembered
+from penstock_spark.capture.decoding import Survey
 from penstock_spark.capture.files import Place, Unreadable
-from penstock_spark.capture.survey import Survey
 from penstock_spark.schemas import CAPTURE_TABLES
 
 TABLES = sorted(CAPTURE_TABLES)
@@ -64,8 +64,9 @@ def test_each_row_comes_once(
 
 @pytest.mark.parametrize("table", TABLES)
 def test_cut_between_any_two_events(tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records that are appended in one file and acknowledged in the next; what is never acknowledged comes at the end
-    of its conversation, or of the recording."""
+    """Records that are appended in one file and acknowledged in the next; unacknowledged ones come at the end of their
+    conversation, or of the recording.
+    """
     events = some(1, 2)[:-5]
     whole = tmp_path / "whole"
     whole.mkdir()
@@ -108,7 +109,7 @@ def test_while_a_real_gateway_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_batch_can_be_read_again(rotated: Path, table: str) -> None:
-    """Offsets say what a batch is: a task that is repeated gives the same, whatever was read since."""
+    """Offsets define a batch: a task that is repeated gives the same rows, whatever was read since."""
     stream = Stream(rotated, table, max_files_per_batch=6, groups=2)
     stream.batch()
     start = stream.offset
@@ -118,7 +119,7 @@ def test_a_batch_can_be_read_again(rotated: Path, table: str) -> None:
 
 
 def test_a_file_that_is_written_is_left_alone(tmp_path: Path) -> None:
-    """A recorder holds it; it is read when the next one has begun, or nobody holds it any more."""
+    """A recorder has it locked; it is read once the next file has begun or the lock is released."""
     events = some(1)
     first, second = files(tmp_path, events, 6)
     later = second.rename(tmp_path / "later")
@@ -148,7 +149,7 @@ def test_a_file_without_anything_says_nothing_of_whose_it_is(tmp_path: Path) -> 
 
 
 def test_a_recording_is_over_when_it_was_left_alone(tmp_path: Path) -> None:
-    """Only then what nobody acknowledged is told; and what comes later all the same doubles nothing."""
+    """Only then unacknowledged appends are reported; files that come later after all cause no duplicates."""
     first, second = files(tmp_path, some(1)[:6], 5)  # the second append is not acknowledged in the first file
     later = second.rename(tmp_path / "later")
     stream = Stream(tmp_path, "records", settle_seconds=1000)
@@ -187,7 +188,7 @@ def test_what_was_deleted_meanwhile_was_not_recorded(tmp_path: Path) -> None:
 
 
 def test_available_now(tmp_path: Path) -> None:
-    """What comes after the query began is left to the next one; the limit on files holds all the same."""
+    """Files that come after the query began are left to the next one; the limit on files holds all the same."""
     _, second, third = files(tmp_path, some(1), 6, 10)
     later = third.rename(tmp_path / "later")
     stream = Stream(tmp_path, "records", max_files_per_batch=1)

@@ -1,4 +1,4 @@
-"""What is read: flags and the file together."""
+"""Selection of the source from flags and the file together."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def test_help_needs_neither_pyspark_nor_pyarrow() -> None:
 def test_a_missing_pyspark_is_explained() -> None:
     done = run_without(["pyspark", "pyarrow"], "run", "recordings")
     assert done.returncode == 3
-    assert done.stderr == "Error: pyspark and pyarrow cannot be imported: pip install 'penstock[spark]'\n"
+    how = "install Penstock with its extra spark (in a checkout: pip install '.[spark]')"
+    assert done.stderr == f"Error: pyspark and pyarrow cannot be imported: {how}\n"
 
 
 def test_a_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`ingest --follow` in a process of its own: what comes is written, a signal ends it, and the next run goes on."""
+"""`ingest --follow` in a process of its own: new records are written, a signal ends it, and the next run resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is there to be looked at, in a directory of tables."""
+"""Views of the tables in a directory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock_spark.cli.common import Job
-from penstock_spark.cli.views import all_tables, capture_table
+from penstock_spark.cli.views import all_tables, capture_tables
 from penstock_spark.jobs.tables import TABLES
 from penstock_spark.jobs.target import CHECKPOINT
 from penstock_spark.running.settings import Settings
@@ -28,5 +28,6 @@ def test_a_recording_without_any_record_has_an_empty_table_of_them(spark: SparkS
     (tmp_path / "connections" / CHECKPOINT).mkdir()
     (tmp_path / "records" / CHECKPOINT).mkdir(parents=True)
     assert all_tables(spark, job, view).keys() == {"connections", "messages", "records"}
-    assert "acknowledged" in capture_table(spark, job, view, "records").columns
+    [records] = capture_tables(spark, job, view, "records")
+    assert "acknowledged" in records.columns
     assert all_tables(spark, job, f"{view}/connections").keys() == {"connections"}

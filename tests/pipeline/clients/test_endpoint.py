@@ -1,4 +1,4 @@
-"""Addresses and options as text: what they mean, and every fault by name."""
+"""Addresses and options as text: their meaning, and every error by name."""
 
 from __future__ import annotations
 

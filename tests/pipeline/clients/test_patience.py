@@ -1,4 +1,4 @@
-"""How long is tried again, and with which pauses."""
+"""Retries: for how long, and with which pauses."""
 
 from __future__ import annotations
 

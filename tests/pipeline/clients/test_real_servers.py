@@ -34,7 +34,7 @@ def bodies(client: StreamClient, stream: str, start: Mark, end: Mark) -> list[by
 
 
 def call(port: int, name: str, request: Message) -> Message:
-    """By somebody else's gRPC."""
+    """Call the controller through grpcio."""
     method = SERVICE.methods_by_name[name]
     answer = GetMessageClass(method.output_type)
     with grpc.insecure_channel(f"{LOOPBACK}:{port}") as channel:
@@ -113,7 +113,7 @@ def test_a_real_controller_lists_streams_of_several_segments(pravega: PravegaSta
         assert found == ["listed/one", *(f"listed/{name}" for name in wanted)]
         assert not list(client.streams("unlisted/"))
         for stream in found:
-            if stream != "listed/scaled":  # which is sealed
+            if stream != "listed/scaled":  # that one is sealed
                 appender = client.numbered_appender(stream, uuid4())
                 appender.append([stream.encode()], 1)
                 appender.flush()

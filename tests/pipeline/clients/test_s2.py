@@ -1,4 +1,4 @@
-"""The client of S2 with a real gateway: what there is, reading ranges, appending on condition."""
+"""The client of S2 with a real gateway: listing streams, reading ranges, appending on condition."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ def test_streams_are_listed_by_prefix(client: StreamClient) -> None:
     assert list(client.streams(prefix)) == names
     assert list(client.streams(f"{prefix}1")) == names[10:]
     assert names[7] in set(client.streams(BASIN[:3]))
-    assert list(client.streams("no-such-basin/")) == []
+    with pytest.raises(OperationFailed, match="there is no basin 'no-such-basin'"):
+        list(client.streams("no-such-basin/"))
     with pytest.raises(OperationFailed, match="basin name"):
         list(client.streams("Not a basin/x"))
 

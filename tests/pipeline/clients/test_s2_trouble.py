@@ -143,8 +143,11 @@ def test_an_append_that_is_cut_is_not_sent_again(connect: Connect, port: int) ->
 
 
 def _end_of(client: StreamClient, stream: str) -> int:
-    """How long it is with one more record. What was under way when a connection broke may still come in, so that the
-    tail is not to be trusted before an append at it was stored."""
+    """Append one record and return the stream's length.
+
+    Appends in flight when a connection broke may still be applied, so the tail is not certain until an append at it was
+    stored.
+    """
     while True:
         appender = client.appender(stream)
         try:

@@ -145,7 +145,7 @@ def test_a_range_that_was_trimmed_says_what_is_first_now(client: StreamClient, f
 
 
 def test_whole_milliseconds_that_were_trimmed_are_missed_by_their_number(client: StreamClient, filled: str) -> None:
-    """What is first now begins its millisecond, so that only the count tells."""
+    """The first remaining record begins its millisecond, so only the count reveals the loss."""
     tail = client.tail(filled)
     client.trim(filled, Mark(1501, f"{2**40}-0"))
     found = []

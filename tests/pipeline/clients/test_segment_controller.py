@@ -25,7 +25,7 @@ EPOCH = 1 << 32
 
 
 def rpc(port: int, name: str, request: Message) -> Any:
-    """A call, by somebody else's gRPC."""
+    """Call the controller through grpcio."""
     method = SERVICE.methods_by_name[name]
     answer = GetMessageClass(method.output_type)
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:

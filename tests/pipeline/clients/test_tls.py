@@ -1,4 +1,4 @@
-"""The client of S2 over TLS: whom it trusts, what it shows, and what it says where either is wrong."""
+"""The client of S2 over TLS: the certificates that it trusts and shows, and its errors if either is wrong."""
 
 from __future__ import annotations
 

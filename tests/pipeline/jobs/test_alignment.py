@@ -12,7 +12,7 @@ from penstock_spark.jobs.alignment import SURE, Aligner, Alone
 
 
 def aligned(left: Sequence[int], right: Sequence[int], window: int = 2_000) -> list[Alone[int]]:
-    """What stands alone, with its place as the row. Taken again and again, as it is in a task."""
+    """Return the unmatched items, with their places as rows. Takes results repeatedly, as a task does."""
     aligner: Aligner[int] = Aligner(window)
     found: list[Alone[int]] = []
     for at, (one, other) in enumerate(zip_longest(left, right)):

@@ -1,4 +1,4 @@
-"""Two views of streams through a real Spark: equality is proven, each planted difference is told as what it is."""
+"""Two views of streams through a real Spark: equality is proven, and each planted difference reported by its kind."""
 
 from __future__ import annotations
 
@@ -160,8 +160,7 @@ def test_a_capture_is_compared_with_the_stream_that_it_is_of(spark: SparkSession
 
 
 def test_what_readers_were_given_at_once_is_told_once(spark: SparkSession) -> None:
-    """A position with two records that differ, told in one message to each of two readers: what of the two is the first
-    nobody knows."""
+    """A position with two different records, delivered in one message to each of two readers in different orders."""
     usual = {"file": "f", "side": "front", "exchange": 1, "headers": [], "action": "delivered", "stream": "b/s"}
     rows = [
         usual | {"conversation": reader, "seq_num": 5, "body": body, "sent": 1_000}

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+from support.capture_tables import read
 from support.process import BASIN, GatewayProcess
+from support.small_recording import small_recording
 
 from penstock_codecs.model import Header
 from penstock_spark.clients import StreamClient, open_client
 from penstock_spark.clients.endpoint import parse_endpoint
-from penstock_spark.jobs.ingest import ingest, live_streams, source_options
+from penstock_spark.jobs.ingest import capture_tables, ingest, live_streams, source_options
 from penstock_spark.jobs.tables import TABLES, stream_dir
 from penstock_spark.jobs.target import checkpoint_of, read_table
-from penstock_spark.running import JobFailed, Source, Target
+from penstock_spark.running import Captures, JobFailed, Source, Target
+from penstock_spark.schemas import CAPTURE_TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,10 +97,43 @@ def test_each_row_once(spark: SparkSession, gateway: GatewayProcess, client: Str
     assert not (table / ".spark-staging-killed").exists()
     assert len(list(table.glob("date=*/protocol=s2s/stream_dir=*/batch=0/*.parquet"))) == len(STREAMS)
 
-    # Without its checkpoint nobody knows what the table has.
+    # Without its checkpoint the table's content is unknown.
     (table / "_checkpoint").rename(tmp_path / "lost")
     with pytest.raises(JobFailed, match=r"streams has rows, but .*_checkpoint is gone"):
         runs.run()
+
+
+@pytest.mark.spark
+def test_recordings_are_decoded_once_for_all_tables(spark: SparkSession, tmp_path: Path) -> None:
+    """One query writes them: each row once, however often it is run, and nothing where a table was taken away."""
+    recordings = small_recording(tmp_path / "recorded")
+    target = Target(path=str(tmp_path / "tables"))
+    captures = Captures(path=(str(recordings),), options={"settle_seconds": 0})
+
+    def run() -> None:
+        [incoming] = capture_tables(spark, captures, target)
+        query = ingest(incoming, target)
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def found() -> dict[str, int]:
+        return {name: pq.read_table(tmp_path / "tables" / name).num_rows for name in CAPTURE_TABLES}
+
+    run()
+    rows = found()
+    assert rows == {name: len(read(recordings, name)) for name in CAPTURE_TABLES}
+    for name in ("0", ".0.crc"):  # killed behind the writes and before the checkpoint says so
+        (tmp_path / "tables" / "_checkpoint" / "recordings" / "commits" / name).unlink()
+    run()
+    assert found() == rows
+    (tmp_path / "tables" / "messages").rename(tmp_path / "away")
+    with pytest.raises(JobFailed, match=r"messages is gone, but .*recordings says that its rows were written"):
+        run()
+    (tmp_path / "tables" / "_checkpoint").rename(tmp_path / "lost")
+    with pytest.raises(JobFailed, match=r"connections has rows, but .*_checkpoint/recordings is gone"):
+        run()
 
 
 @pytest.mark.spark
@@ -133,6 +169,6 @@ def test_names_and_patterns_are_told_apart() -> None:
 
 
 def test_where_checkpoints_are() -> None:
-    table = TABLES["streams"]
+    table = (TABLES["streams"],)
     assert checkpoint_of(table, Target(path="s3a://b/t/")) == "s3a://b/t/streams/_checkpoint"
     assert checkpoint_of(table, Target(path="/t", format="iceberg")) == "/t/_checkpoint/streams"

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.tables import at, moment, table
 
-from penstock_spark.jobs.latency import deliveries, latency
-from penstock_spark.jobs.pairing import last_part
+from penstock_spark.jobs.audit import last_part
+from penstock_spark.jobs.latency import deliveries, latency, percentiles
 from penstock_spark.jobs.schemas import LATENCY
-from penstock_spark.jobs.spread import percentiles
 from penstock_spark.jobs.views import short_name
 from penstock_spark.schemas import MESSAGES, SEEN_RECORDS
 

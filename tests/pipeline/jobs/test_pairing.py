@@ -1,10 +1,10 @@
-"""Which stream is which, where protocols name them differently."""
+"""Pairing of streams that protocols name differently."""
 
 from __future__ import annotations
 
 import pytest
 
-from penstock_spark.jobs.pairing import paired
+from penstock_spark.jobs.audit import paired
 
 
 def test_names_that_are_known_come_first_then_equal_ones_then_last_parts() -> None:

@@ -1,4 +1,4 @@
-"""What clients did, counted."""
+"""Statistics of clients' operations."""
 
 from __future__ import annotations
 

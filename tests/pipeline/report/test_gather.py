@@ -1,4 +1,4 @@
-"""From a real recording to the page: what its tables say is what clients did."""
+"""From a real recording to the page: its tables agree with the clients' operations."""
 
 from __future__ import annotations
 

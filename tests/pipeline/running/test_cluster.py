@@ -42,7 +42,7 @@ LOOPBACK = {
 
 
 def submitted(cluster: SparkCluster, directory: Path, *program: object, **environment: str) -> str:
-    """What a program prints that spark-submit runs on the cluster."""
+    """Run a program on the cluster with spark-submit and return its output."""
     settings = [word for key, value in LOOPBACK.items() for word in ("--conf", f"{key}={value}")]
     command = [SPARK_HOME / "bin" / "spark-submit", "--master", cluster.master, *settings, *program]
     ours = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_", "PYTHONPATH"))}
@@ -112,9 +112,9 @@ def installed(name: str) -> bool:
 
 
 def archive(path: Path) -> None:
-    """What `pip install --target site penstock pyarrow pandas` would make, out of what is installed here."""
+    """Make the archive of `pip install --target site . pyarrow pandas` from the packages installed here."""
     with tarfile.open(path, "w") as file:
-        for name in packages("penstock", "pyarrow", "pandas"):
+        for name in packages("penstock-gateway", "pyarrow", "pandas"):
             for one in distribution(name).files or ():
                 if ".." not in one.parts and "tests" not in one.parts:
                     file.add(one.locate(), str(one))

@@ -1,4 +1,4 @@
-"""The cause of a failure, out of what Spark wraps around it."""
+"""The cause of a failure, extracted from Spark's wrapping exceptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock_spark.running.failures import cause
 
 
 class JavaError:
-    """What Py4J shows of an exception in the JVM."""
+    """A double of Py4J's exceptions of the JVM."""
 
     def __init__(self, message: str | None, because: JavaError | None = None) -> None:
         self._message, self._because = message, because

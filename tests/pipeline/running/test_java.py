@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock_spark.running.failures import CannotRun
-from penstock_spark.running.java import find_java
+from penstock_spark.running.session import find_java
 
 
 def program(directory: Path, *lines: str) -> Path:

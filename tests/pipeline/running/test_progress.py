@@ -6,7 +6,7 @@ from penstock_spark.running.progress import Stage, StageLines
 
 
 class Stages:
-    """What Spark would say, and the time."""
+    """A double of Spark's status, with a clock."""
 
     def __init__(self) -> None:
         self.known: dict[int, Stage] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -9,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock_spark.running.memory import driver_memory, machine_memory
-from penstock_spark.running.session import configuration_of
+from penstock_spark.running.session import configuration_of, driver_memory, machine_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +45,24 @@ def test_under_spark_submit_the_jvm_is_as_it_is(monkeypatch: pytest.MonkeyPatch)
     assert made["spark.sql.shuffle.partitions"] == "7"
     assert not made.keys() & {"spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions"}
     assert configuration_of("local[1]", {})["spark.master"] == "local[1]"
+
+
+def test_a_session_in_this_process_is_fitted_to_the_machine_and_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    made = configuration_of("local[3]", {})
+    assert (made["spark.sql.shuffle.partitions"], made["spark.ui.enabled"]) == ("3", "false")
+    assert "TieredStopAtLevel" not in made["spark.driver.extraJavaOptions"]
+    assert configuration_of("local", {})["spark.sql.shuffle.partitions"] == "1"
+    assert configuration_of("", {})["spark.sql.shuffle.partitions"] == str(os.cpu_count())
+    given = {"spark.driver.extraJavaOptions": "-Dx=1", "spark.ui.enabled": "true"}
+    small = configuration_of("local[2,4]", given, small=True)
+    java = small["spark.driver.extraJavaOptions"].split()
+    assert java[-3:] == ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dx=1"]
+    assert small["spark.sql.codegen.wholeStage"] == "false" and "spark.sql.codegen.wholeStage" not in made
+    assert (small["spark.ui.enabled"], small["spark.sql.shuffle.partitions"]) == ("true", "2")
+    cluster = configuration_of("spark://h:1", {}, small=True)
+    assert "TieredStopAtLevel" not in cluster["spark.driver.extraJavaOptions"]
+    assert not cluster.keys() & {"spark.sql.shuffle.partitions", "spark.ui.enabled"}
 
 
 def test_memory_is_a_share_of_what_the_container_has(tmp_path: Path) -> None:

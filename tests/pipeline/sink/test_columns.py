@@ -1,4 +1,4 @@
-"""Which frames can be written, and how their rows become records."""
+"""Data frames that can be written, and the records made of their rows."""
 
 from __future__ import annotations
 

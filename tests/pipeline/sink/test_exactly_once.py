@@ -1,4 +1,4 @@
-"""Each row once, in order, whatever dies, is done again, comes late or runs beside."""
+"""Each row once, in order, in spite of deaths, repetitions, late arrivals and concurrent tasks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from support.sink_server import FakeClient, Killed, NoPauses, Runner, World
 
 from penstock_codecs.failures import OperationFailed
 from penstock_spark.sink.columns import Layout
-from penstock_spark.sink.commit import Written, commit_batch
 from penstock_spark.sink.cutting import Limits
 from penstock_spark.sink.entries import Tally
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity
 from penstock_spark.sink.task import Task, Tools
+from penstock_spark.sink.writer import Written, commit_batch
 
 LEDGER = "penstock/penstock-sink.q"
 STREAMS = ("penstock/a", "penstock/b")

@@ -12,10 +12,10 @@ from support.process import BASIN, GatewayProcess
 from penstock_spark.clients import Endpoint, Mark, StreamClient, open_client
 from penstock_spark.clients.patience import Patience
 from penstock_spark.sink.columns import Layout
-from penstock_spark.sink.commit import Written, commit_batch
 from penstock_spark.sink.entries import Tally
 from penstock_spark.sink.identity import Identity
 from penstock_spark.sink.task import Task, Tools
+from penstock_spark.sink.writer import Written, commit_batch
 
 LAYOUT = Layout(f"{BASIN}/sink-killed", headers=False, timestamp=False)
 SIZE = 3000

@@ -1,4 +1,4 @@
-"""What a task or a driver finds that cannot be right, and says."""
+"""Errors of a task or a driver about input and state that cannot be right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from support.sink_server import FakeClient, NoPauses, World
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_spark.sink.columns import Layout
-from penstock_spark.sink.commit import Written, commit_batch, open_one_off
 from penstock_spark.sink.conditional import ConditionalWriter
 from penstock_spark.sink.cutting import Cut, Limits
 from penstock_spark.sink.entries import Tally
@@ -20,6 +19,7 @@ from penstock_spark.sink.identity import Identity
 from penstock_spark.sink.ledger import Ledger
 from penstock_spark.sink.numbered import MOST_BATCHES, NumberedWriter
 from penstock_spark.sink.task import Task, Tools
+from penstock_spark.sink.writer import Written, commit_batch, open_one_off
 
 LEDGER = "penstock/penstock-sink.s"
 A, B = "penstock/a", "penstock/b"
@@ -79,7 +79,7 @@ def bodies(world: World, stream: str) -> list[bytes]:
 
 @pytest.fixture
 def lasting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is under way when a task dies arrives all the same."""
+    """Has appends in flight when a task dies arrive all the same."""
     monkeypatch.setattr("support.sink_server.FakeAppender.close", lambda _: None)
 
 

@@ -95,5 +95,8 @@ def test_numbers_that_are_too_large() -> None:
         rows(pieces)
     with pytest.raises(NotRepresentable, match=f"record 2 is stamped {2**64 - 1} ms"):
         rows([*pieces[:1], Columns([2], [2**64 - 1], [b""])])
+    given = Columns([2, 3], [MOST_MS + 1, 7], [b"", b""])
+    (batch,) = to_batches("b/s", [given], SCHEMA, late_is_null=True)
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [None, 7000]
     numbers_only = StructType().add("seq_num", "long")
     assert [row["seq_num"] for row in rows(pieces, numbers_only)] == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""What a batch reads, of streams in memory: bounds, filters, losses."""
+"""Batch reads of streams in memory: bounds, filters, losses."""
 
 from __future__ import annotations
 

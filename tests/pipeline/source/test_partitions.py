@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_spark.clients import Mark
-from penstock_spark.source.admission import admit
+from penstock_spark.source.following import admit
 from penstock_spark.source.partitions import MOST_PARTITIONS, RECORDS_PER_PARTITION, Range, plan
 
 ranges = st.lists(st.tuples(st.integers(0, 10), st.integers(1, 5000)), max_size=20).map(
@@ -55,11 +55,22 @@ def test_there_are_few_partitions() -> None:
     assert count(10**12) == MOST_PARTITIONS
 
 
+def test_small_streams_are_spread_over_a_few_tasks() -> None:
+    """Each is asked for by itself, so that 200 one after the other would take longer than the records in them."""
+    wanted = [Range(f"b/{index}", Mark(0), Mark(100)) for index in range(200)]
+    planned = plan(wanted, divisible=True, records_per_partition=None, min_partitions=1)
+    assert [len(partition.ranges) for partition in planned] == [19] * 10 + [10]
+    planned = plan(wanted, divisible=True, records_per_partition=None, min_partitions=4)
+    assert [len(partition.ranges) for partition in planned] == [50] * 4
+    many = [Range(f"b/{index}", Mark(0), Mark(100)) for index in range(10_000)]
+    assert len(plan(many, divisible=True, records_per_partition=None, min_partitions=1)) <= MOST_PARTITIONS + 1
+
+
 # ---- admission -------------------------------------------------------------------------------------------------------
 
 
 def shares(there: dict[str, int], read: dict[str, int], limit: int) -> dict[str, int]:
-    """What each stream may read of `there` records in all, of which `read` were."""
+    """Return how many records each stream may read, of `there` records in all, of which `read` were."""
 
     def step(stream: str, mark: Mark, count: int) -> Mark:
         return Mark(min(there[stream], mark.seq_num + count))
@@ -78,7 +89,7 @@ def test_all_that_may_be_read_is_shared_fairly(counts: dict[str, tuple[int, int]
     assert sum(found.values()) == min(limit, sum(left for _, left in counts.values()))
     for name, got in found.items():
         assert got <= counts[name][1]
-        if got < counts[name][1]:  # who gets less than it wants gets about as much as anybody
+        if got < counts[name][1]:  # a stream that gets less than it has gets about as much as any other
             assert all(got >= other - len(found) for other in found.values())
 
 

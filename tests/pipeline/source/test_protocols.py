@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, GreaterThanOrEqual,
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.process import BASIN, GatewayProcess
 
+from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import Header
 from penstock_spark.clients import Mark, StreamClient, open_client
 from penstock_spark.clients.endpoint import parse_endpoint
@@ -171,7 +172,7 @@ def test_patterns(gateway: GatewayProcess, client: StreamClient, name: str, prot
 
 @pytest.mark.parametrize("protocol", ["s3p", "segment"])
 def test_envelopes(gateway: GatewayProcess, name: str, protocol: str) -> None:
-    """What a gateway puts into envelopes comes out again."""
+    """Records that a gateway put into envelopes are unwrapped."""
     from penstock_codecs.envelope import wrap
 
     address, spelled = PROTOCOLS["s2s"]
@@ -187,3 +188,60 @@ def test_envelopes(gateway: GatewayProcess, name: str, protocol: str) -> None:
     (found,) = (one for partition in reader.partitions() for one in reader.read(partition))
     assert [row["headers"] for row in found.to_pylist()] == [[{"name": b"n", "value": b"v"}], []]  # type: ignore[union-attr]
     assert [row["body"] for row in found.to_pylist()] == [b"x", b"plain"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("protocol", ["s2s", "segment", "controller"])
+def test_a_stream_that_was_made_again_with_more_records(
+    gateway: GatewayProcess, client: StreamClient, name: str, protocol: str
+) -> None:
+    """The place up to which the old one was read is in the midst of the new one."""
+    fill(client, name, 100)
+
+    def reader(**given: str) -> StreamReader:
+        found = source(gateway, protocol, name, start="earliest", **given).streamReader(SCHEMA)
+        assert isinstance(found, StreamReader)
+        return found
+
+    strict = reader()
+    begun = strict.initialOffset()
+    known = strict.latestOffset(begun, ReadAllAvailable())
+    assert rows(strict, strict.partitions(begun, known)) == expected(0, 100)
+    client.delete(f"{BASIN}/{name}")
+    client.create(f"{BASIN}/{name}")
+    appender = client.appender(f"{BASIN}/{name}")
+    appender.append([b"%d of the new one" % index for index in range(150)], {}, None, 0)
+    appender.flush()
+    appender.close()
+    with pytest.raises(DataLost, match=rf"{name} has another record before 100 .*deleted and made again"):
+        strict.latestOffset(known, ReadAllAvailable())
+    strict.stop()
+    lenient = reader(fail_on_data_loss="false")
+    anew = lenient.latestOffset(known, ReadAllAvailable())
+    end = lenient.latestOffset(anew, ReadAllAvailable())
+    new = [(index, b"%d of the new one" % index) for index in range(150)]
+    assert rows(lenient, lenient.partitions(anew, end)) == new
+    lenient.stop()
+
+
+def test_reading_makes_no_stream(gateway: GatewayProcess, client: StreamClient, name: str) -> None:
+    """Even if the basin has create_stream_on_read: an absent stream is an error that names it."""
+    absent = f"there is no stream {BASIN}/{name}"
+    with pytest.raises(OperationFailed, match=absent):
+        source(gateway, "s2s", name).reader(SCHEMA).partitions()
+    early = source(gateway, "s2s", name).streamReader(SCHEMA)
+    with pytest.raises(OperationFailed, match=absent):
+        early.initialOffset()
+    early.stop()
+    assert not list(client.streams(f"{BASIN}/{name}"))
+    fill(client, name, 10)
+    reader = source(gateway, "s2s", name, start="earliest").streamReader(SCHEMA)
+    assert isinstance(reader, StreamReader)
+    begun = reader.initialOffset()
+    known = reader.latestOffset(begun, ReadAllAvailable())
+    client.delete(f"{BASIN}/{name}")
+    with pytest.raises(DataLost, match=f"{name} was deleted"):
+        reader.latestOffset(known, ReadAllAvailable())
+    with pytest.raises(DataLost, match=f"{name} was deleted"):
+        rows(reader, reader.partitions(begun, known))
+    reader.stop()
+    assert not list(client.streams(f"{BASIN}/{name}"))

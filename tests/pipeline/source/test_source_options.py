@@ -1,4 +1,4 @@
-"""The options of the source: what they say, and that all faults are named at once."""
+"""The options of the source: their meaning, and that all errors are reported at once."""
 
 from __future__ import annotations
 

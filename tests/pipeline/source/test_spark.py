@@ -153,8 +153,20 @@ def test_a_query_that_goes_on_at_its_checkpoint(
 
 
 def _forget_the_last_batch(directory: Path) -> None:
-    """As if the driver had died when rows of the batch were written, and before anybody noted it: it is done again."""
+    """Remove the commits of the last batch, as if the driver had died after writing its rows: it is done again."""
     for log in (directory / "checkpoint" / "commits", directory / "table" / "_spark_metadata"):
         last = max(int(path.name) for path in log.iterdir() if path.name.isdigit())
         for path in log.glob(f"*{last}*"):
             path.unlink()
+
+
+def test_a_view_of_a_stream(spark: SparkSession, gateway: GatewayProcess, client: StreamClient) -> None:
+    """In SQL alone. `CREATE TABLE` cannot be had: Spark gives the reader of a table no options."""
+    fill(client, f"{BASIN}/as-a-view", [b"first", b"second"])
+    options = f"endpoint '{gateway.s2_url}', stream '{BASIN}/as-a-view'"
+    spark.sql(f"CREATE TEMPORARY VIEW penstock_orders USING penstock OPTIONS ({options})")
+    try:
+        found = spark.sql("SELECT seq_num, cast(body AS string) AS body FROM penstock_orders ORDER BY seq_num")
+        assert [tuple(row) for row in found.collect()] == [(0, "first"), (1, "second")]
+    finally:
+        spark.sql("DROP VIEW penstock_orders")

@@ -1,6 +1,7 @@
 """Administration of segments, and of storage (segment fact sheet, 1.3).
 
-Those that create, seal, truncate, delete and describe segments are taken on draft connections too (reading 15).
+The messages that create, seal, truncate, delete and describe segments are accepted on draft connections too (reading
+15).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = [
 
 @message(11, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
 class GetStreamSegmentInfo(Message):
-    """Asks for what StreamSegmentInfo says."""
+    """Asks for a segment's StreamSegmentInfo."""
 
     request_id: I64
     segment: Name
@@ -51,7 +52,7 @@ class GetStreamSegmentInfo(Message):
 
 @message(12, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
 class StreamSegmentInfo(Message):
-    """Where a segment starts and ends, whether it is sealed; `last_modified` in ms since 1970."""
+    """Start and end of a segment, and its state; `last_modified` in ms since 1970."""
 
     request_id: I64
     segment: Name
@@ -65,7 +66,7 @@ class StreamSegmentInfo(Message):
 
 @message(20, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
 class CreateSegment(Message):
-    """`scale_type` 0 none, 1 KB/s, 2 events/s, to which `target_rate` applies."""
+    """Creates a segment. `scale_type` 0 none, 1 KB/s, 2 events/s, to which `target_rate` applies."""
 
     request_id: I64
     segment: Name
@@ -77,7 +78,7 @@ class CreateSegment(Message):
 
 @message(21, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
 class SegmentCreated(Message):
-    """Answers 20, 40 (with the name that was made up) and 70."""
+    """Answers 20, 40 (with the generated name) and 70."""
 
     request_id: I64
     segment: Name
@@ -85,7 +86,7 @@ class SegmentCreated(Message):
 
 @message(28, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
 class SealSegment(Message):
-    """Nothing can be appended after that."""
+    """Seals a segment: nothing can be appended after that."""
 
     request_id: I64
     segment: Name
@@ -102,7 +103,7 @@ class SegmentSealed(Message):
 
 @message(30, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
 class DeleteSegment(Message):
-    """The segment and its bytes."""
+    """Deletes a segment and its bytes."""
 
     request_id: I64
     segment: Name
@@ -119,7 +120,7 @@ class SegmentDeleted(Message):
 
 @message(32, Direction.REQUEST, Dialect.RELEASED)
 class UpdateSegmentPolicy(Message):
-    """As in CreateSegment."""
+    """Changes a segment's scaling policy; fields as in CreateSegment."""
 
     request_id: I64
     segment: Name
@@ -138,7 +139,7 @@ class SegmentPolicyUpdated(Message):
 
 @message(34, Direction.REQUEST, Dialect.RELEASED)
 class GetSegmentAttribute(Message):
-    """Asks for a number that is kept with a segment."""
+    """Asks for an attribute, a number that is kept with a segment."""
 
     request_id: I64
     segment: Name
@@ -148,7 +149,7 @@ class GetSegmentAttribute(Message):
 
 @message(35, Direction.REPLY, Dialect.RELEASED)
 class SegmentAttribute(Message):
-    """-2**63 where there is none."""
+    """The attribute's value; -2**63 if there is none."""
 
     request_id: I64
     value: I64
@@ -156,7 +157,7 @@ class SegmentAttribute(Message):
 
 @message(36, Direction.REQUEST, Dialect.RELEASED)
 class UpdateSegmentAttribute(Message):
-    """Compare and set; -2**63 stands for "there is none"."""
+    """Compares and sets an attribute; -2**63 means that it does not exist."""
 
     request_id: I64
     segment: Name
@@ -168,7 +169,7 @@ class UpdateSegmentAttribute(Message):
 
 @message(37, Direction.REPLY, Dialect.RELEASED)
 class SegmentAttributeUpdated(Message):
-    """Whether the value was the expected one, and is the new one now."""
+    """Answers 36. `success`: the value was the expected one, and was replaced."""
 
     request_id: I64
     success: Bool
@@ -176,7 +177,7 @@ class SegmentAttributeUpdated(Message):
 
 @message(38, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
 class TruncateSegment(Message):
-    """Forget the bytes before an offset; other offsets do not change."""
+    """Removes the bytes before an offset; other offsets do not change."""
 
     request_id: I64
     segment: Name
@@ -194,7 +195,7 @@ class SegmentTruncated(Message):
 
 @message(40, Direction.REQUEST, Dialect.RELEASED)
 class CreateTransientSegment(Message):
-    """A segment to be merged into its parent later, for an event that is too large for one message."""
+    """Creates a segment to be merged into its parent later, for an event that is too large for one message."""
 
     request_id: I64
     writer_id: Uuid
@@ -223,7 +224,7 @@ class OffsetLocated(Message):
 
 @message(58, Direction.REQUEST, Dialect.RELEASED)
 class MergeSegments(Message):
-    """Append all of a sealed segment to another, and change attributes of that one with it."""
+    """Appends all of a sealed segment to another, and changes attributes of that one with it."""
 
     request_id: I64
     target: Name
@@ -244,7 +245,7 @@ class SegmentsMerged(Message):
 
 @message(90, Direction.REQUEST, Dialect.RELEASED)
 class MergeSegmentsBatch(Message):
-    """As MergeSegments, for several, in order."""
+    """Merges several segments in order, as MergeSegments does."""
 
     request_id: I64
     target: Name
@@ -263,7 +264,7 @@ class SegmentsBatchMerged(Message):
 
 @message(-3, Direction.REQUEST, Dialect.RELEASED)
 class FlushToStorage(Message):
-    """For the administrator's port."""
+    """Flushes a container to storage, on the administrator's port."""
 
     container_id: I32
     delegation_token: Text
@@ -279,7 +280,7 @@ class StorageFlushed(Message):
 
 @message(-5, Direction.REQUEST, Dialect.RELEASED)
 class ListStorageChunks(Message):
-    """For the administrator's port."""
+    """Lists a segment's chunks, on the administrator's port."""
 
     segment: Name
     delegation_token: Text

@@ -1,4 +1,4 @@
-"""Plumbing, appending and reading (segment fact sheet, 1.3)."""
+"""Connection set-up, appending and reading (segment fact sheet, 1.3)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 @message(-127, Direction.BOTH, Dialect.RELEASED)
 class Hello(Message):
-    """The first message of both: which wire versions it speaks (1.2)."""
+    """The first message of both sides: the wire versions that it speaks (1.2)."""
 
     high_version: I32
     low_version: I32
@@ -34,33 +34,33 @@ class Hello(Message):
 
 @message(100, Direction.BOTH, Dialect.RELEASED)
 class KeepAlive(Message):
-    """Says nothing; a server answers with the same."""
+    """A message without effect; a server answers with the same."""
 
 
 @message(-1, Direction.INNER, Dialect.RELEASED)
 class Padding(Message):
-    """The end of an AppendBlock that was announced too long."""
+    """Fills the end of an AppendBlock that was announced longer than its content."""
 
     length: Zeros
 
 
 @message(-2, Direction.INNER, Dialect.RELEASED)
 class PartialEvent(Message):
-    """The end of an AppendBlock: the beginning of an event that goes on in AppendBlockEnd."""
+    """The end of an AppendBlock: the beginning of an event that continues in AppendBlockEnd."""
 
     data: Rest
 
 
 @message(0, Direction.INNER, Dialect.RELEASED, Dialect.DRAFT)
 class Event(Message):
-    """One event, as it stands in blocks and in the segment. In the draft only inside a block."""
+    """One event, as encoded in blocks and in the segment. In the draft only inside a block."""
 
     data: Rest
 
 
 @message(1, Direction.REQUEST, Dialect.RELEASED)
 class SetupAppend(Message):
-    """Who will append to which segment."""
+    """Announces a writer that will append to a segment."""
 
     request_id: I64
     writer_id: Uuid
@@ -70,7 +70,7 @@ class SetupAppend(Message):
 
 @message(2, Direction.REPLY, Dialect.RELEASED)
 class AppendSetup(Message):
-    """The number of the writer's last event that is stored; -2**63 for a writer that is not known."""
+    """The number of the writer's last stored event; -2**63 for an unknown writer."""
 
     request_id: I64
     segment: Name
@@ -80,7 +80,7 @@ class AppendSetup(Message):
 
 @message(3, Direction.REQUEST, Dialect.RELEASED)
 class AppendBlock(Message):
-    """Bytes to be stored, and maybe one Padding or PartialEvent; its AppendBlockEnd follows at once (1.4)."""
+    """Bytes to store, and maybe one Padding or PartialEvent; its AppendBlockEnd follows at once (1.4)."""
 
     writer_id: Uuid
     data: Rest
@@ -122,7 +122,7 @@ class ConditionalBlockEnd(Message):
 
 @message(7, Direction.REPLY, Dialect.RELEASED)
 class DataAppended(Message):
-    """All the writer's events up to `event_number` are stored."""
+    """The writer's events up to `event_number` are stored."""
 
     writer_id: Uuid
     event_number: I64
@@ -133,7 +133,7 @@ class DataAppended(Message):
 
 @message(8, Direction.REPLY, Dialect.RELEASED)
 class ConditionalCheckFailed(Message):
-    """The segment did not end where it was expected; nothing was stored."""
+    """The segment did not end at the expected offset; nothing was stored."""
 
     writer_id: Uuid
     event_number: I64
@@ -142,7 +142,7 @@ class ConditionalCheckFailed(Message):
 
 @message(9, Direction.REQUEST, Dialect.RELEASED)
 class ReadSegment(Message):
-    """Asks for bytes from an offset on; about so many."""
+    """Asks for about `suggested_length` bytes from an offset on."""
 
     segment: Name
     offset: I64
@@ -153,7 +153,7 @@ class ReadSegment(Message):
 
 @message(10, Direction.REPLY, Dialect.RELEASED)
 class SegmentRead(Message):
-    """Bytes of a segment, from the very offset that was asked for."""
+    """Bytes of a segment, from exactly the requested offset."""
 
     segment: Name
     offset: I64

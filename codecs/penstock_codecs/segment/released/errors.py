@@ -1,6 +1,6 @@
 """Error replies (segment fact sheet, 1.3).
 
-`offset`: what a read asked for, the event number of an append, else -1. Clients match outstanding reads by it.
+`offset`: the offset of a read, the event number of an append, otherwise -1. Clients match outstanding reads by it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WrongHost(Message):
 
 @message(51, Direction.REPLY, Dialect.RELEASED)
 class SegmentIsSealed(Message):
-    """Nothing can be appended."""
+    """The segment is sealed against appends."""
 
     request_id: I64
     segment: Name
@@ -43,7 +43,7 @@ class SegmentIsSealed(Message):
 
 @message(52, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
 class SegmentAlreadyExists(Message):
-    """Answers a request to create it."""
+    """A segment to create exists already."""
 
     request_id: I64
     segment: Name
@@ -52,7 +52,7 @@ class SegmentAlreadyExists(Message):
 
 @message(53, Direction.REPLY, Dialect.RELEASED)
 class NoSuchSegment(Message):
-    """It was never created, or it was deleted."""
+    """The segment was never created, or was deleted."""
 
     request_id: I64
     segment: Name
@@ -67,7 +67,7 @@ class NoSuchSegment(Message):
     older=Older(16, ("writer_id", "event_number", "server_stack_trace"), {"request_id": -1}),
 )
 class InvalidEventNumber(Message):
-    """The writer's event number is not above its last one; the server closes after it.
+    """The writer's event number is not above its last one; the server closes the connection after it.
 
     Up to wire version 15 it has no request id, and the trace comes last.
     """
@@ -80,7 +80,7 @@ class InvalidEventNumber(Message):
 
 @message(56, Direction.REPLY, Dialect.RELEASED)
 class SegmentIsTruncated(Message):
-    """What was asked for lies before `start_offset`, where the segment begins now."""
+    """The requested offset is before `start_offset`, where the segment begins now."""
 
     request_id: I64
     segment: Name
@@ -91,7 +91,7 @@ class SegmentIsTruncated(Message):
 
 @message(57, Direction.REPLY, Dialect.RELEASED)
 class OperationUnsupported(Message):
-    """The server does not do that."""
+    """The server does not support the operation."""
 
     request_id: I64
     operation: Text
@@ -100,7 +100,8 @@ class OperationUnsupported(Message):
 
 @message(60, Direction.REPLY, Dialect.RELEASED)
 class AuthTokenCheckFailed(Message):
-    """`error_code`: -1 not specified, 0 failed, 1 expired; no other, since a real client falls over it."""
+    """A delegation token was refused. `error_code`: -1 not specified, 0 failed, 1 expired; no other, since a real
+    client crashes on it."""
 
     request_id: I64
     server_stack_trace: Tail[Text] = ""
@@ -109,7 +110,7 @@ class AuthTokenCheckFailed(Message):
 
 @message(61, Direction.REPLY, Dialect.RELEASED)
 class ErrorMessage(Message):
-    """Anything else. `error_code`: -1 not specified, 0 illegal argument."""
+    """Any other error. `error_code`: -1 not specified, 0 illegal argument."""
 
     request_id: I64
     segment: Name

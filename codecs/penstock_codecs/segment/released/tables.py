@@ -31,7 +31,7 @@ __all__ = [
 
 @message(70, Direction.REQUEST, Dialect.RELEASED)
 class CreateTableSegment(Message):
-    """Answered by SegmentCreated or SegmentAlreadyExists. `key_length` 0: keys of any length."""
+    """Creates a table; answered by SegmentCreated or SegmentAlreadyExists. `key_length` 0: keys of any length."""
 
     request_id: I64
     segment: Name
@@ -43,7 +43,7 @@ class CreateTableSegment(Message):
 
 @message(71, Direction.REQUEST, Dialect.RELEASED)
 class DeleteTableSegment(Message):
-    """Answered by SegmentDeleted, NoSuchSegment or TableSegmentNotEmpty."""
+    """Deletes a table; answered by SegmentDeleted, NoSuchSegment or TableSegmentNotEmpty."""
 
     request_id: I64
     segment: Name
@@ -53,7 +53,7 @@ class DeleteTableSegment(Message):
 
 @message(68, Direction.REQUEST, Dialect.RELEASED)
 class GetTableSegmentInfo(Message):
-    """Asks for what TableSegmentInfo says."""
+    """Asks for a table's TableSegmentInfo."""
 
     request_id: I64
     segment: Name
@@ -62,7 +62,7 @@ class GetTableSegmentInfo(Message):
 
 @message(69, Direction.REPLY, Dialect.RELEASED)
 class TableSegmentInfo(Message):
-    """Where the segment starts, its bytes, its entries, the length of its keys (0: any)."""
+    """A table's start offset, bytes, number of entries, and length of keys (0: any)."""
 
     request_id: I64
     segment: Name
@@ -74,7 +74,8 @@ class TableSegmentInfo(Message):
 
 @message(74, Direction.REQUEST, Dialect.RELEASED)
 class UpdateTableEntries(Message):
-    """All entries or none, if their keys' versions match. `table_segment_offset` -1: wherever the segment ends."""
+    """Writes all entries or none, if their keys' versions match. `table_segment_offset` -1: wherever the segment
+    ends."""
 
     request_id: I64
     segment: Name
@@ -93,7 +94,7 @@ class TableEntriesUpdated(Message):
 
 @message(76, Direction.REQUEST, Dialect.RELEASED)
 class RemoveTableKeys(Message):
-    """All keys or none, if their versions match."""
+    """Removes all keys or none, if their versions match."""
 
     request_id: I64
     segment: Name
@@ -122,7 +123,7 @@ class ReadTable(Message):
 
 @message(79, Direction.REPLY, Dialect.RELEASED)
 class TableRead(Message):
-    """One entry for each key; for a missing one version -1 and an empty value."""
+    """One entry for each key; a missing key has version -1 and an empty value."""
 
     request_id: I64
     segment: Name
@@ -131,7 +132,7 @@ class TableRead(Message):
 
 @message(80, Direction.REPLY, Dialect.RELEASED)
 class TableSegmentNotEmpty(Message):
-    """It was to be deleted only if empty."""
+    """A table that was to be deleted only if empty is not empty."""
 
     request_id: I64
     segment: Name
@@ -140,7 +141,7 @@ class TableSegmentNotEmpty(Message):
 
 @message(81, Direction.REPLY, Dialect.RELEASED)
 class TableKeyDoesNotExist(Message):
-    """A version was expected of a key that is not there; nothing was changed."""
+    """A version was expected of a missing key; nothing was changed."""
 
     request_id: I64
     segment: Name
@@ -149,7 +150,7 @@ class TableKeyDoesNotExist(Message):
 
 @message(82, Direction.REPLY, Dialect.RELEASED)
 class TableKeyBadVersion(Message):
-    """A key has another version than was expected; nothing was changed."""
+    """A key has another version than expected; nothing was changed."""
 
     request_id: I64
     segment: Name
@@ -158,7 +159,7 @@ class TableKeyBadVersion(Message):
 
 @message(83, Direction.REQUEST, Dialect.RELEASED)
 class ReadTableKeys(Message):
-    """Lists keys, going on from a token; empty bounds are none. `reserved` is empty."""
+    """Lists keys, continuing from a token; empty bounds mean no bounds. `reserved` is empty."""
 
     request_id: I64
     segment: Name
@@ -182,7 +183,7 @@ class TableKeysRead(Message):
 
 @message(85, Direction.REQUEST, Dialect.RELEASED)
 class ReadTableEntries(Message):
-    """Lists entries, as ReadTableKeys does keys."""
+    """Lists entries, as ReadTableKeys lists keys."""
 
     request_id: I64
     segment: Name
@@ -217,7 +218,7 @@ class ReadTableEntriesDelta(Message):
 
 @message(87, Direction.REPLY, Dialect.RELEASED)
 class TableEntriesDeltaRead(Message):
-    """`should_clear`: forget what is known; `last_position`: where to go on."""
+    """Answers 88. `should_clear`: drop what is known; `last_position`: the position to continue from."""
 
     request_id: I64
     segment: Name

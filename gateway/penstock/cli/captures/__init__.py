@@ -1,1 +1,1 @@
-"""The commands that look at captures."""
+"""Commands that read captures."""

@@ -1,4 +1,4 @@
-"""`penstock explain`: what went wrong in a connection, with the very bytes."""
+"""`penstock explain`: the errors in each connection, with the bytes that caused them."""
 
 from __future__ import annotations
 
@@ -10,44 +10,50 @@ from typing import Final
 
 import click
 
-from penstock.captures import Choice
-from penstock.captures.recent import Recent
-from penstock.captures.text import dump, duration, printable, size, spelled
-from penstock.cli.captures.opened import capture_argument, opened, writer
+from penstock.cli.captures.opened import capture_argument, opened, side_option, writer
 from penstock.cli.captures.rows import ARROWS, Rows
-from penstock_codecs.capture import CaptureEvent, Chunk, Conversation, Sender
-from penstock_codecs.dialogue import Message, Problem
-from penstock_codecs.dialogue.hearing import Dialogues
+from penstock.recorder.captures import Choice
+from penstock.recorder.captures.recent import Recent
+from penstock.recorder.captures.text import dump, duration, printable, size, spelled
+from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
+from penstock_analysis.dialogue import Message, Problem
 from penstock_codecs.limits import KIB
 
 __all__ = ["explain_command"]
 
 KEPT_BYTES: Final = 128 * KIB
-"""So many of each side's last bytes are kept, to show those of an error message."""
+"""Bytes kept from the end of each side's data, to show those of an error message."""
 KEPT_BYTES_OF_MANY: Final = 4 * KIB
-"""The same where all connections are explained."""
+"""The same if all connections are explained."""
 MAX_HEARD: Final = 2000
-"""Conversations of which anything is kept: those in which something was said last."""
+"""Conversations to keep data for; the least recently active ones are dropped."""
 SHOWN_BYTES: Final = 256
 MAX_ASKED: Final = 1000
-"""Most requests that are kept until something goes wrong with them."""
+"""Most requests kept per conversation in case they fail."""
 _EXPLAINED: Final = {"meaning": "means: ", "clause": "clause:"}
-"""Fields in which dialogues say what an error reply means, and where that is written."""
+"""Fields in which dialogues give the meaning of an error reply and the clause that defines it."""
 _NOT_SAID: Final = frozenset({"headers", *_EXPLAINED})
 
 
 @click.command("explain")
 @capture_argument
 @click.option(
-    "--connection", "connections", type=int, multiple=True, metavar="N", help="Only this one; without it, all."
+    "--connection",
+    "connections",
+    type=int,
+    multiple=True,
+    metavar="N",
+    help="Explain only this connection (default: all).",
 )
-def explain_command(captures: tuple[Path, ...], connections: Sequence[int]) -> None:
-    """For each error in CAPTURE: the bytes, the rule that they break, and where that is written.
+@side_option("Connections of clients (front), connections to servers (back), or both.")
+def explain_command(captures: tuple[Path, ...], connections: Sequence[int], side: str | None) -> None:
+    """For each error in CAPTURE show the bytes, the rule that they break, and the clause that states it.
 
-    Errors are bytes that break a protocol, and replies that say that something failed. The byte that is wrong is marked
-    with `^^`.
+    Errors are bytes that break a protocol, and replies that report a failure. `^^` marks the first wrong byte.
     """
-    with opened(captures, "Reading") as found:
+    from penstock_analysis.dialogue.hearing import Dialogues
+
+    with opened(captures, "Reading", side=side, connections=connections) as found:
         explanation = _Explanation(writer(found), KEPT_BYTES if connections else KEPT_BYTES_OF_MANY)
         choice = Choice(connections)
         dialogues = Dialogues(choice.conversation)
@@ -68,7 +74,7 @@ def explain_command(captures: tuple[Path, ...], connections: Sequence[int]) -> N
 
 
 class _Explanation:
-    """Explains what goes wrong. `kept`: how many of each side's last bytes are kept."""
+    """Explains errors. `kept`: bytes to keep from the end of each side's data."""
 
     def __init__(self, write: Callable[[str], None], kept: int) -> None:
         self.count = 0
@@ -78,11 +84,11 @@ class _Explanation:
         self._heard: OrderedDict[Conversation, _Heard] = OrderedDict()
 
     def begin(self, time_ns: int) -> None:
-        """Times are counted from the first one."""
+        """Set the time from which times are counted; later calls have no effect."""
         self._rows.begin(time_ns)
 
     def hear(self, event: CaptureEvent) -> None:
-        """An event, before what it says is explained."""
+        """Take an event, before the messages that it completes are explained."""
         heard = self._heard.get(event.conversation)
         if heard is None:
             heard = self._heard[event.conversation] = _Heard(self._kept)
@@ -93,11 +99,11 @@ class _Explanation:
             heard.recent[event.sender].add(event.offset, event.data)
 
     def forget(self, conversation: Conversation) -> None:
-        """It has ended."""
+        """Forget a conversation that has ended."""
         self._heard.pop(conversation, None)
 
     def explain(self, items: Iterator[Message | Problem]) -> None:
-        """Explain each of these that went wrong."""
+        """Explain each item that is an error."""
         for item in items:
             heard = self._heard.get(item.conversation) or _Heard(0)
             if isinstance(item, Problem):
@@ -166,17 +172,17 @@ def _in_words(message: Message) -> str:
 
 
 class _Heard:
-    """What is kept of one conversation, to explain what goes wrong in it."""
+    """Data kept of one conversation to explain errors in it."""
 
     def __init__(self, kept: int) -> None:
         self.named = False
         self.last: Message | None = None
         self.asked: OrderedDict[int | None, Message] = OrderedDict()
-        """Requests, by exchange."""
+        """Requests by exchange."""
         self.recent = {sender: Recent(kept) for sender in Sender}
 
     def said(self, message: Message) -> None:
-        """A message, after it was explained."""
+        """Remember a message, after it was explained."""
         kept = replace(message, records=(), event=None)
         self.last = kept
         if message.sender is Sender.CLIENT and message.exchange is not None and message.exchange not in self.asked:

@@ -1,24 +1,27 @@
-"""`penstock export`: a capture in another form, or a part of it."""
+"""`penstock export`: convert a capture, or a part of it, to another format."""
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from penstock.captures import Captures, Choice
-from penstock.captures.har import HarEntries, har_head
-from penstock.captures.lines import as_json, message_line, problem_line, record_line
+from penstock import DISTRIBUTION
 from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened
-from penstock_codecs.capture import CaptureEvent, CaptureWriter, Conversation
-from penstock_codecs.dialogue import Message, Problem
-from penstock_codecs.dialogue.hearing import Dialogues
+from penstock.recorder.captures import Captures, Choice
+from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line
+from penstock_analysis.capture import CaptureEvent, CaptureWriter, Conversation
+from penstock_analysis.dialogue import Message, Problem
+
+if TYPE_CHECKING:
+    from penstock_analysis.dialogue.hearing import Dialogues
 
 __all__ = ["export_command"]
 
@@ -35,27 +38,28 @@ Wanted = Callable[[Conversation], bool]
     "form",
     type=click.Choice(["jsonl", "har", "pcapng"]),
     required=True,
-    help="JSON lines of messages, with their records; HAR 1.2 of HTTP exchanges; or whole connections as a capture.",
+    help="Messages with their records as JSON lines, HTTP exchanges as HAR 1.2, or whole connections as a capture.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     default=Path("-"),
-    help="The file that is written, for its owner alone; without it, standard output.",
+    help="Output file, which only its owner can read (default: standard output).",
 )
 def export_command(
     captures: tuple[Path, ...],
     connections: Sequence[int],
     protocols: Sequence[str],
     streams: Sequence[str],
+    side: str | None,
     form: str,
     output: Path,
 ) -> None:
-    """Write CAPTURE in another form.
+    """Write CAPTURE in another format.
 
-    With `--to pcapng` several files become one, and connections are written whole: those that are chosen, or with
-    `--stream` those that are about such a stream, for which the capture is read twice.
+    With `--to pcapng` several files become one, and connections are written whole: the chosen ones, or with `--stream`
+    those that mention such a stream, for which the capture is read twice.
     """
     choice = Choice(connections, protocols, streams)
     wanted: Wanted = choice.conversation
@@ -64,7 +68,7 @@ def export_command(
             if found.live:
                 raise click.UsageError("with --stream or --protocol the capture is read twice: it cannot be a pipe")
             wanted = _about(found, choice)
-    with opened(captures, "Exporting", prints=output == Path("-")) as found:
+    with opened(captures, "Exporting", output == Path("-"), side, connections) as found:
         events = begun(found)
         with _output(output, found) as write:
             _FORMS[form](events, choice, wanted, write)
@@ -77,7 +81,7 @@ def _output(path: Path, captures: Captures) -> Iterator[Write]:
         sys.stdout.buffer.flush()
         return
     if path.exists() and any(file.exists() and path.samefile(file) for file in captures.files):
-        raise click.UsageError(f"{path} is what is read: it cannot be written to")
+        raise click.UsageError(f"{path} is an input: it cannot be written to")
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as error:
@@ -91,7 +95,9 @@ def _output(path: Path, captures: Captures) -> Iterator[Write]:
 
 
 def _about(captures: Captures, choice: Choice) -> Wanted:
-    """Which conversations have anything that is chosen."""
+    """Return a filter that accepts conversations with a chosen message."""
+    from penstock_analysis.dialogue.hearing import Dialogues
+
     found: set[tuple[str, int]] = set()
 
     def note(items: Iterator[Message | Problem]) -> None:
@@ -113,6 +119,8 @@ def _items(events: Events, dialogues: Dialogues) -> Iterator[Message | Problem]:
 
 
 def _jsonl(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None:
+    from penstock_analysis.dialogue.hearing import Dialogues
+
     for item in _items(events, Dialogues(wanted)):
         if isinstance(item, Problem):
             if choice.problem(item):
@@ -125,37 +133,44 @@ def _jsonl(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None
 
 
 def _har(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None:
+    from penstock.recorder.captures.har import HarEntries, har_head
+    from penstock_analysis.dialogue.hearing import Dialogues
+
     entries = HarEntries()
-    head = as_json(har_head(version("penstock")))
-    write(b'{"log":' + head[:-1].encode() + b',"entries":[')
-    before = b"\n"
+    places: list[tuple[str, int, int]] = []  # start time, offset and length of each entry in the file
 
     def put(told: Iterator[dict[str, object]]) -> None:
-        nonlocal before
         for entry in told:
-            write(before + as_json(entry).encode())
-            before = b",\n"
+            line = as_json(entry).encode()
+            places.append((str(entry["startedDateTime"]), kept.tell(), len(line)))
+            kept.write(line)
 
     def tell(items: Iterator[Message | Problem]) -> None:
         for item in items:
             if isinstance(item, Problem) or choice.message(item):
                 put(entries.receive(item))
 
-    dialogues = Dialogues(wanted)
-    for event in events:
-        if wanted(event.conversation):
-            entries.hear(event)
-            tell(dialogues.receive(event))
-            if event.conversation not in dialogues:
-                put(entries.forget(event.conversation))
-    tell(dialogues.end())
-    put(entries.end())
-    write(b"\n]}}\n")
+    with tempfile.TemporaryFile(prefix="penstock-har-") as kept:  # entries come in the order in which exchanges end
+        dialogues = Dialogues(wanted)
+        for event in events:
+            if wanted(event.conversation):
+                entries.hear(event)
+                tell(dialogues.receive(event))
+                if event.conversation not in dialogues:
+                    put(entries.forget(event.conversation))
+        tell(dialogues.end())
+        put(entries.end())
+        head = as_json(har_head(version(DISTRIBUTION)))
+        write(b'{"log":' + head[:-1].encode() + b',"entries":[')
+        for number, (_, place, size) in enumerate(sorted(places)):
+            kept.seek(place)
+            write((b",\n" if number else b"\n") + kept.read(size))
+        write(b"\n]}}\n")
 
 
 def _pcapng(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None:
-    del choice  # whole conversations are wanted, or none of them
-    writer = CaptureWriter(f"Penstock {version('penstock')}")
+    del choice  # conversations are exported whole
+    writer = CaptureWriter(f"Penstock {version(DISTRIBUTION)}")
     write(b"".join(writer.begin()))
     for event in events:
         if wanted(event.conversation):

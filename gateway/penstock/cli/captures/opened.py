@@ -1,4 +1,4 @@
-"""What all commands that read captures share: arguments, options, errors, the progress bar and the output."""
+"""Shared parts of the commands that read captures: arguments, options, errors, the progress bar and the output."""
 
 from __future__ import annotations
 
@@ -13,47 +13,84 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from penstock.captures import Captures, UnreadableCapture
-from penstock.captures.choosing import PROTOCOLS
-from penstock.cli.progress import watched
-from penstock_codecs.capture import CaptureEvent
+from penstock.cli.progress import shares_terminal, watched
+from penstock.recorder.captures import Captures, UnreadableCapture
+from penstock.recorder.captures.choosing import PROTOCOLS
+from penstock.recorder.captures.opening import recorded_side
+from penstock_analysis.capture import CaptureEvent, Side
 
-__all__ = ["begun", "capture_argument", "choice_options", "ending_quietly", "opened", "stream_option", "writer"]
+__all__ = [
+    "begun",
+    "capture_argument",
+    "choice_options",
+    "ending_quietly",
+    "one_side",
+    "opened",
+    "side_option",
+    "stream_option",
+    "writer",
+]
 
+_SIDES: Final[dict[str, Side | None]] = {"front": Side.FRONT, "back": Side.BACK, "both": None}
 _INTERRUPTED: Final = 128 + signal.SIGINT
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def capture_argument(command: F) -> F:
-    """One capture or several, as `captures`."""
+    """Add the argument `captures`: one capture or several."""
     return click.argument(
         "captures", metavar="CAPTURE...", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True)
     )(command)
 
 
 def stream_option(command: F) -> F:
-    """`--stream`, as `streams`."""
+    """Add the option `--stream`, as `streams`."""
     return click.option(
-        "--stream", "streams", multiple=True, metavar="GLOB", help="Only what is about such streams, as 'basin/*'."
+        "--stream", "streams", multiple=True, metavar="GLOB", help="Only streams that match, such as 'basin/*'."
     )(command)
 
 
 def choice_options(command: F) -> F:
-    """`--connection`, `--protocol` and `--stream`, as `connections`, `protocols` and `streams`."""
+    """Add the options `--connection`, `--protocol`, `--stream` and `--side`, as `connections`, `protocols`, `streams`
+    and `side`."""
     connection = click.option(
         "--connection", "connections", type=int, multiple=True, metavar="N", help="Only this connection."
     )
     protocol = click.option(
-        "--protocol", "protocols", multiple=True, type=click.Choice(PROTOCOLS), help="Only what is spoken so."
+        "--protocol", "protocols", multiple=True, type=click.Choice(PROTOCOLS), help="Only this protocol."
     )
-    return connection(protocol(stream_option(command)))
+    side = side_option("Connections of clients (front), connections to servers (back), or both.")
+    return connection(protocol(stream_option(side(command))))
+
+
+def side_option(meaning: str, *, both: bool = True) -> Callable[[F], F]:
+    """Return the option `--side`, as `side` (None if not given). `both`: offer "both", too."""
+    words = [word for word, side in _SIDES.items() if both or side is not None]
+    said = f"{meaning}  [default: front, or back if only that was recorded]"
+    return click.option("--side", type=click.Choice(words), help=said)
+
+
+def one_side(paths: Sequence[Path], asked: str | None) -> Side:
+    """Return the side of the gateway that was asked for. By default return FRONT, or, with a note on standard error,
+    BACK if only that side was recorded. Raises click.ClickException."""
+    if asked is not None:
+        return _SIDES[asked] or Side.FRONT
+    try:
+        side = recorded_side(paths)
+    except UnreadableCapture as error:
+        raise click.ClickException(str(error)) from error
+    if side is Side.BACK:
+        where = ", ".join(map(str, paths))
+        click.echo(f"{where}: only connections to servers were recorded; using those.", err=True)
+    return side or Side.FRONT
 
 
 @contextmanager
 def ending_quietly(failure: type[click.ClickException] = click.ClickException) -> Iterator[None]:
-    """Ctrl-C ends without a word, with the exit code that shells give it; a file that cannot be read or written is one
-    line, a `failure`. A pipe that nobody reads any more is left to click, which ends quietly."""
+    """Return a context manager that ends a command without a traceback. Ctrl-C exits silently with the shells' exit
+    code; a file that cannot be read or written is reported in one line, as a `failure`. A broken pipe is left to click,
+    which exits quietly."""
     try:
         yield
     except KeyboardInterrupt:
@@ -65,33 +102,53 @@ def ending_quietly(failure: type[click.ClickException] = click.ClickException) -
 
 
 @contextmanager
-def opened(paths: Sequence[Path], label: str, prints: bool = True) -> Iterator[Captures]:
-    """The captures, with a progress bar where nobody is disturbed by it; says afterwards what is damaged.
+def opened(
+    paths: Sequence[Path], label: str, prints: bool = True, side: str | None = "both", connections: Sequence[int] = ()
+) -> Iterator[Captures]:
+    """Open the captures, with a progress bar if it does not disturb output; report damage afterwards, and the side of
+    the gateway that was left out by default.
 
-    `prints`: lines are printed meanwhile, so that there is no bar on the terminal that shows them.
+    `prints`: lines are printed meanwhile, so there is no bar if the same terminal may show them. `side`: as
+    `side_option` gives it. `connections`: connections asked for, on either side.
     """
     with ending_quietly():
         try:
-            captures = Captures(paths)
-            with watched(label, None if prints and sys.stdout.isatty() else captures.size) as seen:
+            captures = _of_side(paths, "both" if side is None and connections else side)
+            with watched(label, None if prints and shares_terminal() else captures.size) as seen:
                 captures.on_read = seen
                 yield captures
         except UnreadableCapture as error:
             raise click.ClickException(str(error)) from error
-        sys.stdout.flush()  # what cannot be written is told here, not when the program ends
+        sys.stdout.flush()  # report a write error here, not when the program ends
     for warning in captures.warnings:
         click.echo(f"Warning: {warning}", err=True)
+    if side is None and captures.left_out:
+        click.echo(
+            "Left out: connections between the gateway and its servers, which carry the same traffic again "
+            "(--side back or --side both shows them).",
+            err=True,
+        )
+
+
+def _of_side(paths: Sequence[Path], asked: str | None) -> Captures:
+    if asked == "both":
+        return Captures(paths)
+    if asked is None and (captures := Captures(paths, prefers_front=True)).live:
+        return captures
+    return Captures(paths, side=one_side(paths, asked))
 
 
 def begun(captures: Captures) -> Iterator[CaptureEvent]:
-    """The events, once there is one: of what is no capture nothing is written, also no head of a table."""
+    """Return the events, waiting for the first one: an input that is not a capture then fails before a table's head is
+    written."""
     events = iter(captures)
     first = next(events, None)
     return events if first is None else chain((first,), events)
 
 
 def writer(captures: Captures) -> Callable[[str], None]:
-    """Writes lines to standard output; at once, where the capture is still being written."""
+    """Return a function that writes lines to standard output; it flushes each line if the capture is still being
+    written."""
     stream = sys.stdout
     if not captures.live:
 

@@ -1,4 +1,4 @@
-"""`penstock records`: the records that went by, as JSON lines."""
+"""`penstock records`: the records in a capture, as JSON lines."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from pathlib import Path
 
 import click
 
-from penstock.captures import Choice
-from penstock.captures.lines import as_json, record_line
 from penstock.cli.captures.opened import capture_argument, choice_options, opened, writer
-from penstock_codecs.dialogue import APPENDED, DELIVERED, Message, Problem
-from penstock_codecs.dialogue.hearing import Dialogues
+from penstock.recorder.captures import Choice
+from penstock.recorder.captures.lines import as_json, record_line
+from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem
 
 __all__ = ["records_command"]
 
@@ -19,21 +18,28 @@ __all__ = ["records_command"]
 @click.command("records")
 @capture_argument
 @choice_options
-@click.option("--action", type=click.Choice([APPENDED, DELIVERED]), help="Only what clients gave, or what they got.")
+@click.option(
+    "--action",
+    type=click.Choice([APPENDED, DELIVERED]),
+    help="Only records that clients appended, or only those delivered to them.",
+)
 def records_command(
     captures: tuple[Path, ...],
     connections: Sequence[int],
     protocols: Sequence[str],
     streams: Sequence[str],
+    side: str | None,
     action: str | None,
 ) -> None:
     """Print each record that clients appended or that was delivered to them, as a line of JSON.
 
-    Appended records come with their acknowledgement, which says where they are; `"acknowledged": false` where none was
-    recorded. Bodies that are no UTF-8 stand as `body_base64`.
+    Appended records are printed with their acknowledgement, which gives their position, or with `"acknowledged": false`
+    if none was recorded. Bodies that are not UTF-8 are given as `body_base64`.
     """
+    from penstock_analysis.dialogue.hearing import Dialogues
+
     choice = Choice(connections, protocols, streams)
-    with opened(captures, "Reading") as found:
+    with opened(captures, "Reading", side=side, connections=connections) as found:
         write = writer(found)
         dialogues = Dialogues(choice.conversation)
 
@@ -51,5 +57,5 @@ def records_command(
 
 
 def _spoken(choice: Choice, message: Message) -> bool:
-    """Whether it is of a wanted protocol; a record's stream need not be that of the message."""
+    """Return whether a message's protocol is wanted; its stream may differ from that of its records."""
     return Choice(protocols=choice.protocols).message(message)

@@ -1,20 +1,21 @@
-"""Messages, problems and conversations as rows of a table, in columns of a fixed width: nothing is held back."""
+"""Messages, problems and conversations as rows of a table with fixed column widths, so that each row can be printed at
+once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from penstock.captures.lines import utc
-from penstock.captures.text import column, duration, printable, shortened, size, told
-from penstock_codecs.capture import Sender
-from penstock_codecs.dialogue import Message, Problem, SeenRecord
-from penstock_codecs.dialogue.summaries import Summary
+from penstock.recorder.captures.lines import utc
+from penstock.recorder.captures.text import column, duration, printable, shortened, size, told
+from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue import Message, Problem, SeenRecord
+from penstock_analysis.dialogue.summaries import Summary
 
 __all__ = ["CONVERSATION_HEAD", "MESSAGE_HEAD", "Rows", "record_row"]
 
 ARROWS: Final = {Sender.CLIENT: "->", Sender.SERVER: "<-"}
-"""From the client, from the server."""
+"""Direction of a message: from the client, from the server."""
 _FIELDS_WIDTH: Final = 120
 _BODY_WIDTH: Final = 80
 
@@ -45,7 +46,7 @@ CONVERSATION_HEAD: Final = _CONVERSATION.format(
 
 
 class Rows:
-    """Rows of messages and problems. Times are seconds since the first event, or with `absolute` UTC."""
+    """Formats rows of messages and problems. Times are seconds since the first event, or, with `absolute`, UTC."""
 
     def __init__(self, absolute: bool = False, bodies: bool = False) -> None:
         self._absolute = absolute
@@ -53,18 +54,18 @@ class Rows:
         self._start_ns: int | None = None
 
     def begin(self, time_ns: int) -> None:
-        """The capture begins here; later calls say nothing new."""
+        """Set the start of the capture; later calls have no effect."""
         if self._start_ns is None:
             self._start_ns = time_ns
 
     def time(self, time_ns: int) -> str:
-        """A time as it is shown."""
+        """Return a time as text."""
         if self._absolute:
             return utc(time_ns)[11:]
         return f"{(time_ns - (self._start_ns or 0)) / 1_000_000_000:.6f}"
 
     def of(self, item: Message | Problem) -> Iterator[str]:
-        """The row of a message or a problem, and with `bodies` one for each record."""
+        """Yield the row of a message or a problem, and with `bodies` one row for each record."""
         if isinstance(item, Problem):
             yield self.problem(item)
             return
@@ -74,7 +75,7 @@ class Rows:
                 yield record_row(record)
 
     def message(self, message: Message) -> str:
-        """One message."""
+        """Return the row of a message."""
         failure = f"!! {printable(message.failure)}" if message.failure else ""
         return _MESSAGE.format(
             self.time(message.end_ns),
@@ -91,14 +92,14 @@ class Rows:
         ).rstrip()
 
     def problem(self, problem: Problem) -> str:
-        """What is wrong, in its place between the messages."""
+        """Return the row of a problem."""
         clause = f" ({problem.clause})" if problem.clause else ""
         what = f"!! byte {problem.offset}: {printable(problem.rule)}{clause}"
         number = f"#{problem.conversation.number}"
         return f"{self.time(problem.time_ns):>12}  {number:>6} {ARROWS[problem.sender]} {what}"
 
     def conversation(self, summary: Summary) -> str:
-        """One conversation, in sum."""
+        """Return the row that summarises a conversation."""
         conversation = summary.conversation
         notes = " ".join(f"{key}={printable(','.join(values))}" for key, values in summary.notes.items())
         return _CONVERSATION.format(
@@ -118,12 +119,12 @@ class Rows:
 
 
 def record_row(record: SeenRecord) -> str:
-    """A record, below the message that made it known."""
+    """Return the row of a record, shown below its message."""
     places = {
         "seq": record.seq_num,
         "id": record.record_id,
         "at": record.offset,
-        "time": record.timestamp if record.record_id is None else None,  # an identifier has it in it
+        "time": record.timestamp if record.record_id is None else None,  # a record identifier contains the time
     }
     place = " ".join(f"{name} {value}" for name, value in places.items() if value is not None)
     headers = "".join(f" {_text(name)}={_text(value)}" for name, value in record.headers)

@@ -1,4 +1,4 @@
-"""`penstock show`: what was said, message by message, or conversation by conversation."""
+"""`penstock show`: list messages or conversations."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from pathlib import Path
 
 import click
 
-from penstock.captures import Choice
-from penstock.captures.lines import as_json, message_line, problem_line, record_line, summary_line
 from penstock.cli.captures.opened import begun, capture_argument, choice_options, opened, writer
 from penstock.cli.captures.rows import CONVERSATION_HEAD, MESSAGE_HEAD, Rows
-from penstock_codecs.capture import CaptureEvent
-from penstock_codecs.dialogue import Message, Problem
-from penstock_codecs.dialogue.hearing import Dialogues
-from penstock_codecs.dialogue.summaries import Summaries, Summary
+from penstock.recorder.captures import Choice
+from penstock.recorder.captures.lines import as_json, message_line, problem_line, record_line, summary_line
+from penstock_analysis.capture import CaptureEvent
+from penstock_analysis.dialogue import Message, Problem
+from penstock_analysis.dialogue.summaries import Summaries, Summary
 
 __all__ = ["show_command", "show_messages"]
 
@@ -23,34 +22,39 @@ __all__ = ["show_command", "show_messages"]
 @capture_argument
 @choice_options
 @click.option(
-    "--kind", "kinds", multiple=True, metavar="GLOB", help="Only such messages, as APPEND, 'Read*' or problem."
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="GLOB",
+    help="Only messages of this kind, such as APPEND, 'Read*' or problem.",
 )
 @click.option(
-    "--conversations", is_flag=True, help="A table of conversations with such messages instead, each when it has ended."
+    "--conversations", is_flag=True, help="List conversations with such messages instead, each when it has ended."
 )
-@click.option("--bodies", is_flag=True, help="Also the records of each message, their bodies shortened.")
-@click.option("--utc", "absolute", is_flag=True, help="Times of day instead of seconds since the capture's beginning.")
-@click.option("--json", "as_lines", is_flag=True, help="JSON lines instead of a table.")
+@click.option("--bodies", is_flag=True, help="Also list the records of each message, with shortened bodies.")
+@click.option("--utc", "absolute", is_flag=True, help="Show times of day (UTC) instead of seconds since the start.")
+@click.option("--json", "as_lines", is_flag=True, help="Print JSON lines instead of a table.")
 def show_command(
     captures: tuple[Path, ...],
     connections: Sequence[int],
     protocols: Sequence[str],
     streams: Sequence[str],
+    side: str | None,
     kinds: Sequence[str],
     conversations: bool,
     bodies: bool,
     absolute: bool,
     as_lines: bool,
 ) -> None:
-    """List what was said in CAPTURE: a file, compressed or not, a directory of them, or - for standard input.
+    """List the messages in CAPTURE: a file, compressed or not, a directory of them, or - for standard input.
 
     Several captures are read as one. `->` is from the client, `<-` from the server; the time of a message is that of
-    its last byte. What breaks a protocol stands between the messages, after `!!`. Where a capture is damaged, all that
-    is whole is listed, and standard error says what is not.
+    its last byte. Protocol violations are listed between the messages, after `!!`. Of a damaged capture every intact
+    part is listed, and standard error reports the damage.
     """
     choice = Choice(connections, protocols, streams, kinds)
     rows = Rows(absolute, bodies)
-    with opened(captures, "Reading") as found:
+    with opened(captures, "Reading", side=side, connections=connections) as found:
         write = writer(found)
         if conversations:
             _show_conversations(begun(found), choice, rows, as_lines, write)
@@ -61,8 +65,10 @@ def show_command(
 def show_messages(
     events: Iterable[CaptureEvent], choice: Choice, rows: Rows, form: tuple[bool, bool], write: Callable[[str], None]
 ) -> None:
-    """Write a line for each message and problem that is wanted, as events make them known. `form`: whether as JSON
-    lines, and whether with the records of each."""
+    """Write a line for each wanted message and problem as events complete them. `form`: whether to write JSON lines,
+    and whether to include each message's records."""
+    from penstock_analysis.dialogue.hearing import Dialogues
+
     as_lines, bodies = form
     dialogues = Dialogues(choice.conversation)
     if not as_lines:
@@ -90,6 +96,8 @@ def show_messages(
 def _show_conversations(
     events: Iterable[CaptureEvent], choice: Choice, rows: Rows, as_lines: bool, write: Callable[[str], None]
 ) -> None:
+    from penstock_analysis.dialogue.hearing import Dialogues
+
     dialogues = Dialogues(choice.conversation)
     summaries = Summaries()
     if not as_lines:

@@ -8,12 +8,11 @@ from typing import Final
 
 import click
 
-from penstock.captures import Choice
-from penstock.captures.lines import as_json, utc
-from penstock.captures.stats import PERCENTILES, Count, Group, Statistics
-from penstock.captures.text import column, columns, duration, printable, size
 from penstock.cli.captures.opened import capture_argument, choice_options, opened
-from penstock_codecs.dialogue.hearing import Dialogues
+from penstock.recorder.captures import Choice
+from penstock.recorder.captures.lines import as_json, utc
+from penstock.recorder.captures.stats import PERCENTILES, Count, Group, Statistics
+from penstock.recorder.captures.text import column, columns, duration, printable, size
 
 __all__ = ["stats_command"]
 
@@ -32,22 +31,25 @@ _BAR_WIDTH: Final = 30
 @click.command("stats")
 @capture_argument
 @choice_options
-@click.option("--json", "as_lines", is_flag=True, help="One JSON object instead of tables.")
+@click.option("--json", "as_lines", is_flag=True, help="Print one JSON object instead of tables.")
 def stats_command(
     captures: tuple[Path, ...],
     connections: Sequence[int],
     protocols: Sequence[str],
     streams: Sequence[str],
+    side: str | None,
     as_lines: bool,
 ) -> None:
     """Count what CAPTURE holds: connections, messages, records, bytes, errors, answer times, and rates over time.
 
-    Answer times are from the last byte of a request to the last byte of its first answer; percentiles of them are at
-    most 1/32 too large.
+    Answer times run from the last byte of a request to the last byte of its first answer; their percentiles are at most
+    1/32 too large.
     """
+    from penstock_analysis.dialogue.hearing import Dialogues
+
     choice = Choice(connections, protocols, streams)
     statistics = Statistics(choice)
-    with opened(captures, "Counting", prints=False) as found:
+    with opened(captures, "Counting", False, side, connections) as found:
         dialogues = Dialogues(choice.conversation)
         for event in found:
             if choice.conversation(event.conversation):
@@ -87,7 +89,7 @@ def _lines(statistics: Statistics) -> Iterator[str]:
 
 
 def _width(texts: list[str], most: int) -> int:
-    """Of a column with these texts: all are known before the first one is shown."""
+    """Return the width of a column with these texts, all of which are known before the first row is printed."""
     return min(most, max(columns(printable(text)) for text in texts))
 
 

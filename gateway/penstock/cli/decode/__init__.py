@@ -1,4 +1,4 @@
-"""`penstock decode`: the messages in a file, field by field. Each protocol's listing is a module of its own."""
+"""`penstock decode`: the messages in a file, field by field. Each protocol has a module with its listing."""
 
 from penstock.cli.decode.command import decode_command
 

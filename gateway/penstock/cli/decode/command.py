@@ -1,4 +1,4 @@
-"""The command: reads the input, finds out how to read it, prints the lines."""
+"""The command: reads the input, detects its format and dialect, prints the lines."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _HEX: Final = re.compile(rb"[0-9a-fA-F\s]*")
 
 
 @click.command("decode")
-@click.option("--protocol", type=click.Choice(list(_LISTINGS)), required=True, help="What the bytes are.")
+@click.option("--protocol", type=click.Choice(list(_LISTINGS)), required=True, help="Protocol of the bytes.")
 @click.option(
     "--side",
     type=click.Choice(["auto", "client", "server"]),
     default="auto",
     show_default=True,
-    help="Who sent the bytes.",
+    help="Sender of the bytes.",
 )
 @click.option(
     "--dialect",
@@ -44,14 +44,14 @@ _HEX: Final = re.compile(rb"[0-9a-fA-F\s]*")
     type=click.Choice(["auto", "hex", "binary"]),
     default="auto",
     show_default=True,
-    help="Hex may have white space, and comments from # to the end of the line.",
+    help="Hex may contain white space, and comments from # to the end of the line.",
 )
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True, dir_okay=False))
 def decode_command(protocol: str, side: str, dialect: str, form: str, file: Path) -> None:
     """List the messages in FILE (- for standard input), field by field, each with its offset in bytes.
 
-    The bytes are those of one direction of a connection, from a message's beginning on. Where they cannot be read on,
-    what came before is listed, then what is wrong and where; the exit code is 1.
+    The bytes are those of one direction of a connection, starting at the beginning of a message. If they become
+    undecodable, the messages before are listed, then the error and its offset; the exit code is 1.
     """
     listing = _LISTINGS[protocol]
     if dialect not in ("auto", *listing.dialects):
@@ -75,9 +75,10 @@ def _read(file: Path) -> bytes:
 
 
 def unhexed(data: bytes, form: str) -> bytes:
-    """The bytes that hex digits stand for; the data itself if it is binary. "auto" takes hex for what looks like it.
+    """Return the bytes of hex digits, or the data itself if it is binary. "auto" decodes data that consists of hex
+    digits.
 
-    Raises ClickException for hex that is none.
+    Raises ClickException for invalid hex.
     """
     if form == "binary":
         return data
@@ -88,7 +89,7 @@ def unhexed(data: bytes, form: str) -> bytes:
         if form == "auto":
             return data
         line = digits.count(b"\n", 0, wrong) + 1
-        raise click.ClickException(f"line {line}: {digits[wrong : wrong + 1]!r} is no hex digit")
+        raise click.ClickException(f"line {line}: {digits[wrong : wrong + 1]!r} is not a hex digit")
     packed = b"".join(digits.split())
     if len(packed) % 2:
         raise click.ClickException(f"an odd number of hex digits: {len(packed)}")

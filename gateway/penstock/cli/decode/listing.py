@@ -1,4 +1,4 @@
-"""What all listings share: lines with offsets, and how one ends that cannot go on."""
+"""Shared parts of all listings: lines with offsets, and the error for undecodable input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Line", "Listing", "Reading", "Undecodable", "farthest", "size"]
 
 
 class Line(NamedTuple):
-    """One line: where in the input (None for what has no place of its own), how deep, and the text."""
+    """One line: its offset in the input (None if it has none), its depth, and its text."""
 
     at: int | None
     depth: int
@@ -21,7 +21,7 @@ class Line(NamedTuple):
 
 
 class Undecodable(Exception):
-    """The input cannot be read from byte `at` on."""
+    """The input cannot be decoded from byte `at` on."""
 
     def __init__(self, text: str, at: int) -> None:
         super().__init__(f"byte {at}: {text}")
@@ -29,19 +29,19 @@ class Undecodable(Exception):
 
 
 Reading = Callable[[bytes], Iterator[Line]]
-"""Gives the lines of an input, and raises Undecodable behind the last that it can give."""
+"""Yields the lines of an input; raises Undecodable after the last line that it can decode."""
 
 
 class Listing(NamedTuple):
-    """How one protocol is listed: its dialects, and the ways to read an input for a side ("client", "server" or
-    "auto", as its sender) and a dialect (one of them, or "auto"), the likeliest first."""
+    """The listing of one protocol: its dialects, and a function that returns the ways to read an input for a side
+    ("client", "server" or "auto", as its sender) and a dialect (one of them, or "auto"), the likeliest first."""
 
     dialects: tuple[str, ...]
     readings: Callable[[str, str], list[Reading]]
 
 
 def farthest(readings: list[Reading], data: bytes) -> Reading:
-    """The reading that gets through the input, or farther than the others; of equals the first."""
+    """Return the reading that gets through the input, or else farthest; the first of equals."""
     if len(readings) == 1:
         return readings[0]
     return max(readings, key=lambda reading: _reach(reading, data))  # max keeps the first of equals
@@ -57,5 +57,5 @@ def _reach(reading: Reading, data: bytes) -> tuple[bool, int]:
 
 
 def size(count: int) -> str:
-    """A number of bytes in words."""
+    """Return a number of bytes as text."""
     return f"{count} byte{'' if count == 1 else 's'}"

@@ -20,11 +20,11 @@ _WIRE_TYPES: Final = {
     FieldDescriptor.TYPE_STRING: _LENGTH,
     FieldDescriptor.TYPE_MESSAGE: _LENGTH,
 }
-"""Those that S2's messages are made of."""
+"""Wire types of the field types that S2's messages use."""
 
 
 def fields(data: bytes, at: int, end: int, kind: Descriptor, depth: int, base: int) -> Iterator[Line]:
-    """The lines of a message in `data[at:end]`; `base` is added to the offsets that are shown.
+    """Yield the lines of a message in `data[at:end]`; `base` is added to the offsets that are shown.
 
     Raises Undecodable for a field that the descriptor does not have, and for one that is cut off.
     """

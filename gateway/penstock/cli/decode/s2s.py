@@ -22,7 +22,7 @@ _MESSAGES: Final[dict[tuple[str, str], type[Message]]] = {
     ("server", "append"): s2_pb2.AppendAck,
     ("server", "read"): s2_pb2.ReadBatch,
 }
-"""What a side sends in a session; the client of a read session sends nothing."""
+"""Messages that each side sends in a session; the client of a read session sends nothing."""
 
 
 def _lines(data: bytes, kind: Descriptor) -> Iterator[Line]:
@@ -55,7 +55,7 @@ def _frame(raw: bytes, at: int, frame: Frame | Terminal, kind: Descriptor) -> It
     if not compression:
         yield from fields(payload, 0, len(payload), kind, 1, at + _HEAD_BYTES)
         return
-    try:  # its fields have no places of their own in the input
+    try:  # the fields have no offsets of their own in the compressed input
         for line in fields(payload, 0, len(payload), kind, 1, 0):
             yield line._replace(at=None)
     except Undecodable as error:
@@ -67,7 +67,7 @@ def _readings(side: str, dialect: str) -> list[Reading]:
         return lambda data: _lines(data, kind)
 
     kinds = [
-        cast(Descriptor, message.DESCRIPTOR)  # the library has two classes of them, alike
+        cast(Descriptor, message.DESCRIPTOR)  # the library has two equal classes of descriptors
         for (sender, session), message in _MESSAGES.items()
         if side in ("auto", sender) and dialect in ("auto", session)
     ]

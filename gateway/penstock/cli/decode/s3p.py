@@ -1,4 +1,4 @@
-"""S3P commands and replies: what the codec hears, and the items that say it."""
+"""S3P commands and replies: the codec's events, and the items that spell them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEARERS: Final[dict[str, Callable[[], Codec[Any, Any]]]] = {
     "client": S3PServer,
     "server": lambda: S3PClient(observer=True),
 }
-"""Who hears what that side says."""
+"""Codecs that decode the bytes of each side."""
 
 
 def _lines(data: bytes, make: Callable[[], Codec[Any, Any]]) -> Iterator[Line]:
@@ -35,8 +35,8 @@ def _lines(data: bytes, make: Callable[[], Codec[Any, Any]]) -> Iterator[Line]:
 
 
 def _items(data: bytes, at: int) -> Generator[Line, None, int]:
-    """The items of a message that the codec has understood; gives where it ends."""
-    missing = [1]  # how many items are still to come, of the message and of each array that is open
+    """Yield the items of a message that the codec has decoded; return the offset of its end."""
+    missing = [1]  # items still missing, of the message and of each open array
     while missing:
         if not missing[-1]:
             missing.pop()

@@ -1,4 +1,5 @@
-"""Segment messages, from their layouts. Blocks are shown with what stands in them; order is not judged."""
+"""Segment messages, decoded by their layouts. Blocks are listed with their contents; the order of messages is not
+checked."""
 
 from __future__ import annotations
 
@@ -11,7 +12,16 @@ from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
 from penstock_codecs.segment.appends import Violation
 from penstock_codecs.segment.draft import BeginAppendBlock, Part, Partial
 from penstock_codecs.segment.frames import Fault, decode_message
-from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, Dialect, Direction, Message, message_class, show, spans
+from penstock_codecs.segment.layout import (
+    HEADER,
+    HEADER_BYTES,
+    Dialect,
+    Direction,
+    Message,
+    message_class,
+    show,
+    spans,
+)
 from penstock_codecs.segment.partials import Reassembly
 from penstock_codecs.segment.released import AppendBlock, Event, Hello, Padding, PartialEvent
 from penstock_codecs.segment.wire import Malformed
@@ -27,15 +37,15 @@ _SENDERS: Final = {
 }
 _FORBIDDEN: Final = {"client": Direction.REPLY, "server": Direction.REQUEST, "auto": None}
 _WITH_EVENTS: Final = ("AppendBlock", "AppendBlockEnd", "SegmentRead")
-"""What holds a segment's bytes, in either dialect."""
+"""Messages with a segment's bytes, in either dialect."""
 _WRAPPERS: Final[dict[int, type[Message]]] = {cls.type_id: cls for cls in (Padding, PartialEvent)}
 _BEGIN_BYTES: Final = 28
-"""The body of a BeginAppendBlock (reading 6)."""
+"""Bytes in the body of a BeginAppendBlock (reading 6)."""
 _ZEROS: Final = re.compile(rb"\0+")
 
 
 class _Segment:
-    """One listing: the dialect, the versions of Hellos, the block and the Partials under way."""
+    """One listing: its dialect, the wire version agreed by Hellos, the open block and the Partials in progress."""
 
     def __init__(self, data: bytes, side: str, dialect: Dialect, *, inner: bool = True) -> None:
         self._data = data
@@ -81,7 +91,7 @@ class _Segment:
         return cls, length
 
     def _zeros(self, at: int) -> int:
-        """Zero bytes in a draft block that are more than one empty event, or less."""
+        """Return the number of zero bytes at this place in a draft block, or 0 if they are exactly one empty event."""
         left = min(self._block_end, len(self._data)) - at
         if left <= 0:
             return 0
@@ -92,7 +102,8 @@ class _Segment:
         return 0 if zeros == HEADER_BYTES else zeros
 
     def _fields(self, cls: type[Message], start: int, end: int, depth: int, values: dict[str, Any]) -> Iterator[Line]:
-        """The fields of a body; what they are is put into `values`. Of a body that is cut off, those that are whole."""
+        """Yield the fields of a body and put their values into `values`. Of a body that is cut off, yield the complete
+        ones."""
         body = memoryview(self._data)[start:end]
         cut = end > len(self._data)
         known = {field.name: field for field in cls.fields}
@@ -116,7 +127,7 @@ class _Segment:
             yield Line(start + last, depth, f"{size(len(body) - last)} more, which are ignored")
 
     def _layout(self, cls: type[Message], body: memoryview) -> int:
-        """The wire version whose layout fits: a server's bytes do not tell which version its client spoke."""
+        """Return the wire version whose layout fits: a server's bytes do not tell which version its client speaks."""
         if cls.older is not None:
             try:
                 list(spans(cls, body, self._version))
@@ -125,7 +136,8 @@ class _Segment:
         return self._version
 
     def _follow(self, cls: type[Message], values: dict[str, Any], at: int, depth: int) -> Iterator[Line]:
-        """What a message means for those that come after it, or before it."""
+        """Apply the effect of a message on the listing of the messages that follow, or complete the Partials before
+        it."""
         if cls is Hello:
             self._version = min(self._version, values["high_version"])
         elif cls is BeginAppendBlock:
@@ -138,15 +150,15 @@ class _Segment:
             whole = self._partials.take(Partial(part, data))
             if whole is not None:
                 yield Line(None, depth, f"completes {decode_message(whole, self._dialect, self._version, at)!r}")
-        except (Violation, Fault) as error:  # no reason to stop: the bytes can be read on
+        except (Violation, Fault) as error:  # not fatal: the messages after it can be decoded
             self._partials = Reassembly(SEGMENT_MAX_LENGTH)
             yield Line(None, depth, f"cannot be put together: {error}")
 
 
 def _events(cls: type[Message], data: bytes, base: int, depth: int) -> Iterator[Line]:
-    """The events that stand at the beginning of a segment's bytes, which are at `base`.
+    """Yield the events at the beginning of a segment's bytes, which are at `base`.
 
-    An AppendBlock may end with a wrapper, everything else inside an event.
+    An AppendBlock may end with a wrapper, all other messages inside an event.
     """
     at = 0
     while at + HEADER_BYTES <= len(data):
@@ -176,7 +188,8 @@ def _readings(side: str, dialect: str) -> list[Reading]:
 
 
 def _by_hello(data: bytes, side: str) -> Iterator[Line]:
-    """As a server tells the dialects apart: Hello comes first, or it is the draft."""
+    """Decode as a server does, which tells the dialects apart by the first message: Hello means released, anything else
+    draft."""
     dialect = Dialect.RELEASED if data.startswith(_HELLO) else Dialect.DRAFT
     return _Segment(data, side, dialect).lines()
 

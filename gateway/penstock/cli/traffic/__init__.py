@@ -1,1 +1,1 @@
-"""Commands about the traffic of a running gateway: who is connected, what is recorded, and what goes by now."""
+"""Commands about the traffic of a running gateway: its connections, recordings and messages."""

@@ -1,4 +1,4 @@
-"""`penstock connections`: who is connected with a gateway, and with whom it is."""
+"""`penstock connections`: the connections of a gateway, with clients and with servers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import click
 
-from penstock.captures.text import printable, size
-from penstock.cli.asking import ask, management_options, refused
+from penstock.cli.admin_client import ask, management_options, refused
+from penstock.recorder.captures.text import printable, size
 
 __all__ = ["connections_command"]
 
@@ -20,10 +20,12 @@ _MOST_NAMES: Final = 3
 
 @click.command("connections")
 @management_options
-@click.option("--json", "as_json", is_flag=True, help="As JSON lines, one for each connection.")
-@click.option("--close", "closed", type=click.IntRange(1), metavar="N", help="End the one of this number instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one for each connection.")
+@click.option(
+    "--close", "closed", type=click.IntRange(1), metavar="N", help="Close the connection of this number instead."
+)
 def connections_command(management: str, token: str | None, as_json: bool, closed: int | None) -> None:
-    """All connections of a running gateway, those with servers behind it too."""
+    """List all connections of a running gateway, including those with servers behind it."""
     if closed is not None:
         status, answer = ask(management, token, f"/connections/{closed}/close", {})
         if status != 200:

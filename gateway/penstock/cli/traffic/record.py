@@ -1,4 +1,4 @@
-"""`penstock record`: recordings of a running gateway are begun, ended and listed."""
+"""`penstock record`: start, stop and list recordings of a running gateway."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.asking import ask, management_options, refused
+from penstock.cli.admin_client import ask, management_options, refused
 from penstock.cli.traffic.selecting import PLURALS, SPOKEN, in_words, selection_options
 
 __all__ = ["record_commands"]
@@ -23,9 +23,9 @@ def record_commands() -> None:
 @management_options
 @selection_options(SPOKEN)
 def _start(management: str, token: str | None, **asked: tuple[Any, ...]) -> None:
-    """Begin a recording of the connections that the options name, or of all; says its number.
+    """Start a recording of the connections that the options select (default: all) and print its number.
 
-    Connections that are open already are recorded from their middle.
+    Connections that are already open are recorded from that point on.
     """
     words = {PLURALS[name]: values for name, values in asked.items() if values}
     click.echo("\n".join(_in_words(_asked(management, token, "/recordings", words))))
@@ -35,15 +35,15 @@ def _start(management: str, token: str | None, **asked: tuple[Any, ...]) -> None
 @click.argument("number", type=click.IntRange(1))
 @management_options
 def _stop(number: int, management: str, token: str | None) -> None:
-    """End recording NUMBER; its last file is then complete."""
+    """Stop recording NUMBER; its last file is then complete."""
     click.echo("\n".join(_in_words(_asked(management, token, f"/recordings/{number}/stop", {}))))
 
 
 @record_commands.command("list")
 @management_options
-@click.option("--json", "as_json", is_flag=True, help="As JSON lines, one for each recording.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one for each recording.")
 def _list(management: str, token: str | None, as_json: bool) -> None:
-    """The recordings that are running, and those who follow the traffic live."""
+    """List running recordings, including live ones (`penstock tail`)."""
     recordings = _asked(management, token, "/recordings")["recordings"]
     for one in recordings:
         click.echo(json.dumps(one) if as_json else "\n".join(_in_words(one)))

@@ -1,4 +1,4 @@
-"""`penstock tail`: what goes by in a running gateway, while it does."""
+"""`penstock tail`: list a running gateway's messages as they pass."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from urllib.parse import urlencode
 
 import click
 
-from penstock.captures import Choice
-from penstock.captures.choosing import PROTOCOLS
-from penstock.cli.asking import follow, management_options
+from penstock.cli.admin_client import follow, management_options
 from penstock.cli.captures.rows import Rows
 from penstock.cli.captures.show import show_messages
 from penstock.cli.traffic.selecting import SPOKEN, selection_options
-from penstock_codecs.capture import CaptureEvent, CaptureReader
+from penstock.recorder.captures import Choice
+from penstock.recorder.captures.choosing import PROTOCOLS
+from penstock_analysis.capture import CaptureEvent, CaptureReader
 
 __all__ = ["tail_command"]
 
@@ -24,17 +24,21 @@ __all__ = ["tail_command"]
 @click.command("tail")
 @management_options
 @selection_options([name for name in PROTOCOLS if name != "management"])
-@click.option("--kind", "kinds", multiple=True, metavar="GLOB", help="Only such messages, as APPEND or problem.")
+@click.option(
+    "--kind", "kinds", multiple=True, metavar="GLOB", help="Only messages of this kind, such as APPEND or problem."
+)
 @click.option(
     "--pcapng",
     "into",
     type=click.File("wb", lazy=False),
     metavar="FILE",
-    help="Write the capture itself, - for standard output: penstock tail --pcapng - | tshark -i -",
+    help="Write the traffic as a capture, - for standard output: penstock tail --pcapng - | tshark -i -",
 )
-@click.option("--bodies", is_flag=True, help="Also the records of each message, their bodies shortened.")
-@click.option("--utc", "absolute", is_flag=True, help="Times of day instead of seconds since the first message.")
-@click.option("--json", "as_lines", is_flag=True, help="JSON lines instead of a table.")
+@click.option("--bodies", is_flag=True, help="Also list the records of each message, with shortened bodies.")
+@click.option(
+    "--utc", "absolute", is_flag=True, help="Show times of day (UTC) instead of seconds since the first message."
+)
+@click.option("--json", "as_lines", is_flag=True, help="Print JSON lines instead of a table.")
 def tail_command(
     management: str,
     token: str | None,
@@ -45,16 +49,16 @@ def tail_command(
     as_lines: bool,
     **asked: tuple[Any, ...],
 ) -> None:
-    """List what is said by a gateway and its peers from now on, as `penstock show` does, until Ctrl-C.
+    """List the messages of a gateway and its peers from now on, as `penstock show` does, until Ctrl-C.
 
-    Connections that are open already are heard from their middle. Secrets are blanked as in recordings.
+    Connections that are already open are followed from that point on. Secrets are redacted as in recordings.
     """
     if into is not None and (kinds or bodies or absolute or as_lines):
         raise click.UsageError(
-            "--pcapng writes what goes by as it is: --kind, --bodies, --utc and --json are not for it"
+            "--pcapng writes the raw traffic: it does not go with --kind, --bodies, --utc and --json"
         )
     if into is not None and not _asks_for_connections(asked["protocol"]):
-        raise click.UsageError(f"--pcapng writes whole connections: --protocol is one of {', '.join(SPOKEN)} then")
+        raise click.UsageError(f"--pcapng writes whole connections: --protocol must be one of {', '.join(SPOKEN)}")
     choice = Choice(protocols=asked["protocol"], streams=list(_spellings(asked["stream"])), kinds=kinds)
     with contextlib.suppress(KeyboardInterrupt):
         pieces = follow(management, token, f"/tail?{_query(asked)}")
@@ -65,19 +69,19 @@ def tail_command(
 
 
 def _query(asked: dict[str, tuple[Any, ...]]) -> str:
-    """What the gateway is asked for: connections; it does not look into messages."""
+    """Return the query that selects connections on the gateway, which does not look into messages."""
     if not _asks_for_connections(asked["protocol"]):
         asked = {**asked, "protocol": ()}
     return urlencode([(name, value) for name, values in asked.items() for value in values])
 
 
 def _asks_for_connections(protocols: Iterable[str]) -> bool:
-    """Whether it can be said of whole connections that they speak these."""
+    """Return whether these protocols can select whole connections."""
     return set(protocols) <= set(SPOKEN)
 
 
 def _spellings(streams: Iterable[str]) -> Iterator[str]:
-    """How messages of all protocols may name a stream: S3P's without its basin, Pravega's with the segment."""
+    """Yield the names that any protocol may use for a stream: S3P without its basin, Pravega with the segment."""
     for stream in streams:
         basin, slash, name = stream.partition("/")
         whole = stream if slash else f"*/{stream}"
@@ -91,7 +95,7 @@ def _events(pieces: Iterable[bytes]) -> Iterator[CaptureEvent]:
         reader.receive(piece)
         yield from reader.events()
         if reader.damage is not None:
-            raise click.ClickException(f"the gateway sent no capture: {reader.damage}")
+            raise click.ClickException(f"the gateway did not send a capture: {reader.damage}")
 
 
 def _copy(pieces: Iterable[bytes], into: BinaryIO) -> None:

@@ -22,11 +22,12 @@ from penstock_spark.clients.wire import Buffer
 __all__ = ["S2Appender"]
 
 _MAX_FLYING: Final = 16 * MIB
-"""Metered bytes that may be without acknowledgement; `append` waits while there are more."""
+"""Largest number of metered bytes in flight before `append` waits."""
 
 
 class S2Appender:
-    """See the module. Once something was raised, but for a batch that was not sent, every later call raises it."""
+    """An appender to one stream. After an error every later call raises the same error, unless it concerns a batch that
+    was not sent."""
 
     def __init__(self, calls: Calls, stream: StreamRef) -> None:
         self._calls = calls
@@ -48,8 +49,8 @@ class S2Appender:
         timestamps: Sequence[int | None] | None,
         expected: int | None,
     ) -> None:
-        """See `Appender.append`. INVALID or NOT_REPRESENTABLE where the batch is none that S2 takes: it was not
-        sent, and another one may be."""
+        """See `Appender.append`. Raises INVALID or NOT_REPRESENTABLE for a batch that S2 does not accept: nothing was
+        sent, and other batches can follow."""
         self._check()
         listed = list(bodies)
         metered = metered_size(listed, headers)
@@ -78,10 +79,10 @@ class S2Appender:
         """See `Appender.close`."""
         if self._connection is not None and not self._flying:
             with contextlib.suppress(OperationFailed):
-                self._connection.finish()  # else it would look like an accident to the server
+                self._connection.finish()  # otherwise the server would take it for an accident
         self._give_up()
 
-    # ---- inside --------------------------------------------------------------------------------------------------
+    # ---- internals -----------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         if self._error is not None:
@@ -91,13 +92,13 @@ class S2Appender:
         try:
             connection.send(pieces)
         except OperationFailed:
-            while self._hear(connection, wait=False):  # the server may have said why before it closed
+            while self._hear(connection, wait=False):  # the server may have sent the reason before it closed
                 pass
             raise
 
     @contextlib.contextmanager
     def _final(self) -> Iterator[None]:
-        """What is raised here is the end."""
+        """Close for good on a failure: later calls raise it again."""
         try:
             yield
         except OperationFailed as error:
@@ -106,7 +107,8 @@ class S2Appender:
             raise
 
     def _session(self) -> HttpConnection:
-        """The session that there is, if it is alive; a new one where nothing is under way that could be lost."""
+        """Return the current session if it is alive, else a new one. A session that is to be replaced is flushed
+        first."""
         connection = self._connection
         if connection is not None and not self._flying and self._is_stale(connection):
             self._give_up()
@@ -128,7 +130,7 @@ class S2Appender:
         return connection
 
     def _is_stale(self, connection: HttpConnection) -> bool:
-        """Whether the server has ended the session, or wants it to end, while nothing was under way."""
+        """Return whether the server has ended the session, or asked for its end, while nothing is in flight."""
         if self._codec.reconnect_advised:
             return True
         try:
@@ -137,7 +139,7 @@ class S2Appender:
             return True
 
     def _hear(self, connection: HttpConnection, *, wait: bool) -> bool:
-        """Take an acknowledgement; False where none has come, and none was waited for."""
+        """Take one acknowledgement. Returns False if none has arrived and `wait` is false."""
         try:
             while (event := self._codec.next_event()) is NEED_DATA:
                 data = connection.receive(wait=wait)

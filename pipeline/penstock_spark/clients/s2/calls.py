@@ -1,4 +1,4 @@
-"""Requests to one S2 server: how they name basin and stream, on which connection they go, what errors mean."""
+"""Requests to one S2 server: how they name basin and stream, which connection they use, what its errors mean."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ PROTOBUF: Final = "application/protobuf"
 _S2S: Final = "s2s/proto"
 _STREAMS: Final = "/v1/streams"
 _MAX_ANSWER: Final = 16 * MIB
-"""Largest body of an answer."""
+"""Largest body of an answer, in bytes."""
 _MAX_ERROR: Final = 64 * KIB
-"""How much of the body of an error is read."""
+"""Most bytes read of the body of an error."""
 _MAX_IDLE: Final = 2
-"""Connections that are kept for later, of each basin's host."""
+"""Most idle connections kept for each host."""
 
 
 def reference(stream: str) -> StreamRef:
-    """`basin/stream` in two; the stream may have slashes of its own. Raises OperationFailed(INVALID) for what can be
-    no stream's name."""
+    """Split `basin/stream`; the stream may contain slashes. Raises OperationFailed(INVALID) for an invalid name."""
     basin, slash, name = stream.partition("/")
     if not slash:
         raise fail(FailureCode.INVALID, f"{stream!r} is no stream: a name is `basin/stream`")
@@ -52,24 +51,24 @@ def reference(stream: str) -> StreamRef:
 
 
 def stream_path(stream: StreamRef) -> str:
-    """The path of a stream, whose name is one segment whatever is in it."""
+    """Return the path of a stream. Its name is one encoded path segment, whatever characters it has."""
     return f"{_STREAMS}/{encode_path_segment(stream.stream)}"
 
 
 def records_path(stream: StreamRef) -> str:
-    """The path of a stream's records."""
+    """Return the path of a stream's records."""
     return f"{stream_path(stream)}/records"
 
 
 class Answer(NamedTuple):
-    """A whole answer that is no error."""
+    """A complete answer that is not an error."""
 
     endpoint: Endpoint
     status: int
     body: bytes
 
     def read(self, decode: Callable[[bytes], T]) -> T:
-        """What the body says. Raises OperationFailed(OTHER) where it is nonsense."""
+        """Return the decoded body. Raises OperationFailed(OTHER) if it cannot be decoded."""
         try:
             return decode(self.body)
         except (RemoteProtocolError, OperationFailed) as error:
@@ -77,7 +76,8 @@ class Answer(NamedTuple):
 
 
 class Calls:
-    """See the module. All raise OperationFailed: what the server says, or as `Wire` does."""
+    """Requests to one server, with its connections. Raises OperationFailed with the server's error, or as `Wire`
+    does."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -86,11 +86,11 @@ class Calls:
         self._reached = False
 
     def patience(self) -> Patience:
-        """How long an operation that fails is tried again: a server that never answered has less of it."""
+        """Return a retry budget: less for a server that has never answered."""
         return Patience(self.endpoint, reached=self._reached)
 
     def close(self) -> None:
-        """Give up all connections, also those that are in use."""
+        """Close all connections, including those in use."""
         for connection in [*self._lent, *(one for some in self._idle.values() for one in some)]:
             connection.close()
         self._idle.clear()
@@ -106,7 +106,7 @@ class Calls:
         headers: HeaderList = (),
         body: bytes = b"",
     ) -> Answer:
-        """A whole exchange, repeated where that may help: only for what may be done twice."""
+        """Return the answer to a request, repeated while a retry can help. The request must be idempotent."""
 
         def once() -> Answer:
             with self.connection(basin) as connection:
@@ -119,13 +119,13 @@ class Calls:
         return self.patience().over(once)
 
     def begin_read(self, connection: HttpConnection, stream: StreamRef, query: Query) -> None:
-        """Ask for a read session; its frames come next."""
+        """Request a read session; its frames follow."""
         headers = [*self._named(stream.basin), ("content-type", _S2S), *self._codings()]
         connection.request("GET", _target(records_path(stream), query), headers)
         self._begun(connection)
 
     def begin_append(self, connection: HttpConnection, stream: StreamRef) -> None:
-        """Ask for an append session, and wait for it: until then nothing is sent that could be stored."""
+        """Request an append session and wait for its head. No records are sent before."""
         headers = [*self._named(stream.basin), ("content-type", _S2S), *self._codings()]
         connection.open("POST", records_path(stream), headers)
         self._begun(connection)
@@ -140,7 +140,8 @@ class Calls:
 
     @contextmanager
     def connection(self, basin: str | None) -> Iterator[HttpConnection]:
-        """A connection for one exchange. It is kept if that becomes complete, whatever it says, and given up else."""
+        """Lend a connection for one exchange. It is kept if the exchange completes, whatever its status, and closed
+        otherwise."""
         host = self.host_of(basin)
         connection = self.take(host)
         try:
@@ -149,7 +150,7 @@ class Calls:
             self.give_back(host, connection)
 
     def take(self, host: str) -> HttpConnection:
-        """A connection to `host` that nobody else uses; `give_back` it."""
+        """Return a connection to `host` for exclusive use; return it with `give_back`."""
         idle = self._idle.get(host, [])
         while idle:
             connection = idle.pop()
@@ -165,7 +166,7 @@ class Calls:
         return connection
 
     def give_back(self, host: str, connection: HttpConnection) -> None:
-        """It is not used any more."""
+        """Take a connection back: keep it if it can be reused, else close it."""
         self._lent.discard(connection)
         idle = self._idle.setdefault(host, [])
         if len(idle) < _MAX_IDLE and connection.reusable:
@@ -174,7 +175,7 @@ class Calls:
             connection.close()
 
     def check(self, connection: HttpConnection, head: ResponseHead) -> None:
-        """Raise what an answer that is an error means; detail `retry_after` is what it says of that, in seconds."""
+        """Raise the failure of an error answer; its detail `retry_after` is the server's advice, in seconds."""
         if 200 <= head.status < 300:
             return
         body = bytearray()
@@ -186,7 +187,7 @@ class Calls:
         message = f"{self.endpoint}: {failure.message}"
         raise OperationFailed(Failure(failure.code, message, {**failure.details, **later}))
 
-    # ---- inside --------------------------------------------------------------------------------------------------
+    # ---- internals -----------------------------------------------------------------------------------------------
 
     def _whole(self, connection: HttpConnection) -> bytes:
         body = bytearray()
@@ -206,7 +207,8 @@ class Calls:
         return [] if wanted is Compression.NONE else [("accept-encoding", wanted.name.lower())]
 
     def host_of(self, basin: str | None) -> str:
-        """Where a basin is. Raises OperationFailed(NOT_IMPLEMENTED) where only basins have hosts, and it is None."""
+        """Return the host of a basin. Raises OperationFailed(NOT_IMPLEMENTED) if only basins have hosts and `basin` is
+        None."""
         host = self.endpoint.host
         if not host.startswith(BASIN_LABEL):
             return host

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from typing import Final, TypeVar
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import Header, RecordBatch, StreamPosition, StreamRef, metered_size
 from penstock_codecs.operations import Append, Page
 from penstock_codecs.s2.json_config_client import (
+    decode_remote_basin_config,
     decode_remote_basin_page,
     decode_remote_stream_page,
     encode_create_stream,
 )
 from penstock_codecs.s2.json_records import decode_tail
-from penstock_codecs.s2.names import validate_basin_name
+from penstock_codecs.s2.names import encode_path_segment, validate_basin_name
 from penstock_codecs.s2.protobuf import decode_append_ack, decode_read_batch, encode_append_input
 from penstock_codecs.streams import INFINITE, BasinInfo, StreamConfig, StreamInfo
 from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows
@@ -30,21 +32,25 @@ Info = TypeVar("Info", BasinInfo, StreamInfo)
 
 _BASINS: Final = "/v1/basins"
 _STREAMS: Final = "/v1/streams"
+_NOT_TOLD: Final = (FailureCode.PERMISSION_DENIED, FailureCode.NOT_IMPLEMENTED)
+"""Error codes of a server that does not reveal whether a stream exists."""
 
 
 class S2Client:
-    """See the module. Every request is repeated while that may help, for `recover_seconds` at most; `create` shows the
-    server a token by which it knows the second for the first."""
+    """An S2 client. Every request is retried while that may help, for `recover_seconds` at most; `create` sends a
+    request token, by which the server recognises a retry."""
 
     indexed = True
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._calls = Calls(endpoint)
+        self._makes: dict[str, bool] = {}
+        """Whether reads create streams, by basin."""
 
-    # ---- what there is -------------------------------------------------------------------------------------------
+    # ---- streams and positions -----------------------------------------------------------------------------------
 
     def streams(self, prefix: str = "") -> Iterator[str]:
-        """See `StreamClient.streams`. The basins are gone through where `prefix` does not name one up to its slash."""
+        """See `StreamClient.streams`. Lists every basin unless `prefix` names one up to its slash."""
         basin, slash, name = prefix.partition("/")
         if slash:
             try:
@@ -82,7 +88,7 @@ class S2Client:
         return Mark(self._tail(reference(stream)).seq_num)
 
     def last_timestamp(self, stream: str) -> int | None:
-        """See `StreamClient.last_timestamp`. It is known also where the record itself was trimmed."""
+        """See `StreamClient.last_timestamp`. It is known even if the record itself was trimmed."""
         tail = self._tail(reference(stream))
         return tail.timestamp if tail.seq_num else None
 
@@ -98,15 +104,59 @@ class S2Client:
         """See `StreamClient.advance`."""
         return Mark(max(start.seq_num, min(start.seq_num + count, self._tail(reference(stream)).seq_num)))
 
+    def identity(self, stream: str, mark: Mark, like: str = "") -> str:  # noqa: ARG002 - it is always of one record
+        """See `StreamClient.identity`."""
+        if not mark.seq_num:
+            return ""
+        try:
+            found = self._page(reference(stream), {"seq_num": mark.seq_num - 1})
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
+                raise
+            return ""
+        if found is None or found.first_seq_num != mark.seq_num - 1:
+            return ""
+        columns = found.columns
+        parts = [columns.bodies[0], *(part for header in columns.headers.get(0, ()) for part in header)]
+        digest = blake2b(f"{columns.timestamps[0]} {[len(part) for part in parts]}".encode(), digest_size=12)
+        for part in parts:
+            digest.update(part)
+        return digest.hexdigest()
+
+    def require(self, stream: str) -> None:
+        """See `StreamClient.require`. Asks the server only if a read would create the stream."""
+        named = reference(stream)
+        if named.basin not in self._makes:
+            self._makes[named.basin] = self._made_by_reads(named.basin)
+        if self._makes[named.basin]:
+            try:
+                self._calls.ask("GET", stream_path(named), named.basin)
+            except OperationFailed as error:
+                if error.failure.code is FailureCode.STREAM_NOT_FOUND:
+                    message = f"{self._calls.endpoint}: there is no stream {stream}"
+                    raise fail(FailureCode.STREAM_NOT_FOUND, message) from error
+                if error.failure.code not in _NOT_TOLD:
+                    raise
+
+    def _made_by_reads(self, basin: str) -> bool:
+        """Return whether reads create streams in a basin; True if the server does not tell."""
+        try:
+            path = f"{_BASINS}/{encode_path_segment(basin)}"
+            return self._calls.ask("GET", path, None).read(decode_remote_basin_config).create_stream_on_read
+        except OperationFailed as error:
+            if error.failure.code is FailureCode.UNAVAILABLE:
+                raise
+            return True
+
     def _tail(self, stream: StreamRef) -> StreamPosition:
         return self._calls.ask("GET", records_path(stream) + "/tail", stream.basin).read(decode_tail)
 
     def _spot(self, stream: StreamRef, start: Query) -> Mark:
-        """At the first record from `start` on, or the tail."""
+        """Return the position of the first record from `start` on, or the tail."""
         try:
             found = self._one(stream, start)
             if found is None:
-                # None is kept. One that is appended after the next line stands behind that tail, so none is missed.
+                # No record is kept. One appended from here on is after the tail requested next, so it is not missed.
                 tail = self._tail(stream).seq_num
                 found = self._one(stream, start)
         except OperationFailed as error:
@@ -117,10 +167,14 @@ class S2Client:
         return Mark(tail if found is None else found)
 
     def _one(self, stream: StreamRef, start: Query) -> int | None:
+        found = self._page(stream, start)
+        return None if found is None else found.first_seq_num
+
+    def _page(self, stream: StreamRef, start: Query) -> RecordBatch | None:
         query = {**start, "count": 1}
         answer = self._calls.ask("GET", records_path(stream), stream.basin, query=query, headers=[("accept", PROTOBUF)])
         found = answer.read(decode_read_batch) if answer.body else None
-        return found.first_seq_num if isinstance(found, RecordBatch) else None
+        return found if isinstance(found, RecordBatch) else None
 
     # ---- records -------------------------------------------------------------------------------------------------
 
@@ -142,11 +196,11 @@ class S2Client:
         return S2Appender(self._calls, reference(stream))
 
     def numbered_appender(self, stream: str, writer: uuid.UUID) -> NumberedAppender:
-        """Raises NOT_IMPLEMENTED: S2 knows no writers."""
+        """Raise NOT_IMPLEMENTED: S2 has no writers."""
         message = f"{self._calls.endpoint}: {stream}: S2 does not know writers, so {writer} cannot be one"
         raise fail(FailureCode.NOT_IMPLEMENTED, message)
 
-    # ---- streams that come and go --------------------------------------------------------------------------------
+    # ---- creating, deleting and trimming -------------------------------------------------------------------------
 
     def create(self, stream: str, *, endless: bool = False) -> bool:
         """See `StreamClient.create`."""

@@ -1,4 +1,5 @@
-"""Records of a range, over one S2S session after the other where connections break (S2 fact sheet, 2.4 and 5.4)."""
+"""Read a range of records over S2S sessions, with a new session after each broken connection (S2 fact sheet, 2.4 and
+5.4)."""
 
 from __future__ import annotations
 
@@ -19,10 +20,9 @@ __all__ = ["beyond", "read_range", "trimmed"]
 def read_range(
     calls: Calls, stream: StreamRef, start: int, end: int, why_short: Callable[[int], OperationFailed | None]
 ) -> Iterator[Rows]:
-    """The records from sequence number `start` up to and without `end`; see `StreamClient.read`.
+    """Yield the records from sequence number `start` up to but not including `end`; see `StreamClient.read`.
 
-    `why_short`: asked where the server ends a read before its end, at the number given: what to raise, or None where it
-    is worth another try.
+    `why_short`: called with the position if the server ends a read early; returns the error to raise, or None to retry.
     """
     position = start
     patience = calls.patience()
@@ -45,7 +45,7 @@ def read_range(
 
 
 def _session(calls: Calls, stream: StreamRef, position: int, count: int) -> Iterator[RecordBatch]:
-    """The batches of one session. Raises OperationFailed: why it began not, or ended before its time."""
+    """Yield the batches of one session. Raises OperationFailed if it is refused or ends early."""
     codec = ReadClient()
     with calls.connection(stream.basin) as connection:
         calls.begin_read(connection, stream, {"seq_num": position, "count": count})
@@ -57,7 +57,7 @@ def _session(calls: Calls, stream: StreamRef, position: int, count: int) -> Iter
                 if isinstance(event, RecordBatch):
                     yield event
                     heard_at = time.monotonic()
-                elif isinstance(event, StreamPosition):  # a heartbeat, which says nothing about a range
+                elif isinstance(event, StreamPosition):  # a heartbeat, which tells nothing about a range
                     if time.monotonic() > heard_at + seconds:
                         raise late(calls.endpoint, seconds)
                 elif isinstance(event, Failure):
@@ -71,7 +71,7 @@ def _session(calls: Calls, stream: StreamRef, position: int, count: int) -> Iter
 
 
 def _checked(stream: StreamRef, batch: RecordBatch, position: int, end: int) -> RecordBatch:
-    """What of the batch was asked for. Raises OperationFailed where it does not begin at `position`."""
+    """Return the requested part of the batch. Raises OperationFailed if the batch does not begin at `position`."""
     first = batch.first_seq_num
     if first > position:
         raise trimmed(stream, position, first)
@@ -81,12 +81,12 @@ def _checked(stream: StreamRef, batch: RecordBatch, position: int, end: int) -> 
 
 
 def trimmed(stream: StreamRef, position: int, first: int) -> OperationFailed:
-    """What a reader must have is not there any more."""
+    """Return the failure for records that were trimmed before they were read."""
     message = f"{stream}: records from {position} on were trimmed, the first that is kept is {first}"
     return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, first=Mark(first))
 
 
 def beyond(stream: StreamRef, end: int, tail: int) -> OperationFailed:
-    """What is asked for is not there yet."""
+    """Return the failure for a range that ends beyond the tail."""
     message = f"{stream}: asked for records up to {end}, its tail is {tail}"
     return fail(FailureCode.RANGE_NOT_SATISFIABLE, message, tail=Mark(tail))

@@ -1,4 +1,4 @@
-"""S3P for the source and the jobs."""
+"""The S3P client for the source and the jobs."""
 
 from penstock_spark.clients.s3p.client import S3PStreams
 

@@ -1,4 +1,4 @@
-"""A client of S3P servers: streams of records with identifiers `ms-seq`, which nobody numbers and nobody lists."""
+"""A client of S3P servers. S3P identifies records as `ms-seq`; it neither numbers records nor lists streams."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from penstock_spark.clients.s3p.walk import ALL, START, Trimmed, Walk, following
 __all__ = ["S3PStreams"]
 
 _LAST_MS: Final = (1 << 63) - 1
-"""No record has a time as late as this. Later ones are not asked for: the reference server falls over some of them."""
+"""Bound above every record's time, in ms. Later times are never asked for: some of them crash the reference server."""
 
 
 class S3PStreams:
-    """See `StreamClient`. A stream's name is its bytes as UTF-8 (others by Python's surrogateescape).
+    """See `StreamClient`. A stream's name is its bytes as UTF-8 (other bytes by Python's surrogateescape).
 
-    Numbers are counted by reading, so `tail` costs what lies behind `after`, `advance` what lies between, and
-    `at_timestamp` what lies before. `Mark.place` is the smallest identifier that the next record may have; where it is
-    "", it is found by counting `seq_num` records from the first one.
+    Numbers are counted by reading, so `tail` costs reading what lies after `after`, `advance` what lies between, and
+    `at_timestamp` what lies before. `Mark.place` is the smallest identifier that the next record may have; if it is "",
+    it is found by counting `seq_num` records from the first one.
 
-    What is trimmed before it was read raises RANGE_NOT_SATISFIABLE, as far as S3P tells: `read` knows by the number of
-    records between its marks; `tail` and `advance` know where the record before `start` is still there, or where what
-    is first now is not the first of its millisecond. Where somebody trimmed away both the last record that was read
-    and records of later milliseconds behind it, before they were counted, nobody can tell.
+    Trimming before reading raises RANGE_NOT_SATISFIABLE, as far as S3P reveals it: `read` compares the number of
+    records between its marks; `tail` and `advance` notice unless the record before `start` is still there, or if the
+    record that is now first is not the first of its millisecond. If a trim removed both the last record read and
+    records of later milliseconds after it, before they were counted, it goes unnoticed.
     """
 
     indexed = False
@@ -47,8 +47,11 @@ class S3PStreams:
         """See `StreamClient`: NOT_IMPLEMENTED."""
         raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._endpoint}: S3P cannot list streams: name them")
 
+    def require(self, stream: str) -> None:
+        """See `StreamClient`: reads make no streams here."""
+
     def first(self, stream: str) -> Mark:
-        """See `StreamClient`. In an empty stream the smallest identifier of all."""
+        """See `StreamClient`. In an empty stream the smallest of all identifiers."""
         return Mark(0, str(self._find(stream, START) or START))
 
     def tail(self, stream: str, after: Mark | None = None) -> Mark:
@@ -59,8 +62,12 @@ class S3PStreams:
         """See `StreamClient`."""
         return self._count(stream, start, count)
 
+    def identity(self, stream: str, mark: Mark, like: str = "") -> str:  # noqa: ARG002 - as there
+        """See `StreamClient`. Always "", since a new stream's identifiers follow those of the old one."""
+        return ""
+
     def last_timestamp(self, stream: str) -> int | None:
-        """See `StreamClient`. Found in about 80 requests at most, which double, and then halve, the time asked for."""
+        """See `StreamClient`. Takes about 80 requests at most, with steps of time that double and then halve."""
         first = self._find(stream, START)
         if first is None:
             return None
@@ -85,9 +92,8 @@ class S3PStreams:
         return at
 
     def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
-        """See `StreamClient`. Where `end.place` is known, and the record before `start` is not there any more, the
-        records between are counted first; those that are trimmed while they are read are missed at the end at the
-        latest."""
+        """See `StreamClient`. If `end.place` is known and the record before `start` is gone, the records between are
+        counted first; records trimmed during the read are noticed at the end at the latest."""
         at = start = self._placed(stream, start)
         bound = self._id(end.place) if end.place else None
         if bound is not None and at.seq_num < end.seq_num and not self._is_whole(stream, start):
@@ -95,7 +101,7 @@ class S3PStreams:
         for page in self._pages(stream, at, end.seq_num - at.seq_num, end):
             if bound is not None and RecordId(page.timestamps[-1], page.seqs[-1]) >= bound:
                 self._check_range(stream, start, end)
-                raise self._gone(stream, start, at)  # it was deleted and made again, maybe
+                raise self._gone(stream, start, at)  # maybe the stream was deleted and created again
             following_mark = _behind(at, page)
             numbers = range(at.seq_num, following_mark.seq_num)
             at = following_mark
@@ -118,8 +124,8 @@ class S3PStreams:
         raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._endpoint}: S3P has no writers, as for stream {stream}")
 
     def create(self, stream: str, *, endless: bool = False) -> bool:  # noqa: ARG002 - they all are
-        """See `StreamClient`. It is asked again where an answer was lost, and False then, too, where the first time did
-        it."""
+        """See `StreamClient`. The request is retried if its answer is lost; it returns False then even if the first
+        attempt created the stream."""
         try:
             self._pool.call(lambda connection: connection.call(Create(_name(stream))))
         except OperationFailed as error:
@@ -145,10 +151,10 @@ class S3PStreams:
         """See `StreamClient`."""
         self._pool.close()
 
-    # ---- inside --------------------------------------------------------------------------------------------------
+    # ---- internals -----------------------------------------------------------------------------------------------
 
     def _find(self, stream: str, start: RecordId) -> RecordId | None:
-        """The first record at or behind `start`."""
+        """Return the identifier of the first record at or after `start`, or None."""
         found = self._pool.call(lambda connection: connection.read(ReadRecords(_name(stream), 1, 0, start)))
         first = RecordId(found.timestamps[0], found.seqs[0]) if found.bodies else None
         if first is not None and first < start:
@@ -162,7 +168,7 @@ class S3PStreams:
         return at
 
     def _pages(self, stream: str, start: Mark, count: int, end: Mark | None = None) -> Iterator[Records]:
-        """Raises RANGE_NOT_SATISFIABLE where something is gone."""
+        """Yield pages of records. Raises RANGE_NOT_SATISFIABLE if records are gone."""
         try:
             yield from Walk(self._pool, self._endpoint, _name(stream)).pages(self._id(start.place), count)
         except Trimmed as trimmed:
@@ -171,14 +177,14 @@ class S3PStreams:
             raise self._gone(stream, start, Mark(start.seq_num + trimmed.walked, str(trimmed.first))) from None
 
     def _is_whole(self, stream: str, start: Mark) -> bool:
-        """Whether it is certain that nothing was trimmed behind `start`; see `s3p.walk`."""
+        """Return whether it is certain that nothing was trimmed after `start`; see `s3p.walk`."""
         place = self._id(start.place)
         before = RecordId(place.ms, place.seq - 1) if place.seq else place
         return self._find(stream, before) in (before, place)
 
     def _check_range(self, stream: str, start: Mark, end: Mark, tail: Mark | None = None) -> None:
-        """Raises RANGE_NOT_SATISFIABLE where there are not as many records between the marks as there were. `tail`:
-        where the stream ended for who read from `start` on."""
+        """Raise RANGE_NOT_SATISFIABLE if the number of records between the marks has changed. `tail`: the end of the
+        stream as seen by a read from `start` on."""
         first, left = self._left(stream, self._id(start.place), self._id(end.place))
         expected = end.seq_num - start.seq_num
         if left != expected:
@@ -188,7 +194,8 @@ class S3PStreams:
             raise fail(FailureCode.RANGE_NOT_SATISFIABLE, f"{message}: it was trimmed, or made anew", **details)
 
     def _left(self, stream: str, start: RecordId, end: RecordId) -> tuple[RecordId, int]:
-        """The first record from `start` on, and how many there are before `end`; `end` and none where none is."""
+        """Return the first record from `start` on and the number of records before `end`; (`end`, 0) if there are
+        none."""
         while (first := self._find(stream, start)) is not None and first < end:
             left = 0
             try:

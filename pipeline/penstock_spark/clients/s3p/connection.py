@@ -1,4 +1,4 @@
-"""One blocking connection to an S3P server: commands out, replies in, in order."""
+"""One blocking connection to an S3P server: commands are sent, and replies arrive in the same order."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from penstock_spark.clients.wire import Wire
 __all__ = ["S3PConnection"]
 
 _LIMITS: Final = S3PLimits(max_record_bytes=MIB)
-"""What other servers give out at most."""
+"""Limits on replies: the most that other servers send."""
 _OURS: Final = {FailureCode.BAD_FORMAT: FailureCode.OTHER}
-"""What our client said is not what its user said."""
+"""Failure codes to report instead: a command that the client formatted wrongly is not the user's mistake."""
 
 
 class S3PConnection:
-    """See `pool.Connection`. Raises OperationFailed: what the server says, UNAVAILABLE where it goes away or breaks the
+    """See `pool.Connection`. Raises OperationFailed: the server's error, UNAVAILABLE if it goes away or breaks the
     protocol, LIMIT_EXCEEDED for a reply that is too large."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -44,7 +44,7 @@ class S3PConnection:
         return self._wire.open and not self._broken and not self._outstanding
 
     def send(self, command: Command) -> None:
-        """Send a command; its reply is to be taken with `reply`."""
+        """Send a command; take its reply with `reply`."""
         try:
             pieces = self._codec.send(command)
         except LocalProtocolError as error:
@@ -53,8 +53,8 @@ class S3PConnection:
         self._wire.send(pieces)
 
     def reply(self) -> Reply:
-        """The next reply; error replies are raised."""
-        self._broken = True  # until it turns out well
+        """Return the next reply; raise error replies."""
+        self._broken = True  # until a whole reply has arrived
         try:
             while isinstance(event := self._codec.next_event(), Pull):
                 if event is PAUSED:
@@ -73,21 +73,21 @@ class S3PConnection:
         return event
 
     def records(self) -> Records:
-        """The reply to a READ."""
+        """Return the reply to a READ."""
         reply = self.reply()
         assert isinstance(reply, Records), "the codec lets nothing else pass"
         return reply
 
     def read(self, command: ReadRecords) -> Records:
-        """What a READ finds."""
+        """Send a READ and return its records."""
         self.send(command)
         return self.records()
 
     def call(self, command: Command) -> Reply:
-        """The reply to a command."""
+        """Send a command and return its reply."""
         self.send(command)
         return self.reply()
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the connection."""
         self._wire.close()

@@ -1,9 +1,9 @@
-"""Going through an S3P stream record by record, such that what is trimmed away underneath does not go unnoticed.
+"""Walk through an S3P stream record by record, and notice when records are trimmed meanwhile.
 
-S3P numbers nothing, and a READ gives what is left from an identifier on. But TRIM removes from the front: as long as
-the record before a place is there, nothing behind the place was removed. So each READ begins with the record before,
-and looks for it in the answer. Where it is gone, the next identifier may still tell: within a millisecond they are
-dense, so that one which begins in the middle has lost what was before it.
+S3P does not number records, and a READ returns whatever is left from an identifier on. But TRIM removes from the front:
+as long as the record before a place is there, nothing after the place was removed. So each READ begins with the record
+before, and looks for it in the answer. If it is gone, the next identifier may still tell: within a millisecond
+identifiers are dense, so a stream whose first record is in the middle of a millisecond has lost those before it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ __all__ = ["ALL", "START", "Trimmed", "Walk", "following"]
 
 START: Final = RecordId(0, 0)
 ALL: Final = sys.maxsize
-"""As many as there are."""
+"""A count without limit."""
 _MOST: Final = S3PLimits().max_count
 _FIRST_COUNT: Final = 100
 _PAGE_BYTES: Final = 4 * MIB
-"""About so much is asked for at once; how many records that are is guessed by those before."""
+"""Bytes to ask for at once, about; the number of records is estimated from the records before."""
 
 
 class Trimmed(Exception):
-    """Records are gone that were still to come; `first` is what is there now, `walked` how many came before."""
+    """Records were trimmed before they were read. `first` is the first record now, `walked` the number of records read
+    before."""
 
     def __init__(self, first: RecordId, walked: int) -> None:
         super().__init__(str(first))
@@ -42,12 +43,12 @@ class Trimmed(Exception):
 
 
 def following(record: RecordId) -> RecordId:
-    """The smallest identifier behind it."""
+    """Return the smallest identifier after `record`."""
     return RecordId(record.ms, record.seq + 1) if record.seq < U64_MAX else RecordId(record.ms + 1, 0)
 
 
 class Walk:
-    """Through one stream. A connection that breaks is made again."""
+    """A walk through one stream. It reconnects after a broken connection."""
 
     def __init__(self, pool: Pool[S3PConnection], endpoint: Endpoint, name: bytes) -> None:
         self._pool = pool
@@ -57,7 +58,8 @@ class Walk:
         self._most = _MOST
 
     def pages(self, start: RecordId, wanted: int = ALL) -> Iterator[Records]:
-        """So many records from `start` on, or up to the tail; no page is empty. Raises OperationFailed, Trimmed."""
+        """Yield at most `wanted` records from `start` on, or up to the tail; no page is empty. Raises OperationFailed,
+        Trimmed."""
         patience = self._pool.patience()
         walked = 0
         while walked < wanted:
@@ -73,13 +75,13 @@ class Walk:
                 raise Trimmed(trimmed.first, walked) from None
             except OperationFailed as error:
                 if error.failure.code is FailureCode.LIMIT_EXCEEDED and self._most > 1:
-                    self._most //= 2  # less than that, be it the server's limit or ours
+                    self._most //= 2  # ask for less than the server's limit, or ours
                     self._count = min(self._count, self._most)
                 else:
                     patience.wait(error)
 
     def _ask_on(self, connection: S3PConnection, start: RecordId, left: int) -> Iterator[Records]:
-        """The next page is asked for before one is given: the server reads while the caller works."""
+        """Yield pages, asking for the next one before yielding each: the server reads while the caller works."""
         before = RecordId(start.ms, start.seq - 1) if start.seq else None
         connection.send(self._read(before or start, left))
         while True:
@@ -97,13 +99,14 @@ class Walk:
                 return
 
     def _read(self, first: RecordId, left: int) -> ReadRecords:
-        """At least two, as the first may be known already, unless the server gives but one."""
+        """Return a READ of at least two records, unless the server's limit is one, as the first may be known
+        already."""
         return ReadRecords(self._name, min(max(self._count, 2), self._most, left + 1), 0, first)
 
     def _behind(
         self, connection: S3PConnection, records: Records, before: RecordId | None, start: RecordId, left: int
     ) -> Records:
-        """What of `records` is from `start` on. Raises Trimmed."""
+        """Return the part of `records` from `start` on. Raises Trimmed."""
         first = self._first(records, before or start)
         if before is not None and first == before:
             if len(records.bodies) > 1:
@@ -119,7 +122,7 @@ class Walk:
         return _part(records, 0, left)
 
     def _first(self, records: Records, asked: RecordId) -> RecordId | None:
-        """The identifier of the first of them. Raises UNAVAILABLE where it is before what was asked for."""
+        """Return the identifier of the first record, or None. Raises UNAVAILABLE if it is before `asked`."""
         if not records.bodies:
             return None
         first = RecordId(records.timestamps[0], records.seqs[0])

@@ -1,4 +1,4 @@
-"""The segment protocol for the source, the sink and the jobs."""
+"""The segment protocol's client for the source, the sink and the jobs."""
 
 from penstock_spark.clients.segment.client import SegmentStreams
 

@@ -1,4 +1,4 @@
-"""Appends to a segment in the name of a writer (segment fact sheet, 1.4)."""
+"""Appends to a segment on behalf of a writer (segment fact sheet, 1.4)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from penstock_spark.clients.segment.stores import Stores
 __all__ = ["SegmentAppender"]
 
 _LARGEST: Final = SEGMENT_MAX_EVENT + 8
-"""Bytes of an append, headers of its events included: what real clients send at most."""
+"""Largest append in bytes, including its events' headers: the most that real clients send."""
 _UNDER_WAY: Final = 8 * MIB
-"""While more bytes than this wait for their acknowledgement, an append waits."""
+"""Unacknowledged bytes above which an append waits."""
 
 
 class SegmentAppender:
-    """See `NumberedAppender`. An append is stored whole or not at all; its events have no headers and no timestamps."""
+    """See `NumberedAppender`. An append is stored as a whole or not at all; its events have no headers and no
+    timestamps."""
 
     def __init__(self, stores: Stores, stream: str, writer: UUID) -> None:
         self._stream = stream
         self._writer = writer
         self._place = stores.place(stream)
-        self._pending: deque[tuple[int, int]] = deque()  # last number and size of each append under way
+        self._pending: deque[tuple[int, int]] = deque()  # last number and size of each append in flight
         self._under_way = 0
         self._closed = False
         self.acknowledged = 0
@@ -54,7 +55,8 @@ class SegmentAppender:
         return None if reply.last_event_number == NO_ATTRIBUTE else reply.last_event_number
 
     def append(self, bodies: Sequence[bytes], last: int) -> None:
-        """See `NumberedAppender`. Raises LIMIT_EXCEEDED for more than 8 MiB, of which each event takes 8 bytes."""
+        """See `NumberedAppender`. Raises LIMIT_EXCEEDED for more than 8 MiB, counting 8 bytes for each event's
+        header."""
         self._check(bodies, last)
         data = join_events(bodies)
         if len(data) > _LARGEST:
@@ -93,7 +95,7 @@ class SegmentAppender:
             raise self._failed(error) from None
 
     def _take(self, reply: Any) -> None:
-        """One acknowledgement may be of several appends."""
+        """Take an acknowledgement, which may cover several appends."""
         if isinstance(reply, released.InvalidEventNumber):
             where = f"stream {self._stream}: writer {self._writer}"
             message = f"{where} has gone on without us: number {reply.event_number} is not above its last, or skips one"
@@ -111,7 +113,7 @@ class SegmentAppender:
         return error
 
     def close(self) -> None:
-        """See `NumberedAppender`. The connection has a writer set up and is not used again."""
+        """See `NumberedAppender`. The connection is not reused: a writer is set up on it."""
         if self._failure is None:
             self._failure = fail(FailureCode.INVALID, f"the appender of stream {self._stream} was closed")
         if not self._closed:

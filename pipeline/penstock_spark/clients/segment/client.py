@@ -1,8 +1,9 @@
-"""A client of segment stores and of the controllers that know them: a stream is a segment, whose events are records."""
+"""A client of segment stores and their controllers. Each segment is a stream, each event a record."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from uuid import UUID
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -14,22 +15,24 @@ from penstock_spark.clients.segment.appending import SegmentAppender
 from penstock_spark.clients.segment.controller import Controller
 from penstock_spark.clients.segment.names import first_of
 from penstock_spark.clients.segment.stores import Place, Stores
-from penstock_spark.clients.segment.walk import ALL, walk
+from penstock_spark.clients.segment.walk import ALL, read_bytes, walk
 
 __all__ = ["SegmentStreams"]
 
+_IDENTITY_BYTES = 4096
+"""Number of bytes before a place that tell its segment from another one of the same name."""
 _INTERNAL = "_"
-"""What names begin with that controllers and clients made for themselves."""
+"""Prefix of the names that controllers and clients reserve for themselves."""
 
 
 class SegmentStreams:
-    """See `StreamClient`. Each segment is a stream; see `names` for what they are called. Where a stream was scaled,
-    what follows a segment that was sealed then is in other segments, which are streams of their own.
+    """See `StreamClient`. Each segment is a stream; see `names` for their names. After a stream is scaled, the records
+    that follow a sealed segment are in other segments, which are streams of their own.
 
-    `Mark.place` is a byte offset. Numbers are counted by reading, so `tail` costs what lies behind `after`, `advance`
-    what lies between; where `place` is "", it is found by counting `seq_num` events from the first one. Events have
-    no timestamps, and no headers but those of envelopes (`clients.envelopes`). A token is shown to stores as
-    delegation token, to a controller as authorization, which gives the delegation tokens then.
+    `Mark.place` is a byte offset. Numbers are counted by reading, so `tail` costs reading what lies after `after`,
+    `advance` what lies between; if `place` is "", it is found by counting `seq_num` events from the first one. Events
+    have no timestamps, and no headers except in envelopes (`clients.envelopes`). The token is sent to stores as
+    delegation token; to a controller as authorization, which then issues the delegation tokens.
     """
 
     indexed = False
@@ -38,11 +41,11 @@ class SegmentStreams:
         self._endpoint = endpoint
         self._stores = Stores(endpoint)
 
-    # ---- what there is -------------------------------------------------------------------------------------------
+    # ---- streams and positions -----------------------------------------------------------------------------------
 
     def streams(self, prefix: str = "") -> Iterator[str]:
-        """See `StreamClient`. All segments since the heads of the streams, also sealed ones; not what begins with `_`,
-        which clients keep for themselves."""
+        """See `StreamClient`. Lists all segments since the heads of the streams, including sealed ones; omits names
+        that begin with `_`, which clients reserve for themselves."""
         controller = self._stores.controller
         if controller is None:
             message = f"{self._endpoint}: segment stores cannot list streams: name them, or ask a controller"
@@ -52,6 +55,9 @@ class SegmentStreams:
         for one in [scope] if slash else sorted(_public(controller.scopes(), scope)):
             for found in sorted(_public(controller.streams(one), stream)):
                 yield from (each for each in _segments(controller, one, found) if each.startswith(prefix))
+
+    def require(self, stream: str) -> None:
+        """See `StreamClient`: reads make no streams here."""
 
     def first(self, stream: str) -> Mark:
         """See `StreamClient`."""
@@ -64,6 +70,23 @@ class SegmentStreams:
     def advance(self, stream: str, start: Mark, count: int) -> Mark:
         """See `StreamClient`."""
         return self._count(stream, start, count)
+
+    def identity(self, stream: str, mark: Mark, like: str = "") -> str:
+        """See `StreamClient`: the number of bytes, and a digest of them and of the segment's own name, which a
+        controller changes when a stream is created again."""
+        try:
+            info = self._stores.info(stream)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND or self._stores.controller is None:
+                raise
+            info = self._stores.info(stream)  # the known segment is gone: the controller knows the current one
+        end = self._offset(self._placed(stream, mark).place)
+        size = int(like.partition(":")[0]) if like else min(_IDENTITY_BYTES, end - info.start_offset)
+        if size <= 0 or end - size < info.start_offset or end > info.write_offset:
+            return ""
+        digest = blake2b(self._stores.place(stream).segment.encode(), digest_size=12)
+        digest.update(read_bytes(self._stores, stream, end - size, end))
+        return f"{size}:{digest.hexdigest()}"
 
     def last_timestamp(self, stream: str) -> int | None:
         """See `StreamClient`: None."""
@@ -122,7 +145,8 @@ class SegmentStreams:
         return at
 
     def _gone(self, stream: str, start: Mark, end: Mark, first: int) -> OperationFailed:
-        """What was cut off in front: says which is the first event now, counted back from `end`, which was known."""
+        """Return the failure for truncated events, with the first event now, counted back from `end` if that is
+        known."""
         begins = Mark(start.seq_num, str(first))
         if end.place:
             try:
@@ -156,11 +180,11 @@ class SegmentStreams:
         """See `StreamClient`."""
         return self._stores.patience().over(lambda: SegmentAppender(self._stores, stream, writer))
 
-    # ---- streams that come and go --------------------------------------------------------------------------------
+    # ---- creating, deleting and trimming -------------------------------------------------------------------------
 
     def create(self, stream: str, *, endless: bool = False) -> bool:  # noqa: ARG002 - stores let nothing go themselves
-        """See `StreamClient`. With a controller a stream of one segment, and its scope where that is missing. It is
-        asked again where an answer was lost, and False then, too, where the first time did it."""
+        """See `StreamClient`. With a controller, create a stream of one segment, and its scope if that is missing. The
+        request is retried if its answer is lost; it returns False then even if the first attempt created the stream."""
         controller = self._stores.controller
         if controller is not None:
             return controller.create(*self._whole(stream))
@@ -177,7 +201,7 @@ class SegmentStreams:
         return True
 
     def delete(self, stream: str) -> None:
-        """See `StreamClient`. With a controller the whole stream, which it seals first."""
+        """See `StreamClient`. With a controller, seal and delete the whole stream."""
         controller = self._stores.controller
         if controller is not None:
             controller.delete(*self._whole(stream))
@@ -203,7 +227,8 @@ class SegmentStreams:
         self._stores.ask(released.SegmentTruncated, stream, make)
 
     def _whole(self, stream: str) -> tuple[str, str]:
-        """Scope and stream. Raises INVALID for one segment of a stream, which a controller does not manage alone."""
+        """Return scope and stream. Raises INVALID for a single segment, which a controller cannot create or delete by
+        itself."""
         name = self._stores.named(stream)
         if name.owner != stream:
             raise fail(FailureCode.INVALID, f"{self._endpoint}: {stream} is a segment, its stream is {name.owner}")
@@ -219,7 +244,7 @@ def _public(names: list[str], prefix: str) -> list[str]:
 
 
 def _segments(controller: Controller, scope: str, stream: str) -> list[str]:
-    """The names of a stream's segments, the one with the stream's own name first."""
+    """Return the names of a stream's segments; the one that has the stream's own name comes first."""
     head = controller.head(scope, stream)
     first = first_of(head)
     return [each.owner if each == first else str(each) for each in controller.since(head)]

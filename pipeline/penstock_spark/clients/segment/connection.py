@@ -1,4 +1,4 @@
-"""One blocking connection to a segment store: requests with ids, replies that say which one they answer."""
+"""One blocking connection to a segment store: requests carry ids, and each reply names the request that it answers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _EXPIRED: Final = 1
 
 
 class StoreConnection:
-    """See `pool.Connection`; it has said Hello. All raise OperationFailed: what the store says, and UNAVAILABLE where
-    it goes away or breaks the protocol."""
+    """See `pool.Connection`. Construction exchanges Hello. Every method raises OperationFailed with the store's error,
+    or UNAVAILABLE if it goes away or breaks the protocol."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -34,7 +34,7 @@ class StoreConnection:
         self._broken = False
         try:
             self.send(released.Hello(*SEGMENT_VERSIONS))
-            self.reply()  # nothing else can come first
+            self.reply()  # Hello is always the first reply
         except OperationFailed:
             self._wire.close()
             raise
@@ -45,16 +45,17 @@ class StoreConnection:
         return self._wire.open and not self._broken and not self._outstanding
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the connection."""
         self._wire.close()
 
     def next_id(self) -> int:
-        """A request id that was not used here."""
+        """Return a request id that is unused on this connection."""
         self._last_id += 1
         return self._last_id
 
     def send(self, request: Message) -> None:
-        """Send a request; its reply is to be taken. Raises LIMIT_EXCEEDED for what is too large for a message."""
+        """Send a request; the caller must take its reply. Raises LIMIT_EXCEEDED for a request too large for a
+        message."""
         try:
             pieces = self._codec.send(request)
         except LocalProtocolError as error:
@@ -63,17 +64,18 @@ class StoreConnection:
         self._wire.send(pieces)
 
     def reply(self) -> Any:
-        """The next reply, also where it says no."""
+        """Return the next reply, even if it is a refusal."""
         reply = self._reply(wait=True)
         assert reply is not None, "it was waited for"
         return reply
 
     def reply_now(self) -> Any:
-        """The same, but None where nothing has come yet."""
+        """Return the next reply, or None if none has arrived yet."""
         return self._reply(wait=False)
 
     def ask(self, kind: type[M], segment: str, make: Callable[[int], Message]) -> M:
-        """The reply to the request about a segment that `make` gives for a request id. Raises what the reply says."""
+        """Send the request that `make` returns for a request id, and return its reply. Raises the failure that the
+        reply reports."""
         request_id = self.next_id()
         self.send(make(request_id))
         reply = self.reply()
@@ -82,8 +84,8 @@ class StoreConnection:
         return reply
 
     def refused(self, reply: Any, segment: str) -> OperationFailed:
-        """What a reply says that is not what was asked for; UNAVAILABLE where it does not say no. A token that has
-        expired is HOT_SERVER: another may be had."""
+        """Return the failure that an unexpected reply reports; UNAVAILABLE if it reports none. An expired token is
+        HOT_SERVER, which is retryable: the retry gets a new token."""
         failure = refusal(reply, str(self._endpoint), segment)
         if isinstance(reply, released.AuthTokenCheckFailed) and reply.error_code == _EXPIRED:
             return fail(

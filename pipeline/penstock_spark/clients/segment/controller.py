@@ -1,4 +1,4 @@
-"""The controller of segment stores: which streams and segments there are, and where they live."""
+"""The controller of segment stores, which knows the streams, their segments, and the store of each segment."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from penstock_spark.clients.segment.names import SegmentName
 __all__ = ["Controller"]
 
 _MOST_NAMES: Final = 1_000_000
-"""Of a listing, in case that it never ends: they have to be put in order here; about 100 bytes each."""
+"""Most names in a listing, in case it never ends: they are sorted in memory, at about 100 bytes each."""
 _MISSING: Final = (FailureCode.STREAM_NOT_FOUND, FailureCode.BASIN_NOT_FOUND)
 _CREATED: Final = pb.CreateStreamStatus
 _UPDATED: Final = pb.UpdateStreamStatus
 
 
 class Controller:
-    """Calls, each repeated while that can help. All raise OperationFailed."""
+    """Calls to a controller, each retried while that can help. All raise OperationFailed."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._pool = Pool(endpoint, lambda: GrpcConnection(endpoint))
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Close the connections."""
         self._pool.close()
 
-    # ---- what there is -------------------------------------------------------------------------------------------
+    # ---- streams and positions -----------------------------------------------------------------------------------
 
     def scopes(self) -> list[str]:
-        """All of them, in no order."""
+        """Return the names of all scopes, unsorted."""
         found: list[str] = []
         token = pb.ContinuationToken()
         while True:
@@ -48,8 +48,8 @@ class Controller:
             token = page.continuationToken
 
     def streams(self, scope: str) -> list[str]:
-        """The streams of a scope, in no order, also those that the controller made for itself; none where there is no
-        such scope."""
+        """Return the names of a scope's streams, unsorted, including those that the controller created for itself; none
+        if there is no such scope."""
         found: list[str] = []
         token = pb.ContinuationToken()
         while True:
@@ -68,8 +68,8 @@ class Controller:
         return bool(following == token)
 
     def head(self, scope: str, stream: str) -> list[SegmentName]:
-        """The segments that a stream begins with, or, where these are gone, those that it begins with now. None where
-        the stream is not there."""
+        """Return the segments that a stream begins with: the first ones, or, if those are gone, the first that remain.
+        Return none if there is no such stream."""
         request = pb.GetSegmentsRequest(streamInfo=pb.StreamInfo(scope=scope, stream=stream))
         try:
             found = self._call("getSegments", request).segments
@@ -80,7 +80,7 @@ class Controller:
         return [SegmentName.of_id(scope, stream, one.segmentId.segmentId) for one in found]
 
     def since(self, head: Iterable[SegmentName]) -> list[SegmentName]:
-        """These segments and all that have followed them, older epochs first."""
+        """Return these segments and all their successors, older epochs first."""
         found: dict[int, SegmentName] = {}
         waiting = list(head)
         while waiting:
@@ -90,26 +90,26 @@ class Controller:
         return [found[number] for number in sorted(found)]
 
     def successors(self, segment: SegmentName) -> list[SegmentName]:
-        """The segments that follow a sealed one; none where it is open, or its stream is sealed."""
+        """Return the segments that follow a sealed one; none if it is open or its stream is sealed."""
         found = self._call("getSegmentsImmediatelyFollowing", _id(segment)).segments
         return [SegmentName.of_id(segment.scope, segment.stream, one.segment.segmentId.segmentId) for one in found]
 
     def where(self, segment: SegmentName) -> tuple[str, int]:
-        """Host and port of the store that serves a segment, or would."""
+        """Return host and port of the store that serves a segment, or would serve it."""
         uri = self._call("getURI", _id(segment))
         return uri.endpoint, uri.port
 
     def delegation_token(self, segment: SegmentName) -> str:
-        """What the store is to be shown."""
+        """Return the delegation token for a segment's store."""
         info = pb.StreamInfo(
             scope=segment.scope, stream=segment.stream, accessOperation=pb.StreamInfo.AccessOperation.READ_WRITE
         )
         return str(self._call("getDelegationToken", info).delegationToken)
 
-    # ---- streams that come and go --------------------------------------------------------------------------------
+    # ---- creating, deleting and trimming -------------------------------------------------------------------------
 
     def create(self, scope: str, stream: str) -> bool:
-        """Create a stream of one segment, and its scope where there is none; False where the stream is there."""
+        """Create a stream of one segment, and its scope if that is missing. Return False if the stream exists."""
         config = pb.StreamConfig(
             streamInfo=pb.StreamInfo(scope=scope, stream=stream), scalingPolicy=pb.ScalingPolicy(minNumSegments=1)
         )
@@ -124,7 +124,7 @@ class Controller:
         raise self._refused("create", f"stream {scope}/{stream}", _CREATED.Status.Name(status))
 
     def delete(self, scope: str, stream: str) -> None:
-        """Seal a stream and delete it; nothing where it is not there."""
+        """Seal and delete a stream; do nothing if it does not exist."""
         info = pb.StreamInfo(scope=scope, stream=stream)
         if self._call("sealStream", info).status in (_UPDATED.STREAM_NOT_FOUND, _UPDATED.SCOPE_NOT_FOUND):
             return

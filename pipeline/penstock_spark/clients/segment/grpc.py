@@ -1,4 +1,4 @@
-"""Unary calls over HTTP/2, one after the other, as a controller hears them."""
+"""Unary gRPC calls to a controller over HTTP/2, one after the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _ALL: Final = 2**31
 
 
 class GrpcConnection:
-    """See `pool.Connection`. A token `user:password` is shown as Pravega's own clients do, any other as a bearer's."""
+    """See `pool.Connection`. A token `user:password` is sent as Pravega's own clients do (Basic), any other as
+    Bearer."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -38,11 +39,12 @@ class GrpcConnection:
         return self._clean and self._wire.open and not self._codec.closed
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the connection."""
         self._wire.close()
 
     def call(self, name: str, request: Message) -> Any:
-        """The answer to a call of the controller's. Raises OperationFailed: what the status says, or UNAVAILABLE."""
+        """Return the answer to a call of the controller. Raises OperationFailed with the failure of the status, or
+        UNAVAILABLE."""
         self._clean = False
         head, body, trailers = self._exchange(name, request)
         self._clean = True

@@ -1,8 +1,8 @@
 """Names of streams and of their segments.
 
-A stream of Pravega is one segment or several, among which writers choose by routing key, and only a segment has an
-order. So each segment is a stream here, as it is for the gateway: the first one (number 0 of epoch 0) has the stream's
-own name `scope/stream`, the others are called `scope/stream/NUMBER.#epoch.EPOCH`.
+A Pravega stream has one segment or several, among which writers choose by routing key, and only a segment has an order.
+So each segment is a stream here, as it is in the gateway: the first one (number 0 of epoch 0) has the stream's own name
+`scope/stream`, the others are called `scope/stream/NUMBER.#epoch.EPOCH`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME: Final = re.compile(r"([^/#]+)/([^/#]+)(?:/(0|[1-9][0-9]{0,9})(?:\.#epoch\
 
 
 class SegmentName(NamedTuple):
-    """A segment's name, taken apart."""
+    """The parts of a segment's name."""
 
     scope: str
     stream: str
@@ -26,42 +26,43 @@ class SegmentName(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> SegmentName | None:
-        """From `scope/stream`, `scope/stream/NUMBER` (of epoch 0) or a full name; None for any other text."""
+        """Return the parts of `scope/stream`, `scope/stream/NUMBER` (of epoch 0) or a full name; None for any other
+        text."""
         found = _NAME.fullmatch(name)
         return None if found is None else cls(found[1], found[2], int(found[3] or 0), int(found[4] or 0))
 
     @classmethod
     def of_id(cls, scope: str, stream: str, segment_id: int) -> SegmentName:
-        """From a controller's number: the epoch in the upper 32 bits, the number in the lower."""
+        """Return the name for a controller's segment id: the epoch in the upper 32 bits, the number in the lower."""
         return cls(scope, stream, segment_id & 0xFFFF_FFFF, segment_id >> 32)
 
     @property
     def id(self) -> int:
-        """See `of_id`."""
+        """Segment id of the controller; see `of_id`."""
         return self.epoch << 32 | self.number
 
     @property
     def owner(self) -> str:
-        """The stream that it is a segment of, `scope/stream`."""
+        """Name of the segment's stream, `scope/stream`."""
         return f"{self.scope}/{self.stream}"
 
     def __str__(self) -> str:
-        """As segment stores know it."""
+        """Return the name that segment stores use."""
         return f"{self.owner}/{self.number}.#epoch.{self.epoch}"
 
 
 def full_name(stream: str) -> str:
-    """The segment that a stream's name means, where no controller is asked: what is no segment's name stays as it is,
-    for it may be that of a table, or one that a gateway completes."""
+    """Return the segment's full name for a stream's name, without asking a controller. Any other text is returned
+    unchanged: it may name a table, or be a name that a gateway completes."""
     name = SegmentName.parse(stream)
     return stream if name is None else str(name)
 
 
 def first_of(head: Sequence[SegmentName]) -> SegmentName | None:
-    """The segment that has the stream's own name, of those that a stream begins with; None where it is gone.
+    """Return the segment in a stream's head that has the stream's own name, or None if it is gone.
 
-    A stream that was deleted and created again goes on with the numbers of the one before: there the only segment of
-    epoch 0 is what number 0 has become.
+    A stream that was deleted and created again continues the numbering of the old one: then the only segment of epoch 0
+    takes the part of number 0.
     """
     if len(head) == 1 and head[0].epoch == 0:
         return head[0]

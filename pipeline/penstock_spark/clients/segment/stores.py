@@ -1,4 +1,4 @@
-"""Where segments live, and requests to the stores that have them."""
+"""Segment stores: which one has a segment, and requests to it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["Place", "Stores"]
 M = TypeVar("M", bound=Message)
 Address = tuple[str, int]
 Make = Callable[[int, "Place"], Message]
-"""A request for a request id, about the segment in a place."""
+"""Builds a request from a request id and the segment's place."""
 _MOVED = (FailureCode.STREAM_NOT_FOUND, FailureCode.PERMISSION_DENIED, FailureCode.STREAM_SEALED)
-"""After these, as after all that may be tried again, it is asked anew where a segment lives, and with which token."""
+"""Failure codes that, like every retryable one, invalidate the known place and token of a segment."""
 
 
 class Place(NamedTuple):
-    """A segment's full name, the connections to the store that serves it, and the delegation token to show there."""
+    """A segment's full name, the connections to the store that serves it, and the delegation token for that store."""
 
     segment: str
     pool: Pool[StoreConnection]
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 class Stores:
-    """The stores behind an endpoint: the endpoint itself, or those that its controller names."""
+    """The stores of an endpoint: the endpoint itself, or those that its controller names."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -44,7 +44,7 @@ class Stores:
         self._reached = False
 
     def place(self, stream: str) -> Place:
-        """Of a stream, which is one segment (see `names`). Remembered until `forget`."""
+        """Return the place of a stream, which is one segment (see `names`). Cached until `forget`."""
         found = self._places.get(stream)
         if found is None:
             found = self._places[stream] = self._find(stream)
@@ -61,7 +61,7 @@ class Stores:
         return Place(str(segment), self._pool(self.controller.where(segment)), token)
 
     def named(self, stream: str) -> SegmentName:
-        """The name taken apart. Raises INVALID where it is not `scope/stream` or a segment's."""
+        """Return the parts of the name. Raises INVALID if it names neither a stream nor a segment."""
         name = SegmentName.parse(stream)
         if name is None:
             message = f"{self.endpoint}: {stream!r:.80} is neither scope/stream nor scope/stream/NUMBER.#epoch.EPOCH"
@@ -76,20 +76,20 @@ class Stores:
         return found
 
     def patience(self) -> Patience:
-        """With all of them."""
+        """Return a retry budget that all stores share."""
         return Patience(self.endpoint, reached=self._reached)
 
     def forget(self, stream: str) -> None:
-        """It was created or deleted."""
+        """Drop the known place of a stream that was created or deleted."""
         self._places.pop(stream, None)
 
     def failed(self, stream: str, error: OperationFailed) -> None:
-        """What a store says about a stream; what was known of its place may be wrong."""
+        """Handle a store's failure about a stream: drop its known place if that may be wrong."""
         if error.failure.retryable or error.failure.code in _MOVED:
             self.forget(stream)
 
     def ask(self, kind: type[M], stream: str, make: Make) -> M:
-        """The reply to a request about a stream, which is repeated while that can help: it must do no harm twice."""
+        """Return the reply to a request about a stream, retried while that can help. The request must be idempotent."""
 
         def attempt() -> M:
             try:
@@ -103,7 +103,7 @@ class Stores:
         return self.patience().over(attempt)
 
     def info(self, stream: str) -> released.StreamSegmentInfo:
-        """Offsets and state of a segment. Raises STREAM_NOT_FOUND."""
+        """Return offsets and state of a segment. Raises STREAM_NOT_FOUND."""
 
         def make(request_id: int, place: Place) -> Any:
             return released.GetStreamSegmentInfo(request_id, place.segment, place.token)
@@ -116,7 +116,7 @@ class Stores:
         return found
 
     def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         if self.controller is not None:
             self.controller.close()
         for pool in self._pools.values():

@@ -1,4 +1,4 @@
-"""Going through a segment, event by event, from one byte offset to another."""
+"""Walk through a segment, event by event, from one byte offset to another."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from penstock_codecs.segment import NoEvent, Records, released, take_records
 from penstock_spark.clients.segment.connection import StoreConnection
 from penstock_spark.clients.segment.stores import Place, Stores
 
-__all__ = ["ALL", "events", "walk"]
+__all__ = ["ALL", "events", "read_bytes", "walk"]
 
 ALL: Final = sys.maxsize
-"""As many as there are."""
+"""A count without limit."""
 MOST_EVENT: Final = 64 * MIB
-"""Largest event that is read: clients that write larger ones than 8 MiB put them together from parts."""
+"""Largest event that is read, in bytes: clients write events above 8 MiB in parts."""
 _PAGE: Final = 1 * MIB
-"""Bytes that one request asks for, half of what a real store gives at most."""
+"""Bytes of one request, half of the most that a real store returns."""
 _DEPTH: Final = 4
-"""Requests under way at once. What they bring is held: 4 MiB, and an event."""
+"""Requests in flight at once. Their replies are held in memory: 4 MiB, plus one event."""
 
 
 def walk(stores: Stores, stream: str, start: int, end: int, wanted: int = ALL) -> Iterator[Records]:
-    """The events between two offsets, up to so many; at last `offsets` has where they end. An event that ends behind
-    `end` is not given. `end` is at most the segment's length, since a read at the tail would wait.
+    """Yield at most `wanted` events between two offsets; the last of `offsets` is the end of the last event. An event
+    that ends after `end` is left out. `end` is at most the segment's length, since a read at the tail would wait.
 
-    A connection that breaks is made again. Raises OperationFailed: OFFSET_TRUNCATED (details: `offset`, where the
-    segment begins now), NOT_REPRESENTABLE for bytes that are no events.
+    Reconnects after a broken connection. Raises OperationFailed: OFFSET_TRUNCATED (details: `offset`, the segment's
+    first offset now), NOT_REPRESENTABLE for bytes that are not events.
     """
     patience = stores.patience()
     while start < end and wanted > 0:
@@ -49,9 +49,22 @@ def walk(stores: Stores, stream: str, start: int, end: int, wanted: int = ALL) -
             patience.wait(error)
 
 
+def read_bytes(stores: Stores, stream: str, start: int, end: int) -> bytes:
+    """Return the bytes between two offsets within the segment. Raises as `walk`."""
+    patience = stores.patience()
+    while True:
+        try:
+            place = stores.place(stream)
+            with place.pool.use() as connection:
+                return b"".join(_bytes(connection, place, start, end))
+        except OperationFailed as error:
+            stores.failed(stream, error)
+            patience.wait(error)
+
+
 @dataclass(slots=True)
 class _Part:
-    """One request, and what has come of it: a store may give less than it was asked for."""
+    """One request and the bytes received for it so far: a store may return fewer bytes than requested."""
 
     offset: int
     end: int
@@ -59,7 +72,8 @@ class _Part:
 
 
 def _bytes(connection: StoreConnection, place: Place, start: int, end: int) -> Iterator[bytes]:
-    """The bytes from `start` to `end`, with requests ahead of what is given. Replies may come in any order."""
+    """Yield the bytes from `start` to `end`, keeping requests in flight ahead of them. Replies may arrive in any
+    order."""
     parts: deque[_Part] = deque()
     asked: dict[int, _Part] = {}
 
@@ -82,12 +96,12 @@ def _bytes(connection: StoreConnection, place: Place, start: int, end: int) -> I
 
 
 def _take(connection: StoreConnection, place: Place, asked: dict[int, _Part]) -> _Part:
-    """The part that the next reply belongs to, with its bytes."""
+    """Take the next reply and return the part that it belongs to, with its bytes added."""
     reply = connection.reply()
     part = asked.pop(getattr(reply, "request_id", -1), None)
     if not isinstance(reply, released.SegmentRead) or part is None or reply.offset != part.offset:
         raise connection.refused(reply, place.segment)
-    if not reply.data:  # it stops, or the segment is another one of the same name
+    if not reply.data:  # the segment lost bytes, or is another one of the same name
         raise fail(FailureCode.UNAVAILABLE, f"segment {place.segment}: no bytes at {reply.offset}, where it had some")
     data = reply.data[: part.end - part.offset]
     part.pieces.append(data)
@@ -96,7 +110,8 @@ def _take(connection: StoreConnection, place: Place, asked: dict[int, _Part]) ->
 
 
 def events(blocks: Iterator[bytes], segment: str, start: int, wanted: int) -> Iterator[Records]:
-    """The events in bytes that begin with one, at offset `start`; nothing of an event that is not all there."""
+    """Yield the events in `blocks`, which begin with an event at offset `start`; a partial event at the end is left
+    out."""
     held: list[bytes] = []
     size = needed = 0
     for block in blocks:

@@ -2,15 +2,25 @@
 //
 // scope NAME                                       stream SCOPE STREAM SEGMENTS
 // seal SCOPE STREAM                                truncate SCOPE STREAM SEGMENT=OFFSET...
+// delete SCOPE STREAM                              seals it first
+// segments SCOPE STREAM                            the ids of those that can be written to
+// scale SCOPE STREAM OLD,... LOW-HIGH,...          replaces segments by others for these ranges of keys
 // write SCOPE STREAM PREFIX COUNT KEYS LONGEST     events PREFIX-0 and so on, filled with dots; all acknowledged
 // start SCOPE STREAM KEYS LONGEST                  writes such events in the background; PREFIX is "e"
 // acknowledged                                     how many of them are, with all before them
 // stop                                             ends it when all are; how many there are
 // group SCOPE GROUP STREAM SEGMENT=OFFSET...       a reader group from the head, up to there
-// read SCOPE STREAM GROUP READER COUNT MILLIS      SEGMENT:OFFSET-LENGTH:TEXT of each event; fewer than COUNT if none
-//                                                  comes for so long
+// deleteGroup SCOPE GROUP
+// checkpointed SCOPE GROUP STREAM MILLIS           a reader group that makes checkpoints so often
+// read SCOPE STREAM GROUP READER COUNT MILLIS [PAUSE]  SEGMENT:OFFSET-LENGTH:TEXT of each event; fewer than COUNT if none
+//                                                  comes for so long. "truncated" where the reader was told so. PAUSE:
+//                                                  ms before each event
 // unread SCOPE GROUP                               bytes that the group has not read
+// keep SCOPE STREAM                                opens a writer that `again` writes one event with
+// again TEXT
 // transaction SCOPE STREAM PREFIX COUNT END        END is commit or abort
+// begin SCOPE STREAM PREFIX COUNT                  the id of a transaction with so many events, all flushed
+// resume SCOPE STREAM ID PREFIX COUNT END          finds it in a client of its own, writes on and ends it; "look" does not
 // appendBytes SCOPE STREAM TEXT                    the offset behind it
 // truncateBytes SCOPE STREAM OFFSET                the head afterwards
 // readBytes SCOPE STREAM OFFSET LENGTH             head, tail and text
@@ -26,6 +36,9 @@ import io.pravega.client.admin.ReaderGroupManager;
 import io.pravega.client.admin.StreamManager;
 import io.pravega.client.byteStream.ByteStreamReader;
 import io.pravega.client.byteStream.ByteStreamWriter;
+import io.pravega.client.connection.impl.SocketConnectionFactoryImpl;
+import io.pravega.client.control.impl.ControllerImpl;
+import io.pravega.client.control.impl.ControllerImplConfig;
 import io.pravega.client.segment.impl.Segment;
 import io.pravega.client.state.Revision;
 import io.pravega.client.state.RevisionedStreamClient;
@@ -45,6 +58,7 @@ import io.pravega.client.stream.StreamConfiguration;
 import io.pravega.client.stream.StreamCut;
 import io.pravega.client.stream.Transaction;
 import io.pravega.client.stream.TransactionalEventStreamWriter;
+import io.pravega.client.stream.TruncatedDataException;
 import io.pravega.client.stream.impl.JavaSerializer;
 import io.pravega.client.stream.impl.StreamCutImpl;
 import io.pravega.client.stream.impl.UTF8StringSerializer;
@@ -58,9 +72,12 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.StringJoiner;
+import java.util.UUID;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executors;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 
 public class Peer {
@@ -68,6 +85,7 @@ public class Peer {
     static final int SECONDS = 20;
     static ClientConfig config;
     static Background background;
+    static EventStreamWriter<String> kept;
 
     public static void main(String[] args) throws Exception {
         PrintStream answers = System.out;
@@ -106,7 +124,17 @@ public class Peer {
             case "stream":
             case "seal":
             case "truncate":
+            case "delete":
                 return " " + manage(words);
+            case "segments":
+            case "scale":
+                return control(words);
+            case "keep":
+                kept = events(words[1]).createEventWriter(words[2], new UTF8StringSerializer(), WRITING);
+                return "";
+            case "again":
+                kept.writeEvent("key", words[1]).get(SECONDS, TimeUnit.SECONDS);
+                return "";
             case "write":
                 return write(words[1], words[2], words[3], number(words[4]), number(words[5]), number(words[6]));
             case "start":
@@ -118,13 +146,17 @@ public class Peer {
             case "stop":
                 return " " + background.finish();
             case "group":
+            case "checkpointed":
+            case "deleteGroup":
             case "unread":
                 return group(words);
             case "read":
                 return read(words[1], words[2], words[3], words[4], number(words[5]),
-                    number(words[6]));
+                    number(words[6]), words.length > 7 ? number(words[7]) : 0);
             case "transaction":
-                return transaction(words[1], words[2], words[3], number(words[4]), words[5]);
+            case "begin":
+            case "resume":
+                return transaction(words);
             case "appendBytes":
             case "truncateBytes":
             case "readBytes":
@@ -154,9 +186,39 @@ public class Peer {
                         .scalingPolicy(ScalingPolicy.fixed(number(words[3]))).build());
                 case "seal":
                     return manager.sealStream(words[1], words[2]);
+                case "delete":
+                    manager.sealStream(words[1], words[2]);
+                    return manager.deleteStream(words[1], words[2]);
                 default:
                     return manager.truncateStream(words[1], words[2], cut(words[1], words[2], words, 3));
             }
+        }
+    }
+
+    static String control(String[] words) throws Exception {
+        ScheduledExecutorService executor = Executors.newSingleThreadScheduledExecutor();
+        try (SocketConnectionFactoryImpl connections = new SocketConnectionFactoryImpl(config);
+             ControllerImpl controller = new ControllerImpl(
+                 ControllerImplConfig.builder().clientConfig(config).build(), executor)) {
+            if (words[0].equals("segments")) {
+                StringJoiner ids = new StringJoiner(" ", " ", "");
+                controller.getCurrentSegments(words[1], words[2]).get(SECONDS, TimeUnit.SECONDS).getSegments()
+                    .stream().map(Segment::getSegmentId).sorted().forEach(id -> ids.add(id.toString()));
+                return ids.toString();
+            }
+            List<Long> old = new ArrayList<>();
+            for (String id : words[3].split(",")) {
+                old.add(Long.parseLong(id));
+            }
+            Map<Double, Double> ranges = new HashMap<>();
+            for (String range : words[4].split(",")) {
+                String[] ends = range.split("-");
+                ranges.put(Double.parseDouble(ends[0]), Double.parseDouble(ends[1]));
+            }
+            return " " + controller.scaleStream(Stream.of(words[1], words[2]), old, ranges, executor)
+                .getFuture().get(SECONDS, TimeUnit.SECONDS);
+        } finally {
+            executor.shutdownNow();
         }
     }
 
@@ -207,19 +269,40 @@ public class Peer {
                     .stream(Stream.of(words[1], words[3]), StreamCut.UNBOUNDED, end).build());
                 return "";
             }
+            if (words[0].equals("deleteGroup")) {
+                manager.deleteReaderGroup(words[2]);
+                return "";
+            }
+            if (words[0].equals("checkpointed")) {
+                manager.createReaderGroup(words[2], ReaderGroupConfig.builder().stream(Stream.of(words[1], words[3]))
+                    .automaticCheckpointIntervalMillis(number(words[4])).build());
+                return "";
+            }
             try (ReaderGroup group = manager.getReaderGroup(words[2])) {
                 return " " + group.getMetrics().unreadBytes();
             }
         }
     }
 
-    static String read(String scope, String stream, String group, String name, int count, int millis) {
+    static String read(String scope, String stream, String group, String name, int count, int millis,
+                       int pause) throws InterruptedException {
         StringJoiner found = new StringJoiner(" ", " ", "");
         try (EventStreamClientFactory factory = events(scope);
              EventStreamReader<String> reader = factory.createReader(
                  name, group, new UTF8StringSerializer(), ReaderConfig.builder().build())) {
             for (int left = count; left > 0; left--) {
-                EventRead<String> event = reader.readNextEvent(millis);
+                EventRead<String> event;
+                Thread.sleep(pause);
+                try {
+                    event = reader.readNextEvent(millis);
+                } catch (TruncatedDataException error) {
+                    found.add("truncated");
+                    continue;
+                }
+                if (event.isCheckpoint()) {
+                    left++;
+                    continue;
+                }
                 if (event.getEvent() == null) {
                     break;
                 }
@@ -230,19 +313,29 @@ public class Peer {
         return found.toString();
     }
 
-    static String transaction(String scope, String stream, String prefix, int count, String end) throws Exception {
-        try (EventStreamClientFactory factory = events(scope);
+    static String transaction(String[] words) throws Exception {
+        try (EventStreamClientFactory factory = events(words[1]);
              TransactionalEventStreamWriter<String> writer = factory.createTransactionalEventWriter(
-                 stream, new UTF8StringSerializer(), EventWriterConfig.builder().build())) {
-            Transaction<String> transaction = writer.beginTxn();
-            for (int index = 0; index < count; index++) {
-                transaction.writeEvent("key" + index, prefix + "-" + index);
-            }
+                 words[2], new UTF8StringSerializer(), EventWriterConfig.builder().build())) {
+            int at = words[0].equals("resume") ? 4 : 3;
+            Transaction<String> transaction = at == 3 ? writer.beginTxn() : writer.getTxn(UUID.fromString(words[3]));
             String before = transaction.checkStatus().toString();
-            if (end.equals("commit")) {
-                transaction.commit();
-            } else {
-                transaction.abort();
+            for (int index = 0; index < number(words[at + 1]); index++) {
+                transaction.writeEvent("key" + index, words[at] + "-" + index);
+            }
+            if (words[0].equals("begin")) {
+                transaction.flush();
+                return " " + transaction.getTxnId();
+            }
+            switch (words[at + 2]) {
+                case "commit":
+                    transaction.commit();
+                    break;
+                case "abort":
+                    transaction.abort();
+                    break;
+                default:
+                    return " " + before;
             }
             Transaction.Status status = transaction.checkStatus();
             for (int turn = 0; status.toString().endsWith("ING") && turn < SECONDS * 20; turn++) {

@@ -1,0 +1,96 @@
+"""Read event streams of either dialect, which the first event reveals (S2 fact sheet, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue.http.appends import delivered
+from penstock_analysis.dialogue.http.clauses import S2_EVENTS
+from penstock_analysis.dialogue.http.exchange import Exchange
+from penstock_analysis.dialogue.http.places import Span
+from penstock_analysis.dialogue.http.readers import Reader
+from penstock_analysis.dialogue.http.shapes import batch_fields, position
+from penstock_analysis.dialogue.http.targets import header
+from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_codecs.failures import OperationFailed, RemoteProtocolError
+from penstock_codecs.sse import MAX_EVENT_BYTES, BatchEvent, Dialect, Done, ErrorEvent, Event, EventStreamClient, Ping
+from penstock_codecs.sse.dialects import S2, SEED
+from penstock_codecs.sse.parser import EventParser, RawEvent
+
+__all__ = ["EventStream"]
+
+
+class EventStream(Reader):
+    """Reader of the server's side of an event stream."""
+
+    layer = "sse"
+    session = True
+
+    def __init__(self, teller: Teller, exchange: Exchange, sender: Sender) -> None:
+        super().__init__(teller, exchange, sender)
+        self._parser = EventParser(MAX_EVENT_BYTES)
+        self._client: EventStreamClient | None = None
+        self._over = False  # the last event has come
+
+    def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
+        """Report every event that these bytes complete."""
+        self._places.add(offset, len(data), time_ns)
+        self._parser.receive(data)
+        try:
+            while (raw := self._parser.next_event()) is not None:
+                span = self._places.take(self._places.left - self._parser.unread)
+                try:
+                    self._event(raw, span)
+                except (RemoteProtocolError, OperationFailed) as error:
+                    self._fault(Fault(span.start, error.failure.message, S2_EVENTS), time_ns)
+        except RemoteProtocolError as error:
+            raise Fault(self._places.offset(), error.failure.message, S2_EVENTS) from None
+
+    def finish(self, end: Span) -> None:
+        """Finish: the body must have ended behind the last event."""
+        if not self._over:
+            rule = "an event stream ends with an error, or with what says that the read is done"
+            self._fault(Fault(end.start, rule, S2_EVENTS), end.end_ns)
+
+    @property
+    def half(self) -> str:
+        """Name of the incomplete event, if there is one."""
+        return "an event" if self._parser.buffered and self._places.left else ""
+
+    def _event(self, raw: RawEvent, span: Span) -> None:
+        if self._client is None:
+            dialect = _dialect_of(raw)
+            self._client = EventStreamClient(dialect, dialect.parse_format(header(self._exchange.headers, "s2-format")))
+        event = self._client.understand(raw)
+        self._over |= isinstance(event, ErrorEvent | Done)
+        fields: dict[str, Any] = {"id": raw.last_event_id} if raw.sets_id else {}
+        if isinstance(event, BatchEvent):
+            batch = event.batch
+            records = delivered(batch, self._exchange.target.stream, self._teller.conversation, span.end_ns)
+            self._say(span, "batch", batch_fields(batch) | fields, records=records, event=event)
+        elif isinstance(event, ErrorEvent):
+            failure = event.failure
+            self._say(span, "error", {"message": failure.message} | fields, failure=str(failure), event=event)
+        else:
+            kind = _KINDS.get(type(event), raw.name)
+            self._say(span, kind, _spoken(event) | fields, event=event or raw)
+
+
+_KINDS: Final[Mapping[type, str]] = {Ping: "ping", Done: "done"}
+
+
+def _spoken(event: Event | None) -> dict[str, Any]:
+    if not isinstance(event, Ping):
+        return {}
+    return {"timestamp": event.timestamp, "tail": position(event.tail)}
+
+
+def _dialect_of(raw: RawEvent) -> Dialect:
+    """Return the dialect of a first event: ids with colons, pings without data and a named end are the seeds'."""
+    if raw.name == "ping":
+        return S2 if raw.data else SEED
+    if raw.name == SEED.done_name:
+        return SEED
+    return SEED if SEED.read_id(raw.last_event_id) is not None else S2

@@ -1,0 +1,273 @@
+"""Exchanges of one connection of either HTTP version: heads become messages, bodies go to their readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue.http.amid import Amid
+from penstock_analysis.dialogue.http.appends import Book, Room
+from penstock_analysis.dialogue.http.choosing import request_reader, response_reader, session_of
+from penstock_analysis.dialogue.http.exchange import READING, Exchange
+from penstock_analysis.dialogue.http.places import Span
+from penstock_analysis.dialogue.http.readers import Deaf, Reader
+from penstock_analysis.dialogue.http.targets import NOWHERE, target_of
+from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_analysis.dialogue.messages import SeenRecord
+from penstock_codecs.grpc import error_in
+from penstock_codecs.http import End, Headers, RequestHead, ResponseHead
+
+__all__ = ["MAX_EXCHANGES", "Exchanges"]
+
+MAX_EXCHANGES: Final = 1000
+"""Most exchanges that are followed at once."""
+
+_CANCEL: Final = "CANCEL"
+"""Error code of a client that needs no more of a response (RFC 9113, 7); some end every session with it."""
+_PHRASES: Final = {int(status): status.phrase for status in HTTPStatus}
+
+
+class Exchanges:
+    """Receiver of a listener's decoded parts. Parts of unknown exchanges are ignored."""
+
+    def __init__(self, teller: Teller) -> None:
+        self._teller = teller
+        self._room = Room()
+        self._exchanges: dict[int, Exchange] = {}
+        self._readers: dict[tuple[int, Sender], Reader] = {}
+        self._told_too_many = False
+        self.client_left = False
+        """True if the client ended the connection, or its side of it, before the server did."""
+        self.noted_streams: list[str] = []
+        """Streams that the gateway knew, for requests that name no basin."""
+
+    # ---- heads -------------------------------------------------------------------------------------------------------
+    def request(self, head: RequestHead, span: Span, end: bool) -> None:
+        """Handle the head of a request; with `end`, the whole request."""
+        exchange = self._open(head.stream_id, span)
+        if exchange is None:
+            return
+        exchange.request = head
+        exchange.request_over = end
+        exchange.asked_ns = span.end_ns
+        protocol = self._teller.conversation.protocol
+        exchange.target = target_of(head, self.noted_streams) if protocol in ("s2", "") else NOWHERE
+        exchange.appends.stream = exchange.target.stream
+        exchange.session = session_of(exchange)
+        fields = {"target": head.target, "authority": head.authority, "version": head.version}
+        self._say(Sender.CLIENT, span, head.method, exchange, fields | _shown(head.headers), event=head)
+        if not end:
+            self._readers[exchange.number, Sender.CLIENT] = request_reader(self._teller, exchange)
+
+    def unasked(self, number: int, span: Span) -> None:
+        """Handle a response, begun or promised, without a request: one that could not be read, or a push."""
+        exchange = self._open(number, span)
+        if exchange is not None:
+            exchange.request_over = True
+
+    def interim(self, head: ResponseHead, span: Span) -> None:
+        """Handle an interim response: 100 Continue and the like."""
+        exchange = self._exchanges.get(head.stream_id)
+        if exchange is not None:
+            self._say(Sender.SERVER, span, str(head.status), exchange, _shown(head.headers), event=head)
+
+    def response(self, head: ResponseHead, span: Span, end: bool) -> None:
+        """Handle the head of a response; with `end`, the whole response."""
+        exchange = self._exchanges.get(head.stream_id)
+        if exchange is None:
+            return
+        exchange.status = head.status
+        exchange.response_headers = head.headers
+        exchange.session = session_of(exchange)
+        exchange.response_over = end
+        failure = _failure(head, end)
+        asked = exchange.asked_ns
+        self._say(
+            Sender.SERVER,
+            span,
+            str(head.status),
+            exchange,
+            _shown(head.headers),
+            records=exchange.appends.left(failure) if end else (),
+            failure=failure,
+            event=head,
+            answers=None if asked is None else span.end_ns - asked,
+        )
+        if end:
+            self._forget_if_over(exchange)
+        else:
+            self._readers[exchange.number, Sender.SERVER] = response_reader(self._teller, exchange)
+
+    # ---- bodies ------------------------------------------------------------------------------------------------------
+    def data(self, number: int, sender: Sender, data: memoryview, offset: int, time_ns: int) -> None:
+        """Handle a piece of body at `offset` of the side's bytes."""
+        reader = self._readers.get((number, sender))
+        if reader is None or not data:
+            return
+        self._exchanges[number].body_bytes[sender] += len(data)
+        if sender is Sender.CLIENT:
+            self._exchanges[number].asked_ns = time_ns
+        try:
+            reader.receive(data, offset, time_ns)
+        except Fault as fault:
+            self.broken(number, sender, fault, time_ns)
+
+    def ended(self, number: int, sender: Sender, span: Span, trailers: Headers) -> None:
+        """Handle the end of a message. `span`: the bytes that ended it."""
+        exchange = self._exchanges.get(number)
+        reader = self._readers.pop((number, sender), None)
+        if exchange is None:
+            return
+        if sender is Sender.CLIENT:
+            exchange.request_over, exchange.asked_ns = True, span.end_ns
+        else:
+            exchange.response_over = True
+        before = self._teller.count
+        self._teller.body_bytes = exchange.body_bytes[sender]
+        try:
+            if reader is not None:
+                reader.finish(span)
+        except Fault as fault:
+            self._teller.fault(sender, span.end_ns, fault, exchange=number)
+        left = exchange.appends.left() if sender is Sender.SERVER else ()
+        unsaid = exchange.over and self._teller.count == before
+        if trailers or left or unsaid or (reader is not None and reader.session):
+            failure = _call_failure(trailers) if trailers else ""
+            kind = "trailers" if trailers else "END"
+            event = End(number, trailers)
+            self._say(sender, span, kind, exchange, _shown(trailers), records=left, failure=failure, event=event)
+        self._teller.body_bytes = None
+        self._forget_if_over(exchange)
+
+    def reset(self, number: int, sender: Sender, span: Span, code: str) -> None:
+        """Handle the reset of an exchange by a side. `code`: the reason, "" if that is not a failure."""
+        exchange = self._exchanges.get(number)
+        if exchange is None:
+            self._teller.say(sender, span, "http", "RST_STREAM", exchange=number, failure=code)
+            return
+        exchange.reset = True
+        left = exchange.appends.left()
+        failure = "" if sender is Sender.CLIENT and code == _CANCEL else code
+        self._say(sender, span, "RST_STREAM", exchange, {"code": code or "NO_ERROR"}, records=left, failure=failure)
+        self._forget_if_over(exchange)
+
+    def broken(self, number: int, sender: Sender, fault: Fault, time_ns: int) -> None:
+        """Stop reading this side of an exchange."""
+        self._teller.fault(sender, time_ns, fault, exchange=number)
+        exchange = self._exchanges.get(number)
+        if exchange is not None:
+            self._readers[number, sender] = Deaf(self._teller, exchange, sender)
+
+    def join(self) -> None:
+        """Read the current bodies from their middle."""
+        for exchange in self._exchanges.values():
+            exchange.appends.unsure = True
+        for number, sender in self._readers:
+            exchange = self._exchanges[number]
+            make = request_reader if sender is Sender.CLIENT else response_reader
+            self._readers[number, sender] = Amid(self._teller, exchange, sender, make)
+
+    def left_alone(self, number: int, sender: Sender) -> bool:
+        """Return whether a side may stop in the middle of its message: a client whose request is answered in full (RFC
+        9112, section 9.5), and a server whose client has ended a read that follows, or broken off its own request."""
+        exchange = self._exchanges.get(number)
+        if exchange is None:
+            return False
+        if sender is Sender.CLIENT:
+            return exchange.response_over
+        return self.client_left and (exchange.session == READING or not exchange.request_over)
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+    def abandon(self, sender: Sender, span: Span, kind: str, why: str = "the rest was not recorded") -> None:
+        """End all exchanges: bytes of `sender` were lost, or the recording or the connection has ended. Unacknowledged
+        appends come in messages of this kind, one for each exchange."""
+        for (number, side), reader in self._readers.items():
+            if reader.half and not self.left_alone(number, side):
+                rule = f"{reader.half} is not whole: {why}"
+                self._teller.fault(side, span.end_ns, Fault(reader.offset, rule, ""), exchange=number, fatal=False)
+        for exchange in self._exchanges.values():
+            left = exchange.appends.left()
+            if left:
+                self._say(sender, span, kind, exchange, {}, records=left)
+        self._exchanges.clear()
+        self._readers.clear()
+
+    def __contains__(self, number: int) -> bool:
+        """Return whether the exchange is open and tracked."""
+        return number in self._exchanges
+
+    @property
+    def under_way(self) -> int:
+        """Number of open exchanges that are tracked."""
+        return len(self._exchanges)
+
+    def get(self, number: int) -> Exchange | None:
+        """Return an open exchange that is tracked, or None."""
+        return self._exchanges.get(number)
+
+    # ---- within ------------------------------------------------------------------------------------------------------
+    def _open(self, number: int, span: Span, sender: Sender = Sender.CLIENT) -> Exchange | None:
+        if len(self._exchanges) >= MAX_EXCHANGES:
+            if not self._told_too_many:
+                rule = f"no more than {MAX_EXCHANGES} exchanges are followed at once"
+                self._teller.fault(sender, span.end_ns, Fault(span.start, rule, ""), exchange=number, fatal=False)
+            self._told_too_many = True
+            return None
+        self._told_too_many = False
+        exchange = self._exchanges[number] = Exchange(number, Book(self._teller.conversation, self._room))
+        return exchange
+
+    def _forget_if_over(self, exchange: Exchange) -> None:
+        if exchange.over:
+            self._exchanges.pop(exchange.number, None)
+            for sender in Sender:
+                self._readers.pop((exchange.number, sender), None)
+
+    def _say(
+        self,
+        sender: Sender,
+        span: Span,
+        kind: str,
+        exchange: Exchange,
+        fields: Mapping[str, Any],
+        *,
+        records: Sequence[SeenRecord] = (),
+        failure: str = "",
+        event: Any = None,
+        answers: int | None = None,
+    ) -> None:
+        self._teller.say(
+            sender,
+            span,
+            "http",
+            kind,
+            exchange=exchange.number,
+            stream=exchange.target.stream,
+            fields=fields,
+            records=records,
+            state=exchange.state,
+            failure=failure,
+            event=event,
+            answers=answers,
+        )
+
+
+def _shown(headers: Headers) -> dict[str, Any]:
+    return {"headers": [[name, value] for name, value in headers]}
+
+
+def _failure(head: ResponseHead, end: bool) -> str:
+    """Return the failure in the head of a response, or "". A gRPC call may end with its head (trailers only)."""
+    if head.status >= 400:
+        return f"{head.status}: {_PHRASES.get(head.status, 'an error')}"
+    return _call_failure(head.headers) if end else ""
+
+
+def _call_failure(fields: Headers) -> str:
+    """Return the failure in the trailers of a gRPC call, or "" if it succeeded, or is not one."""
+    if all(name != "grpc-status" for name, _ in fields):
+        return ""
+    error = error_in(fields)
+    return "" if error is None else f"{error.code.name}: {error.message}"

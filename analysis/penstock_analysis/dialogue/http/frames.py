@@ -1,0 +1,201 @@
+"""Split one side's bytes into frames of HTTP/2 (RFC 9113, 4 and 6). DATA is passed on, other frames are held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import Final, NamedTuple
+
+from penstock_analysis.dialogue.http.places import Span
+from penstock_analysis.dialogue.http.telling import Fault, Held
+from penstock_codecs.limits import KIB
+
+__all__ = ["ACK", "END_HEADERS", "END_STREAM", "PADDED", "PRIORITY", "Frame2", "FrameScanner", "FrameType", "plausible"]
+
+END_STREAM: Final = 0x1
+ACK: Final = 0x1
+END_HEADERS: Final = 0x4
+PADDED: Final = 0x8
+PRIORITY: Final = 0x20
+
+_HEADER: Final = Struct(">HBBBL")
+_HEADER_BYTES: Final = 9
+_SMALLEST_MAX: Final = 16 * KIB
+_LARGEST_MAX: Final = 2**24 - 1
+_MOST_HELD: Final = 1024 * KIB
+"""Largest frame that is not DATA. Those are headers and settings, of which no peer takes as much."""
+
+
+class FrameType(IntEnum):
+    """Types of RFC 9113, 6."""
+
+    DATA = 0
+    HEADERS = 1
+    PRIORITY = 2
+    RST_STREAM = 3
+    SETTINGS = 4
+    PUSH_PROMISE = 5
+    PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+class Frame2(NamedTuple):
+    """Header of a frame at `offset`; `type` may be unknown to RFC 9113."""
+
+    length: int
+    type: int
+    flags: int
+    stream_id: int
+    offset: int
+    start_ns: int
+
+    @property
+    def name(self) -> str:
+        """Name of the type."""
+        return FrameType(self.type).name if self.type <= FrameType.CONTINUATION else f"type {self.type:#x}"
+
+
+class _Shape(NamedTuple):
+    """Rules of RFC 9113 for a type: on a stream or not (None: either), its length (least and most), and its flags."""
+
+    section: str
+    on_stream: bool | None
+    least: int
+    most: int
+    flags: int
+
+
+_SHAPES: Final = {
+    FrameType.DATA: _Shape("6.1", True, 0, _LARGEST_MAX, END_STREAM | PADDED),
+    FrameType.HEADERS: _Shape("6.2", True, 0, _LARGEST_MAX, END_STREAM | END_HEADERS | PADDED | PRIORITY),
+    FrameType.PRIORITY: _Shape("6.3", True, 5, 5, 0),
+    FrameType.RST_STREAM: _Shape("6.4", True, 4, 4, 0),
+    FrameType.SETTINGS: _Shape("6.5", False, 0, _LARGEST_MAX, ACK),
+    FrameType.PUSH_PROMISE: _Shape("6.6", True, 4, _LARGEST_MAX, END_HEADERS | PADDED),
+    FrameType.PING: _Shape("6.7", False, 8, 8, ACK),
+    FrameType.GOAWAY: _Shape("6.8", False, 8, _LARGEST_MAX, 0),
+    FrameType.WINDOW_UPDATE: _Shape("6.9", None, 4, 4, 0),
+    FrameType.CONTINUATION: _Shape("6.10", True, 0, _LARGEST_MAX, END_HEADERS),
+}
+
+
+class FrameScanner:
+    """Splitter of bytes into frames. `on_data` gets a piece of DATA's content, its offset and time; `on_frame` a whole
+    frame.
+
+    For DATA `on_frame` is called after its content, with an empty payload. Raises Fault, after which nothing can be
+    read.
+    """
+
+    def __init__(
+        self, on_data: Callable[[Frame2, memoryview, int, int], None], on_frame: Callable[[Frame2, bytes, Span], None]
+    ) -> None:
+        self._on_data = on_data
+        self._on_frame = on_frame
+        self._header = b""  # received part of the next header
+        self._header_ns = 0
+        self._frame: Frame2 | None = None
+        self._left = 0  # bytes of its payload that have not come
+        self._padding = -1  # of DATA, once it is known
+        self._payload = bytearray()
+        self.max_frame = _SMALLEST_MAX
+        """Largest frame that the receiver accepts (RFC 9113, 4.2)."""
+
+    @property
+    def half(self) -> int:
+        """Bytes of an incomplete frame."""
+        if self._frame is None:
+            return len(self._header)
+        return _HEADER_BYTES + self._frame.length - self._left
+
+    def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
+        """Take bytes."""
+        at, size = 0, len(data)
+        while at < size:
+            frame = self._frame
+            if frame is None:
+                at = self._take_header(data, at, offset, time_ns)
+                continue
+            piece = data[at : at + self._left]
+            self._left -= len(piece)
+            if frame.type != FrameType.DATA:
+                self._payload += piece
+            else:
+                self._data(frame, piece, offset + at, time_ns)
+            at += len(piece)
+            if not self._left:
+                self._complete(frame, offset + at, time_ns)
+
+    def _take_header(self, data: memoryview, at: int, offset: int, time_ns: int) -> int:
+        if not self._header:
+            self._header_ns = time_ns
+        before = len(self._header)
+        header = self._header + bytes(data[at : at + _HEADER_BYTES - before])
+        at += len(header) - before
+        if len(header) < _HEADER_BYTES:
+            self._header = header
+            return at
+        self._header = b""
+        high, low, kind, flags, stream_id = _HEADER.unpack(header)
+        start = offset + at - _HEADER_BYTES
+        frame = Frame2(high << 8 | low, kind, flags, stream_id & 0x7FFFFFFF, start, self._header_ns)
+        self._check(frame, Held(start, header))
+        self._left, self._padding = frame.length, -1 if flags & PADDED else 0
+        self._frame = frame
+        if not frame.length:
+            self._complete(frame, offset + at, time_ns)
+        return at
+
+    def _check(self, frame: Frame2, held: Held) -> None:
+        if frame.length > self.max_frame or (frame.type != FrameType.DATA and frame.length > _MOST_HELD):
+            most = min(self.max_frame, _MOST_HELD) if frame.type != FrameType.DATA else self.max_frame
+            raise Fault(frame.offset, f"a frame has at most {most} bytes here", "RFC 9113, section 4.2", held)
+        shape = _SHAPES.get(frame.type)  # type: ignore[call-overload]  # an IntEnum is found by its number
+        if shape is None:
+            return
+        clause = f"RFC 9113, section {shape.section}"
+        if shape.on_stream is not None and shape.on_stream != bool(frame.stream_id):
+            where = "on a stream" if shape.on_stream else "on stream 0"
+            raise Fault(frame.offset + 5, f"{frame.name} is {where}", clause, held)
+        least = 1 if frame.flags & shape.flags & PADDED else shape.least
+        if not least <= frame.length <= shape.most:
+            raise Fault(frame.offset, f"{frame.name} does not have {frame.length} bytes", clause, held)
+
+    def _data(self, frame: Frame2, piece: memoryview, offset: int, time_ns: int) -> None:
+        if self._padding < 0:
+            self._padding = piece[0]
+            if self._padding >= frame.length:
+                rule = "padding is shorter than its frame"
+                raise Fault(offset, rule, "RFC 9113, section 6.1", Held(offset, bytes(piece[:256])))
+            piece, offset = piece[1:], offset + 1
+        content = piece[: max(0, len(piece) + self._left - self._padding)]
+        if content:
+            self._on_data(frame, content, offset, time_ns)
+
+    def _complete(self, frame: Frame2, end: int, time_ns: int) -> None:
+        self._frame = None
+        payload = b""
+        if self._payload:
+            payload = bytes(self._payload)
+            self._payload.clear()
+        self._on_frame(frame, payload, Span(frame.offset, end, frame.start_ns, time_ns))
+
+
+def plausible(data: memoryview) -> bool:
+    """Return whether bytes look like frames: the first header, and all later ones that it leads to."""
+    at = 0
+    while at + _HEADER_BYTES <= len(data):
+        high, low, kind, flags, stream_id = _HEADER.unpack_from(data, at)
+        length = high << 8 | low
+        shape = _SHAPES.get(kind)
+        if shape is None or flags & ~shape.flags or stream_id >> 31:
+            return False
+        if shape.on_stream is not None and shape.on_stream != bool(stream_id):
+            return False
+        if not shape.least <= length <= min(shape.most, _MOST_HELD):
+            return False
+        at += _HEADER_BYTES + length
+    return at > 0

@@ -1,0 +1,118 @@
+"""Find S2S frames in DATA of streams whose heads were not recorded: reported if they decode, for want of a media type.
+
+The matching of acknowledgements to inputs is unknown there, too: appended records come with their input, as not
+acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue.http.appends import Book, Room, unacknowledged
+from penstock_analysis.dialogue.http.exchange import APPENDING, READING, Exchange
+from penstock_analysis.dialogue.http.places import Span
+from penstock_analysis.dialogue.http.readers import Deaf, Reader
+from penstock_analysis.dialogue.http.sessions import Acknowledgements, Batches, Inputs
+from penstock_analysis.dialogue.http.shapes import append_fields, appended_fields
+from penstock_analysis.dialogue.http.targets import Target
+from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import StreamRef
+from penstock_codecs.s2.protobuf import decode_append_ack, decode_append_input
+from penstock_codecs.s2s.frames import Frame
+
+__all__ = ["Guesses"]
+
+_MOST_STREAMS: Final = 100
+
+
+class _Inputs(Inputs):
+    def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
+        append = decode_append_input(frame.payload, self._exchange.target.ref)
+        if not append.bodies:
+            raise fail(FailureCode.BAD_PROTO, "an AppendInput has records")
+        records = unacknowledged([(append, span.end_ns)], self._exchange.target.stream, self._teller.conversation)
+        self._say(span, "AppendInput", append_fields(append) | fields, records=records, event=append)
+
+
+class _Acknowledgements(Acknowledgements):
+    def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
+        appended = decode_append_ack(frame.payload)
+        self._say(span, "AppendAck", appended_fields(appended) | fields, event=appended)
+
+
+# An AppendAck has three fields that must all be there, of which a ReadBatch never has the third.
+_KINDS: Final[dict[Sender, dict[Callable[[Teller, Exchange, Sender], Reader], str]]] = {
+    Sender.CLIENT: {_Inputs: APPENDING},
+    Sender.SERVER: {_Acknowledgements: APPENDING, Batches: READING},
+}
+
+
+class _Guess:
+    """State of one side of one stream. `reader`: the reader whose first frame decoded; before that, all are tried."""
+
+    def __init__(self) -> None:
+        self.reader: Reader | None = None
+        self.tried: list[Reader] = []
+
+
+class Guesses:
+    """The streams of one connection, at most 100 of them."""
+
+    def __init__(self, teller: Teller, noted_streams: Sequence[str]) -> None:
+        self._teller = teller
+        self._noted = noted_streams
+        self._guesses: dict[tuple[int, Sender], _Guess] = {}
+
+    def receive(self, number: int, sender: Sender, data: memoryview, offset: int, time_ns: int, begins: bool) -> None:
+        """Read content of DATA; `begins`: the first of its frame, where an S2S frame may begin."""
+        guess = self._guesses.get((number, sender))
+        if guess is None:
+            if len(self._guesses) >= 2 * _MOST_STREAMS:
+                self._guesses.pop(next(iter(self._guesses)))
+            guess = self._guesses[number, sender] = _Guess()
+        if guess.reader is not None:
+            self._read_on(guess, guess.reader, number, sender, data, offset, time_ns)
+            return
+        if begins and not guess.tried:
+            guess.tried = [
+                kind(self._teller, self._exchange(number, session), sender) for kind, session in _KINDS[sender].items()
+            ]
+        for reader in list(guess.tried):
+            before = self._teller.count
+            try:
+                reader.receive(data, offset, time_ns)
+            except Fault:
+                guess.tried.remove(reader)
+                continue
+            if self._teller.count > before:
+                guess.reader = reader
+                guess.tried.clear()
+                return
+
+    def clear(self) -> None:
+        """Forget all streams: bytes were lost."""
+        self._guesses.clear()
+
+    def end(self, number: int, sender: Sender) -> None:
+        """Forget a side of a stream, which has finished."""
+        self._guesses.pop((number, sender), None)
+
+    def _read_on(
+        self, guess: _Guess, reader: Reader, number: int, sender: Sender, data: memoryview, offset: int, time_ns: int
+    ) -> None:
+        try:
+            reader.receive(data, offset, time_ns)
+        except Fault as fault:
+            self._teller.fault(sender, time_ns, fault, exchange=number)
+            guess.reader = Deaf(self._teller, self._exchange(number), sender)
+
+    def _exchange(self, number: int, session: str = "") -> Exchange:
+        exchange = Exchange(number, Book(self._teller.conversation, Room()))
+        exchange.session = session
+        if len(self._noted) == 1:
+            basin, _, stream = self._noted[0].partition("/")
+            exchange.target = Target(None, StreamRef(basin, stream), self._noted[0])
+        return exchange

@@ -1,0 +1,291 @@
+"""Split both sides of an HTTP/1.1 connection into exchanges, which are counted from 1 (RFC 9112)."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Final
+
+from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue.http.bodies1 import Body1, body_of
+from penstock_analysis.dialogue.http.exchanges import Exchanges
+from penstock_analysis.dialogue.http.heads import (
+    REQUEST_LINE,
+    STATUS_LINE,
+    Head,
+    HeadBuffer,
+    request_framing,
+    response_framing,
+)
+from penstock_analysis.dialogue.http.places import Span
+from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_codecs.http import RequestHead, ResponseHead, body_forbidden
+
+__all__ = ["REQUEST_START", "Http1Listener"]
+
+REQUEST_START: Final = re.compile(rb"[A-Z]{3,16} [\x21-\x7e]+ HTTP/1\.[01]\r?\n")
+"""Beginning of a chunk with which a request seems to begin."""
+_RESPONSE_START: Final = re.compile(rb"HTTP/1\.[01] [1-5][0-9]{2}[ \r\n]")
+_MOST_TURNS: Final = 100_000
+_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)(.*)")
+
+
+class _Turn:
+    """An exchange whose response is incomplete."""
+
+    __slots__ = ("answered", "expects", "method", "number")
+
+    def __init__(self, number: int, method: str, expects: bool) -> None:
+        self.number = number
+        self.method = method
+        self.expects = expects
+        self.answered = False
+
+
+class _Side:
+    """One side. `dead`: nothing more is read of it; `seeking`: nothing is until a chunk begins like a message."""
+
+    def __init__(
+        self, sender: Sender, line: re.Pattern[bytes], start: re.Pattern[bytes], listener: Http1Listener
+    ) -> None:
+        self.sender = sender
+        self._start = start
+        self._listener = listener
+        self._teller = listener.teller
+        self._exchanges = listener.exchanges
+        self._heads = HeadBuffer(line)
+        self._body: Body1 | None = None
+        self._number = 0
+        self._dead = False
+        self._seeking = False
+        self._skipped = 0
+        self._skipped_at = 0
+        self._offset = 0  # end of the bytes received
+        self.wanted = True
+        """True if a message can come from this side: a response needs a request."""
+
+    def seek(self) -> None:
+        """Read nothing until a message seems to begin."""
+        self._heads.clear()
+        self._body = None
+        self._seeking, self._dead = True, False
+
+    def hear(self, data: memoryview, offset: int, time_ns: int) -> None:
+        self._offset = offset + len(data)
+        if self._seeking and not self._found(data, offset, time_ns):
+            return
+        at = 0
+        try:
+            while at < len(data) and not self._dead:
+                body = self._body
+                if body is None:
+                    self._number = 0  # a fault in what is no head yet is no exchange's
+                    head, used = self._heads.receive(data[at:], offset + at, time_ns)
+                    at += used
+                    if head is not None:
+                        self._take_head(head, Span(head.start, offset + at, self._heads.start_ns, time_ns))
+                elif self._gives_up(body, data[at:]):
+                    self._end(Span(offset + at, offset + at, time_ns, time_ns), body)
+                else:
+                    at += body.receive(data[at:], offset + at, time_ns)
+                    if body.over is not None:
+                        self._end(body.over, body)
+        except Fault as fault:
+            self._dead = True
+            self._teller.fault(self.sender, time_ns, fault, exchange=self._number or None)
+
+    def finish(self, time_ns: int) -> None:
+        """End the side, which has finished sending."""
+        if self._dead or self._seeking:
+            return
+        self._dead = True
+        if self._body is not None:
+            missing = self._body.finish(self._offset, time_ns)
+            if self._body.over is not None:
+                self._end(self._body.over, self._body)
+            elif not self._exchanges.left_alone(self._number, self.sender):
+                self._exchanges.broken(self._number, self.sender, self._cut(missing), time_ns)
+        elif self._heads.held:
+            fault = self._cut("a head is cut short")
+            try:
+                self._heads.check_cut()
+            except Fault as wrong:
+                fault = wrong
+            self._teller.fault(self.sender, time_ns, fault, exchange=self._number or None)
+
+    def _cut(self, missing: str) -> Fault:
+        return Fault(self._offset, f"the connection ends amid a message: {missing}", "RFC 9112, section 8")
+
+    def half_said(self, time_ns: int) -> None:
+        """Report an incomplete message at the end of the recording."""
+        if self._seeking:
+            self._tell_skipped(time_ns)
+        elif self._heads.held and not self._dead:
+            fault = Fault(self._heads.offset, "the recording ends amid a head", "")
+            self._teller.fault(self.sender, time_ns, fault, fatal=False)
+
+    def _found(self, data: memoryview, offset: int, time_ns: int) -> bool:
+        """Return whether a chunk begins like a message; if not it is skipped."""
+        if not self.wanted or self._start.match(data) is None:
+            if not self._skipped:
+                self._skipped_at = offset
+            self._skipped += len(data)
+            return False
+        self._tell_skipped(time_ns)
+        self._seeking = False
+        return True
+
+    def _tell_skipped(self, time_ns: int) -> None:
+        if self._skipped:
+            rule = f"{self._skipped} bytes before the first message were not understood: its beginning was not recorded"
+            self._teller.fault(self.sender, time_ns, Fault(self._skipped_at, rule, ""), fatal=False)
+            self._skipped = 0
+
+    def _hand_on(self, data: memoryview, offset: int, time_ns: int) -> None:
+        self._exchanges.data(self._number, self.sender, data, offset, time_ns)
+
+    def _gives_up(self, body: Body1, data: memoryview) -> bool:
+        """Return whether the side sends the next message instead of the body that it announced."""
+        del body, data
+        return False
+
+    def _take_head(self, head: Head, span: Span) -> None:
+        raise NotImplementedError
+
+    def _end(self, span: Span, body: Body1) -> None:
+        self._body = None
+        self._exchanges.ended(self._number, self.sender, span, body.trailers)
+
+    def stop(self) -> None:
+        """Stop reading: the following bytes are not HTTP."""
+        self._dead = True
+
+
+class _Requests(_Side):
+    def _take_head(self, head: Head, span: Span) -> None:
+        listener = self._listener
+        if len(listener.turns) >= _MOST_TURNS:
+            raise Fault(span.start, f"no more than {_MOST_TURNS} requests wait for their answers here", "")
+        self._number = listener.next_number()
+        method = head.line[0].decode("ascii")
+        turn = _Turn(self._number, method, False)
+        listener.turns.append(turn)
+        framing = request_framing(head)
+        request = _request(self._number, head)
+        turn.expects = request.expects_continue
+        self._body = body_of(framing, self._hand_on)
+        self._exchanges.request(request, span, self._body is None)
+        listener.found_request()
+
+    def _gives_up(self, body: Body1, data: memoryview) -> bool:
+        """Return whether the client omits the body, as one may that waited for 100 Continue and got its final response
+        (RFC 9110, 10.1.1)."""
+        turn = self._listener.turn_of(self._number)
+        refused = turn is None or turn.answered
+        return (
+            self._listener.expecting == self._number and refused and not body.begun and bool(REQUEST_START.match(data))
+        )
+
+
+class _Responses(_Side):
+    def _take_head(self, head: Head, span: Span) -> None:
+        listener = self._listener
+        turn = listener.turns[0] if listener.turns else None
+        self._number = turn.number if turn is not None else listener.next_number()
+        if turn is None:
+            self._exchanges.unasked(self._number, span)
+        method = turn.method if turn is not None else ""
+        status = int(head.line[1])
+        response = ResponseHead(self._number, status, head.headers)
+        if status < 200 and status != 101:
+            self._exchanges.interim(response, span)
+            return
+        switches = status == 101 or (method == "CONNECT" and 200 <= status < 300)
+        framing = response_framing(head, switches or body_forbidden(method, status))
+        if turn is not None:
+            turn.answered = True
+        self._body = body_of(framing, self._hand_on)
+        self._exchanges.response(response, span, self._body is None)
+        if self._body is None and listener.turns:
+            listener.turns.popleft()
+        if switches:
+            listener.switch(span)
+
+    def _end(self, span: Span, body: Body1) -> None:
+        super()._end(span, body)
+        if self._listener.turns:
+            self._listener.turns.popleft()
+
+
+class Http1Listener:
+    """See `Listener`."""
+
+    def __init__(self, teller: Teller, exchanges: Exchanges) -> None:
+        self.teller = teller
+        self.exchanges = exchanges
+        self.turns: deque[_Turn] = deque()
+        self.expecting = 0
+        """Exchange whose client waits for 100 Continue."""
+        self._count = 0
+        self._requests = _Requests(Sender.CLIENT, REQUEST_LINE, REQUEST_START, self)
+        self._responses = _Responses(Sender.SERVER, STATUS_LINE, _RESPONSE_START, self)
+
+    def hear(self, sender: Sender, data: memoryview, offset: int, time_ns: int) -> None:
+        """Read the next bytes of a side."""
+        self._side(sender).hear(data, offset, time_ns)
+
+    def closed(self, sender: Sender, time_ns: int) -> None:
+        """End a side, which has finished sending."""
+        self._side(sender).finish(time_ns)
+
+    def lost(self, sender: Sender) -> None:
+        """Read both sides again from the client's next request: the order of responses is unknown until then."""
+        del sender
+        self.turns.clear()
+        self._requests.seek()
+        self._responses.seek()
+        self._responses.wanted = False
+
+    def end(self, time_ns: int) -> None:
+        """End both sides at the end of the recording."""
+        self._requests.half_said(time_ns)
+        self._responses.half_said(time_ns)
+
+    def next_number(self) -> int:
+        """Return the number of the next exchange."""
+        self._count += 1
+        return self._count
+
+    def found_request(self) -> None:
+        """Add a request, which will be answered."""
+        self._responses.wanted = True
+        turn = self.turns[-1]
+        if turn.expects:
+            self.expecting = turn.number
+
+    def turn_of(self, number: int) -> _Turn | None:
+        """Return the exchange, if its response is incomplete."""
+        return next((turn for turn in self.turns if turn.number == number), None)
+
+    def switch(self, span: Span) -> None:
+        """Stop reading HTTP on the connection (RFC 9110, 7.8)."""
+        self._requests.stop()
+        self._responses.stop()
+        fault = Fault(span.end, "what follows is another protocol, which is not read", "RFC 9110, section 7.8")
+        self.teller.fault(Sender.SERVER, span.end_ns, fault)
+
+    def _side(self, sender: Sender) -> _Side:
+        return self._requests if sender is Sender.CLIENT else self._responses
+
+
+def _request(number: int, head: Head) -> RequestHead:
+    target = head.line[1].decode("ascii")
+    headers = head.headers
+    authority = next((value for name, value in headers if name == "host"), "")
+    if (absolute := _ABSOLUTE.fullmatch(target)) is not None:  # RFC 9112, 3.2.2
+        authority, target = absolute.groups()
+        target = target if target.startswith("/") else "/" + target
+    version = head.line[2].decode("ascii")
+    expected = {one.strip().lower() for name, value in headers if name == "expect" for one in value.split(",")}
+    expects = version >= "1.1" and "100-continue" in expected
+    return RequestHead(number, head.line[0].decode("ascii"), target, headers, authority, "http", version, expects)

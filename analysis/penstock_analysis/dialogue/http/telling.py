@@ -1,0 +1,160 @@
+"""Gather the messages and problems of a dialogue over HTTP until they are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from penstock_analysis.capture import Conversation, Sender
+from penstock_analysis.dialogue.http.places import Span
+from penstock_analysis.dialogue.messages import Message, Problem, SeenRecord
+
+__all__ = ["Fault", "Held", "Teller"]
+
+_BEFORE: Final = 128
+"""Bytes of context before the first wrong byte; as many follow."""
+
+
+class Held(NamedTuple):
+    """Consecutive bytes of a side that are held elsewhere."""
+
+    offset: int
+    data: bytes | bytearray | memoryview
+
+
+class Fault(Exception):
+    """Bytes that break a rule. `offset`: of the first wrong byte in the side's bytes."""
+
+    def __init__(self, offset: int, rule: str, clause: str, held: Held | None = None) -> None:
+        super().__init__(rule)
+        self.offset = offset
+        self.rule = rule
+        self.clause = clause
+        self.held = held
+
+
+class _Recent:
+    """The last bytes of one side, for contexts."""
+
+    __slots__ = ("_data", "_offset", "_tail")
+
+    def __init__(self) -> None:
+        self._tail = b""
+        self._data: memoryview = memoryview(b"")
+        self._offset = 0
+
+    def hear(self, data: memoryview, offset: int) -> None:
+        if offset != self._offset:
+            self._tail = b""
+        self._data, self._offset = data, offset
+
+    def settle(self) -> None:
+        """Keep a copy of the last bytes only: no others will be asked for."""
+        data = self._data
+        rest = bytes(data[-_BEFORE:])
+        self._tail = rest if len(rest) == _BEFORE else (self._tail + rest)[-_BEFORE:]
+        self._offset += len(data)
+        self._data = memoryview(b"")
+
+    def around(self, offset: int) -> Held:
+        if offset < self._offset:
+            return Held(self._offset - len(self._tail), self._tail + bytes(self._data[:_BEFORE]))
+        start = max(0, offset - self._offset - _BEFORE)
+        near = bytes(self._data[start : offset - self._offset + _BEFORE])
+        return Held(self._offset + start, near) if start else Held(self._offset - len(self._tail), self._tail + near)
+
+
+class Teller:
+    """Maker of messages and problems of one conversation."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self._told: list[Message | Problem] = []
+        self.count = 0
+        """Messages so far."""
+        self.muted = False
+        """True while items are dropped: they are of preludes, which were never sent."""
+        self.body_bytes: int | None = None
+        """Size of the body that has just ended, for its message."""
+        self._recent = {Sender.CLIENT: _Recent(), Sender.SERVER: _Recent()}
+
+    def take(self) -> list[Message | Problem]:
+        """Return the items since the last call."""
+        told, self._told = self._told, []
+        return told
+
+    def hear(self, sender: Sender, data: memoryview, offset: int) -> None:
+        """Note the bytes that are being read."""
+        self._recent[sender].hear(data, offset)
+
+    def settle(self, sender: Sender) -> None:
+        """Note that they have been read."""
+        self._recent[sender].settle()
+
+    def say(
+        self,
+        sender: Sender,
+        span: Span,
+        layer: str,
+        kind: str,
+        *,
+        exchange: int | None = None,
+        stream: str = "",
+        fields: Mapping[str, Any] | None = None,
+        records: Sequence[SeenRecord] = (),
+        state: str = "",
+        failure: str = "",
+        event: Any = None,
+        answers: int | None = None,
+    ) -> None:
+        """Add a message; see `Message`."""
+        if self.muted:
+            return
+        self.count += 1
+        self._told.append(
+            Message(
+                self.conversation,
+                sender,
+                span.start_ns,
+                span.end_ns,
+                span.start,
+                span.end - span.start,
+                layer,
+                kind,
+                exchange,
+                stream,
+                fields or {},
+                records,
+                state,
+                failure,
+                event,
+                answers,
+                self.body_bytes,
+            )
+        )
+
+    def fault(
+        self, sender: Sender, time_ns: int, fault: Fault, *, exchange: int | None = None, fatal: bool = True
+    ) -> None:
+        """Add a problem, with the bytes around it as far as they are available."""
+        if self.muted:
+            return
+        held = fault.held or self._recent[sender].around(fault.offset)
+        start = max(0, fault.offset - held.offset - _BEFORE)
+        context = bytes(held.data[start : start + 2 * _BEFORE])
+        if not held.offset + start <= fault.offset <= held.offset + start + len(context):
+            context = b""
+        self._told.append(
+            Problem(
+                self.conversation,
+                sender,
+                time_ns,
+                fault.offset,
+                fault.rule,
+                fault.clause,
+                context,
+                held.offset + start if context else fault.offset,
+                exchange,
+                fatal,
+            )
+        )

@@ -1,0 +1,146 @@
+"""Get records out of messages, and compare records of any protocols.
+
+    for record in records_in(heard, action=DELIVERED):
+        differences(record, other)
+
+A record comes with its message: an appended one with the message that settled it (acknowledgement, refusal, or the end
+of the conversation), so the order is that of the acknowledgements. For the stream's own order use `position_of`, on
+records of one protocol.
+
+Fields (`FIELDS`) are compared in their *normal form*:
+
+| field | normal form | compared |
+|---|---|---|
+| `body`, `headers` | out of an envelope, if the record was sent in one (docs/loss.md) | always |
+| `timestamp` | ms | if both have one |
+| `seq_num`, `offset` | unchanged | if both have one: both S2, both segments |
+| `record_id` | as two numbers: leading zeros do not count | if both have one: both S3P |
+
+Streams are not compared: the caller decides which belong together, with `plain_stream` for a first guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from penstock_analysis.dialogue.messages import Message, Problem, SeenRecord
+from penstock_codecs.envelope import is_marked, unwrap
+from penstock_codecs.model import Headers, RecordId
+from penstock_codecs.s3p.values import parse_id
+
+__all__ = [
+    "FIELDS",
+    "NormalRecord",
+    "Position",
+    "content_key",
+    "differences",
+    "normal_form",
+    "plain_stream",
+    "position_of",
+    "records_in",
+    "same_record",
+]
+
+FIELDS: Final = ("body", "headers", "timestamp", "seq_num", "record_id", "offset")
+"""Fields that `differences` compares, in the order of its result."""
+_ALWAYS: Final = frozenset({"body", "headers"})
+_KEY_BYTES: Final = 16
+_SEGMENT: Final = re.compile(r"/[0-9]+(?:\.#epoch\.[0-9]+)?(?:#transaction\.[0-9a-f]+)?\Z")
+
+
+class NormalRecord(NamedTuple):
+    """A record's fields as they are compared; None: its protocol or its recording does not have the field."""
+
+    body: bytes
+    headers: Headers
+    timestamp: int | None
+    seq_num: int | None
+    record_id: RecordId | None
+    offset: int | None
+
+
+class Position(NamedTuple):
+    """A record's place in its stream. `kind`: `seq_num`, `record_id` or `offset`; only positions of one kind and one
+    stream can be compared, and their `value` sorts as the stream does."""
+
+    kind: str
+    value: tuple[int, ...]
+
+
+def records_in(
+    heard: Iterable[Message | Problem], *, action: str | None = None, streams: Collection[str] | None = None
+) -> Iterator[SeenRecord]:
+    """Yield the records of messages, one message after the other.
+
+    `action`: only APPENDED or DELIVERED ones. `streams`: only of these, spelled as in the records.
+    """
+    for each in heard:
+        if isinstance(each, Message):
+            for record in each.records:
+                if (action is None or record.action == action) and (streams is None or record.stream in streams):
+                    yield record
+
+
+def plain_stream(stream: str) -> str:
+    """Return `scope/stream` for a segment's full name, also for one of a transaction; other names unchanged.
+
+    A segment's name ends with its number, and mostly an epoch: `scope/stream/0.#epoch.0`. An S2 stream called
+    `basin/a/0` looks like one, so this is a guess.
+    """
+    if stream.count("/") < 2:
+        return stream
+    return _SEGMENT.sub("", stream)
+
+
+def normal_form(record: SeenRecord, *, envelopes: bool = True) -> NormalRecord:
+    """Return the fields of a record that are compared. `envelopes` False: do not unwrap bodies that look like an
+    envelope."""
+    headers, body = record.headers, record.body
+    if envelopes and not headers and is_marked(body):
+        with suppress(ValueError):  # it may only look like one
+            headers, body = unwrap(body)
+    record_id = None if record.record_id is None else parse_id(record.record_id.encode("utf-8"))
+    return NormalRecord(body, tuple(headers), record.timestamp, record.seq_num, record_id, record.offset)
+
+
+def position_of(record: SeenRecord) -> Position | None:
+    """Return a record's place in its stream, or None if it is unknown, as for records never acknowledged."""
+    if record.seq_num is not None:
+        return Position("seq_num", (record.seq_num,))
+    if record.offset is not None:
+        return Position("offset", (record.offset,))
+    record_id = normal_form(record, envelopes=False).record_id
+    return None if record_id is None else Position("record_id", tuple(record_id))
+
+
+def content_key(record: SeenRecord, *, envelopes: bool = True) -> bytes:
+    """Return 16 bytes that identify a body and its headers; different contents collide only by a negligible chance."""
+    body, headers, *_ = normal_form(record, envelopes=envelopes)
+    digest = blake2b(digest_size=_KEY_BYTES)
+    for part in (body, *(part for header in headers for part in header)):
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.digest()
+
+
+def differences(
+    one: SeenRecord, other: SeenRecord, *, ignore: Collection[str] = (), envelopes: bool = True
+) -> tuple[str, ...]:
+    """Return the names of the fields that both have and that differ, in the order of `FIELDS`, without `ignore`."""
+    first, second = normal_form(one, envelopes=envelopes), normal_form(other, envelopes=envelopes)
+    found = []
+    for name in FIELDS:
+        ours, theirs = getattr(first, name), getattr(second, name)
+        said = name in _ALWAYS or (ours is not None and theirs is not None)
+        if said and ours != theirs and name not in ignore:
+            found.append(name)
+    return tuple(found)
+
+
+def same_record(one: SeenRecord, other: SeenRecord, *, ignore: Collection[str] = (), envelopes: bool = True) -> bool:
+    """Return whether all fields that both records have are equal."""
+    return not differences(one, other, ignore=ignore, envelopes=envelopes)

@@ -1,0 +1,330 @@
+"""Read requests and replies of the segment protocol in recorded bytes, by the codec's frames, layouts and orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from penstock_analysis.dialogue.clauses import segment_clause
+from penstock_analysis.dialogue.segment.spoken import Spoken
+from penstock_analysis.dialogue.sides import Heard, Unreadable
+from penstock_codecs.limits import SegmentLimits
+from penstock_codecs.segment.appends import Violation
+from penstock_codecs.segment.blocks import BlockData
+from penstock_codecs.segment.decoder import DraftHearing
+from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Part, Partial
+from penstock_codecs.segment.draft import SetupAppend as DraftSetupAppend
+from penstock_codecs.segment.draft_order import DraftRequests
+from penstock_codecs.segment.draft_order import State as DraftState
+from penstock_codecs.segment.events import join_events
+from penstock_codecs.segment.frames import Fault, Frames, decode_message
+from penstock_codecs.segment.layout import HEADER_BYTES, Dialect, Direction, Message
+from penstock_codecs.segment.partials import Reassembly
+from penstock_codecs.segment.released import (
+    AppendBlock,
+    AppendBlockEnd,
+    ConditionalAppend,
+    ConditionalBlockEnd,
+    Hello,
+    SetupAppend,
+)
+from penstock_codecs.segment.released_order import ReleasedRequests, State, check_versions
+
+__all__ = ["SegmentReader", "Told"]
+
+LIMITS: Final = SegmentLimits()
+_WRITES: Final = (AppendBlock, AppendBlockEnd, ConditionalAppend, ConditionalBlockEnd)
+
+
+class Told(NamedTuple):
+    """A message, or the content of a draft block. `stored`: the events that an append stores, None if unknown.
+    `partials`: the number of Partials in which it came."""
+
+    message: Message | BlockData
+    stored: bytes | None = None
+    partials: int = 0
+
+
+class _PlacedFrames(Frames):
+    """Frames with the places of the current message's first Partial and of EndAppendBlock."""
+
+    __slots__ = ("block_end", "last", "partial_from", "partials")
+
+    def __init__(self, direction: Direction, offset: int) -> None:
+        super().__init__(direction, Dialect.DRAFT, LIMITS.max_message_bytes)
+        self.base = offset
+        self.last: Message | None = None
+        self.partials = 0
+        self.partial_from = offset
+        self.block_end: tuple[int, int] | None = None
+
+    def next(self) -> Message | None:
+        """Return the next message, or None if it is incomplete. Raises Fault."""
+        message = super().next()
+        if isinstance(message, Partial):
+            if message.part is Part.BEGIN:
+                self.partials, self.partial_from = 0, self.start
+            self.partials += 1
+        elif isinstance(message, EndAppendBlock):
+            self.block_end = (self.start, self.position)
+        if message is not None:
+            self.last = message
+        return message
+
+    @property
+    def whole(self) -> tuple[int, int, int]:
+        """Return the place of the message completed last, and the number of its Partials."""
+        if isinstance(self.last, Partial):
+            return self.partial_from, self.position, self.partials
+        return self.start, self.position, 0
+
+
+class SegmentReader:
+    """Reader of one side's bytes from an offset on; `late`: it does not begin with the conversation."""
+
+    def __init__(self, direction: Direction, spoken: Spoken, offset: int, *, late: bool) -> None:
+        self._direction = direction
+        self._spoken = spoken
+        self._late = late
+        self._frames = _PlacedFrames(direction, offset)
+        self._hearing: _Hearing | None = None
+        self._after: Heard | None = None  # to be returned after its Problem
+
+    def receive(self, data: bytes) -> None:
+        """Take the bytes that follow."""
+        self._frames.receive(data)
+
+    @property
+    def begun(self) -> int:
+        """Offset of the current message, block or append."""
+        return self._frames.position if self._hearing is None else self._hearing.begun
+
+    def next(self) -> Heard | None:
+        """Return the next message, or piece of a block. Raises Unreadable."""
+        if self._after is not None:
+            after, self._after = self._after, None
+            return after
+        if self._hearing is None and not self._choose():
+            return None
+        assert self._hearing is not None, "just chosen"
+        self._frames.version = self._spoken.version
+        try:
+            heard = self._hearing.next()
+        except Fault as fault:
+            raise self._refuse(fault) from None
+        except _Misplaced as misplaced:
+            self._after = misplaced.heard
+            raise _unreadable(str(misplaced), misplaced.heard.start, fatal=False) from None
+        except Violation as violation:
+            raise _unreadable(str(violation), self._frames.start) from None
+        if heard is not None:
+            self._spoken.dialect = self._frames.dialect
+            if isinstance(heard.event.message, Hello):
+                self._spoken.version = min(self._spoken.version, heard.event.message.high_version)
+        return heard
+
+    def _choose(self) -> bool:
+        if not self._late and not self._spoken.decide(self._frames.data):
+            return False
+        self._frames.dialect = self._spoken.dialect or self._spoken.guess
+        requests, released = self._direction is Direction.REQUEST, self._frames.dialect is Dialect.RELEASED
+        self._hearing = _HEARINGS[requests, released](self._frames, self._late)
+        return True
+
+    def _refuse(self, fault: Fault) -> Unreadable:
+        """Report a malformed field of a complete message, and go on with the next one."""
+        inside = fault.at >= self._frames.position + HEADER_BYTES
+        if inside and isinstance(self._hearing, (_ReleasedRequests, _Replies)):
+            head = self._frames.head()
+            assert head is not None, "its body was read"
+            self._frames.take(HEADER_BYTES + head[1])
+            return _unreadable(fault.text, fault.at, fatal=False)
+        return _unreadable(fault.text, fault.at)
+
+
+def _unreadable(rule: str, at: int, *, fatal: bool = True) -> Unreadable:
+    return Unreadable(rule, segment_clause(rule), at, fatal=fatal)
+
+
+class _Misplaced(Exception):
+    """A message that is not allowed here. It was decoded all the same, and the next ones will be."""
+
+    def __init__(self, text: str, heard: Heard) -> None:
+        super().__init__(text)
+        self.heard = heard
+
+
+class _Hearing:
+    """One dialect, one direction."""
+
+    def __init__(self, frames: _PlacedFrames, late: bool) -> None:
+        self._frames = frames
+        self._late = late
+
+    @property
+    def begun(self) -> int:
+        return self._frames.position
+
+    def next(self) -> Heard | None:
+        raise NotImplementedError
+
+
+class _ReleasedRequests(_Hearing):
+    """Requests of the released protocol. After a violation, and in the middle, writers are assumed to be set up."""
+
+    def __init__(self, frames: _PlacedFrames, late: bool) -> None:
+        super().__init__(frames, late)
+        self._order = ReleasedRequests(LIMITS, State.OPEN if late else State.START)
+        self._block_at = 0
+        self._known: set[object] = set()
+
+    @property
+    def begun(self) -> int:
+        return self._block_at if self._order.block_open else self._frames.position
+
+    def next(self) -> Heard | None:
+        message = self._frames.next()
+        if message is None:
+            return None
+        start, end, _ = self._frames.whole
+        try:
+            stored = self._take(message, start)
+        except Violation as violation:
+            self._order = ReleasedRequests(LIMITS, State.OPEN)
+            self._known.clear()
+            self._late = True
+            raise _Misplaced(str(violation), Heard(Told(message), start, end)) from None
+        return Heard(Told(message, stored), start, end)
+
+    def _take(self, message: Message, start: int) -> bytes | None:
+        if isinstance(message, AppendBlock):
+            self._block_at = start
+        cut = False
+        if self._late and isinstance(message, _WRITES) and not self._order.block_open:
+            if message.writer_id not in self._known:
+                self._known.add(message.writer_id)
+                self._order.take(SetupAppend(-1, message.writer_id, ""))
+            # The block of an end that announces more than it has was not heard.
+            cut = isinstance(message, AppendBlockEnd) and message.size_of_whole_events != len(message.data)
+        if isinstance(message, Hello):
+            check_versions(message)
+            if self._late:
+                return None
+        given = self._order.take(message)
+        if isinstance(message, ConditionalAppend):
+            return join_events([message.event])
+        if isinstance(message, ConditionalBlockEnd):
+            return message.data
+        return b"".join(given) if isinstance(given, list) and not cut else None
+
+
+class _DraftOrder(DraftRequests):
+    """Requests without our replies; in the middle of a conversation all connections are assumed to be set up."""
+
+    def __init__(self, late: bool) -> None:
+        super().__init__(LIMITS, observer=True)
+        self._late = late
+        self._known: set[object] = set()
+
+    def plain(self, message: Message) -> None:
+        """Handle a message that is neither content of a block nor its end."""
+        if self._late and isinstance(message, BeginAppendBlock) and message.connection_id not in self._known:
+            self._known.add(message.connection_id)
+            super().plain(DraftSetupAppend(message.connection_id, ""))
+        super().plain(message)
+
+
+class _DraftRequests(_Hearing):
+    """Requests of the draft."""
+
+    def __init__(self, frames: _PlacedFrames, late: bool) -> None:
+        super().__init__(frames, late)
+        self._order = _DraftOrder(late)
+        self._hearing = DraftHearing(frames, self._order, LIMITS)
+        self._content = frames.position  # where that begins of a block which was not told
+
+    @property
+    def begun(self) -> int:
+        if not self._hearing.unfinished:
+            return self._frames.position
+        return self._content if self._order.state is not DraftState.OPEN else self._frames.partial_from
+
+    def next(self) -> Heard | None:
+        event = self._hearing.next()
+        if event is None:
+            return None
+        start, end, partials = self._frames.whole
+        if isinstance(event, BlockData):
+            if isinstance(self._frames.last, EndAppendBlock):
+                end = self._frames.start
+            start, self._content = self._content, end
+            return Heard(Told(event, event.data), start, end)
+        assert isinstance(event, Message), "the draft has no appends in one piece"
+        if isinstance(event, EndAppendBlock) and self._frames.block_end is not None:
+            (start, end), partials = self._frames.block_end, 0  # it waited for the rest of an event behind it
+            self._frames.block_end = None
+        if isinstance(event, BeginAppendBlock):
+            self._content = end
+        return Heard(Told(event, None, partials), start, end)
+
+
+class _Replies(_Hearing):
+    """Replies of either dialect; in the draft any of them may come in Partials."""
+
+    def __init__(self, frames: _PlacedFrames, late: bool) -> None:
+        super().__init__(frames, late)
+        self._partials = Reassembly(LIMITS.max_message_bytes)
+        self._greeted = late or frames.dialect is Dialect.DRAFT
+
+    @property
+    def begun(self) -> int:
+        return self._frames.partial_from if self._partials.open else self._frames.position
+
+    def next(self) -> Heard | None:
+        while (message := self._message()) is not None:
+            if isinstance(message, Partial):
+                whole = self._partials.take(message)
+                if whole is None:
+                    continue
+                message = decode_message(whole, Dialect.DRAFT, self._frames.version, self._frames.start)
+            start, end, partials = self._frames.whole
+            heard = Heard(Told(message, None, partials), start, end)
+            self._check(message, heard)
+            return heard
+        return None
+
+    def _message(self) -> Message | None:
+        """Decode a reply. One has an older layout: if the versions are unknown, the layout that fits is taken."""
+        head = self._frames.head()
+        if head is None or head[0].older is None:
+            return self._frames.next()
+        try:
+            return self._frames.next()
+        except Fault:
+            self._frames.version = head[0].older.before - 1
+            return self._frames.next()
+
+    def _check(self, message: Message, heard: Heard) -> None:
+        """Check that the released server answers Hello first (1.2)."""
+        name = type(message).__name__
+        if message.direction not in (Direction.REPLY, Direction.BOTH):
+            raise Violation(f"{name} is not for the server to send")
+        hello, greeted = isinstance(message, Hello), self._greeted
+        self._greeted = True
+        if isinstance(message, Hello):
+            try:
+                check_versions(message)
+            except Violation as violation:
+                raise _Misplaced(str(violation), heard) from None
+        if hello and greeted and not self._late:
+            raise _Misplaced("a second Hello", heard)
+        if not hello and not greeted:
+            raise _Misplaced(f"{name} before Hello", heard)
+
+
+_HEARINGS: Final[dict[tuple[bool, bool], Callable[[_PlacedFrames, bool], _Hearing]]] = {
+    (True, True): _ReleasedRequests,
+    (True, False): _DraftRequests,
+    (False, True): _Replies,
+    (False, False): _Replies,
+}

@@ -1,0 +1,116 @@
+"""HTTP/1.1 of one side (RFC 9112): heads are blanked line by line, bodies skipped by their framing, or redacted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import suppress
+from typing import Final
+
+from penstock_analysis.redaction.choice import Choice
+from penstock_analysis.redaction.contents import Content, feed
+from penstock_analysis.redaction.exchanges import Exchange, Exchanges
+from penstock_analysis.redaction.flow import FOR_EVER, Cut, Flow, NotUnderstood, Parser
+from penstock_analysis.redaction.heads import MAX_LINE, Fields, first_line, read_fields, value_of
+from penstock_analysis.redaction.secrets import Secrets
+
+__all__ = ["REQUEST_LINE", "STATUS_LINE", "requests", "responses"]
+
+REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) +([^\s:]|[^\s:].*\S) +HTTP/1\.[0-9][ \t]*")
+"""Spaces are no part of a target, but some clients do not know. Without a version it may be anything, such as a header
+with a space before its colon."""
+STATUS_LINE: Final = re.compile(rb"HTTP/1\.[0-9] +([0-9]{3})(?: ([^\r]*))?")
+_SIZE_LINE: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,16})[ \t]*(?:;(.*))?", re.DOTALL)
+
+
+def requests(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> Parser:
+    """Parse a client's side."""
+    while True:
+        found = yield from first_line(flow, secrets, REQUEST_LINE)
+        method, path = found[1].upper(), found[2]
+        # The answer may come before the head's end, but for its format only who has the head can be asked.
+        exchanges.asks(Exchange(method, path))
+        fields = yield from read_fields(flow, secrets)
+        exchange = Exchange(method, path, value_of(fields, b"s2-format") in (b"base64", b"json-binsafe"))
+        if exchanges.in_order and exchanges.in_order[-1] == Exchange(method, path):
+            exchanges.in_order[-1] = exchange
+        content = choice.of_unknown(flow) if exchanges.joining else choice.of_request(flow, exchange, fields)
+        if method == b"CONNECT":
+            raise NotUnderstood
+        yield from _body(flow, secrets, fields, content, 0)
+
+
+def responses(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> Parser:
+    """Parse a server's side."""
+    while True:
+        found = yield from first_line(flow, secrets, STATUS_LINE)
+        status = int(found[1])
+        fields = yield from read_fields(flow, secrets)
+        if status == 101:
+            raise NotUnderstood  # the protocol is unknown from here on
+        if status < 200:
+            continue
+        exchange = exchanges.answered()
+        if exchange.method == b"CONNECT" and status < 300:
+            raise NotUnderstood
+        if exchange.method == b"HEAD" or status in (204, 304):
+            continue
+        if not exchange.known and (yield from _has_no_body(flow)):
+            continue
+        content = choice.of_unknown(flow) if exchanges.joining else choice.of_response(flow, exchange, fields)
+        yield from _body(flow, secrets, fields, content, None)
+
+
+def _has_no_body(flow: Flow) -> Generator[None, None, bool]:
+    """Return whether another head follows this one: the request was a HEAD that passed before the recording began."""
+    try:
+        yield from flow.need(7)
+    except Cut:
+        return False
+    return flow.peek(7) == b"HTTP/1."
+
+
+def _body(flow: Flow, secrets: Secrets, fields: Fields, content: Content | None, otherwise: int | None) -> Parser:
+    """Read the body behind a head (RFC 9112, 6.3). `otherwise`: its length if the head states none; None: until the
+    end."""
+    if b"transfer-encoding" in fields:
+        if fields[b"transfer-encoding"][-1].rpartition(b",")[2].strip() != b"chunked":
+            raise NotUnderstood
+        yield from _chunks(flow, secrets, content)
+    else:
+        yield from _plain(flow, fields, content, otherwise)
+    if content is not None:
+        content.end()
+
+
+def _plain(flow: Flow, fields: Fields, content: Content | None, otherwise: int | None) -> Parser:
+    lengths = {one.strip() for value in fields.get(b"content-length", ()) for one in value.split(b",")}
+    if len(lengths) > 1 or not all(one.isdigit() and len(one) < 19 for one in lengths):
+        raise NotUnderstood
+    size = int(lengths.pop()) if lengths else otherwise
+    if size is not None:
+        yield from feed(flow, size, content)
+        return
+    with suppress(Cut):
+        yield from feed(flow, FOR_EVER, content)
+
+
+def _chunks(flow: Flow, secrets: Secrets, content: Content | None) -> Parser:
+    while True:
+        raw = yield from flow.line(MAX_LINE)
+        line = raw.rstrip(b"\r\n")
+        found = _SIZE_LINE.fullmatch(line)
+        if found is None:
+            raise NotUnderstood
+        for start, end in secrets.patterns.spans(found[2] or b""):
+            flow.blank(flow.at + found.start(2) + start, flow.at + found.start(2) + end)
+        flow.at += len(raw)
+        size = int(found[1], 16)
+        if not size:
+            yield from read_fields(flow, secrets)
+            return
+        yield from feed(flow, size, content)
+        end_of_chunk = yield from flow.line(2)
+        if end_of_chunk.strip(b"\r\n"):
+            raise NotUnderstood
+        flow.at += len(end_of_chunk)

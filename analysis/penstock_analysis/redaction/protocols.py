@@ -1,0 +1,114 @@
+"""Choose the parser of a side, by the configured protocol and by its first bytes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock_analysis.capture import Sender
+from penstock_analysis.redaction import http1, s3p
+from penstock_analysis.redaction.choice import Choice
+from penstock_analysis.redaction.contents import Content
+from penstock_analysis.redaction.exchanges import Exchanges
+from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser
+from penstock_analysis.redaction.http2 import Http2Side, begins_with_frames
+from penstock_analysis.redaction.secrets import Secrets
+from penstock_analysis.redaction.segment import SegmentSide, dialect_of
+from penstock_analysis.redaction.units import Blind
+from penstock_analysis.redaction.unknown import guarded, is_hidden
+from penstock_codecs.http.sniff import PREFACE
+
+__all__ = ["parser_of"]
+
+_ENOUGH: Final = 64 * 1024
+"""Bytes that are inspected to recognize a protocol."""
+_STATUS: Final = b"HTTP/1."
+_FRAME_HEAD: Final = 9
+_HELLO: Final = b"\xff"
+_S3P: Final = {Sender.CLIENT: b"*", Sender.SERVER: b"*+-$:"}
+
+
+class _Openings:
+    """Ways in which a side may begin."""
+
+    def __init__(self, flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges) -> None:
+        self._flow = flow
+        self._secrets = secrets
+        self._choice = choice
+        self._exchanges = exchanges
+
+    def begin(self) -> Parser:
+        """Parse from the connection's first byte, which tells S3P and the segment protocol from HTTP: the protocol
+        spoken need not be the configured one."""
+        yield from self._flow.need(1)
+        first, protocol = self._flow.peek(1), self._flow.conversation.protocol
+        if first == _HELLO or (protocol == "segment" and first == b"\0"):
+            yield from SegmentSide(self._flow, self._secrets).parse()
+        elif first in _S3P[Sender.SERVER if protocol == "s3p" else self._flow.sender]:
+            yield from s3p.items(self._flow, self._secrets)
+        else:
+            yield from self._http()
+
+    def _http(self) -> Parser:
+        flow = self._flow
+        start = PREFACE if flow.sender is Sender.CLIENT else _STATUS
+        first = b""
+        while len(first) < len(start) and start.startswith(first):
+            yield from flow.need(len(first) + 1)
+            first = flow.peek(len(start))
+        if flow.sender is Sender.CLIENT:
+            yield from self._http2(mid=False) if first == PREFACE else self._http1()
+        elif first == _STATUS:
+            yield from self._http1()
+        else:
+            yield from flow.need(_FRAME_HEAD)
+            head = flow.peek(_FRAME_HEAD)
+            if head[3:9] not in (b"\x04\0\0\0\0\0", b"\x04\x01\0\0\0\0"):
+                raise NotUnderstood
+            yield from self._http2(mid=False)
+
+    def _http1(self) -> Parser:
+        read = http1.requests if self._flow.sender is Sender.CLIENT else http1.responses
+        return read(self._flow, self._secrets, self._choice, self._exchanges)
+
+    def _http2(self, *, mid: bool) -> Parser:
+        side = Http2Side(self._flow, self._secrets, self._choice, self._exchanges, self._flow.sender, mid=mid)
+        return side.parse()
+
+    def join(self) -> Parser:
+        """Parse from the middle of a connection: start at the first chunk that begins like a known protocol.
+
+        Bytes before it are blanked if a secret in them could go unnoticed.
+        """
+        flow = self._flow
+        self._exchanges.certain = False
+        content: Content = Blind(flow)
+        if not is_hidden(flow, self._secrets):
+            content = guarded(flow, self._secrets, amid=True)
+        while True:
+            yield from flow.need(1)
+            parser = self._joined(flow.peek(_ENOUGH))
+            if parser is not None:
+                content.end()
+                yield from parser
+            while flow.available:
+                offset = flow.at
+                content.take(flow.next_view(flow.available), offset)
+
+    def _joined(self, start: bytes) -> Parser | None:
+        protocol = self._flow.conversation.protocol
+        if protocol == "segment":
+            dialect = dialect_of(start, self._flow.sender)
+            return None if dialect is None else SegmentSide(self._flow, self._secrets, dialect).parse()
+        if protocol == "s3p":
+            return s3p.items(self._flow, self._secrets) if s3p.begins_with_item(start) else None
+        line = start.partition(b"\n")[0].rstrip(b"\r")
+        known = http1.REQUEST_LINE if self._flow.sender is Sender.CLIENT else http1.STATUS_LINE
+        if b"HTTP/1." in line and known.fullmatch(line):
+            return self._http1()
+        return self._http2(mid=True) if begins_with_frames(start) else None
+
+
+def parser_of(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges, *, mid: bool) -> Parser:
+    """Return the parser of one side. `mid`: its first bytes were not recorded."""
+    openings = _Openings(flow, secrets, choice, exchanges)
+    return openings.join() if mid else openings.begin()

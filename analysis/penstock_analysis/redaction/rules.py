@@ -1,0 +1,43 @@
+"""Redaction rules: what counts as secret."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["SECRET_HEADERS", "SECRET_PARAMETERS", "RedactionRules"]
+
+SECRET_HEADERS: Final = ("authorization", "proxy-authorization", "cookie", "set-cookie", "s2-encryption-key")
+"""HTTP headers (and gRPC metadata) whose values are never written, unless a configuration says so."""
+
+SECRET_PARAMETERS: Final = (
+    "access_token",
+    "api_key",
+    "apikey",
+    "auth_token",
+    "client_secret",
+    "id_token",
+    "password",
+    "refresh_token",
+    "token",
+)
+"""Parameters of a URL's query whose values are never written, unless a configuration says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedactionRules:
+    """Rules that select the bytes to blank.
+
+    `headers`: names of HTTP headers and gRPC metadata, in any case, whose values are blanked. `parameters`: names of
+    query parameters, in any case, likewise. `tokens`: access and delegation tokens inside messages are blanked (those
+    of the segment protocol, of the controller and of S2's access-token API). `record_headers`: names of record headers
+    whose values are blanked. `patterns`: regular expressions (bytes) that are blanked wherever they match in heads,
+    bodies and plain text; a match may have `longest_match` bytes at most, including what a lookahead inspects.
+    """
+
+    headers: tuple[str, ...] = SECRET_HEADERS
+    tokens: bool = True
+    record_headers: tuple[bytes, ...] = ()
+    patterns: tuple[bytes, ...] = ()
+    longest_match: int = 1024
+    parameters: tuple[str, ...] = SECRET_PARAMETERS

@@ -1,0 +1,59 @@
+"""S3P of one side (S3P 0.2.0, section 4): bulk strings are searched, the lines around them stay."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from penstock_analysis.redaction.flow import FOR_EVER, Flow, NotUnderstood, Parser
+from penstock_analysis.redaction.leaves import Leaves
+from penstock_analysis.redaction.secrets import Secrets
+from penstock_analysis.redaction.units import MOST
+
+__all__ = ["begins_with_item", "items"]
+
+_LINE: Final = re.compile(rb"([*$:+-])([^\r\n]*)\r?\n")
+_MOST_LINE: Final = 16 * 1024
+_CRLF: Final = 2
+
+
+def begins_with_item(data: bytes) -> bool:
+    """Return whether these bytes begin with an item: one complete line."""
+    return _LINE.match(data) is not None
+
+
+def items(flow: Flow, secrets: Secrets) -> Parser:
+    """Parse one side. S3P has no tokens, so with the default rules everything passes uninspected."""
+    leaves = Leaves(secrets)
+    if not leaves.any:
+        yield from flow.skip(FOR_EVER)
+    while True:
+        line = yield from flow.line(_MOST_LINE)
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise NotUnderstood
+        kind, said = found.groups()
+        if kind in b"$*:":
+            if not re.fullmatch(rb"-?[0-9]{1,20}", said):
+                raise NotUnderstood
+        else:
+            for start, data in leaves.leaf(said, flow.at + 1, text=True):
+                flow.write(start, data)
+        flow.at += len(line)
+        if kind == b"$" and not said.startswith(b"-"):
+            yield from _bulk(flow, leaves, int(said))
+
+
+def _bulk(flow: Flow, leaves: Leaves, size: int) -> Parser:
+    """Read the bytes of a bulk string and its line end."""
+    if size > MOST:
+        yield from flow.blank_next(size, b"*")
+        size = 0
+    yield from flow.need(size + _CRLF)
+    data = flow.peek(size + _CRLF)
+    for start, blank in leaves.leaf(data[:size], flow.at):
+        flow.write(start, blank)
+    flow.at += size
+    if data[size:] != b"\r\n":
+        raise NotUnderstood
+    flow.at += _CRLF

@@ -1,0 +1,109 @@
+"""Prepared rules: find the secret parts of a header's value, a line or a text."""
+
+from __future__ import annotations
+
+import re
+from binascii import a2b_base64
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from penstock_analysis.redaction.rules import RedactionRules
+from penstock_analysis.redaction.text import Patterns, Span
+
+__all__ = ["Secrets"]
+
+_WITH_SCHEME: Final = frozenset({b"authorization", b"proxy-authorization"})
+_SCHEME: Final = re.compile(
+    rb"(?:Basic|Bearer|Digest|DPoP|HOBA|Mutual|Negotiate|NTLM|Token|ApiKey|VAPID|SCRAM-SHA-(?:1|256)"
+    rb"|AWS4-HMAC-SHA256)[ \t]+(?=[^ \t])",
+    re.IGNORECASE,
+)
+"""The schemes that stay to be read. Another first word may be the secret itself."""
+_WITH_URL: Final = frozenset({b":path", b"referer", b"location", b"content-location"})
+_FRAMING: Final = frozenset(
+    {
+        b":method",
+        b":scheme",
+        b":status",
+        b"connection",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"grpc-encoding",
+        b"s2-format",
+        b"transfer-encoding",
+    }
+)
+"""Headers without which nothing could be read; patterns are not looked for in them."""
+_WITH_USER: Final = frozenset({b":authority", b"host"})
+_USER: Final = re.compile(rb"//([^/?#\s]+)@")
+_PARAMETER: Final = re.compile(rb"[?&;#]([^?&;#=\s]*)=([^&;#]+)")
+_QUOTED: Final = re.compile(rb"%[0-9A-Fa-f]{2}")
+_BINARY: Final = b"-bin"
+"""Suffix of names of gRPC metadata with base64 values."""
+_BASE64: Final = re.compile(rb"[A-Za-z0-9+/]+")
+
+
+class Secrets:
+    """Rules prepared for one Redactor. Raises ValueError for a pattern that is not a regular expression."""
+
+    def __init__(self, rules: RedactionRules) -> None:
+        self.tokens = rules.tokens
+        self.headers = frozenset(name.strip().lower().encode() for name in rules.headers)
+        self.parameters = frozenset(name.lower().encode() for name in rules.parameters)
+        self.record_headers = frozenset(rules.record_headers)
+        self.patterns = Patterns(rules.patterns, rules.longest_match)
+
+    @property
+    def looks_inside(self) -> bool:
+        """True if bodies of every kind must be inspected."""
+        return bool(self.patterns or self.record_headers)
+
+    def in_header(self, name: bytes | None, value: bytes) -> list[Span]:
+        """Return the secret parts of a header's value. `name`: in lower case; None if it is unknown."""
+        if name is None or name in self.headers:
+            scheme = _SCHEME.match(value) if name in _WITH_SCHEME else None
+            start = scheme.end() if scheme else 0
+            return [(start, len(value))] if start < len(value) else []
+        found = self.in_target(value) if name in _WITH_URL else []
+        if name in _WITH_USER and b"@" in value:
+            found.append((0, value.rindex(b"@")))
+        if self.patterns and name not in _FRAMING:
+            found += self.matches_in_url(value)
+            if name.endswith(_BINARY):
+                found += self._in_base64(value)
+        return found
+
+    def in_target(self, target: bytes) -> list[Span]:
+        """Return the secret parts of a URL, or of a line that holds one: user, password, values of parameters."""
+        found = [match.span(1) for match in _USER.finditer(target)] if b"@" in target else []
+        if b"=" in target and self.parameters:
+            found += [
+                match.span(2)
+                for match in _PARAMETER.finditer(target)
+                if unquote_to_bytes(match[1]).lower() in self.parameters
+            ]
+        return found
+
+    def matches_in_url(self, text: bytes) -> list[Span]:
+        """Return matches in a URL, or in other text that may be percent-encoded, both as spelled and decoded."""
+        found = self.patterns.spans(text)
+        if self.patterns and _QUOTED.search(text):
+            places: list[int] = []
+            at = 0
+            for quoted in _QUOTED.finditer(text):
+                places += range(at, quoted.start() + 1)
+                at = quoted.end()
+            places += range(at, len(text) + 1)
+            found += [(places[start], places[end]) for start, end in self.patterns.spans(unquote_to_bytes(text))]
+        return found
+
+    def _in_base64(self, value: bytes) -> list[Span]:
+        """Return matches in the decoded bytes of one base64 value or several, padded or not."""
+        found = []
+        for coded in _BASE64.finditer(value):
+            raw = coded[0][: len(coded[0]) - (len(coded[0]) % 4 == 1)]
+            for start, end in self.patterns.spans(a2b_base64(raw + b"=" * (-len(raw) % 4))):
+                first, last = coded.start() + start // 3 * 4, coded.start() + -(-end // 3) * 4
+                found.append((first, min(last, coded.end())))
+        return found

@@ -1,0 +1,329 @@
+"""The segment protocol of one side, both dialects: secrets are found through the messages' layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock_analysis.capture import Sender
+from penstock_analysis.redaction.contents import Gathered, Searched, feed
+from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser
+from penstock_analysis.redaction.leaves import Leaves
+from penstock_analysis.redaction.secrets import Secrets
+from penstock_analysis.redaction.segment_bodies import (
+    TOKENS,
+    append_edits,
+    body_edits,
+    event_leaves,
+    events_in,
+    field_places,
+)
+from penstock_analysis.redaction.text import Edit, stars
+from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
+from penstock_codecs.segment import draft, released
+from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, TYPE_TABLE, Dialect, Direction, Message, decode_body
+from penstock_codecs.segment.wire import NAME_WIRE, Malformed
+
+__all__ = ["SegmentSide", "dialect_of"]
+
+_HELLO: Final = released.Hello.type_id.to_bytes(4, "big", signed=True)
+_TEXT: Final = 2 + 0xFFFF
+_MOST: Final = SEGMENT_MAX_EVENT + MIB
+"""The longest message that is waited for, or block with its end; longer ones are blanked."""
+_MOST_SEGMENTS: Final = 1000
+_ENOUGH: Final = 3
+"""Consecutive messages that rule out chance."""
+_READS: Final = (released.SegmentRead, draft.SegmentRead)
+
+
+def _reach(cls: type[Message]) -> int:
+    """Return how many bytes of a body suffice to read its token, or 0 if it has none."""
+    reach = 0
+    for field in cls.fields:
+        if field.name in TOKENS:
+            return reach + _TEXT
+        size = field.wire.size
+        if size is None:
+            size = 2 + SEGMENT_MAX_NAME if field.wire is NAME_WIRE else _MOST
+        reach += size
+    return 0
+
+
+_REACH: Final = {cls: _reach(cls) for table in TYPE_TABLE.values() for cls in table.values()}
+
+
+class _Run(Gathered):
+    """Bytes of a segment from several replies, whose last event continues in the next one."""
+
+    def __init__(self, flow: Flow, leaves: Leaves, start: int) -> None:
+        super().__init__(flow)
+        self._leaves = leaves
+        self.position = start
+        """Offset in the segment at which the next reply continues."""
+
+    def read(self) -> None:
+        if not self.unit[:4].strip(b"\0") and len(self.unit) < HEADER_BYTES + int.from_bytes(self.unit[4:8], "big"):
+            if len(self.unit) > _MOST:
+                self.finish()
+            return  # for the event's end
+        data = bytes(self.unit)
+        _, size = events_in(data)
+        self.done(size, event_leaves(data[:size], self._leaves))
+        if self.unit[:4].strip(b"\0") or len(self.unit) > _MOST:
+            self.finish()  # no event begins here
+
+    def finish(self) -> None:
+        self.done(len(self.unit), event_leaves(bytes(self.unit), self._leaves))
+
+    def cut(self) -> None:
+        self.end()
+
+
+class _Parts(Gathered):
+    """A message carried in Partials."""
+
+    def __init__(self, flow: Flow, leaves: Leaves, tables: dict[int, type[Message]]) -> None:
+        super().__init__(flow)
+        self._leaves = leaves
+        self._tables = tables
+        self._passes = False  # there is nothing secret in it
+
+    def read(self) -> None:
+        if len(self.unit) > _MOST:
+            self.abandon()
+        elif not self._leaves.any and len(self.unit) >= HEADER_BYTES and not self._passes:
+            cls = self._class()
+            if cls is not None:
+                self._passes = not _REACH[cls]
+            elif self._leaves.tokens and self._flow.sender is Sender.CLIENT:
+                self.abandon()  # it may have a token
+            else:
+                self._passes = True
+        if self._passes:
+            self.done(len(self.unit), [])
+
+    def _class(self) -> type[Message] | None:
+        return self._tables.get(HEADER.unpack_from(self.unit)[0]) if len(self.unit) >= HEADER_BYTES else None
+
+    def finish(self) -> None:
+        if self._passes:
+            return
+        cls, body = self._class(), bytes(self.unit[HEADER_BYTES:])
+        if cls is None and self._leaves.tokens and self._flow.sender is Sender.CLIENT:
+            self.abandon()
+            return
+        if cls is None:
+            self.done(len(self.unit), self._leaves.leaf(bytes(self.unit)))
+            return
+        edits = _edits_or_stars(cls, body, self._leaves)
+        self.done(len(self.unit), [Edit(HEADER_BYTES + start, data) for start, data in edits])
+
+
+def _edits_or_stars(cls: type[Message], body: bytes, leaves: Leaves) -> list[Edit]:
+    """Return the edits of a body; all of it is blanked if its fields are malformed."""
+    try:
+        return body_edits(cls, body, leaves)
+    except Malformed:
+        return [Edit(0, stars(len(body)))]
+
+
+class SegmentSide:
+    """One direction of a connection. `dialect`: None to detect it from the first message."""
+
+    def __init__(self, flow: Flow, secrets: Secrets, dialect: Dialect | None = None) -> None:
+        self._flow = flow
+        self._leaves = Leaves(secrets)
+        self._known = dialect is not None
+        self._tables = TYPE_TABLE[dialect or Dialect.DRAFT]
+        self._runs: dict[str, _Run] = {}
+        self._parts: _Parts | None = None
+
+    def parse(self) -> Parser:
+        """Parse this side."""
+        flow = self._flow
+        yield from flow.need(4)
+        if not self._known and flow.peek(4) == _HELLO:
+            self._tables = TYPE_TABLE[Dialect.RELEASED]
+        while True:
+            yield from flow.need(HEADER_BYTES)
+            cls, size = self._head(flow.peek(HEADER_BYTES))
+            if cls is None:
+                yield from self._unknown(size)
+            elif cls is draft.Partial:
+                yield from self._partial(size)
+            elif self._leaves.any:
+                yield from self._whole(cls, size)
+            else:
+                yield from self._token(cls, size)
+
+    def _head(self, head: bytes) -> tuple[type[Message] | None, int]:
+        kind, size = HEADER.unpack(head)
+        if not 0 <= size <= SEGMENT_MAX_LENGTH:
+            raise NotUnderstood
+        return self._tables.get(kind), size
+
+    def _unknown(self, size: int) -> Parser:
+        """Read a message of unknown type, which may hold a token if a client sent it."""
+        flow = self._flow
+        flow.at += HEADER_BYTES
+        if self._leaves.tokens and flow.sender is Sender.CLIENT:
+            yield from flow.blank_next(size, b"*")
+            return
+        content = Searched(flow, self._leaves.patterns)
+        yield from feed(flow, size, content)
+        content.end()
+
+    # ---- tokens only ---------------------------------------------------------------------------------------------
+
+    def _token(self, cls: type[Message], size: int) -> Parser:
+        """Read a message only up to its token."""
+        flow = self._flow
+        reach = min(size, _REACH[cls]) if self._leaves.tokens else 0
+        if reach:
+            yield from flow.need(HEADER_BYTES + reach)
+        flow.at += HEADER_BYTES
+        if reach:
+            understood = self._blank_token(cls, flow.peek(reach))
+            if not understood:
+                yield from flow.blank_next(size, b"*")
+                return
+        yield from flow.skip(size)
+
+    def _blank_token(self, cls: type[Message], start: bytes) -> bool:
+        view, at = memoryview(start), 0
+        try:
+            for field in cls.fields:
+                _, end = field.wire.read(view, at)
+                if field.name in TOKENS:
+                    self._flow.blank(self._flow.at + at + 2, self._flow.at + end)
+                    return True
+                at = end
+        except Malformed:
+            return False
+        return True
+
+    # ---- everything ----------------------------------------------------------------------------------------------
+
+    def _whole(self, cls: type[Message], size: int) -> Parser:
+        flow = self._flow
+        if size > _MOST:
+            flow.at += HEADER_BYTES
+            yield from flow.blank_next(size, b"*")
+            return
+        yield from flow.need(HEADER_BYTES + size)
+        body = flow.peek(HEADER_BYTES + size)[HEADER_BYTES:]
+        if cls is released.AppendBlock:
+            yield from self._append(body)
+            return
+        flow.at += HEADER_BYTES
+        if cls in _READS and self._read(cls, body):
+            return
+        self._write(_edits_or_stars(cls, body, self._leaves))
+        flow.at += size
+
+    def _write(self, edits: Sequence[Edit], shift: int = 0) -> None:
+        for start, data in edits:
+            self._flow.write(self._flow.at + shift + start, data)
+
+    def _append(self, block: bytes) -> Parser:
+        """Read an AppendBlock together with its end, in which its last event continues (segment fact sheet, 1.4)."""
+        flow = self._flow
+        behind = HEADER_BYTES + len(block)
+        yield from flow.need(behind + HEADER_BYTES)
+        cls, size = self._head(flow.peek(behind + HEADER_BYTES)[behind:])
+        start = _data_at(released.AppendBlock)
+        if cls is released.AppendBlockEnd and behind + size <= _MOST:
+            behind += HEADER_BYTES
+            yield from flow.need(behind + size)
+            body = flow.peek(behind + size)[behind:]
+            try:
+                places = field_places(cls, body)
+                low, high = places["data"]
+                at, _ = places["size_of_whole_events"]
+                whole = int.from_bytes(body[at : at + 4], "big", signed=True)
+                first, last = append_edits(block[start:], whole, body[low + 4 : high], self._leaves)
+            except Malformed:
+                first, last = [Edit(0, stars(len(block) - start))], [Edit(0, stars(size))]
+                low = -4
+            self._write(first, HEADER_BYTES + start)
+            self._write(last, behind + low + 4)
+            flow.at += behind + size
+            return
+        self._write(event_leaves(block[start:], self._leaves), HEADER_BYTES + start)
+        flow.at += behind
+
+    def _read(self, cls: type[Message], body: bytes) -> bool:
+        """Read bytes of a segment, which may continue an event of the reply before. Return False if its fields are
+        malformed."""
+        flow = self._flow
+        try:
+            places = field_places(cls, body)
+            message = decode_body(cls, memoryview(body))
+        except Malformed:
+            return False
+        assert isinstance(message, _READS)
+        low, high = places["data"]
+        low += 0 if isinstance(message, draft.SegmentRead) else 4
+        at_tail = message.flags.at_tail if isinstance(message, draft.SegmentRead) else message.at_tail
+        name = message.segment
+        self._write(self._leaves.leaf(body[2 : places["segment"][1]], 2, text=True))
+        run = self._runs.get(name)
+        if run is None or run.blind or run.position != message.offset:
+            if run is not None:
+                run.end()
+            run = self._runs[name] = _Run(flow, self._leaves, message.offset)
+        run.take(body[low:high], flow.at + low)
+        run.position += high - low
+        if at_tail:
+            self._runs.pop(name).end()
+        elif len(self._runs) > _MOST_SEGMENTS:
+            self._runs.pop(next(iter(self._runs))).end()
+        flow.at += len(body)
+        return True
+
+    def _partial(self, size: int) -> Parser:
+        """Read a piece of a message (the draft's)."""
+        flow = self._flow
+        yield from flow.need(HEADER_BYTES + min(size, 1))
+        part = flow.peek(HEADER_BYTES + 1)[HEADER_BYTES:]
+        flow.at += HEADER_BYTES + len(part)
+        if self._parts is None or part == bytes((draft.Part.BEGIN,)):
+            if self._parts is not None:
+                self._parts.abandon()
+            self._parts = _Parts(flow, self._leaves, self._tables)
+        yield from feed(flow, size - len(part), self._parts)
+        if part == bytes((draft.Part.END,)):
+            self._parts.end()
+            self._parts = None
+
+
+def dialect_of(data: bytes, sender: Sender) -> Dialect | None:
+    """Return the dialect of the messages that these bytes are, complete up to the end, or several; None if they are
+    not."""
+    wanted = Direction.REQUEST if sender is Sender.CLIENT else Direction.REPLY
+    for dialect, table in TYPE_TABLE.items():
+        at = count = 0
+        while at + HEADER_BYTES <= len(data):
+            kind, size = HEADER.unpack_from(data, at)
+            cls = table.get(kind)
+            if cls is None or cls.direction not in (wanted, Direction.BOTH) or not _least(cls) <= size <= _MOST:
+                break
+            at += HEADER_BYTES + size
+            count += at <= len(data)
+        if count and (at == len(data) or count >= _ENOUGH):
+            return dialect
+    return None
+
+
+def _least(cls: type[Message]) -> int:
+    return sum(field.wire.size or 0 for field in cls.fields if not field.tail)
+
+
+def _data_at(cls: type[Message]) -> int:
+    """Return the offset of the field `data`, behind fields of fixed sizes."""
+    at = 0
+    for field in cls.fields:
+        if field.name == "data":
+            break
+        at += field.wire.size or 0
+    return at

@@ -1,0 +1,117 @@
+"""Search text for patterns, whole or as it arrives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from penstock_codecs.expressions import compile_expression
+
+__all__ = ["Buffer", "Edit", "Patterns", "Search", "Span", "joined", "stars"]
+
+Buffer = bytes | bytearray | memoryview
+Span = tuple[int, int]
+"""Start and end."""
+
+
+class Edit(NamedTuple):
+    """Replacement of the bytes from `start` on by `data`, which is as long."""
+
+    start: int
+    data: bytes
+
+
+_STARS: Final = b"*" * 1024
+
+
+def stars(size: int) -> bytes:
+    """Return the replacement of a secret of `size` bytes."""
+    return _STARS[:size] if size <= len(_STARS) else b"*" * size
+
+
+_LOOKS_AROUND: Final = re.compile(rb"(?<!\[)\^|\$|\\[AbBZ]")
+"""Syntax that makes a match depend on the bytes around it; in case of doubt it counts as such."""
+
+
+class Patterns:
+    """Regular expressions of secrets. Raises ValueError as `compile_expression`."""
+
+    def __init__(self, patterns: Sequence[bytes], longest: int) -> None:
+        if longest < 1:
+            raise ValueError(f"longest_match is {longest}, and must be at least 1")
+        self.longest = longest if patterns else 1
+        self.compiled = [compile_expression(pattern) for pattern in patterns]
+        self._search_tells = not any(map(_LOOKS_AROUND.search, patterns))
+
+    def __bool__(self) -> bool:
+        return bool(self.compiled)
+
+    def may_match_in(self, data: bytes) -> bool:
+        """Return whether any part of `data` may match."""
+        return not self._search_tells or any(pattern.search(data) for pattern in self.compiled)
+
+    def spans(self, text: bytes) -> list[Span]:
+        """Return all matches in a complete text; they may overlap."""
+        return [
+            match.span() for pattern in self.compiled for match in pattern.finditer(text) if match.end() > match.start()
+        ]
+
+
+class Search:
+    """Search of text that comes in pieces. Each `take` and `end` returns the spans that have become certain, counted
+    from the first byte of all; no later span begins before `certain`.
+
+    A match that starts so near the end of the received text that it could grow is left until more arrives.
+    """
+
+    def __init__(self, patterns: Patterns) -> None:
+        self._patterns = patterns
+        self._text = b""
+        self._base = 0  # of `_text`
+        self._next = [0] * len(patterns.compiled)  # where each pattern's next match may start
+        self.certain = 0
+
+    def take(self, data: Buffer) -> list[Span]:
+        """Search more of the text."""
+        self._text += data
+        end = self._base + len(self._text)
+        return self._search(max(self.certain, end - self._patterns.longest + 1))
+
+    def end(self) -> list[Span]:
+        """Search the rest: there is no more text."""
+        end = self._base + len(self._text)
+        found = self._search(end)
+        self._text, self._base = b"", end
+        return found
+
+    def _search(self, certain: int) -> list[Span]:
+        """Return the matches that start before `certain`. No pattern is searched for behind the end of the last one."""
+        found = []
+        for number, pattern in enumerate(self._patterns.compiled):
+            start = self._next[number]
+            for match in pattern.finditer(self._text, max(0, start - self._base)):
+                if match.start() + self._base >= certain:
+                    break
+                start = match.end() + self._base
+                if match.end() > match.start():
+                    found.append((match.start() + self._base, start))
+            self._next[number] = max(start, certain)
+        self.certain = certain
+        # Keep the byte that \b inspects.
+        forget = certain - self._patterns.longest - self._base
+        if forget > 0:
+            self._text = self._text[forget:]
+            self._base += forget
+        return found
+
+
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """Return the same places without overlaps, in order."""
+    out: list[Span] = []
+    for start, end in sorted(spans):
+        if out and start <= out[-1][1]:
+            out[-1] = (out[-1][0], max(end, out[-1][1]))
+        else:
+            out.append((start, end))
+    return out

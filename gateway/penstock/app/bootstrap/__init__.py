@@ -1,0 +1,39 @@
+"""Builds the parts that a configuration names; the only package that knows both."""
+
+from penstock.app.bootstrap.faults import fault_settings
+from penstock.app.bootstrap.files import check_files, tls_of
+from penstock.app.bootstrap.fronts import (
+    controller_http_settings,
+    controller_settings,
+    http_settings,
+    s2_settings,
+    s3p_settings,
+    segment_settings,
+)
+from penstock.app.bootstrap.listeners import open_listeners
+from penstock.app.bootstrap.recorder import backs_of_routes, open_recordings, recording_rules
+from penstock.app.bootstrap.router import Plan, Routing, open_router, open_routing
+from penstock.app.bootstrap.store import apply_basins, open_store, store_settings
+
+__all__ = [
+    "Plan",
+    "Routing",
+    "apply_basins",
+    "backs_of_routes",
+    "check_files",
+    "controller_http_settings",
+    "controller_settings",
+    "fault_settings",
+    "http_settings",
+    "open_listeners",
+    "open_recordings",
+    "open_router",
+    "open_routing",
+    "open_store",
+    "recording_rules",
+    "s2_settings",
+    "s3p_settings",
+    "segment_settings",
+    "store_settings",
+    "tls_of",
+]

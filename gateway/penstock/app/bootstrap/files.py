@@ -1,0 +1,62 @@
+"""The files that a configuration names: certificates, keys, tokens, the store's directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from penstock.app.bootstrap.access import check_closed
+from penstock.app.bootstrap.tracing import check_tracing
+from penstock.app.bootstrap.upstreams import check_back
+from penstock.app.config import Config, S3PListener, SegmentListener
+from penstock.app.config.tls import TlsListener
+from penstock.core.errors import CannotStart
+from penstock.core.identity import Identities
+from penstock.net.tls import Pair, ServerFiles, ServerTls
+from penstock.net.tls.handshakes import HandshakeSettings
+from penstock.net.tls.server import HTTP
+
+__all__ = ["check_files", "handshake_settings", "tls_of"]
+
+
+def check_files(config: Config) -> None:
+    """Check that the named files can be used, without listening or opening the store. Raises CannotStart."""
+    check_closed(config)
+    for label, listener in config.listeners.labelled():
+        tls_of(f"listeners.{label}", listener)
+    if config.management.enabled:
+        tls_of("management", config.management)
+    for name, back in config.backs.items():
+        check_back(name, back)
+    _check_directory("store.directory", Path(config.store.directory))
+    check_tracing(config)
+    if config.recorder is not None:
+        _check_directory("recorder.directory", Path(config.recorder.directory))
+
+
+def _check_directory(key: str, directory: Path) -> None:
+    nearest = next((path for path in (directory, *directory.absolute().parents) if path.exists()), directory)
+    if not nearest.is_dir():
+        raise CannotStart(f"{key}: {nearest} is not a directory")
+    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+        raise CannotStart(f"{key}: cannot write to {nearest}: permission denied")
+
+
+def tls_of(name: str, listener: TlsListener) -> ServerTls | None:
+    """Load a listener's TLS files; `name` as in `listeners.s2`. None if it has none. Raises CannotStart."""
+    if listener.tls_certificate is None:
+        return None
+    files = ServerFiles(
+        pair=Pair(listener.tls_certificate, listener.tls_key),
+        others=tuple(Pair(one.certificate, one.key, one.names) for one in listener.tls_certificates),
+        client_ca=listener.tls_client_ca,
+        client_crl=listener.tls_client_crl,
+        required=listener.tls_client_auth == "required",
+        alpn=() if isinstance(listener, SegmentListener | S3PListener) else HTTP,
+    )
+    return ServerTls(name, files)
+
+
+def handshake_settings(table: TlsListener, identities: Identities) -> HandshakeSettings:
+    """Return the settings of a listener's TLS handshakes."""
+    return HandshakeSettings(seconds=table.tls_handshake_seconds, identities=identities)

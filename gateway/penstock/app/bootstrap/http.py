@@ -1,0 +1,56 @@
+"""Listeners that speak HTTP."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import trio
+
+from penstock.net.http.exchange import Exchange
+from penstock.net.http.serving import Drain, HttpSettings, serve_http
+from penstock.net.http.traced import traced_requests
+from penstock_codecs.failures import Failure, FailureCode
+from penstock_codecs.s2.errors import failure_to_http
+
+__all__ = ["HttpFront", "HttpServer", "refuse_http"]
+
+
+class HttpFront(Protocol):
+    """A front that answers HTTP exchanges."""
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer one exchange."""
+
+    def drain(self) -> None:
+        """Prepare for the gateway's shutdown."""
+
+
+class HttpServer:
+    """Serves a front's HTTP connections."""
+
+    def __init__(self, settings: HttpSettings, front: HttpFront) -> None:
+        self._settings = settings
+        self._front = front
+        self._handle = traced_requests(front.handle)
+        self._drain = Drain()
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection until it ends."""
+        await serve_http(stream, self._handle, self._settings, self._drain)
+
+    def begin_drain(self) -> None:
+        """Drain the front and its connections: the gateway is about to stop."""
+        self._front.drain()
+        self._drain.begin()
+
+
+async def refuse_http(stream: trio.abc.Stream, limit: str) -> None:
+    """Answer 503 to a client's first request, whatever it is, because a limit is reached."""
+    drain = Drain()
+
+    async def handler(exchange: Exchange) -> None:
+        _, body = failure_to_http(Failure(FailureCode.RATE_LIMITED, f"{limit} is reached, try again later"))
+        await exchange.respond(503, [("content-type", "application/json"), ("retry-after", "1")], body)
+        drain.begin()
+
+    await serve_http(stream, handler, HttpSettings(), drain)

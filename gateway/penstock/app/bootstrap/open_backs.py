@@ -1,0 +1,113 @@
+"""The open backs, which come and go with reloads; a task of its own holds each open."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+import structlog
+import trio
+
+from penstock.app.bootstrap.backs import open_target
+from penstock.app.config import BackTable, SegmentLoss
+from penstock.backends.counted import RefCountedBack
+from penstock.core.back import Back
+from penstock.net.upstream import Watch
+from penstock.routing.target import Target
+
+__all__ = ["OpenBack", "OpenBacks", "open_backs", "said_by"]
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True, eq=False)
+class OpenBack:
+    """An open back. `target`: what routes lead to. `said`: a digest of what it was opened with (`said_by`)."""
+
+    target: Target
+    said: bytes
+    _counted: RefCountedBack
+    _close: trio.Event = field(default_factory=trio.Event)
+    _at_once: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    def retire(self) -> None:
+        """Close it as soon as no operation is in flight on it."""
+        log.info("back_retired", back=self.target.name, under_way=self._counted.under_way)
+        self._close.set()
+
+    def close(self) -> None:
+        """Close it now."""
+        self._at_once.cancel()
+
+    async def over(self) -> None:
+        """Wait until it is to be closed."""
+        with self._at_once:
+            await self._close.wait()
+            await self._counted.quiet()
+
+
+class OpenBacks:
+    """Opens backs and keeps track of them."""
+
+    def __init__(self, nursery: trio.Nursery, embedded: Back, watch: Watch) -> None:
+        self._nursery = nursery
+        self._embedded = embedded
+        self._watch = watch
+        self._open: set[OpenBack] = set()
+
+    async def open(self, name: str, table: BackTable, losses: tuple[SegmentLoss, ...]) -> OpenBack:
+        """See `open_target`. Raises CannotStart for files that cannot be used."""
+        back: OpenBack = await self._nursery.start(self._hold, name, table, losses)
+        return back
+
+    async def _hold(
+        self, name: str, table: BackTable, losses: tuple[SegmentLoss, ...], *, task_status: trio.TaskStatus[OpenBack]
+    ) -> None:
+        said = said_by(table, losses)
+        async with open_target(name, table, self._embedded, losses, self._watch) as target:
+            counted = RefCountedBack(target.back)
+            back = OpenBack(replace(target, back=counted), said, counted)
+            self._open.add(back)
+            try:
+                task_status.started(back)
+                await back.over()
+            finally:
+                self._open.discard(back)
+        log.debug("back_closed", back=name)
+
+    def close(self) -> None:
+        """Close all backs now."""
+        for back in self._open:
+            back.close()
+
+
+@asynccontextmanager
+async def open_backs(embedded: Back, watch: Watch) -> AsyncIterator[OpenBacks]:
+    """Close the backs that were opened in the block when it ends. `watch` is called with each connection to a
+    server."""
+    async with trio.open_nursery() as nursery:
+        backs = OpenBacks(nursery, embedded, watch)
+        yield backs
+        backs.close()
+
+
+def said_by(table: BackTable, losses: tuple[SegmentLoss, ...]) -> bytes:
+    """Return a digest of everything that a back is opened with, including the content of its files. Equal digests mean
+    that the back need not be reopened."""
+    digest = hashlib.sha256(msgspec.json.encode([msgspec.to_builtins(table), msgspec.to_builtins(losses)]))
+    for key in ("token_file", "password_file", "tls_ca", "tls_certificate", "tls_key"):
+        path = getattr(table, key, None)
+        if path is not None:
+            digest.update(_content(Path(path)))
+    return digest.digest()
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # opening the back reports the error

@@ -1,0 +1,70 @@
+"""Settings and credentials of connections to the servers that a configuration names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.app.config import BackTable, S2Back, S2SseBack, SegmentBack
+from penstock.core.address import Address
+from penstock.core.errors import CannotStart
+from penstock.net.tls import ClientTls
+from penstock.net.upstream import Credentials, CredentialsMode, UpstreamSettings
+
+__all__ = ["check_back", "credentials", "secret_in", "upstream_settings"]
+
+
+def upstream_settings(name: str, table: BackTable, address: str, protocol: str) -> UpstreamSettings:
+    """Return the settings of connections to a back's server. Raises CannotStart for files that cannot be used."""
+    host, port = Address.parse(address)
+    tls = _tls(name, table)
+    return UpstreamSettings(
+        name=name,
+        host=host,
+        port=port,
+        protocol=protocol,
+        tls=tls,
+        server_name=table.tls_server_name,
+        connect_seconds=table.connect_seconds,
+        request_seconds=table.request_seconds,
+        idle_seconds=table.idle_seconds,
+        max_connections=table.max_connections,
+        breaker_failures=table.breaker_failures,
+        breaker_open_seconds=table.breaker_open_seconds,
+    )
+
+
+def _tls(name: str, table: BackTable) -> ClientTls | None:
+    try:
+        return ClientTls(table.tls_ca, table.tls_certificate, table.tls_key, f"backs.{name}") if table.tls else None
+    except CannotStart as error:
+        raise CannotStart(f"backs.{name}: {error}") from error
+
+
+def credentials(name: str, table: S2Back | S2SseBack) -> Credentials:
+    """Return the credentials to present to a server. Raises CannotStart for a file that cannot be used."""
+    mode = CredentialsMode(table.credentials)
+    own = table.token if table.token_file is None else secret_in(f"backs.{name}.token_file", table.token_file)
+    for_nobody = {"": own} if own is not None and mode is CredentialsMode.SWAP else {}
+    return Credentials(back=name, mode=mode, secret=own, by_identity={**table.tokens, **for_nobody})
+
+
+def check_back(name: str, table: BackTable) -> None:
+    """Check that the files that a back names can be used. Raises CannotStart."""
+    _tls(name, table)
+    if isinstance(table, S2Back | S2SseBack):
+        credentials(name, table)
+    elif isinstance(table, SegmentBack) and table.password_file is not None:
+        secret_in(f"backs.{name}.password_file", table.password_file)
+
+
+def secret_in(key: str, path: str) -> str:
+    """Return the content of a file, stripped. Raises CannotStart, naming the key, unless it is visible ASCII text."""
+    try:
+        text = Path(path).read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise CannotStart(f"{key}: cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        text = ""
+    if not text or not all("!" <= character <= "~" for character in text):
+        raise CannotStart(f"{key}: {path} does not hold a word of visible ASCII")
+    return text

@@ -1,0 +1,39 @@
+"""Configuration of access tokens; see `penstock.app.config.schema` and docs/access.md."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from penstock.core.config_fields import Table, key
+
+__all__ = ["Access", "Anonymous"]
+
+FILE_NAME: Final = "access.sqlite3"
+
+
+class Access(Table, frozen=True, kw_only=True):
+    """Access tokens with scopes, for clients of S2; `penstock token` issues and revokes them. Without the table there
+    are none."""
+
+    file: Annotated[
+        str | None,
+        key(
+            "Where they are kept, as hashes; absent: access.sqlite3 in store.directory.",
+            example="access.sqlite3",
+            path=True,
+        ),
+    ] = None
+
+    def path(self, store_directory: str) -> str:
+        """Return the path of the token file."""
+        return f"{store_directory}/{FILE_NAME}" if self.file is None else self.file
+
+
+Anonymous = Annotated[
+    bool,
+    key(
+        "true: whoever reaches it is served, also without proving who they are. Without this a listener that others "
+        "than this machine reach does not start, unless its clients have to prove it."
+    ),
+]
+"""The key `anonymous` of every listener."""

@@ -1,0 +1,102 @@
+"""Checks of names that one table of the configuration uses and another defines."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from penstock.app.config.backs import EMBEDDED, BackTable, S2SseBack
+from penstock.app.config.faults import FaultTable
+from penstock.app.config.listeners import Listeners
+from penstock.app.config.recorder import RecorderTable
+from penstock.app.config.routes import IdentityTable, RouteTable
+from penstock.core.matching import Match, NamePattern
+
+__all__ = ["check_faults", "check_recorder", "check_references"]
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def check_references(
+    listeners: Listeners,
+    backs: Mapping[str, BackTable],
+    routes: Sequence[RouteTable],
+    identities: Sequence[IdentityTable],
+) -> None:
+    """Raise ValueError for a name that is unknown, used twice, or malformed."""
+    for name in backs:
+        if name == EMBEDDED:
+            raise ValueError("[backs.embedded]: the name embedded belongs to the store in this process")
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"[backs]: {name!r} is no name: A-Z, a-z, 0-9, '.', '_' and '-'")
+    _check_unique("route", [route.name for route in routes])
+    _check_unique("identity", [identity.name for identity in identities])
+    _check_unique("username", [identity.username for identity in identities if identity.username is not None])
+    known = [identity.name for identity in identities]
+    labels = [label for label, _ in listeners.labelled()]
+    kinds = {label.partition(".")[0] for label in labels}
+    for route in routes:
+        where = f"route {route.name}: "
+        _check_known(where + "back", [route.back], [EMBEDDED, *backs])
+        _check_known(where + "mirror", [route.mirror] if route.mirror else [], [EMBEDDED, *backs])
+        _check_known(where + "listeners", route.listeners, {*labels, *kinds})
+        _check_known(where + "identity", route.identity, known)
+        if isinstance(backs.get(route.mirror or ""), S2SseBack):
+            raise ValueError(f"{where}mirror: {route.mirror} is of kind s2-sse, to which nothing can be appended")
+        back = backs.get(route.back)
+        if isinstance(back, S2SseBack) and "s3p" in kinds and (not route.listeners or _any_s3p(route)):
+            raise ValueError(
+                f"{where}clients of S3P cannot read from {route.back}, since a back of kind s2-sse has no identifiers; "
+                "let `listeners` name the others"
+            )
+    for name, back in backs.items():
+        _check_known(f"back {name}: tokens", getattr(back, "tokens", ()), known)
+
+
+def check_faults(
+    faults: Sequence[FaultTable],
+    listeners: Listeners,
+    routes: Sequence[RouteTable],
+    identities: Sequence[IdentityTable],
+) -> None:
+    """Raise ValueError if a fault names a listener, route or identity that does not exist."""
+    _check_unique("fault", [fault.name for fault in faults])
+    labels = [label for label, _ in listeners.labelled()]
+    for fault in faults:
+        where = f"fault {fault.name}: "
+        _check_known(where + "listeners", fault.listeners, {*labels, *(label.partition(".")[0] for label in labels)})
+        _check_known(where + "routes", fault.routes, [route.name for route in routes])
+        _check_known(where + "identity", fault.identity, [identity.name for identity in identities])
+
+
+def check_recorder(
+    recorder: RecorderTable, listeners: Listeners, backs: Mapping[str, BackTable], routes: Sequence[RouteTable]
+) -> None:
+    """Raise ValueError if the recorder names a listener, back or route that does not exist."""
+    labels = [label for label, _ in listeners.labelled()]
+    _check_known("recorder.listeners", recorder.listeners, {*labels, *(label.partition(".")[0] for label in labels)})
+    _check_known("recorder.backs", recorder.backs, backs)
+    names = [route.name for route in routes]
+    for glob in recorder.routes:
+        pattern = NamePattern.compile(Match.GLOB, glob)
+        if not any(pattern.match(name) is not None for name in names):
+            _check_known("recorder.routes", [glob], names)
+
+
+def _any_s3p(route: RouteTable) -> bool:
+    return any(label.partition(".")[0] == "s3p" for label in route.listeners)
+
+
+def _check_unique(what: str, names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{what} {name} is there twice: give each a name of its own")
+
+
+def _check_known(where: str, wanted: Iterable[str], known: Collection[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            there = f"did you mean {near[0]}?" if near else f"there is {', '.join(sorted(known)) or 'none'}"
+            raise ValueError(f"{where}: {name} is unknown; {there}")

@@ -1,0 +1,112 @@
+"""Remarks on valid routes and backs that an operator should know about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.app.config.routes import RouteTable
+from penstock.app.config.schema import Config
+from penstock.core.address import Address
+
+__all__ = ["Advice", "about_routes"]
+
+
+class Advice(NamedTuple):
+    """A remark. `insecure`: unauthorized clients could read, change or delete records."""
+
+    insecure: bool
+    text: str
+
+
+def about_routes(config: Config) -> Iterator[Advice]:
+    """Yield remarks on routes and backs."""
+    for index, route in enumerate(config.routes):
+        wider = next((one for one in config.routes[:index] if _covers(one, route)), None)
+        if wider is not None:
+            yield Advice(False, f"route {route.name}: it never takes anything: route {wider.name} before it takes all.")
+        yield from _about_others(config.routes[:index], route)
+    yield from _about_listings(config)
+    yield from _about_mirrors(config)
+    used = {name for route in config.routes for name in (route.back, route.mirror)}
+    for name, back in config.backs.items():
+        if name not in used:
+            yield Advice(False, f"backs.{name}: no route leads there.")
+        secret = getattr(back, "credentials", "none") != "none" or getattr(back, "username", None) is not None
+        host = back.address or getattr(back, "controller", None)
+        if secret and not back.tls and host is not None and not Address.parse(host).is_loopback:
+            yield Advice(True, f"backs.{name}: credentials cross the network to {host} in clear text. Say tls = true.")
+
+
+def _about_others(before: tuple[RouteTable, ...], route: RouteTable) -> Iterator[Advice]:
+    """Warn if clients that an earlier route does not admit reach the same streams by this one."""
+    for one in before:
+        if not one.identity or (route.identity and set(route.identity) <= set(one.identity)):
+            continue
+        same_place = (one.back, one.to_basin, one.to_stream) == (route.back, route.to_basin, route.to_stream)
+        met = not (one.listeners and route.listeners) or _all_of(one.listeners, route.listeners, prefixes=True)
+        if same_place and met and (route.takes_all_names or _same_names(route, one)):
+            who, what = ", ".join(one.identity), _may(route)
+            yield Advice(
+                False, f"route {route.name}: others than {who} can {what} the streams of route {one.name} by it."
+            )
+
+
+def _about_mirrors(config: Config) -> Iterator[Advice]:
+    for route in config.routes:
+        for name in (route.back, route.mirror) if route.mirror is not None else ():
+            back = config.backs.get(name)
+            mode = getattr(back, "credentials", "none")
+            own = getattr(back, "token", None) is not None or getattr(back, "token_file", None) is not None
+            if mode == "pass" or (mode == "swap" and not own):
+                why = f"its mirror copies in nobody's name, for whom back {name} is shown no token"
+                yield Advice(False, f"route {route.name}: {why}.")
+
+
+def _about_listings(config: Config) -> Iterator[Advice]:
+    for route in config.routes:
+        rewriting = route.rewriting()
+        there = f"{route.to_basin or '{basin}'}/{route.to_stream or '{stream}'}"
+        if not rewriting.changes:
+            continue
+        if not rewriting.injective:
+            yield Advice(False, f"route {route.name}: several streams of clients may become one, named {there}.")
+        if not rewriting.shows_streams:
+            why = f"clients' names cannot be told from {there}, so listings leave its streams out"
+            yield Advice(False, f"route {route.name}: {why}.")
+        elif not rewriting.shows_basins:
+            why = f"clients' basins cannot be told from {route.to_basin}, so listings of basins leave them out"
+            yield Advice(False, f"route {route.name}: {why}.")
+
+
+def _covers(earlier: RouteTable, later: RouteTable) -> bool:
+    """Return whether the earlier route certainly takes all that the later one could."""
+    return (
+        _all_of(earlier.listeners, later.listeners, prefixes=True)
+        and _all_of(earlier.identity, later.identity)
+        and (earlier.takes_all_names or _same_names(earlier, later))
+    )
+
+
+def _all_of(earlier: tuple[str, ...], later: tuple[str, ...], *, prefixes: bool = False) -> bool:
+    """Return whether the earlier filter admits all that the later one admits. An empty filter admits all; with
+    `prefixes`, a kind of listener admits all its names."""
+    if not earlier:
+        return True
+    return bool(later) and all(one in earlier or (prefixes and one.partition(".")[0] in earlier) for one in later)
+
+
+def _same_names(earlier: RouteTable, later: RouteTable) -> bool:
+    if earlier.basin not in (None, later.basin):
+        return False
+    if earlier.stream is None:
+        return True
+    if earlier.match == "prefix" and later.match in ("exact", "prefix") and later.stream is not None:
+        return later.stream.startswith(earlier.stream)
+    return (earlier.match, earlier.stream) == (later.match, later.stream)
+
+
+def _may(route: RouteTable) -> str:
+    if route.permissions == ("read",):
+        return "read"
+    return "read and change" if "read" in route.permissions else "change"

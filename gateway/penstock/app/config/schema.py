@@ -1,0 +1,180 @@
+"""The configuration: one struct per TOML table, with every default, bound, unit and explanation.
+
+Sizes are in bytes and times in seconds unless a key's name says otherwise. `config/gateway.toml` and
+`docs/configuration.md` are generated from these structs (`penstock.app.config.document`), so they cannot drift apart.
+Features that several processes cannot provide together yet are refused here (docs/workers.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+import msgspec
+
+from penstock.app.config.access import Access
+from penstock.app.config.backs import BackTable
+from penstock.app.config.faults import FaultTable
+from penstock.app.config.listeners import ControllerListener, Listeners, S2Listener, S3PListener, SegmentListener
+from penstock.app.config.management import Management
+from penstock.app.config.recorder import RecorderTable
+from penstock.app.config.references import check_faults, check_recorder, check_references
+from penstock.app.config.routes import IdentityTable, RouteTable
+from penstock.app.config.tracing import Tracing
+from penstock.core.config_fields import DEFAULT_BASIN, Table, check_basin, key
+from penstock.net.limits.settings import Limits
+from penstock_codecs.limits import MIB
+
+__all__ = ["Basin", "Config", "Drain", "Log", "Reload", "Store", "check_workers", "default_config"]
+
+
+def check_workers(
+    workers: int,
+    listeners: Listeners,
+    backs: Mapping[str, BackTable],
+    routes: Sequence[RouteTable],
+    recorder: RecorderTable | None,
+) -> None:
+    """Raise ValueError, naming the key, for features that need a single process."""
+    if workers == 1:
+        return
+    alone = {
+        "[backs]: what is known of a server's records is": bool(backs),
+        "a route with a mirror is": any(route.mirror is not None for route in routes),
+        "[listeners.controller] is": bool(listeners.controller),
+        "[recorder] is": recorder is not None,
+    }
+    for what, there in alone.items():
+        if there:
+            raise ValueError(f"workers = {workers}: {what} for one process alone: leave it out, or set workers = 1")
+
+
+class Drain(Table, frozen=True, kw_only=True):
+    """Shutdown on SIGTERM and SIGINT (docs/operations.md)."""
+
+    accept_seconds: Annotated[
+        float,
+        key(
+            "How long it still accepts and serves, once it has said that it is not ready: for as long as balancers "
+            "take to send new clients elsewhere.",
+            least=0,
+        ),
+    ] = 0.0
+    grace_seconds: Annotated[
+        float, key("How long S2 sessions, advised to reconnect, go on before they are ended in order.", least=0)
+    ] = 3.0
+    deadline_seconds: Annotated[
+        float,
+        key(
+            "How long clients have to finish in all, once nothing is accepted; then their connections are cut.", least=0
+        ),
+    ] = 10.0
+
+
+class Reload(Table, frozen=True, kw_only=True):
+    """Reload of the configuration when its file changes (docs/operations.md). SIGHUP and `POST /reload` always
+    reload."""
+
+    watch: Annotated[bool, key("Read it again whenever its file has changed.")] = False
+    watch_seconds: Annotated[float, key("How often the file is looked at.", least=0.1)] = 2.0
+
+
+class Basin(Table, frozen=True, kw_only=True):
+    """A basin that is created at the start. Its settings here replace those it had before; existing streams keep the
+    retention and the timestamping that they were created with."""
+
+    name: Annotated[str, key("8 to 48 of a-z, 0-9 and -, with a letter or digit at both ends.")]
+    create_stream_on_append: Annotated[bool, key("An append to a stream that is not there creates it.")] = True
+    create_stream_on_read: Annotated[bool, key("A read of a stream that is not there creates it.")] = True
+    retention_seconds: Annotated[
+        int,
+        key(
+            "How long new streams keep their records, unless they are created with another retention; 0: for ever.",
+            least=0,
+        ),
+    ] = 604_800
+    timestamping_mode: Annotated[
+        Literal["client-prefer", "client-require", "arrival"],
+        key("Whose clock stamps the records of new streams, unless they are created with another mode."),
+    ] = "client-prefer"
+
+    def __post_init__(self) -> None:
+        check_basin("name", self.name)
+
+
+class Store(Table, frozen=True, kw_only=True):
+    """The embedded store."""
+
+    directory: Annotated[str, key("Where its files are; created where it is missing.", path=True)] = "./data"
+    append_inflight_bytes: Annotated[
+        int, key("Appends that are not yet on disk, over all streams; more wait their turn.", least=1 * MIB)
+    ] = 128 * MIB
+    tail_cache_bytes: Annotated[int, key("The newest batches, kept in memory for those who follow.", least=1 * MIB)] = (
+        32 * MIB
+    )
+    read_ahead_batches: Annotated[
+        int, key("Batches, of up to 1 MiB each, that are read ahead of slow readers, over all reads.", least=1)
+    ] = 64
+    cached_streams: Annotated[int, key("Idle streams whose heads stay in memory, about 1 KiB each.", least=1)] = 10_000
+    reader_threads: Annotated[int, key("Catch-up reads that use the disk at once.", least=1, most=64)] = 4
+    sweep_interval_seconds: Annotated[
+        float, key("How often records past their retention, and empty streams, are looked for.", least=0.1)
+    ] = 30.0
+    basins: tuple[Basin, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [basin.name for basin in self.basins]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"basin {name} stands twice in [[store.basins]]")
+
+
+class Log(Table, frozen=True, kw_only=True):
+    """The log, on standard error."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], key("The least that is logged.")] = "info"
+    format: Annotated[
+        Literal["auto", "json", "console"],
+        key('"json": one object a line; "auto": console on a terminal, else json.'),
+    ] = "auto"
+
+
+class Config(Table, frozen=True, kw_only=True):
+    """The whole configuration of one gateway. Keys before all tables:"""
+
+    workers: Annotated[
+        int,
+        key("Processes that serve clients; where there are several, one more has the store.", least=1, most=64),
+    ] = 1
+    listeners: Listeners = Listeners()
+    limits: Limits = Limits()
+    backs: dict[str, BackTable] = msgspec.field(default_factory=dict)
+    routes: tuple[RouteTable, ...] = ()
+    identities: tuple[IdentityTable, ...] = ()
+    faults: tuple[FaultTable, ...] = ()
+    access: Access | None = None
+    management: Management = Management()
+    recorder: RecorderTable | None = None
+    store: Store = Store()
+    drain: Drain = Drain()
+    reload: Reload = Reload()
+    log: Log = Log()
+    tracing: Tracing | None = None
+
+    def __post_init__(self) -> None:
+        listeners = self.listeners
+        if not (listeners.s2 or listeners.s3p or listeners.segment):
+            raise ValueError("there is nothing to run: give [listeners.s2], [listeners.s3p] or [listeners.segment]")
+        check_references(self.listeners, self.backs, self.routes, self.identities)
+        check_faults(self.faults, self.listeners, self.routes, self.identities)
+        if self.recorder is not None:
+            check_recorder(self.recorder, self.listeners, self.backs, self.routes)
+        check_workers(self.workers, self.listeners, self.backs, self.routes, self.recorder)
+
+
+def default_config() -> Config:
+    """Return the configuration without a file: all listeners and a basin `penstock`, as in `config/gateway.toml`."""
+    listeners = Listeners(
+        s2=(S2Listener(),), s3p=(S3PListener(),), segment=(SegmentListener(),), controller=(ControllerListener(),)
+    )
+    return Config(listeners=listeners, store=Store(basins=(Basin(name=DEFAULT_BASIN),)))

@@ -1,0 +1,43 @@
+"""The findings of a check."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+__all__ = ["Finding", "State", "fine", "notable", "wrong"]
+
+
+class State(Enum):
+    """Severity of a finding; the value is the word in the report."""
+
+    FINE = "ok"
+    NOTABLE = "note"
+    """The gateway runs, but could do better."""
+    WRONG = "wrong"
+    """The gateway would not start, or not work."""
+
+
+class Finding(NamedTuple):
+    """One finding. `about`: the thing checked, in a word or two; `text`: its state; `advice`: what to do, "" if
+    nothing."""
+
+    about: str
+    state: State
+    text: str
+    advice: str = ""
+
+
+def fine(about: str, text: str) -> Finding:
+    """Return a finding that needs no action."""
+    return Finding(about, State.FINE, text)
+
+
+def notable(about: str, text: str, advice: str) -> Finding:
+    """Return a finding about something that could be better."""
+    return Finding(about, State.NOTABLE, text, advice)
+
+
+def wrong(about: str, text: str, advice: str) -> Finding:
+    """Return a finding about something that must be fixed."""
+    return Finding(about, State.WRONG, text, advice)

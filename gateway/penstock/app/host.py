@@ -1,0 +1,36 @@
+"""The services that the host process provides to a gateway: listening sockets and the embedded store."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+from penstock.app.bootstrap import open_store
+from penstock.app.config import Config
+from penstock.app.systemd import Notifier
+from penstock.core.back import Back
+
+__all__ = ["ALONE", "HostServices", "OpenEmbedded"]
+
+OpenEmbedded = Callable[[Config], AbstractAsyncContextManager[Back]]
+"""Opens the embedded store with the configured basins. Raises CannotStart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostServices:
+    """The services of the host process. `sockets`: sockets that already listen, by listener (`listeners.s2`,
+    `management`), from the system (socket activation) or the parent (workers); they are used instead of binding,
+    and the gateway owns them from then on. `open_embedded`: opens the store of this process, or a client of the process
+    that has it. `reread`: reads the configuration again in a thread, for a reload; raises CannotReload. None: it was
+    not read from a file. `notifier`: reports the gateway's state to the service manager."""
+
+    sockets: Mapping[str, Sequence[socket.socket]] = field(default_factory=dict)
+    open_embedded: OpenEmbedded = open_store
+    reread: Callable[[], Config] | None = None
+    notifier: Notifier = field(default_factory=Notifier)
+
+
+ALONE = HostServices()
+"""A single process that binds its own sockets and has the store."""

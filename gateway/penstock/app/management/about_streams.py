@@ -1,0 +1,89 @@
+"""`GET /streams`: the streams that exist, as a listener's clients see them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from penstock.app.management.overview import ListenerView, Overview
+from penstock.app.management.positions import query_of
+from penstock.app.management.words import Answer, Endpoints, whole_number
+from penstock.core.back import Back
+from penstock.core.identity import CLIENT
+from penstock.net.http.exchange import Exchange
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.operations import ListBasins, ListStreams
+
+__all__ = ["AboutStreams"]
+
+_MOST: Final = 1000
+_PAGE: Final = 100
+_GONE: Final = (FailureCode.BASIN_NOT_FOUND, FailureCode.BASIN_DELETION_PENDING)
+_KNOWN: Final = ("after", "limit", "basin", "prefix", "listener", "identity")
+
+
+class AboutStreams:
+    """The endpoint; see docs/management.md."""
+
+    def __init__(self, overview: Overview) -> None:
+        self._overview = overview
+        self.endpoints: Endpoints = {("streams",): {"GET": self._streams}}
+
+    async def _streams(self, exchange: Exchange, _name: str) -> Answer:
+        asked = query_of(exchange.request.query, _KNOWN)
+        limit = whole_number("limit", asked.get("limit", "100"), _MOST)
+        listener = self._listener(asked.get("listener"))
+        client = replace(CLIENT.get(), listener=listener.name, identity=asked.get("identity", ""))
+        token = CLIENT.set(client)
+        try:
+            found = await _some(listener.back, asked, limit + 1)
+        finally:
+            CLIENT.reset(token)
+        return 200, {"listener": listener.name, "streams": found[:limit], "has_more": len(found) > limit}
+
+    def _listener(self, wanted: str | None) -> ListenerView:
+        label = None if wanted is None else wanted.removeprefix("listeners.")
+        for listener in self._overview.listeners:
+            if label is None or listener.name.removeprefix("listeners.") == label:
+                return listener
+        there = ", ".join(one.name for one in self._overview.listeners) or "none"
+        raise fail(FailureCode.BAD_QUERY, f"listener: expected one of {there}, got {wanted!r:.80}")
+
+
+async def _some(back: Back, asked: dict[str, str], most: int) -> list[dict[str, Any]]:
+    """Return the first streams after the one that is named, ordered by basin and name."""
+    first, _, start = asked.get("after", "").partition("/")
+    only, prefix = asked.get("basin"), asked.get("prefix", "")
+    if only is not None and only < first:
+        return []
+    names, last, more = [only or first], first, only is None
+    found: list[dict[str, Any]] = []
+    while True:
+        for basin in filter(None, names):
+            behind = start if basin == first else ""
+            found += await _in_basin(back, basin, prefix, behind, most - len(found))
+            if len(found) >= most:
+                return found
+        if not more:
+            return found
+        page = await back.perform(ListBasins("", last, _PAGE))
+        names = [basin.name for basin in page.items]
+        last, more = (names[-1] if names else last), page.has_more and bool(names)
+
+
+async def _in_basin(back: Back, basin: str, prefix: str, start: str, most: int) -> list[dict[str, Any]]:
+    """Return the first streams of one basin after `start`; nothing if the basin is gone."""
+    found: list[dict[str, Any]] = []
+    more = True
+    while more and len(found) < most:
+        try:
+            page = await back.perform(ListStreams(basin, prefix, start, most - len(found)))
+        except OperationFailed as error:
+            if error.failure.code in _GONE:
+                return found
+            raise
+        for one in page.items:
+            start = one.name
+            found.append({"stream": f"{basin}/{start}", "created_at": one.created_at, "deleted_at": one.deleted_at})
+        more = page.has_more and bool(page.items)
+    return found

@@ -1,0 +1,88 @@
+"""The management endpoints for connections, recordings and live traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.app.management.settings import ManagementSettings
+from penstock.app.management.traffic import SelectionWords, Traffic, words_of
+from penstock.app.management.words import Answer, Endpoints, NoWords, Refusal, read_words
+from penstock.core.errors import CannotStart
+from penstock.net.http.exchange import Exchange
+
+__all__ = ["AboutTraffic"]
+
+_NO_STORE: Final = ("cache-control", "no-store")
+
+
+class AboutTraffic:
+    """The endpoints; see docs/management.md. `close`: closes a connection by its number; returns whether it existed."""
+
+    def __init__(
+        self, traffic: Traffic, settings: ManagementSettings, close: Callable[[int], bool] | None = None
+    ) -> None:
+        self._traffic = traffic
+        self._settings = settings
+        self._close = close
+        self.endpoints: Endpoints = {
+            ("connections",): {"GET": self._connections},
+            ("recordings",): {"GET": self._recordings, "POST": self._record},
+            ("recordings", "", "stop"): {"POST": self._stop_recording},
+            ("tail",): {"GET": self._tail},
+        }
+        if close is not None:
+            self.endpoints = {
+                **self.endpoints,
+                ("connections", ""): {"DELETE": self._delete},
+                ("connections", "", "close"): {"POST": self._end},
+            }
+
+    # ---- connections ---------------------------------------------------------------------------------------------
+
+    async def _connections(self, _exchange: Exchange, _name: str) -> Answer:
+        return 200, {"connections": await self._traffic.connections()}
+
+    async def _delete(self, _exchange: Exchange, name: str) -> Answer:
+        assert self._close is not None, "there is no such endpoint without it"
+        number = int(name) if name.isascii() and name.isdigit() and len(name) < 16 else 0
+        here = self._close(number) or self._traffic.break_off(number)
+        if not here and not await self._traffic.close_elsewhere(number):
+            raise Refusal(404, "connection_not_found", f"no connection {name!r:.80} is open")
+        return 200, {"connection": number, "closed": True}
+
+    async def _end(self, exchange: Exchange, name: str) -> Answer:
+        await read_words(exchange, NoWords, self._settings.body_seconds)
+        return await self._delete(exchange, name)
+
+    # ---- recordings ----------------------------------------------------------------------------------------------
+
+    async def _recordings(self, _exchange: Exchange, _name: str) -> Answer:
+        return 200, {"recordings": self._traffic.running()}
+
+    async def _record(self, exchange: Exchange, _name: str) -> Answer:
+        words = await read_words(exchange, SelectionWords, self._settings.body_seconds)
+        try:
+            return 200, await self._traffic.start(words)
+        except CannotStart as error:
+            raise Refusal(409, "cannot_record", str(error)) from None
+
+    async def _stop_recording(self, exchange: Exchange, name: str) -> Answer:
+        await read_words(exchange, NoWords, self._settings.body_seconds)
+        stopped = await self._traffic.stop(name)
+        if stopped is None:
+            raise Refusal(404, "recording_not_found", f"no recording {name!r:.80} is running")
+        return 200, stopped
+
+    async def _tail(self, exchange: Exchange, _name: str) -> None:
+        """Stream the traffic from now on, until the client disconnects."""
+        words = words_of(exchange.request.query)
+        head = [("content-type", "application/x-pcapng"), _NO_STORE]
+        async with self._traffic.listening(words) as live:
+            if exchange.request.method == "HEAD":
+                await exchange.respond(200, head)
+                return
+            await exchange.start(200, head)
+            async for piece in live:
+                await exchange.send([piece])
+            await exchange.finish()

@@ -1,0 +1,100 @@
+"""Decoded traffic as JSON lines for the page: the same messages that `penstock tail` lists.
+
+    {"time": ms since the epoch, "connection": 7, "sender": "client", "layer": "s3p", "kind": "APPEND",
+     "stream": "orders", "length": 61, "state": "", "failure": "", "said": "records=2", "bodies": ["first", "second"]}
+
+A problem has the kind `problem`, and its rule as its failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from penstock.recorder.captures.text import duration, printable, shortened, told
+from penstock_analysis.capture import CaptureEvent, Conversation, Sender
+from penstock_analysis.dialogue import Message, Problem
+from penstock_analysis.dialogue.hearing import Dialogues
+
+__all__ = ["DecodedWriter"]
+
+_MOST_CONVERSATIONS: Final = 2000
+"""Most conversations that are remembered; beyond it, the longest silent ones are forgotten."""
+_MOST_NAME: Final = 200
+_MOST_SAID: Final = 240
+_MOST_BODIES: Final = 3
+_MOST_BODY: Final = 80
+
+
+class DecodedWriter:
+    """See `penstock.recorder.live.LiveWriter`."""
+
+    def __init__(self) -> None:
+        self._dialogues = Dialogues(most=_MOST_CONVERSATIONS)
+
+    def begin(self) -> Sequence[bytes]:
+        """Return nothing: no header precedes the lines."""
+        return ()
+
+    def encode(self, event: CaptureEvent) -> Sequence[bytes]:
+        """Return a line for each message or problem that the event completes."""
+        return list(_lines(self._dialogues.receive(event)))
+
+
+def _lines(items: Iterable[Message | Problem]) -> Iterable[bytes]:
+    for item in items:
+        line = _problem(item) if isinstance(item, Problem) else _message(item)
+        yield msgspec.json.encode(line) + b"\n"
+
+
+def _of(conversation: Conversation, time_ns: int, sender: Sender) -> dict[str, Any]:
+    return {
+        "time": time_ns / 1_000_000,
+        "connection": conversation.number,
+        "name": conversation.name,
+        "sender": sender.value,
+    }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    bodies = [_text(record.body[: 4 * _MOST_BODY]) for record in message.records[:_MOST_BODIES]]
+    return _of(message.conversation, message.end_ns, message.sender) | {
+        "layer": message.layer,
+        "kind": _short(message.kind),
+        "stream": _short(message.stream),
+        "length": message.length,
+        "exchange": message.exchange,
+        "answered": duration(message.answers),
+        "state": message.state,
+        "failure": shortened(printable(message.failure), _MOST_SAID),
+        "said": shortened(told(message.fields), _MOST_SAID),
+        "records": len(message.records),
+        "bodies": bodies,
+    }
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    said = f"{problem.rule} ({problem.clause})" if problem.clause else problem.rule
+    return _of(problem.conversation, problem.time_ns, problem.sender) | {
+        "layer": problem.conversation.protocol,
+        "kind": "problem",
+        "stream": "",
+        "length": 0,
+        "exchange": problem.exchange,
+        "answered": "",
+        "state": "",
+        "failure": shortened(printable(f"byte {problem.offset}: {said}"), _MOST_SAID),
+        "said": "",
+        "records": 0,
+        "bodies": [],
+    }
+
+
+def _short(text: str) -> str:
+    return shortened(printable(text), _MOST_NAME)
+
+
+def _text(data: bytes) -> str:
+    return shortened(printable(data.decode(errors="backslashreplace")), _MOST_BODY)

@@ -1,0 +1,187 @@
+"""The management listener's requests (docs/management.md lists them), their admission, and the page's samples of the
+gateway's state."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from penstock.app.management.about_routes import AboutRoutes
+from penstock.app.management.about_state import AboutState
+from penstock.app.management.about_streams import AboutStreams
+from penstock.app.management.about_traffic import AboutTraffic
+from penstock.app.management.controls import Controls
+from penstock.app.management.overview import Overview
+from penstock.app.management.page import Events, PageFiles
+from penstock.app.management.readiness import Readiness
+from penstock.app.management.settings import ManagementSettings
+from penstock.app.management.traffic import Traffic
+from penstock.app.management.watching import Watching
+from penstock.app.management.words import Answer, Endpoint, Endpoints, Refusal
+from penstock.net.http.browsers import foreign_host, foreign_page
+from penstock.net.http.exchange import Exchange
+from penstock.observe import level
+from penstock.observe.metrics.exposition import State, merged
+from penstock.observe.metrics.families import NETWORK_BYTES, RECORDS
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.s2.errors import failure_to_http
+
+__all__ = ["ManagementFront", "Sampler", "admit"]
+
+
+def admit(exchange: Exchange, settings: ManagementSettings) -> None:
+    """Admit the request. Raises Refusal for pages of other origins and for host names that are not this machine's (see
+    `penstock.net.http.browsers`), and OperationFailed(AUTHN) if a token is missing."""
+    request, tokens = exchange.request, settings.bearer_tokens
+    if (why := foreign_page(request)) is not None:
+        raise Refusal(403, "foreign_page", why)
+    if settings.loopback and not tokens and (why := foreign_host(request)) is not None:
+        raise Refusal(403, "foreign_name", why)
+    scheme, _, token = (request.header("authorization") or "").partition(" ")
+    known = [hmac.compare_digest(token.strip().encode(), each.encode()) for each in tokens]
+    if tokens and (scheme.lower() != "bearer" or not any(known)):
+        raise fail(FailureCode.AUTHN, "a valid bearer token is required")
+
+
+_MOST_ROWS: Final = 200
+"""Most connections that the page lists, of more the newest: each row is redrawn once a second."""
+_LISTENER: Final = 0
+"""Index of the label that names the listener of a metric."""
+
+
+class Sampler:
+    """Samples the gateway's state, once a second while a page is open."""
+
+    def __init__(self, traffic: Traffic, controls: Controls, readiness: Readiness) -> None:
+        self._traffic = traffic
+        self._controls = controls
+        self._readiness = readiness
+
+    async def __call__(self) -> dict[str, Any]:
+        """Return the `data` of a `state` event."""
+        total, rows = await self._traffic.newest(_MOST_ROWS)
+        state = merged(await self._controls.snapshots())
+        reasons = await self._readiness.reasons()
+        return {
+            "time": time.time() * 1000,
+            "ready": not reasons,
+            "reasons": reasons,
+            "log_level": level(),
+            "connections": total,
+            "rows": rows,
+            "decodes": self._traffic.decodes,
+            "recordings": [one for one in self._traffic.running() if one["kind"] == "file"],
+            "bytes": _directions(state, NETWORK_BYTES.name),
+            "records": _directions(state, RECORDS.name),
+        }
+
+
+def _directions(state: State, family: str) -> dict[str, float]:
+    """Return the totals that clients sent and received since the start, without this listener's own."""
+    sums = {"in": 0.0, "out": 0.0}
+    for labels, value in state.get(family, {}).items():
+        if labels[_LISTENER] != "management" and not isinstance(value, list):
+            sums[labels[-1]] += value
+    return sums
+
+
+_JSON: Final = ("content-type", "application/json")
+_NO_STORE: Final = ("cache-control", "no-store")
+
+
+class ManagementFront:
+    """Answers HTTP exchanges; `handle` is the handler of an HTTP server, and `run` runs beside it.
+
+    Pages of other origins get nothing: there are no CORS headers, and requests that change something need
+    `content-type: application/json`, or a method, that such a page cannot send without a preflight request.
+    """
+
+    def __init__(
+        self,
+        overview: Overview,
+        settings: ManagementSettings,
+        traffic: Traffic | None = None,
+        controls: Controls | None = None,
+    ) -> None:
+        """`overview`, `settings`: read on each request, so that a reload may change them. `traffic`: connections and
+        recordings, if they are to be shown; `controls`: operations on the process. The page needs both."""
+        self._settings = settings
+        self._traffic = traffic
+        self._watching: Watching | None = None
+        self._draining = False
+        self._open: Endpoints = {("health",): {"GET": self._health}}
+        self._endpoints: Endpoints = {
+            **AboutRoutes(overview, settings).endpoints,
+            **AboutStreams(overview).endpoints,
+        }
+        if traffic is not None:
+            close = None if controls is None else controls.close_connection
+            self._endpoints = {**self._endpoints, **AboutTraffic(traffic, settings, close).endpoints}
+        if controls is not None:
+            readiness = Readiness(overview, controls)
+            state = AboutState(settings, controls, readiness)
+            self._open = {**self._open, **state.open}
+            self._endpoints = {**self._endpoints, **state.endpoints}
+            if traffic is not None:
+                self._watching = Watching(traffic, Sampler(traffic, controls, readiness))
+                self._open = {**self._open, **PageFiles().endpoints}
+                self._endpoints = {**self._endpoints, **Events(self._watching).endpoints}
+
+    async def run(self) -> None:
+        """Send events to open pages; never returns."""
+        if self._watching is not None:
+            await self._watching.run()
+
+    def drain(self) -> None:
+        """Answer `GET /health` with 503 from now on, and end the streams of live traffic."""
+        self._draining = True
+        if self._traffic is not None:
+            self._traffic.drain()
+        if self._watching is not None:
+            self._watching.drain()
+
+    async def _health(self, _exchange: Exchange, _name: str) -> Answer:
+        return (503, {"state": "draining"}) if self._draining else (200, {"state": "running"})
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer one exchange. Never raises for a client's mistake."""
+        challenge = []
+        try:
+            answered = await self._answer(exchange)
+            if answered is None:  # the endpoint has responded itself
+                return
+            status, answer = answered
+            body = msgspec.json.format(msgspec.json.encode(answer))
+        except Refusal as refusal:
+            status, body = refusal.status, msgspec.json.encode(refusal.answer)
+        except OperationFailed as error:
+            status, body = failure_to_http(error.failure)
+            challenge = [("www-authenticate", "Bearer")] if status == 401 else []
+        await exchange.respond(status, [_JSON, _NO_STORE, *challenge], body + b"\n")
+
+    async def _answer(self, exchange: Exchange) -> Answer | None:
+        parts = tuple(exchange.request.path.strip("/").split("/"))
+        method = "GET" if exchange.request.method == "HEAD" else exchange.request.method
+        if parts in self._open:
+            return await _of(self._open[parts], method)(exchange, "")
+        name = ""
+        if parts not in self._endpoints and len(parts) > 1:
+            name, parts = unquote(parts[1]), (parts[0], "", *parts[2:])
+        if parts not in self._endpoints:
+            there = ", ".join("/" + "/".join(part or "NAME" for part in path) for path in self._endpoints)
+            raise Refusal(404, "not_found", f"there is no {exchange.request.path[:100]!r} here; there are {there}")
+        endpoint = _of(self._endpoints[parts], method)
+        admit(exchange, self._settings)
+        return await endpoint(exchange, name)
+
+
+def _of(methods: Mapping[str, Endpoint], method: str) -> Endpoint:
+    """Return the endpoint of this method. Raises Refusal."""
+    if method not in methods:
+        raise Refusal(405, "method_not_allowed", f"expected {' or '.join(methods)}, got {method[:20]!r}")
+    return methods[method]

@@ -1,0 +1,78 @@
+"""The parts of a gateway that the management listener shows; the wiring, which knows them all, supplies them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from penstock.core.back import Back
+from penstock.core.names import S3PNames
+from penstock.core.segment_names import SegmentNames
+from penstock.routing.mirror.route import MirroredRoute
+
+__all__ = ["BackView", "Circuit", "ListenerView", "Overview", "RouteView"]
+
+
+class Circuit(NamedTuple):
+    """A back's circuit breaker: `state` (`closed`, `open`, `half-open`), the time of its last change (ms since the
+    epoch; None if it never changed), and the failure behind that ("" for none). `wants_request`: only a client's
+    request, which is due, can find out whether the server answers again."""
+
+    state: str
+    since: int | None = None
+    reason: str = ""
+    wants_request: bool = False
+
+
+CLOSED: Final = Circuit("closed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackView:
+    """One back. `address`: HOST:PORT, "" for the embedded store. `circuit` is read for each answer. `probe`: if the
+    circuit is open and its pause is over, tries one connection, whose outcome decides; None: it cannot be probed."""
+
+    name: str
+    kind: str
+    address: str = ""
+    circuit: Callable[[], Circuit] = lambda: CLOSED
+    probe: Callable[[], Awaitable[None]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteView:
+    """One route. `match`: the streams and clients that it is for, in plain words. `back`: the configured back's name;
+    `mirrored` knows which side is in use."""
+
+    name: str
+    match: str
+    back: str
+    mirrored: MirroredRoute | None = None
+
+    @property
+    def leads_to(self) -> str:
+        """The back that answers its clients now."""
+        return self.back if self.mirrored is None else self.mirrored.primary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerView:
+    """A listener as its clients see it. `kind`: s2, s3p, segment or controller. `back`: its view of the router. `s3p`
+    and `segment`: the spelling of names, if it is one of these. `sse_dialect`: of an S2 listener."""
+
+    name: str
+    kind: str
+    back: Back
+    s3p: S3PNames | None = None
+    segment: SegmentNames | None = None
+    sse_dialect: str = "s2"
+
+
+@dataclass(slots=True, kw_only=True)
+class Overview:
+    """All parts. A request that names no listener uses the names of the first listener of its kind."""
+
+    listeners: Sequence[ListenerView]
+    routes: Mapping[str, RouteView] = field(default_factory=dict)
+    backs: Sequence[BackView] = ()

@@ -1,0 +1,238 @@
+"""`GET /positions`: one record's position in the terms of every protocol, and how to read on from there in each."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from penstock.app.management.overview import ListenerView, Overview
+from penstock.core.back import Back
+from penstock.core.identity import CLIENT
+from penstock.core.segment_names import SegmentNames
+from penstock.routing.observed import ObservedBack
+from penstock.routing.router import View
+from penstock_codecs.byte_operations import GetSegmentInfo
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import U64_MAX, RecordId, StreamRef
+from penstock_codecs.operations import (
+    FromByteOffset,
+    FromRecordId,
+    FromSeqNum,
+    FromTailOffset,
+    FromTimestamp,
+    Locate,
+    Located,
+    Start,
+)
+from penstock_codecs.s2.names import encode_path_segment, validate_basin_name, validate_stream_name
+from penstock_codecs.sse import DIALECTS, EventId
+
+__all__ = ["Positions", "query_of"]
+
+_MOST_FIELDS: Final = 20
+_BAD: Final = FailureCode.BAD_QUERY
+_NAMES: Final = ("stream", "s3p", "segment")
+_RECORD_ID: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
+
+
+def query_of(query: str, known: tuple[str, ...], errors: str = "strict") -> dict[str, str]:
+    """Return a query's decoded parameters; `errors` as for `bytes.decode`, for bytes that are not UTF-8. Raises
+    BAD_QUERY for a parameter that is unknown or repeated, and for such bytes if they are an error."""
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, errors=errors, max_num_fields=_MOST_FIELDS)
+    except ValueError as error:
+        raise fail(_BAD, f"the query cannot be read: {error}") from None
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in known:
+            raise fail(_BAD, f"{name!r:.80}: unknown parameter; there are {', '.join(known)}")
+        if name in found:
+            raise fail(_BAD, f"{name}: is given twice")
+        found[name] = value
+    return found
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 20 or int(text) > U64_MAX:
+        raise fail(_BAD, f"{name}: expected a whole number from 0 to 2^64 - 1, got {text!r:.80}")
+    return int(text)
+
+
+def _record_id(name: str, text: str) -> RecordId:
+    found = _RECORD_ID.fullmatch(text)
+    if found is None or max(ms_seq := (int(found[1]), int(found[2]))) > U64_MAX:
+        raise fail(_BAD, f"{name}: expected an S3P identifier MS-SEQ, got {text!r:.80}")
+    return RecordId(*ms_seq)
+
+
+_STARTS: Final[Mapping[str, Callable[[str, str], Start]]] = {
+    "seq_num": lambda name, text: FromSeqNum(_number(name, text)),
+    "timestamp": lambda name, text: FromTimestamp(_number(name, text)),
+    "record_id": lambda name, text: FromRecordId(_record_id(name, text)),
+    "offset": lambda name, text: FromByteOffset(_number(name, text)),
+    "tail_offset": lambda name, text: FromTailOffset(_number(name, text)),
+}
+_KNOWN: Final = (*_NAMES, *_STARTS, "listener", "identity")
+
+
+class Positions:
+    """Finds positions by the listeners' names and routes."""
+
+    def __init__(self, overview: Overview) -> None:
+        self._overview = overview
+
+    async def find(self, query: str) -> dict[str, Any]:
+        """Return the answer to a query, as JSON values. Raises BAD_QUERY, naming the parameter, and the back's
+        failures."""
+        asked = query_of(query, _KNOWN, "surrogateescape")  # S3P names are bytes
+        start_name, start_text = _one_of(asked, tuple(_STARTS))
+        start = _STARTS[start_name](start_name, start_text)
+        listener = self._listener(asked)
+        stream = self._stream(asked, listener)
+        client = replace(CLIENT.get(), listener=listener.name, identity=asked.get("identity", ""))
+        token = CLIENT.set(client)
+        try:
+            located = await listener.back.perform(Locate(stream, start))
+            there = [
+                one for one in self._overview.listeners if _place(one.back, stream) == _place(listener.back, stream)
+            ]
+            if located.offset is None and await _counted(there, listener.back, stream):
+                located = await listener.back.perform(Locate(stream, start))
+        finally:
+            CLIENT.reset(token)
+        return {"stream": str(stream), "position": _position(located), "read_on": _read_on(there, stream, located)}
+
+    def _listener(self, asked: Mapping[str, str]) -> ListenerView:
+        wanted = asked.get("listener")
+        kind = next((name for name in ("s3p", "segment") if name in asked), None)
+        for listener in self._overview.listeners:
+            if (wanted is None or listener.name.removeprefix("listeners.") == wanted.removeprefix("listeners.")) and (
+                kind is None or getattr(listener, kind) is not None
+            ):
+                return listener
+        if wanted is None:
+            raise fail(_BAD, f"{kind}: there is no listener for this protocol; give stream=BASIN/STREAM")
+        fitting = [one.name for one in self._overview.listeners if kind is None or getattr(one, kind) is not None]
+        raise fail(_BAD, f"listener: expected one of {', '.join(fitting) or 'none'}, got {wanted!r:.80}")
+
+    def _stream(self, asked: Mapping[str, str], listener: ListenerView) -> StreamRef:
+        name, text = _one_of(asked, _NAMES)
+        try:
+            if name == "s3p" and listener.s3p is not None:
+                return listener.s3p.to_stream(text.encode("utf-8", "surrogateescape"))
+            if name == "segment" and listener.segment is not None:
+                return listener.segment.to_stream(text)
+            basin, slash, stream = text.partition("/")
+            if not slash:
+                raise fail(_BAD, f"expected BASIN/STREAM, got {text!r:.80}")
+            return StreamRef(validate_basin_name(basin, _BAD), validate_stream_name(stream, _BAD))
+        except OperationFailed as error:
+            raise fail(_BAD, f"{name}: {error.failure.message}") from None
+
+
+def _place(back: Back, stream: StreamRef) -> tuple[object, StreamRef] | None:
+    """Return the back and name that a listener's clients reach by this stream name, or None if no route takes it."""
+    if not isinstance(back, View):
+        return (back.inner if isinstance(back, ObservedBack) else back), stream
+    try:
+        decision = back.decide(stream)
+    except OperationFailed:
+        return None
+    return decision.holder.target.name, decision.there
+
+
+async def _counted(listeners: Sequence[ListenerView], back: Back, stream: StreamRef) -> bool:
+    """Give a stream's records stable byte offsets, if it never had a byte operation. Return whether they have them now;
+    not tried if no client could use them."""
+    if not any(one.segment is not None and _named(one.segment, stream) for one in listeners):
+        return False
+    try:
+        await back.perform(GetSegmentInfo(stream))
+    except OperationFailed as error:
+        if error.failure.code is FailureCode.NOT_IMPLEMENTED:
+            return False
+        raise
+    return True
+
+
+def _read_on(listeners: Sequence[ListenerView], stream: StreamRef, located: Located) -> dict[str, Any]:
+    """Return each protocol's hint, from the first of its listeners that has one; all listeners reach the same
+    stream."""
+    return {kind: next(_hints(kind, listeners, stream, located), None) for kind in _HINTS}
+
+
+def _hints(
+    kind: str, listeners: Sequence[ListenerView], stream: StreamRef, located: Located
+) -> Iterator[dict[str, Any]]:
+    for listener in listeners:
+        hint = _HINTS[kind](listener, stream, located)
+        if hint is not None:
+            yield {"listener": listener.name, **hint}
+
+
+def _one_of(asked: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:
+    given = [name for name in names if name in asked]
+    if len(given) != 1:
+        got = f"got {', '.join(given)}" if given else "got none"
+        raise fail(_BAD, f"give exactly one of {', '.join(names)}; {got}")
+    return given[0], asked[given[0]]
+
+
+def _position(located: Located) -> dict[str, Any]:
+    return {
+        "seq_num": located.seq_num,
+        "timestamp": located.timestamp,
+        "record_id": None if located.record_id is None else str(located.record_id),
+        "offset": located.offset,
+        "at_tail": located.at_tail,
+    }
+
+
+def _s2_hint(listener: ListenerView, stream: StreamRef, located: Located) -> dict[str, Any] | None:
+    if listener.kind != "s2":
+        return None
+    path = f"/v1/streams/{encode_path_segment(stream.stream)}/records"
+    return {"basin": stream.basin, "path": path, "query": f"seq_num={located.seq_num}"}
+
+
+def _sse_hint(listener: ListenerView, stream: StreamRef, located: Located) -> dict[str, Any] | None:
+    """Return the S2 hint with a last event ID; none for the first record, which no event precedes."""
+    hint = _s2_hint(listener, stream, located)
+    if hint is None:
+        return None
+    last = EventId(located.seq_num - 1, 0, 0) if located.seq_num else None
+    return {**hint, "last_event_id": None if last is None else DIALECTS[listener.sse_dialect].spell_id(last)}
+
+
+def _s3p_hint(listener: ListenerView, stream: StreamRef, located: Located) -> dict[str, Any] | None:
+    if listener.s3p is None or located.record_id is None:
+        return None
+    try:
+        name = listener.s3p.from_stream(stream)
+    except OperationFailed:
+        return None  # its clients have no name for the stream
+    try:
+        spelled = {"name": name.decode()}
+    except UnicodeDecodeError:
+        spelled = {"name_base64": base64.b64encode(name).decode()}
+    return {**spelled, "min_id": str(located.record_id)}
+
+
+def _segment_hint(listener: ListenerView, stream: StreamRef, located: Located) -> dict[str, Any] | None:
+    name = None if listener.segment is None else _named(listener.segment, stream)
+    return None if name is None or located.offset is None else {"segment": name, "offset": located.offset}
+
+
+def _named(names: SegmentNames, stream: StreamRef) -> str | None:
+    """Return the name that segment clients use for the stream, or None if they have none."""
+    try:
+        return str(names.from_stream(stream))
+    except OperationFailed:
+        return None
+
+
+_HINTS: Final = {"s2": _s2_hint, "sse": _sse_hint, "s3p": _s3p_hint, "segment": _segment_hint}

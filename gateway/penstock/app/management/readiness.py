@@ -1,0 +1,48 @@
+"""Readiness for new clients, and the reasons against it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from penstock.app.management.controls import Controls
+from penstock.app.management.overview import BackView, Overview
+
+__all__ = ["Readiness"]
+
+_DOWN: Final = ("open", "half-open")
+
+
+class Readiness:
+    """The check behind `GET /ready`. A gateway with workers has no backs, so this process knows them all."""
+
+    def __init__(self, overview: Overview, controls: Controls) -> None:
+        self._overview = overview
+        self._controls = controls
+
+    async def reasons(self) -> list[str]:
+        """Return what is wrong, each naming the part; empty if ready. Leaves out addresses and the like, since the
+        endpoint needs no authentication."""
+        down = await _down_backs(self._overview)
+        return [*self._controls.not_ready(), *(f"back {name} is down" for name in down)]
+
+
+async def _down_backs(overview: Overview) -> list[str]:
+    """Return the backs that routes lead to and whose circuit is not closed, without the secondary sides of mirrors.
+
+    A back whose circuit has been open for long enough is probed first: clients might be waiting for this gateway to be
+    ready, and would never find out that the server is back. A back that only a request can test does not count as down.
+    """
+    led_to = {route.leads_to for route in overview.routes.values()}
+    needed = [one for one in overview.backs if one.name in led_to]
+    async with trio.open_nursery() as nursery:
+        for back in filter(_is_down, needed):
+            if back.probe is not None:
+                nursery.start_soon(back.probe)
+    return [back.name for back in filter(_is_down, needed)]
+
+
+def _is_down(back: BackView) -> bool:
+    circuit = back.circuit()
+    return circuit.state in _DOWN and not circuit.wants_request

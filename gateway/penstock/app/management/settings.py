@@ -1,0 +1,18 @@
+"""Settings of the management listener."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ManagementSettings"]
+
+
+@dataclass(slots=True, kw_only=True)
+class ManagementSettings:
+    """`bearer_tokens`: if any, every request except probes and the page's files must carry one. `loopback`: the
+    listener is bound to a loopback address; without tokens, requests must then name an address or `localhost` as their
+    host (`penstock.net.http.browsers`). `body_seconds`: time limit for receiving a request's body."""
+
+    bearer_tokens: frozenset[str] = frozenset()
+    loopback: bool = False
+    body_seconds: float = 10.0

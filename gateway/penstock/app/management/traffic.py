@@ -1,0 +1,260 @@
+"""Connections and recordings, as the management listener shows and switches them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qsl
+
+import msgspec
+import trio
+
+from penstock.app.management.decoded import DecodedWriter
+from penstock.observe.taps.connections import Connections
+from penstock.observe.taps.tap import Tap
+from penstock.recorder.live import LiveRecording
+from penstock.recorder.recordings import PAGE, Recordings, Running
+from penstock.recorder.selection import Selection, network
+from penstock_codecs.failures import FailureCode, fail
+
+__all__ = ["Others", "SelectionWords", "Traffic", "words_of"]
+
+_AT_ONCE: Final = 500
+"""Connections described between two checkpoints: 1 ms. Describing 10,000 at once took up to 0.2 s."""
+_MOST_VALUES: Final = 50
+_MOST_WILDCARDS: Final = 20
+"""Most wildcards in one glob. Matching a name of 512 characters against 50 such globs takes some 100 ms, once for each
+new use of a connection."""
+
+
+class SelectionWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A selection of connections, in JSON; see `Selection`."""
+
+    listeners: tuple[str, ...] = ()
+    backs: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    connections: tuple[int, ...] = ()
+    identities: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+
+
+_SINGULAR: Final = {
+    "listener": "listeners",
+    "back": "backs",
+    "protocol": "protocols",
+    "peer": "peers",
+    "connection": "connections",
+    "identity": "identities",
+    "route": "routes",
+    "stream": "streams",
+}
+
+
+def words_of(query: str) -> SelectionWords:
+    """Parse a selection from a query, in which each parameter may be repeated. Raises BAD_QUERY."""
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_VALUES)
+    except ValueError as error:
+        raise fail(FailureCode.BAD_QUERY, f"the query cannot be read: {error}") from None
+    found: dict[str, list[str]] = {}
+    for name, value in pairs:
+        if name not in _SINGULAR:
+            raise fail(FailureCode.BAD_QUERY, f"{name!r:.80}: unknown parameter; there are {', '.join(_SINGULAR)}")
+        found.setdefault(_SINGULAR[name], []).append(value)
+    try:
+        return msgspec.convert(found, SelectionWords, strict=False)
+    except msgspec.ValidationError as error:
+        raise fail(FailureCode.BAD_QUERY, str(error)) from None
+
+
+class Others(Protocol):
+    """The processes that serve the clients instead of this one (`penstock.app.workers`)."""
+
+    async def connections(self) -> list[dict[str, Any]]:
+        """Return their open connections."""
+
+    async def newest(self, most: int) -> list[tuple[int, list[dict[str, Any]]]]:
+        """Return the result of `Traffic.newest` of each process."""
+
+    async def close_connection(self, number: int) -> bool:
+        """Close a connection by its number. Return whether it existed."""
+
+
+class Traffic:
+    """Queries and operations on connections and recordings."""
+
+    def __init__(
+        self, connections: Connections, recordings: Recordings, listeners: Collection[str], backs: Collection[str]
+    ) -> None:
+        """`listeners`, `backs`: the known names, as in `Selection`."""
+        self.recordings = recordings
+        self._connections = connections
+        self.others: Others | None = None
+        self._known: dict[str, set[str]] = {}
+        self.know(listeners, backs)
+
+    @property
+    def decodes(self) -> bool:
+        """True if `decoded` yields anything: the traffic of other processes cannot be followed."""
+        return self.others is None
+
+    def know(self, listeners: Collection[str], backs: Collection[str]) -> None:
+        """Replace the known names of listeners and backs."""
+        self._known = {
+            "listeners": {*listeners, *(label.partition(".")[0] for label in listeners)},
+            "backs": set(backs),
+            "protocols": {"s2", "s3p", "segment", "controller"},
+        }
+
+    async def newest(self, most: int) -> tuple[int, list[dict[str, Any]]]:
+        """Return the number of connections and the `most` newest, without those to this listener."""
+        taps = [tap for tap in self._connections if not tap.over and tap.conversation.protocol != "management"]
+        files = {one.recording.sink: one.recording.id for one in self.recordings.running if one.kind == "file"}
+        total, rows = (
+            len(taps),
+            [_shown(tap, [files[one] for one in tap.sinks if one in files]) for tap in taps[-most:]],
+        )
+        for more, theirs in [] if self.others is None else await self.others.newest(most):
+            total, rows = total + more, [*rows, *theirs]
+        return total, rows[-most:]
+
+    async def connections(self) -> list[dict[str, Any]]:
+        """Return the open connections with what is known of each."""
+        numbers = {one.recording.sink: one.recording.id for one in self.recordings.running}
+        shown = []
+        for turn, tap in enumerate(self._connections, 1):
+            if not tap.over:
+                shown.append(_shown(tap, [numbers[sink] for sink in tap.sinks if sink in numbers]))
+            if turn % _AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        return shown if self.others is None else [*shown, *await self.others.connections()]
+
+    async def close_elsewhere(self, number: int) -> bool:
+        """Close a connection of a worker. Return whether it existed."""
+        return self.others is not None and await self.others.close_connection(number)
+
+    def break_off(self, number: int) -> bool:
+        """Break a connection to a server, as a network failure would. Return whether it existed."""
+        return self._connections.break_off(number)
+
+    def running(self) -> list[dict[str, Any]]:
+        """Return the running recordings with their status."""
+        return [_running(one) for one in self.recordings.running]
+
+    async def start(self, words: SelectionWords) -> dict[str, Any]:
+        """Start a recording into files. Raises CannotStart, and OperationFailed: INVALID for unknown names or if no
+        directory is configured, LIMIT_EXCEEDED."""
+        return _running(await self.recordings.start(self._selection(words)))
+
+    async def stop(self, number: str) -> dict[str, Any] | None:
+        """Stop a recording and return its final status, or None if no recording of this number runs."""
+        if not (number.isascii() and number.isdigit() and len(number) < 10):
+            return None
+        stopped = await self.recordings.stop(int(number))
+        return None if stopped is None else _running(stopped)
+
+    @asynccontextmanager
+    async def listening(self, words: SelectionWords) -> AsyncIterator[LiveRecording]:
+        """Open a live recording, in pieces of an endless pcapng file. Raises OperationFailed as `start`."""
+        async with self.recordings.listening(self._selection(words)) as live:
+            yield live
+
+    @asynccontextmanager
+    async def decoded(self) -> AsyncIterator[LiveRecording]:
+        """Open a live recording of all messages as JSON lines (`penstock.app.management.decoded`), in pieces of whole
+        lines."""
+        async with self.recordings.listening(Selection(), DecodedWriter(), PAGE) as live:
+            yield live
+
+    def drain(self) -> None:
+        """End all live recordings: the gateway is about to stop."""
+        self.recordings.drain()
+
+    def _selection(self, words: SelectionWords) -> Selection:
+        if self.others is not None:
+            raise fail(FailureCode.NOT_IMPLEMENTED, "what workers serve cannot be recorded: it takes `workers = 1`")
+        words = _with_short_names(words)
+        _bounded(words)
+        for key, known in self._known.items():
+            for name in getattr(words, key):
+                if name not in known:
+                    there = ", ".join(sorted(known)) or "none"
+                    raise fail(FailureCode.INVALID, f"{key}: {name!r:.80} is unknown; there are {there}")
+        numbers = {tap.conversation.number for tap in self._connections} if words.connections else frozenset[int]()
+        for number in words.connections:
+            if number not in numbers:
+                raise fail(FailureCode.INVALID, f"connections: {number} is not open")
+        try:
+            peers = tuple(network(peer) for peer in words.peers)
+        except ValueError as error:
+            raise fail(FailureCode.INVALID, f"peers: {error}") from None
+        return Selection(**{**msgspec.structs.asdict(words), "peers": peers})
+
+
+def _with_short_names(words: SelectionWords) -> SelectionWords:
+    """Strip the prefixes that tables, metrics and the log use: `listeners.s2`, `backs.lite`."""
+    return msgspec.structs.replace(
+        words,
+        listeners=tuple(name.removeprefix("listeners.") for name in words.listeners),
+        backs=tuple(name.removeprefix("backs.") for name in words.backs),
+    )
+
+
+def _bounded(words: SelectionWords) -> None:
+    """Bound a selection, since it is matched against every connection and each of its uses. Raises INVALID if it is too
+    large."""
+    for key in _SINGULAR.values():
+        if len(getattr(words, key)) > _MOST_VALUES:
+            raise fail(FailureCode.INVALID, f"{key}: more than {_MOST_VALUES}")
+    for key in ("identities", "routes", "streams"):
+        for glob in getattr(words, key):
+            if glob.count("*") + glob.count("?") > _MOST_WILDCARDS:
+                raise fail(FailureCode.INVALID, f"{key}: {glob!r:.80} has more than {_MOST_WILDCARDS} wildcards")
+
+
+def _shown(tap: Tap, recordings: list[int]) -> dict[str, Any]:
+    conversation, noted = tap.conversation, tap.noted
+    client_bytes, server_bytes = tap.offsets
+    return {
+        "connection": conversation.number,
+        "side": conversation.side.value,
+        "name": conversation.name,
+        "protocol": conversation.protocol,
+        "tls": conversation.tls,
+        "client": str(conversation.client),
+        "server": str(conversation.server),
+        "since": tap.opened_ns // 1_000_000,
+        "client_bytes": client_bytes,
+        "server_bytes": server_bytes,
+        "routes": noted["route"],
+        "streams": noted["stream"],
+        "identities": noted["identity"],
+        "recordings": recordings,
+    }
+
+
+def _running(running: Running) -> dict[str, Any]:
+    recording, status = running.recording, running.status
+    asked = recording.selection
+    return {
+        "id": recording.id,
+        "kind": running.kind,
+        "since": recording.since_ns // 1_000_000,
+        "selection": {
+            key: [str(one) if key == "peers" else one for one in getattr(asked, key)]
+            for key in _SINGULAR.values()
+            if getattr(asked, key)
+        },
+        "state": status.state.value,
+        "file": None if status.file is None else str(status.file),
+        "files": status.files,
+        "bytes": status.bytes,
+        "events": status.events,
+        "conversations": status.conversations,
+        "dropped": status.dropped,
+        "queue_bytes": status.queue_bytes,
+        "last_error": status.last_error,
+    }

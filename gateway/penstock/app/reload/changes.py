@@ -1,0 +1,77 @@
+"""Differences between two configurations, and which of them need a restart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from penstock.app.bootstrap import store_settings
+from penstock.app.config import Config
+from penstock.core.errors import CannotReload
+
+__all__ = ["changes", "check_changes"]
+
+RELOADABLE: Final = (
+    *("access", "backs", "drain", "faults", "identities", "limits", "listeners", "log.level", "management", "reload"),
+    *("routes", "recorder.redact", "store.basins"),
+)
+"""Keys that may change at a reload; all others are fixed at the start."""
+FIXED: Final = re.compile(
+    r"listeners\.(segment(\.[a-z0-9-]+)?\.basin|controller(\.[a-z0-9-]+)?\.segments?(_listener)?)"
+)
+"""Keys of a listener that determine the names of streams: a change would show clients other streams."""
+
+
+def changes(now: Config, new: Config) -> list[str]:
+    """Return the keys that differ, as `drain.deadline_seconds`; for named tables the keys within them too, as
+    `routes.orders`."""
+    return sorted(_differing("", msgspec.to_builtins(now), msgspec.to_builtins(new)))
+
+
+def check_changes(now: Config, new: Config) -> None:
+    """Raise CannotReload, naming each key, for changes that need a restart."""
+    fixed = [key for key in changes(now, new) if FIXED.fullmatch(key) or not _begins_with(key, RELOADABLE)]
+    if not fixed and _enveloped(now) != _enveloped(new):
+        fixed = ["listeners.segment.loss (what is enveloped)"]
+    if fixed:
+        raise CannotReload(f"{', '.join(fixed)}: cannot change while the gateway runs: restart it for that")
+
+
+def _begins_with(key: str, prefixes: tuple[str, ...]) -> bool:
+    return any(key == prefix or key.startswith((prefix + ".", prefix + " ")) for prefix in prefixes)
+
+
+def _enveloped(config: Config) -> object:
+    return store_settings(config.store, *(segment.loss for segment in config.listeners.segment)).envelopes
+
+
+def _differing(path: str, now: Any, new: Any) -> Iterator[str]:
+    if now == new:
+        return
+    before, after = _by_name(now), _by_name(new)
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        yield path
+        return
+    for key in {**before, **after}:
+        inner = ".".join(part for part in (path, key) if part)
+        if key in before and key in after:
+            yield from _differing(inner, before[key], after[key])
+        else:
+            yield inner
+    if before == after:  # arrays of the same tables in another order
+        yield f"{path} (their order)"
+
+
+def _by_name(value: Any) -> Any:
+    """Return an array of tables as a dict by name; merge a table without a name into it. Return any other value as it
+    is."""
+    if not (
+        isinstance(value, list | tuple) and value and all(isinstance(one, dict) and "name" in one for one in value)
+    ):
+        return value
+    nameless = [one for one in value if one["name"] is None]
+    named = {one["name"]: one for one in value if one["name"] is not None}
+    return {**(nameless[0] if nameless else {}), **named}

@@ -1,0 +1,111 @@
+"""The gateway's process: opens the store, listens, reloads, and stops without losing what it has acknowledged.
+
+recordings > store > backs > mirrors > a nursery for each listener's connections (its deadline is set on drain)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from typing import Final
+
+import structlog
+import trio
+
+from penstock.app.bootstrap import fault_settings, open_listeners, open_recordings, open_routing
+from penstock.app.bootstrap.tracing import open_tracing
+from penstock.app.config import Config
+from penstock.app.host import ALONE, HostServices
+from penstock.app.management.traffic import Traffic
+from penstock.app.reload import Parts, Reloader
+from penstock.app.running import Running
+from penstock.app.workers.crew import Crew
+from penstock.backends.embedded import EmbeddedBack
+from penstock.core.back import Back
+from penstock.core.errors import out_of_groups
+from penstock.net.accepting import Listener
+from penstock.net.limits import Limiter
+from penstock.net.listeners import MANAGEMENT, ListenerSet
+from penstock.net.tls import CERTIFICATES
+from penstock.observe.taps.connections import Connections
+from penstock.routing.faults.rules import Faults
+
+__all__ = ["Running", "serve"]
+
+log = structlog.get_logger()
+
+MAX_DESCRIPTORS: Final = 65_536
+"""The soft limit on open files is raised to this if the system allows; each connection needs one."""
+
+
+async def serve(
+    config: Config,
+    surroundings: HostServices | None = None,
+    *,
+    task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a gateway until it is drained or cancelled.
+
+    `task_status` passes a `Running` once every listener accepts. Raises CannotStart. When drained, the gateway reports
+    that it is not ready, accepts for `drain.accept_seconds`, stops accepting, tells each front, and gives connections
+    `drain.deadline_seconds` to end.
+    """
+    surroundings = surroundings or ALONE
+    _raise_descriptor_limit()
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(CERTIFICATES.watched())
+        await stack.enter_async_context(open_tracing(config))
+        taps = Connections()
+        recordings = await stack.enter_async_context(open_recordings(config, taps))
+        embedded = await stack.enter_async_context(surroundings.open_embedded(config))
+        routing = await stack.enter_async_context(open_routing(config, embedded, taps.dialled))
+        limiter = Limiter(config.limits)
+        faults = Faults(fault_settings(config.faults))
+        places = stack.enter_context(contextlib.closing(ListenerSet(surroundings.sockets, limiter, taps)))
+        labels = [label for label, _ in config.listeners.labelled()]
+        traffic = Traffic(taps, recordings, labels, config.backs)
+        traffic.others = crew = _crew(config, embedded, surroundings, stack)
+        parts = Parts(
+            embedded=embedded,
+            routing=routing,
+            places=places,
+            limiter=limiter,
+            recordings=recordings,
+            traffic=traffic,
+            faults=faults,
+            build=lambda config, router: _own(
+                open_listeners(config, router, traffic, running.controls, faults), crew is not None
+            ),
+        )
+        running = Running(Reloader(config, parts), parts, surroundings, crew)
+        opened = [await places.open(listener) for listener in parts.build(config, routing.router)]
+        stack.enter_context(out_of_groups())
+        async with trio.open_nursery() as nursery:
+            if crew is not None:
+                await crew.begin(nursery)
+            await places.begin(nursery, opened)
+            surroundings.notifier.ready("serving")
+            task_status.started(running)
+            await running.drained()
+    log.info("stopped")
+
+
+def _crew(config: Config, embedded: Back, surroundings: HostServices, stack: contextlib.AsyncExitStack) -> Crew | None:
+    """Return the processes that serve the clients, or None if this process does."""
+    if config.workers == 1:
+        return None
+    assert isinstance(embedded, EmbeddedBack), "who has workers has the store"
+    return stack.enter_context(contextlib.closing(Crew(config, embedded, surroundings.sockets)))
+
+
+def _own(listeners: list[Listener], others_serve: bool) -> list[Listener]:
+    """Return the listeners of this process: all, or only the management listener if workers serve the clients."""
+    return [one for one in listeners if one.protocol == MANAGEMENT or not others_serve]
+
+
+def _raise_descriptor_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,220 @@
+"""The parent's side of one worker: performs its operations in the store, and sends it news of the streams that it
+reads."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from penstock.app.workers.channel import Channel
+from penstock.app.workers.messages import (
+    Acknowledged,
+    Acknowledgements,
+    Cancel,
+    Close,
+    Done,
+    Failed,
+    Find,
+    Found,
+    HandOver,
+    Leave,
+    Open,
+    Opened,
+    Perform,
+    Reconfigured,
+)
+from penstock.app.workers.watching import Watches
+from penstock.backends.embedded import EmbeddedBack
+from penstock.store.append_sessions import Chain
+from penstock.store.committer import Ticket
+from penstock.store.heads import Stream
+from penstock.store.optimistic import Foreseen
+from penstock.store.store import Store
+from penstock_codecs.byte_operations import AppendBytes
+from penstock_codecs.failures import Failure, OperationFailed
+from penstock_codecs.operations import Append, Appended
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["Hub"]
+
+
+class _Lane:
+    """One append session of the worker, on one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.config: StreamConfig = stream.config
+        self.chain = Chain()
+        self.closed = trio.Event()
+
+
+class _Receipt(Ticket[Appended]):
+    """Sends the outcome of an append to the worker."""
+
+    __slots__ = ("_call", "_hub")
+
+    def __init__(self, hub: Hub, call: int) -> None:
+        super().__init__()
+        self._hub = hub
+        self._call = call
+
+    def resolve(self, result: Appended) -> None:
+        """See `Ticket.resolve`."""
+        self._hub.acknowledge(self._call, result)
+
+    def fail(self, failure: Failure) -> None:
+        """See `Ticket.fail`."""
+        self._hub.post(Failed(self._call, failure))
+
+
+class Hub:
+    """Serves one worker, from `run` until its channel ends."""
+
+    def __init__(self, channel: Channel, back: EmbeddedBack) -> None:
+        self.channel = channel
+        self._back = back
+        self._store: Store = back.store
+        self._nursery: trio.Nursery
+        self._watches: Watches
+        self._calls: dict[int, trio.CancelScope] = {}
+        self._lanes: dict[int, _Lane] = {}
+        self._acknowledged: list[Acknowledged] = []
+        channel.before_sending = self._send_acknowledgements
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            tuple: self._foreseen,
+            HandOver: self._hand_over,
+            Perform: self._perform,
+            Open: self._open,
+            Close: self._close,
+            Find: self._find,
+            Leave: self._leave,
+            Cancel: self._cancel,
+        }
+
+    async def run(self, otherwise: Callable[[Any], None]) -> None:
+        """Serve until the worker ends or this is cancelled. Messages that do not concern the store go to
+        `otherwise`."""
+
+        def receive(message: Any) -> None:
+            self._handlers.get(type(message), otherwise)(message)
+
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._watches = Watches(self.channel, nursery)
+            try:
+                await self.channel.run(receive)
+            finally:
+                self._watches.close()
+                nursery.cancel_scope.cancel()
+
+    def post(self, message: object) -> None:
+        """Send a message to the worker, after all earlier acknowledgements."""
+        self._send_acknowledgements()
+        self.channel.post(message)
+
+    # ---- appends ----
+
+    def _foreseen(self, message: tuple[Any, ...]) -> None:
+        self._enter(message[0], message[1], Foreseen._make(message[2:]))
+
+    def _hand_over(self, message: HandOver) -> None:
+        self._enter(*message)
+
+    def _enter(self, call: int, number: int, append: Append | AppendBytes | Foreseen) -> None:
+        appends, receipt = self._store.appends, _Receipt(self, call)
+        if not number:
+            appends.admission.enter(appends.requested(append, None, Chain(), receipt))
+            return
+        lane = self._lanes[number]
+        if lane.stream.config is not lane.config:
+            lane.config = lane.stream.config
+            self.post(Reconfigured(number, lane.config))
+        appends.admission.enter(appends.requested(append, lane.stream, lane.chain, receipt))
+
+    def acknowledge(self, call: int, appended: Appended) -> None:
+        """Acknowledge a durable append to the worker, batched with others."""
+        first, end, tail = appended.start, appended.end, appended.tail
+        last_id, offset = appended.last_id, appended.offset
+        assert last_id is not None and offset is not None
+        if not self._acknowledged:
+            self.channel.wake()
+        self._acknowledged.append((call, *first, *end, last_id.seq, offset, *tail))
+
+    def _send_acknowledgements(self) -> None:
+        if self._acknowledged:
+            self.channel.post(Acknowledgements(self._acknowledged))
+            self._acknowledged = []
+
+    def _open(self, message: Open) -> None:
+        self._calls[message.call] = scope = trio.CancelScope()
+        self._nursery.start_soon(self._session, message, scope)
+
+    async def _session(self, message: Open, scope: trio.CancelScope) -> None:
+        """Hold an append session open from `Open` to `Close`, or until a `Cancel` that comes before it is open."""
+        appends = self._store.appends
+        with scope:
+            try:
+                async with appends.place(message.stream, message.create_config, message.create_if_missing) as stream:
+                    lane = self._lanes[message.lane] = _Lane(stream)
+                    del self._calls[message.call]
+                    self.post(Done(message.call, Opened(stream.id, stream.head, lane.config)))
+                    await lane.closed.wait()
+            except OperationFailed as error:
+                self.post(Failed(message.call, error.failure))
+            finally:
+                self._calls.pop(message.call, None)
+                self._lanes.pop(message.lane, None)
+
+    def _close(self, message: Close) -> None:
+        lane = self._lanes.get(message.lane)
+        if lane is not None:
+            lane.closed.set()
+
+    # ---- other operations ----
+
+    def _perform(self, message: Perform) -> None:
+        self._start(message.call, self._back.perform, message.operation)
+
+    def _find(self, message: Find) -> None:
+        stream = self._store.reads.there(message.stream)
+        if stream is None:
+            self._start(message.call, self._watch, message)
+            return
+        self._watches.refresh(message.stream)  # the usual case, which needs no task
+        self._watches.tell(stream)
+        self.post(Done(message.call, Found(stream.id)))
+
+    async def _watch(self, message: Find) -> Found:
+        try:
+            stream = await self._store.reads.find_stream(
+                message.stream, message.create_if_missing, message.create_config
+            )
+        finally:
+            self._watches.refresh(message.stream)
+        self._watches.tell(stream)
+        return Found(stream.id)
+
+    def _leave(self, message: Leave) -> None:
+        self._watches.leave(message.stream)
+
+    def _start(self, call: int, function: Callable[[Any], Awaitable[Any]], argument: Any) -> None:
+        self._calls[call] = scope = trio.CancelScope()
+        self._nursery.start_soon(self._answer, call, scope, function, argument)
+
+    async def _answer(
+        self, call: int, scope: trio.CancelScope, function: Callable[[Any], Awaitable[Any]], argument: Any
+    ) -> None:
+        with scope:
+            try:
+                self.post(Done(call, await function(argument)))
+            except OperationFailed as error:
+                self.post(Failed(call, error.failure))
+            finally:
+                del self._calls[call]
+
+    def _cancel(self, message: Cancel) -> None:
+        scope = self._calls.get(message.call)
+        if scope is not None:
+            scope.cancel()

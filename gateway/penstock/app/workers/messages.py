@@ -1,0 +1,196 @@
+"""The messages between a worker and its parent.
+
+Each direction numbers its calls on its own; the caller chooses the number, and `Done` or `Failed` answers with it.
+Lanes are append sessions, numbered by the worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from penstock.app.config import Config
+from penstock.store.batches import Row, Span
+from penstock.store.heads import StreamHead
+from penstock_codecs.byte_operations import AppendBytes
+from penstock_codecs.failures import Failure
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Append, Operation
+from penstock_codecs.streams import StreamConfig
+
+__all__ = [
+    "Acknowledged",
+    "Acknowledgements",
+    "Ask",
+    "Cancel",
+    "Close",
+    "Done",
+    "Drain",
+    "Failed",
+    "Find",
+    "Found",
+    "HandOver",
+    "Leave",
+    "Open",
+    "Opened",
+    "Perform",
+    "Ready",
+    "Reconfigured",
+    "Refused",
+    "State",
+    "Welcome",
+]
+
+# ---- in both directions ------------------------------------------------------------------------------------------
+
+
+class Ask(NamedTuple):
+    """Call the worker's function `what`; see `penstock.app.workers.process`."""
+
+    call: int
+    what: str
+    argument: Any
+
+
+class Done(NamedTuple):
+    """The result of a call."""
+
+    call: int
+    result: Any
+
+
+class Failed(NamedTuple):
+    """The failure of a call."""
+
+    call: int
+    failure: Failure
+
+
+class Cancel(NamedTuple):
+    """Withdraw a call: its caller no longer waits."""
+
+    call: int
+
+
+# ---- from the worker -----------------------------------------------------------------------------------------------
+
+
+class Perform(NamedTuple):
+    """Perform an operation; `Done` carries its result."""
+
+    call: int
+    operation: Operation[Any]
+
+
+class Open(NamedTuple):
+    """Open an append session; `Done` carries an `Opened`."""
+
+    call: int
+    lane: int
+    stream: StreamRef
+    create_config: StreamConfig | None
+    create_if_missing: bool
+
+
+class HandOver(NamedTuple):
+    """An append, in a session or, with lane 0, outside one. Answered by an acknowledgement or `Failed` with its number.
+
+    A predicted append, the most frequent message, is a bare tuple instead: number, lane, and the fields of `Foreseen`.
+    """
+
+    call: int
+    lane: int
+    append: Append | AppendBytes
+
+
+class Close(NamedTuple):
+    """Close an append session."""
+
+    lane: int
+
+
+class Find(NamedTuple):
+    """Find a stream to read, or create it; `Done` carries a `Found`. From then until `Leave` the parent sends the
+    stream's changes. A current `State` precedes the answer, even if the worker already knows the stream."""
+
+    call: int
+    stream: StreamRef
+    create_config: StreamConfig | None
+    create_if_missing: bool
+
+
+class Leave(NamedTuple):
+    """Stop sending the changes of a stream: this worker has no readers of it any more."""
+
+    stream: int
+
+
+class Ready(NamedTuple):
+    """The worker accepts connections."""
+
+
+class Refused(NamedTuple):
+    """The worker cannot start, for this reason."""
+
+    reason: str
+
+
+# ---- from the parent -----------------------------------------------------------------------------------------------
+
+
+class Welcome(NamedTuple):
+    """The configuration for the worker to run. `sockets`: the listening descriptors of each listener."""
+
+    number: int
+    config: Config
+    sockets: dict[str, list[int]]
+
+
+class Drain(NamedTuple):
+    """Drain the worker, as SIGTERM drains a gateway of one process."""
+
+
+class Opened(NamedTuple):
+    """The stream of a session: its number, the head on which appends are sequenced, and its resolved configuration."""
+
+    stream: int
+    head: StreamHead
+    config: StreamConfig
+
+
+Acknowledged = tuple[int, int, int, int, int, int, int, int, int]
+"""The number of an append and the values of its `Appended`: the sequence number and timestamp of its first record, the
+next sequence number, its last record's timestamp and sequence within that ms, the stream's length in bytes; the
+sequence number and timestamp of the tail."""
+
+
+class Acknowledgements(NamedTuple):
+    """Acknowledged appends, in the order in which they became durable."""
+
+    some: Sequence[Acknowledged]
+
+
+class Reconfigured(NamedTuple):
+    """The resolved configuration of a session's stream has changed."""
+
+    lane: int
+    config: StreamConfig
+
+
+class Found(NamedTuple):
+    """The number of the stream that was found."""
+
+    stream: int
+
+
+class State(NamedTuple):
+    """The durable head of a stream and its newest batches: those since the last `State` or, with `anew`, a fresh start
+    that replaces all the worker knew of the stream. `begins`: the first since `Find`."""
+
+    stream: int
+    ref: StreamRef
+    head: StreamHead
+    alive: bool
+    begins: bool
+    anew: bool
+    batches: Sequence[tuple[Row, Span]]

@@ -1,0 +1,95 @@
+"""Sends a worker the changes of the streams that it reads, once per stream, however many readers it has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from penstock.app.workers.channel import Channel, uncopied
+from penstock.app.workers.messages import State
+from penstock.store.batches import Row, Span
+from penstock.store.heads import Stream
+from penstock_codecs.limits import MIB
+from penstock_codecs.model import StreamRef
+
+__all__ = ["Watches"]
+
+MOST_BYTES: Final = 4 * MIB
+"""A worker that is further behind than this is sent the head alone, and reads the records from the file."""
+
+
+class _Watch:
+    """A stream that the worker reads; the store keeps it in memory meanwhile."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.told = stream.durable
+        self.alive = True
+        self.scope = trio.CancelScope()
+        stream.users += 1
+
+
+class Watches:
+    """The streams that one worker reads."""
+
+    def __init__(self, channel: Channel, nursery: trio.Nursery) -> None:
+        self._channel = channel
+        self._nursery = nursery
+        self._watches: dict[int, _Watch] = {}
+
+    def tell(self, stream: Stream) -> None:
+        """Send a stream's state to the worker, and its changes from then on."""
+        if stream.id not in self._watches:
+            watch = self._watches[stream.id] = _Watch(stream)
+            self._post(watch, [], begins=True, anew=True)
+            self._nursery.start_soon(self._follow, watch)
+
+    def refresh(self, ref: StreamRef) -> None:
+        """Send the changes of all streams of this name, including deleted ones that had it."""
+        for watch in self._watches.values():
+            if watch.stream.ref == ref:
+                self._catch_up(watch)
+
+    def leave(self, number: int) -> None:
+        """Stop sending a stream's changes: the worker has no readers of it any more."""
+        watch = self._watches.pop(number, None)
+        if watch is not None:
+            watch.stream.users -= 1
+            watch.scope.cancel()
+
+    def close(self) -> None:
+        """Stop sending the changes of all streams: the worker has ended."""
+        for number in list(self._watches):
+            self.leave(number)
+
+    async def _follow(self, watch: _Watch) -> None:
+        with watch.scope:
+            while True:
+                await self._channel.room()
+                self._catch_up(watch)
+                await watch.stream.followers.park()
+
+    def _catch_up(self, watch: _Watch) -> None:
+        """Send the changes since the last message, if there are any."""
+        stream, told = watch.stream, watch.told
+        if stream.durable is told and stream.durably_alive == watch.alive:
+            return
+        batches = stream.recent.since(told.next_seq) if stream.durable.next_seq > told.next_seq else []
+        if batches is None or sum(batch.metered for batch, _ in batches) > MOST_BYTES:
+            self._post(watch, [], anew=True)
+            return
+        rows = []
+        for batch, span in batches:
+            assert batch.wire is not None and batch.first_id is not None
+            payload = uncopied(batch.wire.data)
+            last = batch.next_seq_num - 1
+            rows.append((Row(last, batch.count, batch.metered, batch.first_id, span.layout, payload), span))
+        self._post(watch, rows)
+
+    def _post(
+        self, watch: _Watch, batches: list[tuple[Row, Span]], *, begins: bool = False, anew: bool = False
+    ) -> None:
+        stream = watch.stream
+        watch.told, watch.alive = stream.durable, stream.durably_alive
+        self._channel.post(State(stream.id, stream.ref, stream.durable, watch.alive, begins, anew, batches))

@@ -1,0 +1,164 @@
+"""Byte operations that depend on offsets: reads, segment information, locating a byte, and truncation."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import trio
+
+from penstock.backends.byte_view.offsets import Place
+from penstock.backends.byte_view.streams import OffsetCounter, Stream, Streams, Window, Windows
+from penstock.core.back import Back
+from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, ReadBytes, SegmentInfo, Truncate
+from penstock_codecs.byte_rendering import Cut, Refused, cut
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.limits import MIB
+from penstock_codecs.operations import Capability, FromByteOffset, FromSeqNum, Locate, Located, Trim
+
+__all__ = ["Reads"]
+
+MOST_BYTES: Final = 8 * MIB
+"""Most bytes that one read returns, as with the embedded store."""
+
+
+class Reads:
+    """Carries out reads, information requests, truncations and locates for all streams of one back."""
+
+    def __init__(self, records: Back, streams: Streams, counter: OffsetCounter, windows: Windows) -> None:
+        self._records = records
+        self._streams = streams
+        self._counter = counter
+        self._windows = windows
+
+    async def read(self, operation: ReadBytes) -> BytesRead:
+        """Carry out `ReadBytes`."""
+        if operation.offset < 0 or operation.max_bytes < 1:
+            raise fail(FailureCode.INVALID, f"cannot read {operation.max_bytes} bytes at offset {operation.offset}")
+        stream = await self._streams.find(operation.stream)
+        with stream.used():
+            return await self._read(stream, operation)
+
+    async def _read(self, stream: Stream, operation: ReadBytes) -> BytesRead:
+        offset, deadline = operation.offset, trio.current_time() + operation.wait
+        max_bytes = min(operation.max_bytes, MOST_BYTES)
+        while True:
+            stream.check(offset)
+            window = await self._windows.find(stream, offset)
+            with window.reading(offset, max_bytes):
+                while window.serves(offset):
+                    caught_up = _caught_up(stream, window)
+                    if caught_up or window.end - offset >= max_bytes:
+                        found = _given(stream, window, operation, max_bytes, caught_up)
+                        if found is not None:
+                            return found
+                    with trio.CancelScope(deadline=deadline if caught_up else math.inf):
+                        await stream.changed.park()
+                    if caught_up and trio.current_time() >= deadline:
+                        return BytesRead(offset, b"", True, False, {}, stream.row.incarnation)
+                    if window.failure is None:
+                        stream.check(offset)
+            if window.failure is not None:
+                raise OperationFailed(window.failure)
+
+    async def info(self, operation: GetSegmentInfo) -> SegmentInfo:
+        """Carry out `GetSegmentInfo`."""
+        stream = await self._streams.find(operation.stream)
+        with stream.used():
+            tail = await self._counter.catch_up(stream)
+            await self._counter.find_first(stream, tail)
+            row = stream.row
+            modified = max(row.last_modified, tail.timestamp if row.sealed_at is None else 0)
+            sealed = row.sealed_at is not None
+            return SegmentInfo(stream.start_offset, _end(stream), sealed, modified, row.incarnation)
+
+    async def truncate(self, operation: Truncate, now: int) -> int:
+        """Carry out `Truncate` and return the first offset that is kept. `now` is the time of day in ms."""
+        offset = operation.offset
+        if offset < 0:
+            raise fail(FailureCode.INVALID, f"a stream cannot be truncated at {offset}")
+        stream = await self._streams.find(operation.stream)
+        with stream.used():
+            tail = await self._counter.catch_up(stream)
+            await self._counter.find_first(stream, tail)
+            if offset > (end := _end(stream)):
+                raise fail(FailureCode.INVALID, f"offset {offset} is beyond the end, {end}")
+            if offset > stream.start_offset:
+                place = await self._counter.ending_behind(stream, offset)
+                await stream.offsets.save()  # trimmed records cannot be counted again
+                await stream.writers.rest()
+                await stream.save(start_offset=offset, last_modified=now)
+                await self._trim(stream, place)
+            return stream.start_offset
+
+    async def _trim(self, stream: Stream, place: Place) -> None:
+        if Capability.TRIM in self._records.capabilities:
+            await self._records.perform(Trim(stream.ref, FromSeqNum(place.seq_num)))
+            stream.first = max(stream.first, place)
+
+    async def locate(self, operation: Locate) -> Located:
+        """Carry out `Locate`, also by an offset. The result has an offset if the stream had a byte operation before."""
+        if isinstance(operation.start, FromByteOffset):
+            stream = await self._streams.find(operation.stream)
+            with stream.used():
+                return await self._locate_offset(stream, operation.start.offset)
+        located = await self._records.perform(operation)
+        known = await self._streams.known(operation.stream)
+        if known is None:
+            return located
+        with known.used():
+            place = await self._counter.place_of(known, located.seq_num, Place(0, 0))
+            await known.offsets.save()  # clients may use this offset after the records before it are trimmed
+        return Located(located.seq_num, located.timestamp, located.record_id, located.at_tail, place.offset)
+
+    async def _locate_offset(self, stream: Stream, offset: int) -> Located:
+        tail = await self._counter.catch_up(stream)
+        await self._counter.find_first(stream, tail)
+        place = await self._counter.beginning_at(stream, offset)
+        located = await self._records.perform(Locate(stream.ref, FromSeqNum(place.seq_num)))
+        return Located(located.seq_num, located.timestamp, located.record_id, located.at_tail, place.offset)
+
+
+def _given(stream: Stream, window: Window, operation: ReadBytes, max_bytes: int, caught_up: bool) -> BytesRead | None:
+    """Return the result of a read from what the window has, or None if the read must wait. Raises OperationFailed."""
+    offset = operation.offset
+    found = _cut(stream, window, operation, max_bytes)
+    if found.data:
+        at_tail = caught_up and found.end_offset >= _end(stream)
+        return BytesRead(offset, found.data, at_tail, False, found.dropped, stream.row.incarnation)
+    if found.refused is not None:
+        raise _refusal(stream, found.refused)
+    sealed_at = stream.row.sealed_at
+    if sealed_at is None:
+        return None
+    if offset > sealed_at:
+        raise fail(FailureCode.INVALID, f"offset {offset} is beyond the end, {sealed_at}")
+    return BytesRead(offset, b"", True, True, found.dropped, stream.row.incarnation)
+
+
+def _caught_up(stream: Stream, window: Window) -> bool:
+    return window.following and window.end >= stream.offsets.end.offset
+
+
+def _end(stream: Stream) -> int:
+    """Return the known end of the stream. Bytes appended behind the seal are not part of it: the back does not know of
+    the seal, so other clients of it may append there."""
+    sealed_at = stream.row.sealed_at
+    return stream.offsets.end.offset if sealed_at is None else sealed_at
+
+
+def _cut(stream: Stream, window: Window, operation: ReadBytes, max_bytes: int) -> Cut:
+    offset = operation.offset
+    end = min(window.end, _end(stream))
+    if offset > end or (offset == end and not (operation.refuse or stream.row.sealed_at is not None)):
+        return Cut()
+    pieces = [piece for piece in window.pieces() if piece.end_offset >= offset]
+    if not pieces:
+        return Cut()
+    return cut(pieces, offset, min(max_bytes, end - offset), operation.refuse, stream.first.seq_num)
+
+
+def _refusal(stream: Stream, refused: Refused) -> OperationFailed:
+    seq_num, feature, end = refused
+    message = f"record {seq_num} of stream {stream.ref} {feature.value}, which segment clients cannot be given"
+    return fail(FailureCode.NOT_REPRESENTABLE, f"{message}; bytes go on at offset {end}", seq_num=seq_num)

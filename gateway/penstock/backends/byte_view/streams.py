@@ -1,0 +1,1132 @@
+"""The byte view of another server's streams: their state, and how bytes are read, counted and appended.
+
+`Stream` is the state of one stream; `Streams` keeps it, for streams that had a byte operation and for no others.
+
+`OffsetCounter` counts the bytes of records that others appended, from the end of the index to the tail.
+
+`Window` is one read session at the back, shared by all readers at about the same place. A reader asks in steps, each
+from the end of the last one. The window buffers a bounded amount of what its session gave, and reads on when a reader
+needs more. At the tail it follows the stream for all readers that wait there.
+
+`Lane` sends the byte appends of all clients to one stream, one after the other, through one append session at the back:
+so their order is known, and no append gets into the middle of another. When the next client has another token for the
+back, the session ends and another one begins. The lane makes intents durable for all appends that came meanwhile, then
+sends all of them. `Decisions` checks each append and makes its records when its turn has come.
+
+`resolve` finds out which unacknowledged appends the back has, from the bytes that are there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from itertools import islice, pairwise
+from secrets import token_hex
+from typing import Final
+
+import msgspec
+import trio
+
+from penstock.backends.byte_view.intents import Found, Group, Matcher
+from penstock.backends.byte_view.labels import batches_of, count_bytes, render_records, starts
+from penstock.backends.byte_view.offsets import Offsets, Place
+from penstock.backends.byte_view.requests import Request, appended
+from penstock.backends.byte_view.settings import BytesSettings
+from penstock.backends.byte_view.tables import Table
+from penstock.backends.byte_view.traces import Traces
+from penstock.backends.byte_view.writers import GROUP_INTENTS, Writers
+from penstock.core.back import AppendSession, Back, Following, ReadSession
+from penstock.core.identity import CLIENT
+from penstock.net.credentials import token_shown
+from penstock_codecs.byte_layout import Layout
+from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, Attribute, WriterPosition
+from penstock_codecs.byte_rendering import Rendered
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
+from penstock_codecs.operations import Append, Appended, Capability, CheckTail, FromSeqNum, Read
+
+__all__ = [
+    "Batches",
+    "Decisions",
+    "Lane",
+    "OffsetCounter",
+    "Replaced",
+    "Stream",
+    "Streams",
+    "Window",
+    "Windows",
+    "look_again",
+    "resolve",
+    "unknown",
+]
+
+
+async def resolve(stream: Stream, counter: OffsetCounter) -> list[list[Found]]:
+    """Resolve the unresolved intents of a stream and return, for each of them, the batches that the back has.
+
+    Raises OperationFailed if the back cannot be asked, or Replaced; then they stay unresolved.
+    """
+    async with stream.resolving:
+        group = stream.writers.unresolved
+        if group is None:
+            return []
+        found = await _look(stream, counter, group)
+        stream.writers.settle(found)
+        return found
+
+
+async def look_again(stream: Stream, counter: OffsetCounter) -> None:
+    """Search the back for late batches, which it did not have when last asked: they must not be sent again.
+
+    Raises as `resolve` does.
+    """
+    async with stream.resolving:
+        group = stream.writers.late
+        if group is None:
+            return
+        writers = stream.writers
+        for intent, some in zip(group.intents, await _look(stream, counter, group), strict=True):
+            if some and intent.writer is not None:
+                writers.keep_partial(intent.writer, (*writers.partial.get(intent.writer, ()), *some))
+
+
+async def _look(stream: Stream, counter: OffsetCounter, group: Group) -> list[list[Found]]:
+    """Return the batches that the back has of each intent. The others may still come, behind the present tail."""
+    tail = await counter.catch_up(stream)
+    matcher = Matcher(some for intent in group.intents for some in intent.prints)
+    at = group.base.offset
+    async with counter.batches(stream, group.base.seq_num, tail.seq_num) as batches:
+        while not matcher.done and (batch := await batches.next()) is not None:
+            records = list(_records(stream, batch, at))
+            matcher.feed(records)
+            at = records[-1][2] + len(records[-1][3])
+    found = iter(matcher.found)
+    resolved = [list(islice(found, len(intent.prints))) for intent in group.intents]
+    base = await counter.place_of(stream, tail.seq_num, group.base)
+    missing = [
+        intent._replace(prints=intent.prints[len(some) :])
+        for intent, some in zip(group.intents, resolved, strict=True)
+        if len(some) < len(intent.prints)
+    ]
+    stream.writers.late = Group(0, base, missing) if missing else None
+    return resolved
+
+
+def _records(stream: Stream, batch: RecordBatch, begin: int) -> Iterator[tuple[int, int, int, bytes]]:
+    data = stream.render(batch, begin).data
+    timestamps = batch.columns.timestamps
+    for (start, stop, seq_num), timestamp in zip(stream.spans(batch, begin), timestamps, strict=True):
+        yield seq_num, timestamp, start, data[start - begin : stop - begin]
+
+
+MOST_WITHOUT_BYTES: Final = 1000
+"""Most consecutive records without bytes that a window keeps. Refusing a read needs the first one; counts of dropped
+records leave out those beyond this."""
+
+
+class Window:
+    """Consecutive bytes of a stream from `first` to `end`, and the session that reads more, for clients of one token.
+
+    `on_unused` is called when the last reader leaves.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        counter: OffsetCounter,
+        start: Place,
+        offset: int,
+        ahead: int,
+        token: str | None,
+        on_unused: Callable[[], object],
+    ) -> None:
+        self.stream = stream
+        self.token = token
+        self.following = False
+        self.failure: Failure | None = None
+        self.over = False
+        self.idle_since = trio.current_time()
+        self.scope = trio.CancelScope()
+        self.first = self.end = start.offset
+        self._on_unused = on_unused
+        self._counter = counter
+        self._seq_num = start.seq_num
+        self._wanted = offset  # bytes before it are dropped, except for the last `ahead`
+        self._goal = 0
+        self._ahead = ahead
+        self._pieces: deque[Rendered] = deque()
+        self._empty = 0  # records without bytes since the last piece that has bytes
+        self._readers: list[int] = []
+        self._room = trio.lowlevel.ParkingLot()
+
+    def serves(self, offset: int) -> bool:
+        """Return whether a read from this offset can be answered here, now or after reading on."""
+        if self.over or self.scope.cancel_called or offset < self.first:
+            return False
+        return self.following or offset <= max(self.end, self._wanted)
+
+    @property
+    def used(self) -> bool:
+        """True if the window has readers."""
+        return bool(self._readers)
+
+    @contextmanager
+    def reading(self, offset: int, max_bytes: int) -> Iterator[None]:
+        """Register a reader of these bytes until the block ends."""
+        self._readers.append(offset)
+        self._goal = max(self._goal, offset + max_bytes + self._ahead)
+        self._room.unpark_all()
+        try:
+            yield
+        finally:
+            self._readers.remove(offset)
+            self._wanted = max(self._wanted, offset)
+            self.idle_since = trio.current_time()
+            if not self._readers:
+                self._on_unused()
+
+    def pieces(self) -> deque[Rendered]:
+        """Return the buffered pieces."""
+        return self._pieces
+
+    async def run(self, records: Back) -> None:
+        """Read from the back, never further than the readers' requests and the read-ahead."""
+        read = Read(self.stream.ref, FromSeqNum(self._seq_num), clamp=True, create_if_missing=False)
+        try:
+            with self.scope:
+                async with records.read_session(read) as session:
+                    while (given := await session.next()) is not None:
+                        if isinstance(given, Following):
+                            self.following = True
+                        else:
+                            await self._take(given)
+                        self.stream.changed.unpark_all()
+                        while self.end >= self._goal:
+                            await self._room.park()
+                self.failure = Failure(FailureCode.UNAVAILABLE, f"the read of stream {self.stream.ref} ended")
+        except OperationFailed as error:
+            self.failure = error.failure
+        finally:
+            self.over = True
+            self.stream.windows.remove(self)
+            self.stream.changed.unpark_all()
+
+    async def _take(self, batch: RecordBatch) -> None:
+        if batch.first_seq_num > self._seq_num:  # the records between were trimmed
+            place = await self._counter.first_at(self.stream, batch.first_seq_num)
+            self.stream.first = max(self.stream.first, place)
+            self._pieces.clear()
+            self.first = self.end = place.offset
+        self._seq_num = batch.next_seq_num
+        self._counter.take(self.stream, batch)
+        self._keep(self.stream.render(batch, self.end))
+
+    def _keep(self, piece: Rendered) -> None:
+        self.end = piece.end_offset
+        if piece.data:
+            self._empty = 0
+        else:
+            self._empty += len(piece.marks)
+            if self._empty > MOST_WITHOUT_BYTES:
+                return
+        self._pieces.append(piece)
+        lowest = min(self._readers, default=self._wanted)
+        while self._pieces and self._pieces[0].end_offset < lowest - self._ahead:
+            self._pieces.popleft()
+        self.first = self._pieces[0].first_offset if self._pieces else self.end
+
+
+class Windows:
+    """The windows of all streams of one back, at most `most` of them."""
+
+    def __init__(self, records: Back, counter: OffsetCounter, nursery: trio.Nursery, most: int, ahead: int) -> None:
+        self._records = records
+        self._counter = counter
+        self._nursery = nursery
+        self._most = most
+        self._turns = trio.StrictFIFOLock()
+        self._ended = trio.lowlevel.ParkingLot()
+        self._wanted = 0  # reads that wait for room
+        self._ahead = ahead
+        self._all: list[Window] = []
+
+    async def find(self, stream: Stream, offset: int) -> Window:
+        """Return a window for a read from this offset, and open one if there is none.
+
+        Raises OperationFailed(PERMISSION_DENIED) if the back has no token for the client.
+        """
+        shown = token_shown(self._records)
+        if (window := _serving(stream, offset, shown)) is not None:
+            return window
+        async with self._turns:
+            while (window := _serving(stream, offset, shown)) is None and len(self._all) >= self._most:
+                self._wanted += 1
+                self._make_room()
+                try:
+                    await self._ended.park()
+                finally:
+                    self._wanted -= 1
+            return window or self._open(stream, offset, shown)
+
+    def _open(self, stream: Stream, offset: int, shown: str | None) -> Window:
+        start = stream.offsets.before_offset(offset)
+        window = Window(stream, self._counter, start, offset, self._ahead, shown, self._make_room)
+        stream.windows.append(window)
+        self._all.append(window)
+        self._nursery.start_soon(self._run, window)
+        return window
+
+    async def _run(self, window: Window) -> None:
+        try:
+            await window.run(self._records)
+        finally:
+            self._all.remove(window)
+            self._ended.unpark_all()
+
+    def _make_room(self) -> None:
+        """If a read waits for room, end the window that was unused for longest, unless one is ending already.
+
+        An ending window serves no further reads: a reader that comes back to it waits for room as well.
+        """
+        idle = [window for window in self._all if not window.used] if self._wanted else []
+        if idle and not any(window.scope.cancel_called for window in idle):
+            min(idle, key=lambda window: window.idle_since).scope.cancel()
+
+    def close_idle(self, before: float) -> None:
+        """End the windows that were unused since before this time, in trio's seconds."""
+        for window in self._all:
+            if not window.used and window.idle_since < before:
+                window.scope.cancel()
+
+    def close(self, stream: Stream, *, used: bool = True) -> None:
+        """End all windows of a stream; with `used`, also those that have readers."""
+        for window in stream.windows:
+            if used or not window.used:
+                window.scope.cancel()
+
+
+def _serving(stream: Stream, offset: int, shown: str | None) -> Window | None:
+    return next((window for window in stream.windows if window.token == shown and window.serves(offset)), None)
+
+
+class Replaced(Exception):
+    """The stream at the back was replaced by another: it ends before the end that was counted."""
+
+    def __init__(self, stream: StreamRef) -> None:
+        super().__init__(f"{stream} was replaced")
+        self.stream = stream
+
+
+class Batches:
+    """Batches of a read session before record `stop`."""
+
+    def __init__(self, session: ReadSession | None, stop: int) -> None:
+        self._session = session
+        self._stop = stop
+
+    async def next(self) -> RecordBatch | None:
+        """Return the next batch, or None at the end."""
+        if self._session is None:
+            return None
+        while isinstance(batch := await self._session.next(), Following):
+            pass
+        if batch is None or batch.first_seq_num >= self._stop:
+            return None
+        return batch.part(0, min(batch.count, self._stop - batch.first_seq_num))
+
+
+class OffsetCounter:
+    """Counts the bytes of streams' records, and finds places by record or by offset."""
+
+    def __init__(self, records: Back) -> None:
+        self._records = records
+
+    async def catch_up(self, stream: Stream, to: int | None = None) -> StreamPosition:
+        """Count all records before record `to`, or before the tail, and return the tail.
+
+        Raises Replaced, or OperationFailed as reading does.
+        """
+        stream.check()
+        tail = await self._records.perform(CheckTail(stream.ref, create_if_missing=False))
+        if tail.seq_num < stream.offsets.end.seq_num:
+            raise Replaced(stream.ref)
+        stop = tail.seq_num if to is None else min(to, tail.seq_num)
+        if stream.offsets.end.seq_num < stop:
+            async with stream.counting:
+                await self._count(stream, stop)
+        return tail
+
+    async def count_durably(self, stream: Stream) -> None:
+        """Count all records durably, before some of them are trimmed. Raises Replaced or OperationFailed."""
+        with stream.used():
+            await self.catch_up(stream)
+            await stream.offsets.save()
+            await stream.writers.rest()
+
+    async def _count(self, stream: Stream, stop: int) -> None:
+        while (start := stream.offsets.end).seq_num < stop:
+            async with self.batches(stream, start.seq_num, stop) as batches:
+                while (batch := await batches.next()) is not None:
+                    self.take(stream, batch)
+                    if stream.offsets.must_save:
+                        await stream.offsets.save()
+            if stream.offsets.end == start:  # all of them were trimmed before they were counted
+                stream.offsets.advance(Place(stop, start.offset))
+
+    def take(self, stream: Stream, batch: RecordBatch) -> None:
+        """Count the records of a batch that are not counted yet.
+
+        Uncounted records before the batch were trimmed, and count as without bytes.
+        """
+        end = stream.offsets.end
+        if batch.next_seq_num <= end.seq_num:
+            return
+        if batch.first_seq_num < end.seq_num:
+            batch = batch.part(end.seq_num - batch.first_seq_num, batch.count)
+        elif batch.first_seq_num > end.seq_num:
+            stream.first = max(stream.first, Place(batch.first_seq_num, end.offset))
+        stream.offsets.advance(Place(batch.next_seq_num, end.offset + stream.length_of(batch)))
+
+    @asynccontextmanager
+    async def batches(self, stream: Stream, start: int, stop: int) -> AsyncIterator[Batches]:
+        """Open a read of the records from `start` up to `stop` that the back has."""
+        if start >= stop:
+            yield Batches(None, stop)
+            return
+        read = Read(stream.ref, FromSeqNum(start), count=stop - start, wait=0.0, create_if_missing=False)
+        async with AsyncExitStack() as stack:
+            session = None
+            try:
+                session = await stack.enter_async_context(self._records.read_session(read))
+            except OperationFailed as error:
+                if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
+                    raise
+            yield Batches(session, stop)
+
+    async def find_first(self, stream: Stream, tail: StreamPosition) -> Place:
+        """Return the first record that is kept, or the tail if there is none. All before the tail must be counted."""
+        async with self.batches(stream, stream.first.seq_num, tail.seq_num) as batches:
+            batch = await batches.next()
+            first = tail.seq_num if batch is None else batch.first_seq_num
+        if first > stream.first.seq_num:
+            stream.first = await self.first_at(stream, first)
+        return stream.first
+
+    async def first_at(self, stream: Stream, seq_num: int) -> Place:
+        """Return the place of the first record that is kept.
+
+        Records before it are gone, so its offset is counted backwards from the next mark. If it was trimmed meanwhile,
+        the result is the first record that is kept now.
+        """
+        behind = stream.offsets.after_seq_num(seq_num)
+        first, offset = behind
+        async with self.batches(stream, seq_num, behind.seq_num) as batches:
+            while (batch := await batches.next()) is not None:
+                first = min(first, batch.first_seq_num)
+                offset -= stream.length_of(batch)
+        return Place(first, max(offset, 0))
+
+    async def place_of(self, stream: Stream, seq_num: int, known: Place) -> Place:
+        """Return the place of a record that is present or will be the next one. `known` is a place before it."""
+        if stream.offsets.end.seq_num < seq_num:
+            await self.catch_up(stream, seq_num)
+        at = max(known, stream.offsets.before_seq_num(seq_num))
+        async with self.batches(stream, at.seq_num, seq_num) as batches:
+            while (batch := await batches.next()) is not None:
+                if batch.first_seq_num > at.seq_num:  # the records before it were trimmed
+                    at = await self.first_at(stream, batch.first_seq_num)
+                at = Place(batch.next_seq_num, at.offset + stream.length_of(batch))
+        if at.seq_num < seq_num:
+            at = await self.first_at(stream, seq_num)
+        return Place(seq_num, at.offset)
+
+    async def bytes_of(self, stream: Stream, found: Found) -> bytes:
+        """Return the bytes of a batch that the back has, from `found.offset` on."""
+        pieces = []
+        async with self.batches(stream, found.start.seq_num, found.end.seq_num) as batches:
+            while (batch := await batches.next()) is not None:
+                pieces.append(stream.render(batch, 0).data)
+        return b"".join(pieces)[-(found.end_offset - found.offset) :]
+
+    async def ending_behind(self, stream: Stream, offset: int) -> Place:
+        """Return the first record whose bytes end after this offset, or the end of the counted records."""
+        return await self._first_where(stream, offset, lambda _, stop: stop > offset)
+
+    async def beginning_at(self, stream: Stream, offset: int) -> Place:
+        """Return the first record whose bytes begin at or after this offset, or the end of the counted records."""
+        return await self._first_where(stream, offset, lambda start, _: start >= offset)
+
+    async def _first_where(self, stream: Stream, offset: int, holds: Callable[[int, int], bool]) -> Place:
+        at, end = stream.offsets.before_offset(offset), stream.offsets.end
+        async with self.batches(stream, at.seq_num, end.seq_num) as batches:
+            while (batch := await batches.next()) is not None:
+                if batch.first_seq_num > at.seq_num:
+                    at = await self.first_at(stream, batch.first_seq_num)
+                for start, stop, seq_num in stream.spans(batch, at.offset):
+                    if holds(start, stop):
+                        return Place(seq_num, start)
+                    at = Place(seq_num + 1, stop)
+        return end
+
+
+_MOST: Final = (1 << 63) - 1
+
+
+class Decisions:
+    """Checks the byte appends to one stream, and makes their records."""
+
+    def __init__(self, stream: Stream, records: Back, counter: OffsetCounter) -> None:
+        self._stream = stream
+        self._capabilities = records.capabilities
+        self._counter = counter
+        self._positions: dict[Attribute, tuple[int, int]] = {}  # last position in flight, and number of such appends
+
+    def is_alone(self, request: Request) -> bool:
+        """Return whether a request must wait for all before it, and all after it must wait for it."""
+        append = request.append
+        partial = append.writer is not None and append.writer.writer in self._stream.writers.partial
+        return partial or append.match_offset is not None or self._must_be_first()
+
+    def _must_be_first(self) -> bool:
+        """Return whether batches that were sent before a crash may still arrive at the back.
+
+        Then the next append must begin at the end that the stream had when the back was asked. If that succeeds, the
+        late batches can never be applied; if it fails, the back is asked again.
+        """
+        return self._stream.writers.late is not None and Capability.MATCH_SEQ_NUM in self._capabilities
+
+    async def decide(self, request: Request) -> Appended | None:
+        """Check an append and make its batches. Returns its result if the back has all of it already, else None.
+
+        Raises OperationFailed as `AppendBytes` says.
+        """
+        stream, append = self._stream, request.append
+        stream.check()
+        if stream.row.sealed_at is not None:
+            raise fail(FailureCode.STREAM_SEALED, f"stream {stream.ref} is sealed")
+        if not append.data:
+            raise fail(FailureCode.INVALID, "an append of bytes has at least one")
+        request.match_seq_num = None
+        if self._must_be_first():
+            await look_again(stream, self._counter)
+            request.match_seq_num = None if stream.writers.late is None else stream.writers.late.base.seq_num
+        writer = append.writer
+        if writer is not None:
+            await self._check_position(writer)
+        if append.match_offset is not None:
+            await self._check_offset(request, append.match_offset)
+        pieces = await self._skip(request, append)
+        if writer is not None and not any(pieces):
+            return await self._take_partial(request, writer)
+        request.batches = batches_of(pieces, stream.envelopes, labels=Capability.HEADERS in self._capabilities)
+        if writer is not None:
+            _, count = self._positions.get(writer.writer, (0, 0))
+            self._positions[writer.writer] = (writer.position, count + 1)
+        request.decided = True
+        return None
+
+    def settled(self, request: Request) -> None:
+        """Forget the position of an append that was decided and is over now."""
+        if request.append.writer is None:
+            return
+        writer = request.append.writer.writer
+        position, count = self._positions[writer]
+        if count > 1:
+            self._positions[writer] = (position, count - 1)
+        else:
+            del self._positions[writer]
+
+    async def _check_position(self, writer: WriterPosition) -> None:
+        if not NO_ATTRIBUTE <= writer.position <= _MOST:
+            raise fail(FailureCode.INVALID, "a writer's position is a number of 64 bits")
+        if writer.writer in self._positions:
+            last = self._positions[writer.writer][0]
+        else:
+            last = await self._stream.writers.value(writer.writer)
+        if writer.position <= last:
+            message = f"position {writer.position} of the writer is not above its last, {last}"
+            raise fail(FailureCode.STALE_WRITER_POSITION, message, position=last)
+        if writer.after is not None and writer.after != last:
+            message = f"the writer was at {writer.after}, but it is at {last}"
+            raise fail(FailureCode.STALE_WRITER_POSITION, message, position=last)
+
+    async def _check_offset(self, request: Request, offset: int) -> None:
+        tail = await self._counter.catch_up(self._stream)
+        end = self._stream.offsets.end
+        if offset != end.offset:
+            raise fail(FailureCode.OFFSET_MISMATCH, f"the stream ends at {end.offset}", offset=end.offset)
+        if Capability.MATCH_SEQ_NUM in self._capabilities:
+            request.match_seq_num = tail.seq_num
+
+    async def _skip(self, request: Request, append: AppendBytes) -> list[bytes]:
+        """Return the pieces of an append without the leading bytes that the back has already."""
+        writers = self._stream.writers
+        partial = () if append.writer is None else writers.partial.get(append.writer.writer, ())
+        if append.writer is None or not partial:
+            return list(request.pieces)
+        known = b"".join([await self._counter.bytes_of(self._stream, some) for some in partial])[: len(append.data)]
+        if not append.data.startswith(known):
+            writers.keep_partial(append.writer.writer, ())  # the writer appends other bytes now
+            return list(request.pieces)
+        request.skipped = left = len(known)
+        pieces = []
+        for piece in request.pieces:
+            pieces.append(piece[left:])
+            left = max(left - len(piece), 0)
+        return pieces
+
+    async def _take_partial(self, request: Request, writer: WriterPosition) -> Appended:
+        """Return the result of an append that the back has whole since an earlier attempt."""
+        writers = self._stream.writers
+        partial = writers.partial[writer.writer]
+        writers.reach(writer.writer, writer.position, request.skipped)
+        await writers.rest()
+        left = writers.partial.get(writer.writer, ())
+        result = appended(partial[: len(partial) - len(left)] or partial[:1], partial[-1].end)
+        if left:
+            return _ending(result, left[0].offset)
+        return result
+
+
+def _ending(result: Appended, offset: int) -> Appended:
+    return Appended(result.start, result.end, result.tail, None, offset)
+
+
+class Lane:
+    """The byte appends to one stream, in order, through one append session at a time.
+
+    `run` is a task of the back's nursery; a lane that has been idle ends, and `ended` is set.
+    """
+
+    def __init__(self, stream: Stream, records: Back, counter: OffsetCounter, settings: BytesSettings) -> None:
+        self._stream = stream
+        self._records = records
+        self._counter = counter
+        self._settings = settings
+        self._decisions = Decisions(stream, records, counter)
+        self._queue: deque[Request] = deque()
+        self._accepted: deque[Request] = deque()  # decided, or about to be, and not settled
+        self._size = 0
+        self._room = trio.lowlevel.ParkingLot()
+        self._turns = trio.StrictFIFOLock()
+        self._work = trio.lowlevel.ParkingLot()
+        self._drained = trio.lowlevel.ParkingLot()
+        self._at = Place(0, 0)  # end of the last acknowledged batch
+        self._broken: Failure | None = None
+        self._token: str | None = None  # the token that the session was opened with
+        self.ended = False
+
+    @property
+    def last(self) -> Request | None:
+        """The last of the requests that are not settled; None if all are settled."""
+        return next((some[-1] for some in (self._queue, self._accepted) if some), None)
+
+    @property
+    def large(self) -> Request | None:
+        """An append of several batches in flight, in the middle of which nothing may be appended; None if none is."""
+        return next((request for request in self._accepted if len(request.batches) > 1), None)
+
+    async def room(self, request: Request) -> None:
+        """Wait until `submit` may be called, in order of calls: small requests do not overtake a large one."""
+        async with self._turns:
+            while self._size and self._size + request.size > self._settings.append_inflight_bytes and not self.ended:
+                await self._room.park()
+
+    def submit(self, request: Request) -> None:
+        """Queue an append. Requests that are queued before a seal begins are appended before it.
+
+        Raises OperationFailed(PERMISSION_DENIED) if the back has no token for the client.
+        """
+        request.token = token_shown(self._records)
+        if self._stream.sealing:
+            request.fail(Failure(FailureCode.STREAM_SEALED, f"stream {self._stream.ref} is sealed"))
+            return
+        self._size += request.size
+        self._queue.append(request)
+        self._work.unpark_all()
+
+    def withdraw(self, request: Request) -> None:
+        """Remove an append from the queue. Does nothing if it is not queued any more."""
+        if request in self._queue:
+            self._queue.remove(request)
+            self._leave(request)
+
+    async def run(self) -> None:
+        """Carry out queued appends until the lane has been idle for `idle_seconds`."""
+        try:
+            while self._queue or await self._has_work():
+                try:
+                    await self._run_session()
+                except OperationFailed as error:
+                    await self._failed(error.failure)
+                except Replaced:
+                    await self._failed(unknown(self._stream.ref).failure)
+        finally:
+            self.ended = True
+            if self._stream.lane is self:
+                self._stream.lane = None
+            self._room.unpark_all()
+
+    async def _has_work(self) -> bool:
+        with trio.move_on_after(self._settings.idle_seconds):
+            while not self._queue:
+                await self._work.park()
+        return bool(self._queue)
+
+    # ---- to the back ---------------------------------------------------------------------------------------------
+
+    async def _run_session(self) -> None:
+        if not self._queue:  # it was withdrawn
+            return
+        CLIENT.set(self._queue[0].client)
+        self._token = self._queue[0].token
+        await resolve(self._stream, self._counter)
+        self._at, self._broken = self._stream.offsets.end, None
+        async with self._records.append_session(self._stream.ref, create_if_missing=False) as session:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._receive, session, nursery.cancel_scope)
+                await self._send(session, nursery.cancel_scope)
+            if self._broken is not None:
+                raise OperationFailed(self._broken)
+
+    async def _send(self, session: AppendSession, scope: trio.CancelScope) -> None:
+        try:
+            while (self._queue or await self._has_work()) and self._is_next_of_same():
+                alone = self._decisions.is_alone(self._queue[0])
+                if alone:
+                    await self._settled()
+                group = await self._next_alone() if alone else await self._next_group()
+                intents = [intent for request in group if (intent := request.intent) is not None]
+                if intents:
+                    await _apart(self._stream.writers.intend(self._at, intents))
+                for request in group:
+                    await self._hand_over(session, request)
+                if alone:
+                    await self._settled()
+            session.close()
+        except OperationFailed as error:
+            self._break(error.failure, scope)
+
+    async def _next_group(self) -> list[Request]:
+        """Accept queued requests, in order, and return those to be sent together."""
+        group: list[Request] = []
+        while len(group) < GROUP_INTENTS and self._is_next_of_same() and not self._decisions.is_alone(self._queue[0]):
+            request = self._queue.popleft()
+            self._accepted.append(request)
+            if await self._accept(request):
+                group.append(request)
+        return group
+
+    def _is_next_of_same(self) -> bool:
+        """Return whether there is a next request, and its token is that of the session."""
+        return bool(self._queue) and self._queue[0].token == self._token
+
+    async def _next_alone(self) -> list[Request]:
+        if not self._is_next_of_same():  # it was withdrawn
+            return []
+        request = self._queue.popleft()
+        self._accepted.append(request)
+        return [request] if await self._accept(request) else []
+
+    async def _accept(self, request: Request) -> bool:
+        """Decide about a request and return whether it is to be sent; else it is settled."""
+        failure = request.chain.failure
+        try:
+            done = None if failure else await self._decisions.decide(request)
+        except OperationFailed as error:
+            failure = error.failure
+        except Replaced:
+            failure = unknown(self._stream.ref).failure
+        if failure is None and done is None:
+            return True
+        self._accepted.remove(request)
+        self._end(request, failure or done)
+        return False
+
+    async def _hand_over(self, session: AppendSession, request: Request) -> None:
+        stream, match = self._stream.ref, request.match_seq_num
+        for bodies, headers, metered, _ in request.batches:
+            await session.send(Append(stream, bodies, metered, headers, match_seq_num=match, create_if_missing=False))
+            match = None if match is None else match + len(bodies)
+
+    def _break(self, failure: Failure, scope: trio.CancelScope) -> None:
+        """End the session with a failure."""
+        self._broken = self._broken or failure
+        scope.cancel()
+
+    # ---- from the back -------------------------------------------------------------------------------------------
+
+    async def _receive(self, session: AppendSession, scope: trio.CancelScope) -> None:
+        try:
+            while acknowledged := await session.receive():
+                for ack in acknowledged:
+                    await _apart(self._acknowledge(ack))
+        except OperationFailed as error:
+            self._break(error.failure, scope)
+        except Replaced:
+            self._break(unknown(self._stream.ref).failure, scope)
+
+    async def _acknowledge(self, ack: Appended) -> None:
+        request = self._accepted[0]
+        length = request.batches[len(request.found)].print.length
+        start = ack.start.seq_num
+        begin = await self._counter.place_of(self._stream, start, self._at)
+        end = Place(ack.end.seq_num, begin.offset + length)
+        if self._stream.offsets.end.seq_num == start:
+            self._stream.offsets.advance(end)
+        self._at = end
+        if request.match_seq_num is not None:
+            self._stream.writers.late = None  # late batches can never be applied now
+        request.found.append(Found(ack.start, ack.end, begin.offset, end.offset))
+        if len(request.found) == len(request.batches):
+            self._accepted.popleft()
+            self._confirm(request, end)
+            first = request.found[0].start
+            self._end(request, Appended(first, ack.end, ack.tail, ack.last_id, end.offset))
+
+    def _confirm(self, request: Request, end: Place) -> None:
+        if (writer := request.append.writer) is not None:
+            self._stream.writers.confirm(writer.writer, writer.position, end, request.skipped)
+        self._decisions.settled(request)
+
+    async def _failed(self, failure: Failure) -> None:
+        """Settle the accepted requests after a session failed: find out which the back has, and fail the others.
+
+        If none was accepted, fail the queued requests of the session's token.
+        """
+        accepted = [request for request in self._accepted if request.decided]
+        self._queue.extendleft([request for request in self._accepted if not request.decided])  # at most one
+        self._accepted.clear()
+        if not accepted:
+            while self._is_next_of_same():
+                self._end(self._queue.popleft(), failure)
+            return
+        for request in accepted:
+            self._decisions.settled(request)
+        if failure.code is FailureCode.SEQ_NUM_MISMATCH and accepted[0].match_seq_num is not None:
+            self._outrun(accepted[0])
+            return
+        await self._look(accepted, failure)
+        for request in accepted:
+            if request.found and len(request.found) == len(request.batches):
+                self._end(request, appended(request.found, request.found[-1].end))
+            else:
+                self._end(request, failure)
+
+    def _outrun(self, request: Request) -> None:
+        """Queue a request again whose condition failed because another client appended first.
+
+        Only requests that are sent alone have a condition. Fails the request if it is at an offset and part of it was
+        applied before the other append.
+        """
+        writers, writer = self._stream.writers, request.append.writer
+        found, request.found, request.decided = request.found, [], False
+        if found and writer is not None:
+            writers.keep_partial(writer.writer, (*writers.partial.get(writer.writer, ()), *found))
+        writers.give_up()
+        if found and request.append.match_offset is not None:
+            message = f"part of it was appended before another client appended to stream {self._stream.ref}"
+            self._end(request, Failure(FailureCode.UNAVAILABLE, message))
+            return
+        self._queue.appendleft(request)
+
+    async def _look(self, accepted: list[Request], failure: Failure) -> None:
+        """Find out which batches the back has of the accepted requests that have a writer."""
+        writers = self._stream.writers
+        tracked = {request: intent for request in accepted if (intent := request.intent) is not None}
+        for request, intent in tracked.items():
+            if request.found and intent.writer is not None:
+                writers.keep_partial(intent.writer, (*writers.partial.get(intent.writer, ()), *request.found))
+        if not failure.side_effect_possible:
+            writers.give_up()
+            return
+        writers.unresolved = Group(0, self._at, list(tracked.values()))
+        try:
+            resolved = await resolve(self._stream, self._counter)
+        except (OperationFailed, Replaced):
+            return  # it stays unresolved, and the next attempt looks again
+        for request, found in zip(tracked, resolved, strict=True):
+            request.found += found
+
+    # ---- ends ----------------------------------------------------------------------------------------------------
+
+    async def _settled(self) -> None:
+        """Wait until all accepted requests are settled."""
+        while self._accepted:
+            await self._drained.park()
+
+    def _end(self, request: Request, outcome: Appended | Failure | None) -> None:
+        self._leave(request)
+        if isinstance(outcome, Appended):
+            request.succeed(outcome)
+        elif outcome is not None:
+            request.fail(outcome)
+        if not self._accepted:
+            self._drained.unpark_all()
+
+    def _leave(self, request: Request) -> None:
+        self._size -= request.size
+        self._room.unpark_all()
+
+
+async def _apart(doing: Awaitable[None]) -> None:
+    """Await work that is not part of the session. Its failure says nothing about the appends that were sent, so it is
+    raised as one after which they may have been applied."""
+    try:
+        await doing
+    except OperationFailed as error:
+        if error.failure.side_effect_possible:
+            raise
+        raise OperationFailed(Failure(FailureCode.UNAVAILABLE, error.failure.message)) from None
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """The durable state of a stream. `layouts`: pairs of a record number and the `Layout` bits from that record on; see
+    `Stream.parts`. `incarnation`: see `SegmentInfo`; it is chosen at the first byte operation and lasts until the row
+    is deleted."""
+
+    layouts: tuple[tuple[int, int], ...]
+    start_offset: int = 0
+    sealed_at: int | None = None
+    last_modified: int = 0
+    incarnation: str = ""
+
+
+_ROW: Final = msgspec.json.Decoder(_Row)
+
+
+class Stream:
+    """The byte view of one stream. Tasks that wait for a change of it park at `changed`."""
+
+    def __init__(self, ref: StreamRef, row: _Row, table: Table, offsets: Offsets, writers: Writers) -> None:
+        self.ref = ref
+        self.row = row
+        self.offsets = offsets
+        self.writers = writers
+        self.first = Place(0, 0)
+        """The first record known to be kept."""
+        self.changed = trio.lowlevel.ParkingLot()
+        self.counting = trio.Lock()
+        self.resolving = trio.Lock()
+        self.changing = trio.Lock()
+        self.windows: list[Window] = []
+        self.lane: Lane | None = None
+        self.users = 0
+        self.gone = False
+        self.sealing = row.sealed_at is not None
+        self._table = table
+
+    @property
+    def start_offset(self) -> int:
+        """Offset of the first byte known to be kept."""
+        return max(self.row.start_offset, self.first.offset)
+
+    @property
+    def envelopes(self) -> Layout:
+        """The `Layout` bits for records that are appended now."""
+        return Layout(self.row.layouts[-1][1])
+
+    @property
+    def rests(self) -> bool:
+        """True if the stream has no users, windows or lane."""
+        return not (self.users or self.windows or self.lane)
+
+    async def save(self, **changes: object) -> None:
+        """Change fields of the row durably, and wake the tasks at `changed`."""
+        row = msgspec.structs.replace(self.row, **changes)
+        await self._table.put((key_of(self.ref), msgspec.json.encode(row)))
+        self.row = row
+        self.changed.unpark_all()
+
+    def parts(self, batch: RecordBatch) -> Iterator[tuple[RecordBatch, Layout]]:
+        """Split a batch by layout: the layout of a record never changes once it was counted."""
+        layouts = self.row.layouts
+        if len(layouts) == 1 or batch.first_seq_num >= layouts[-1][0]:
+            yield batch, Layout(layouts[-1][1])
+            return
+        first, stop = batch.first_seq_num, batch.next_seq_num
+        ends = [*(since for since, _ in layouts[1:]), stop]
+        for (_, bits), end in zip(layouts, ends, strict=True):
+            end = min(end, stop)
+            if first < end:
+                yield batch.part(first - batch.first_seq_num, end - batch.first_seq_num), Layout(bits)
+                first = end
+
+    def length_of(self, batch: RecordBatch) -> int:
+        """Return the length of these records in bytes of the stream."""
+        return sum(count_bytes(part.columns, layout) for part, layout in self.parts(batch))
+
+    def spans(self, batch: RecordBatch, begin: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the start and end offset of each record's bytes, and its number; the first one begins at `begin`."""
+        seq_num = batch.first_seq_num
+        for part, layout in self.parts(batch):
+            for start, stop in pairwise(starts(part.columns, layout)):
+                yield begin + start, begin + stop, seq_num
+                seq_num += 1
+            begin += stop
+
+    def render(self, batch: RecordBatch, first_offset: int) -> Rendered:
+        """Render records as bytes; the first one begins at `first_offset`."""
+        pieces = []
+        for part, layout in self.parts(batch):
+            pieces.append(render_records(part.columns, layout, first_offset))
+            first_offset = pieces[-1].end_offset
+        if len(pieces) == 1:
+            return pieces[0]
+        marks = [mark for piece in pieces for mark in piece.marks]
+        return Rendered(pieces[0].first_offset, b"".join([piece.data for piece in pieces]), marks)
+
+    def check(self, offset: int | None = None) -> None:
+        """Raise STREAM_NOT_FOUND if the stream was deleted, OFFSET_TRUNCATED if this offset is not kept any more."""
+        if self.gone:
+            raise unknown(self.ref)
+        start = self.start_offset
+        if offset is not None and offset < start:
+            raise fail(FailureCode.OFFSET_TRUNCATED, f"{self.ref} is kept from offset {start} on", offset=start)
+
+    @contextmanager
+    def used(self) -> Iterator[Stream]:
+        """Keep the stream in memory until the block ends."""
+        self.users += 1
+        try:
+            yield self
+        finally:
+            self.users -= 1
+
+
+class Streams:
+    """The byte views of all streams of one back that had a byte operation; the most recently used are in memory."""
+
+    def __init__(self, records: Back, name: str, state: Back, settings: BytesSettings) -> None:
+        self.direct: Counter[StreamRef] = Counter()
+        """Number of appends of records in flight to the back, outside of lanes."""
+        self.settled = trio.lowlevel.ParkingLot()
+        """Tasks park here until `direct` is zero for a stream."""
+        self.count: Callable[[Stream], Awaitable[object]]
+        """Counts a stream's bytes up to its tail; set by the owner after construction."""
+        self._records = records
+        self._name = name
+        self._state = state
+        self._settings = settings
+        self._rows = Table(state, f"#bytes/{name}")
+        self._cached: OrderedDict[StreamRef, Stream] = OrderedDict()
+        self._touched = Traces()
+        self._loading = trio.Lock()
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter(list(self._cached.values()))
+
+    def peek(self, ref: StreamRef) -> Stream | None:
+        """Return the stream if it is in memory."""
+        return self._cached.get(ref)
+
+    async def load(self) -> None:
+        """Read the names of all streams that had a byte operation."""
+        async for key, _ in self._rows.items():
+            self._touched.add(_ref_of(key))
+
+    async def of_basin(self, basin: str) -> list[StreamRef]:
+        """Return the streams of a basin that had a byte operation."""
+        return [_ref_of(key) async for key, _ in self._rows.items(f"{basin}/".encode())]
+
+    def may_be_known(self, ref: StreamRef) -> bool:
+        """Return whether the stream may have had a byte operation; rarely true of one that had none."""
+        return ref in self._touched
+
+    async def known(self, ref: StreamRef) -> Stream | None:
+        """Return the stream, or None if it never had a byte operation."""
+        if ref not in self._touched:
+            return None
+        if (stream := self._cached.get(ref)) is not None:
+            self._cached.move_to_end(ref)
+            return stream
+        async with self._loading:
+            return self._cached.get(ref) or await self._load(ref)
+
+    async def find(self, ref: StreamRef) -> Stream:
+        """Return the stream for a byte operation. Raises STREAM_NOT_FOUND if the back does not have it."""
+        if (stream := await self.known(ref)) is None:
+            stream = await self._begin(ref)
+        if stream.envelopes != self._settings.envelopes:
+            await self._change_layout(stream)
+        return stream
+
+    async def _begin(self, ref: StreamRef) -> Stream:
+        await self._records.perform(CheckTail(ref, create_if_missing=False))
+        async with self._loading:
+            if (stream := self._cached.get(ref) or await self._load(ref)) is None:
+                row = _Row(((0, int(self._settings.envelopes)),), incarnation=token_hex(8))
+                self._touched.add(ref)
+                await self._rows.put((key_of(ref), msgspec.json.encode(row)))
+                stream = await self._load(ref)
+        assert stream is not None
+        return stream
+
+    async def _change_layout(self, stream: Stream) -> None:
+        """Apply changed `envelopes` settings, for records appended from now on only."""
+        async with stream.changing:
+            if stream.envelopes != self._settings.envelopes:
+                await self.count(stream)
+                await stream.offsets.save()
+                layout = (stream.offsets.end.seq_num, int(self._settings.envelopes))
+                await stream.save(layouts=(*stream.row.layouts, layout))
+
+    async def forget(self, ref: StreamRef) -> None:
+        """Delete all state of a stream that was deleted or replaced."""
+        if await self.known(ref) is None:
+            return
+        async with self._loading:
+            if (stream := self._cached.pop(ref, None)) is not None:
+                stream.gone = True
+                stream.changed.unpark_all()
+            await self._offsets(ref).delete()
+            await self._writers(ref).delete()
+            await self._rows.remove(key_of(ref))
+
+    async def rest(self) -> None:
+        """Make counts durable, and drop unused streams from memory if there are more than `cached_streams`."""
+        for stream in self:
+            if not stream.gone and (stream.offsets.must_save or (stream.rests and not stream.offsets.is_saved)):
+                with stream.used():
+                    await stream.offsets.save()
+            if stream.rests and not stream.gone:
+                with stream.used():
+                    await stream.writers.rest()
+        excess = len(self._cached) - self._settings.cached_streams
+        for ref, stream in list(self._cached.items()):
+            if excess <= 0:
+                break
+            if stream.rests and stream.offsets.is_saved and stream.writers.is_saved:
+                del self._cached[ref]
+                excess -= 1
+
+    async def _load(self, ref: StreamRef) -> Stream | None:
+        (found,) = await self._rows.get(key_of(ref))
+        if found is None:
+            return None
+        offsets = await Offsets.load(self._offsets(ref), self._settings.mark_every_bytes)
+        writers = await Writers.load(self._writers(ref))
+        stream = Stream(ref, _ROW.decode(found), self._rows, offsets, writers)
+        self._cached[ref] = stream
+        return stream
+
+    def _offsets(self, ref: StreamRef) -> Table:
+        return Table(self._state, f"#offsets/{self._name}/{ref}")
+
+    def _writers(self, ref: StreamRef) -> Table:
+        return Table(self._state, f"#writers/{self._name}/{ref}")
+
+
+def key_of(ref: StreamRef) -> bytes:
+    """Return the key of a stream's row."""
+    return str(ref).encode()
+
+
+def _ref_of(key: bytes) -> StreamRef:
+    return StreamRef(*key.decode().split("/", 1))
+
+
+def unknown(ref: StreamRef) -> OperationFailed:
+    """Return the error for a stream that does not exist."""
+    return fail(FailureCode.STREAM_NOT_FOUND, f"stream {ref} does not exist")

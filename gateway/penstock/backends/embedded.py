@@ -1,0 +1,155 @@
+"""The back over the embedded store, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from penstock.core.back import AppendSession, ReadSession
+from penstock.store.listings import list_basins, list_streams
+from penstock.store.positions import find
+from penstock.store.settings import Clock, StoreSettings, wall_clock
+from penstock.store.store import Store, open_store
+from penstock.store.table_rows import get_info, list_items, read_delta, read_items
+from penstock_codecs.byte_operations import (
+    AppendBytes,
+    GetAttribute,
+    GetSegmentInfo,
+    Merge,
+    ReadBytes,
+    Seal,
+    Truncate,
+    UpdateAttribute,
+)
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import StreamPosition, StreamRef
+from penstock_codecs.operations import (
+    Append,
+    Capability,
+    CheckTail,
+    CreateBasin,
+    CreateStream,
+    DeleteBasin,
+    DeleteStream,
+    EnsureBasin,
+    EnsureStream,
+    GetBasinConfig,
+    GetStreamConfig,
+    ListBasins,
+    ListStreams,
+    Locate,
+    Located,
+    Operation,
+    Read,
+    ReconfigureBasin,
+    ReconfigureStream,
+    Trim,
+)
+from penstock_codecs.streams import StreamConfig
+from penstock_codecs.table_operations import (
+    CreateTable,
+    DeleteTable,
+    GetTableInfo,
+    ListTable,
+    ReadTable,
+    ReadTableDelta,
+    RemoveTableKeys,
+    UpdateTable,
+)
+
+__all__ = ["EmbeddedBack", "EmbeddedSettings", "open_embedded"]
+
+R = TypeVar("R")
+
+EmbeddedSettings = StoreSettings
+
+_CAPABILITIES: Final = frozenset(Capability)
+
+
+class EmbeddedBack:
+    """A back over the embedded store. Made by `open_embedded`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._handlers: dict[type[Operation[Any]], Callable[[Any], Awaitable[Any]]] = {
+            Append: store.appends.append,
+            AppendBytes: store.appends.append,
+            ReadBytes: store.byte_reads.read,
+            GetSegmentInfo: store.byte_reads.info,
+            Seal: store.catalog.seal,
+            Truncate: store.trims.truncate,
+            Merge: store.merges.merge,
+            GetAttribute: store.attributes.get,
+            UpdateAttribute: store.attributes.update,
+            CheckTail: self._check_tail,
+            Trim: store.trims.trim,
+            Locate: self._locate,
+            CreateBasin: store.catalog.create_basin,
+            EnsureBasin: store.catalog.ensure_basin,
+            GetBasinConfig: store.catalog.get_basin_config,
+            ReconfigureBasin: store.catalog.reconfigure_basin,
+            DeleteBasin: store.catalog.delete_basin,
+            ListBasins: partial(list_basins, store.reader),
+            CreateStream: store.catalog.create_stream,
+            EnsureStream: store.catalog.ensure_stream,
+            GetStreamConfig: store.catalog.get_stream_config,
+            ReconfigureStream: store.catalog.reconfigure_stream,
+            DeleteStream: store.catalog.delete_stream,
+            ListStreams: partial(list_streams, store.reader),
+            CreateTable: store.tables.create,
+            DeleteTable: store.tables.delete,
+            UpdateTable: store.tables.update,
+            RemoveTableKeys: store.tables.remove,
+            GetTableInfo: partial(get_info, store.reader),
+            ReadTable: partial(read_items, store.reader),
+            ListTable: partial(list_items, store.reader),
+            ReadTableDelta: partial(read_delta, store.reader),
+        }
+
+    @property
+    def store(self) -> Store:
+        """The store, for the processes that share it (`penstock.app.workers`)."""
+        return self._store
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """All capabilities."""
+        return _CAPABILITIES
+
+    async def perform(self, operation: Operation[R]) -> R:
+        """Carry out one operation; see `Back.perform`."""
+        handler = self._handlers.get(type(operation))
+        if handler is None:
+            raise fail(FailureCode.NOT_IMPLEMENTED, f"the embedded store cannot {type(operation).__name__}")
+        result: R = await handler(operation)
+        return result
+
+    def append_session(
+        self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
+    ) -> AbstractAsyncContextManager[AppendSession]:
+        """See `Back.append_session`."""
+        return self._store.appends.session(stream, create_config, create_if_missing)
+
+    def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
+        """See `Back.read_session`."""
+        return self._store.reads.session(read)
+
+    async def _check_tail(self, operation: CheckTail) -> StreamPosition:
+        stream = await self._store.reads.find_stream(operation.stream, operation.create_if_missing)
+        return stream.durable.tail
+
+    async def _locate(self, operation: Locate) -> Located:
+        stream = await self._store.reads.find_stream(operation.stream, create_if_missing=False)
+        return await find(self._store.reader, stream, operation.start)
+
+
+@asynccontextmanager
+async def open_embedded(settings: EmbeddedSettings, clock: Clock = wall_clock) -> AsyncIterator[EmbeddedBack]:
+    """Open the embedded store as a back until the block ends; `clock` gives the time of day in ms.
+
+    Raises CannotStart if the directory or the file cannot be used. All sessions must end before the block does.
+    """
+    async with open_store(settings, clock) as store:
+        yield EmbeddedBack(store)

@@ -1,0 +1,320 @@
+"""From a server's acknowledgements to positions: numbering appended records, and those of others before them.
+
+Several acknowledgements that are ready at the same time, of one session or many, are numbered together, in the order
+of their records at the server, and share one write of the index.
+
+If an acknowledgement does not say where its records are, they are searched behind the last numbered record.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import trio
+
+from penstock.backends.sequence_numbering.history import cursor_at, cursor_in, read
+from penstock.backends.sequence_numbering.numbered import Draft, behind, end_of, joined, records_before, without
+from penstock.backends.sequence_numbering.state import StreamState
+from penstock.backends.sequence_numbering.trimmed import truncated_at
+from penstock.core.marks import Mark
+from penstock.core.native import NativeAck, Scanned
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.model import U64_MAX, RecordId, StreamPosition
+from penstock_codecs.operations import Append, Appended, FromByteOffset, FromRecordId, FromSeqNum
+
+__all__ = ["Handed", "Settling", "Unnumbered", "index_of"]
+
+
+class Unnumbered:
+    """Records that have no numbers yet, read once for all acknowledgements whose records are searched among them."""
+
+    def __init__(self, stream: StreamState) -> None:
+        self._stream = stream
+        self._held = Scanned([])
+
+    async def behind(self, draft: Draft, count: int) -> Scanned:
+        """Return records from the end of `draft` on, at least `count` or all that there are.
+
+        Moves the draft's end past records that another client truncated there. Raises OperationFailed.
+        """
+        held = self._held
+        if held.bodies:
+            held = without(held, records_before(held, draft.end))
+        while len(held.bodies) < count:
+            at = end_of(held) if held.bodies else draft.end
+            try:
+                more = await self._stream.scan(at)
+            except OperationFailed as error:
+                draft.end = draft.end._replace(offset=truncated_at(error))
+                held = Scanned([])
+                continue
+            if not more.bodies:
+                break
+            held = joined(held, more) if held.bodies else more
+        self._held = held
+        return held
+
+
+def index_of(wanted: list[bytes], bodies: list[bytes]) -> int | None:
+    """Return the index at which `bodies` contains `wanted` as a contiguous run, or None."""
+    for at in range(len(bodies) - len(wanted) + 1):
+        if bodies[at] == wanted[0] and bodies[at : at + len(wanted)] == wanted:
+            return at
+    return None
+
+
+class Handed(NamedTuple):
+    """An append that was sent to the server: its ticket (`UnderWay`), the timestamps that its records will get, and the
+    end of the stream at that time."""
+
+    append: Append
+    ticket: int
+    timestamps: Sequence[int]
+    after: Mark
+
+
+class _Settled(NamedTuple):
+    """The positions of the first and last record of an append."""
+
+    first: Mark
+    last: Mark
+
+
+class _Work:
+    """One acknowledgement whose records are to be numbered.
+
+    Once `settled`, it has a `result` or a `failure`; if both are None, its records had been numbered before.
+    """
+
+    __slots__ = ("ack", "failure", "handed", "result", "settled")
+
+    def __init__(self, handed: Handed, ack: NativeAck) -> None:
+        self.handed = handed
+        self.ack = ack
+        self.settled = False
+        self.result: _Settled | None = None
+        self.failure: Failure | None = None
+
+    @property
+    def begin(self) -> Mark | None:
+        """The place of its first record, without its number; None if the acknowledgement does not tell."""
+        ack = self.ack
+        if ack.last is not None:
+            if ack.last[1] < ack.count - 1:
+                return None  # its records' identifiers span several milliseconds
+            return Mark(0, ack.last[0], ack.last[1] - ack.count + 1, 0)
+        if ack.end_offset is not None and ack.length is not None:
+            return Mark(0, 0, 0, ack.end_offset - ack.length)
+        return None
+
+    def place(self) -> tuple[int, int, int]:
+        """Return the sort key by place, for when all acknowledgements tell theirs."""
+        begin = self.begin
+        assert begin is not None, "said"
+        return begin.timestamp, begin.place, begin.offset
+
+    def turn(self) -> int:
+        """Return the sort key by order of sending: a server that does not always tell the place keeps that order."""
+        return self.handed.ticket
+
+
+class Settling:
+    """Numbers the acknowledged appends of one stream."""
+
+    def __init__(self, stream: StreamState) -> None:
+        self._stream = stream
+        self._queue: list[_Work] = []
+
+    async def settle(self, pairs: Sequence[tuple[Handed, NativeAck]]) -> list[Appended]:
+        """Return the positions of appends that the server has acknowledged.
+
+        Raises UNAVAILABLE if they cannot be found out; the records are at the server all the same.
+        """
+        work = [_Work(handed, ack) for handed, ack in pairs]
+        self._queue += work
+        stream = self._stream
+        for one in work:
+            stream.under_way.acknowledged(one.handed.ticket)
+        try:
+            if work and not stream.stamped_by_server:  # appends sent before it determine their own timestamps
+                with trio.move_on_after(stream.settings.settle_seconds):
+                    await stream.under_way.acknowledged_before(work[-1].handed.ticket)
+            async with stream.numbering:
+                if not all(one.settled for one in work):
+                    await self._settle_queue()
+            self._end(work)  # a search below must not wait for these appends
+            return [await self._told(one) for one in work]
+        except OperationFailed as error:
+            why = error.failure.message
+            message = f"it was appended to stream {stream.ref}, but where is not known: {why}"
+            raise fail(FailureCode.UNAVAILABLE, message) from None
+        finally:
+            self._end(work)
+
+    def _end(self, work: Sequence[_Work]) -> None:
+        for one in work:
+            self._stream.under_way.end(one.handed.ticket)
+
+    async def _settle_queue(self) -> None:
+        taken, self._queue = self._queue, []
+        draft, unnumbered = self._stream.draft(), Unnumbered(self._stream)
+        try:
+            told = all(one.begin is not None for one in taken)
+            for one in sorted(taken, key=_Work.place if told else _Work.turn):
+                await self._number(draft, one, unnumbered)
+            await self._stream.commit(draft)
+        except OperationFailed as error:
+            for one in taken:
+                one.failure = error.failure
+        except BaseException:
+            self._queue[:0] = taken  # this task was cancelled; other tasks' appends are still to be numbered
+            for one in taken:
+                one.result = None
+            raise
+        for one in taken:
+            one.settled = True
+            if one.result is not None:
+                self._stream.numbered = max(self._stream.numbered, one.handed.ticket)
+
+    async def _number(self, draft: Draft, one: _Work, unnumbered: Unnumbered) -> None:
+        begin = one.begin
+        if begin is None:
+            await self._number_by_bodies(draft, one, unnumbered)
+            return
+        if _is_before(begin, draft.end, one.ack):
+            return
+        await self._fill_gap(draft, begin, one)
+        ack, timestamps = one.ack, one.handed.timestamps
+        if ack.last is not None:
+            ms, place = ack.last
+            first = Mark(draft.end.seq_num, begin.timestamp, begin.place, 0)
+            last = Mark(first.seq_num + ack.count - 1, ms, place, 0)
+            draft.number_acknowledged(first, Mark(last.seq_num + 1, *behind(ms, place), 0), _size(one))
+        else:
+            assert ack.end_offset is not None
+            draft.stamped = True
+            stamps = draft.stamp(timestamps, 0)
+            if stamps[0] != stamps[-1]:
+                one.result = await self._number_by_scan(draft, one, ack.end_offset)
+                return
+            places = draft.place(stamps)
+            first = Mark(draft.end.seq_num, stamps[0], places[0], begin.offset)
+            last = Mark(first.seq_num + ack.count - 1, stamps[-1], places[-1], begin.offset)
+            end = Mark(last.seq_num + 1, *behind(stamps[-1], places[-1]), ack.end_offset)
+            draft.number_acknowledged(first, end, _size(one))
+        one.result = _Settled(first, last)
+
+    async def _number_by_scan(self, draft: Draft, one: _Work, end_offset: int) -> _Settled:
+        """Number an append whose records have different timestamps: it gets marks inside, with offsets from a scan."""
+        wanted = deque(one.handed.timestamps)
+        first: Mark | None = None
+        while draft.end.offset < end_offset:
+            scanned = await self._stream.scan(draft.end)
+            count = records_before(scanned, draft.end._replace(offset=end_offset))
+            if not count or count > len(wanted):
+                raise fail(FailureCode.OTHER, "the server gives other records than were appended")
+            numbered = draft.number(scanned, count, 0, [wanted.popleft() for _ in range(count)])
+            first = first or numbered.mark(0)
+            last = numbered.mark(count - 1)
+        assert first is not None
+        return _Settled(first, last)
+
+    async def _number_by_bodies(self, draft: Draft, one: _Work, unnumbered: Unnumbered) -> None:
+        """Number an append whose place the server did not tell: it is the next run of records with the same bodies.
+
+        The records before that run are those of others. If there is no such run, the append's records have numbers by
+        now, and are searched afterwards.
+        """
+        wanted, timestamps = one.handed.append.bodies, one.handed.timestamps
+        limit = min(self._stream.clock(), *timestamps[:1] or [U64_MAX])
+        while True:
+            found = await unnumbered.behind(draft, len(wanted))
+            at = index_of(wanted, found.bodies)
+            others = len(found.bodies) - len(wanted) + 1 if at is None else at
+            if others <= 0 and at is None:
+                return
+            draft.number(found, others, limit)
+            if at is not None:
+                break
+        numbered = draft.number(without(found, at), len(wanted), 0, timestamps or None)
+        one.result = _Settled(numbered.mark(0), numbered.mark(len(wanted) - 1))
+
+    async def _fill_gap(self, draft: Draft, begin: Mark, one: _Work) -> None:
+        """Number the records that others appended before `begin`."""
+        by_offset = one.ack.last is None
+        if not by_offset and (self._stream.settings.exclusive or begin.record_id == draft.end.record_id):
+            return
+        limit = one.handed.timestamps[0] if one.handed.timestamps else self._stream.clock()
+        most = 1000 if by_offset else 1
+        while not by_offset or draft.end.offset < begin.offset:
+            try:
+                scanned = await self._stream.scan(draft.end, most)
+            except OperationFailed as error:
+                draft.end = draft.end._replace(offset=min(truncated_at(error), begin.offset))
+                continue
+            count = records_before(scanned, begin)
+            draft.number(scanned, count, min(self._stream.clock(), limit))
+            if count < len(scanned.bodies) or not count:
+                break
+            most = 1000
+        if by_offset:
+            draft.end = draft.end._replace(offset=begin.offset)
+
+    # ---- those that were numbered before -------------------------------------------------------------------------
+
+    async def _told(self, one: _Work) -> Appended:
+        if one.failure is not None:
+            raise OperationFailed(one.failure)
+        first, last = one.result or await self._look_up(one)
+        ms, place = last.timestamp, last.place
+        return Appended(
+            StreamPosition(first.seq_num, first.timestamp),
+            StreamPosition(last.seq_num + 1, ms),
+            self._stream.tail,
+            RecordId(ms, place),
+            one.ack.end_offset,
+        )
+
+    async def _look_up(self, one: _Work) -> _Settled:
+        stream, begin = self._stream, one.begin
+        if begin is None:
+            return await self._search(one.handed)
+        seq_num = stream.recent.seq_num_of(begin)
+        first = None if seq_num is None else stream.recent.mark_of(seq_num)
+        if first is None:
+            by_id = one.ack.last is not None
+            start = FromRecordId(begin.record_id) if by_id else FromByteOffset(begin.offset)
+            first = (await cursor_at(stream, start)).at
+            if by_id and first.record_id != begin.record_id:
+                raise fail(FailureCode.OTHER, f"record {begin.record_id} is not there")
+        number = first.seq_num + one.ack.count - 1
+        if one.ack.last is not None:
+            return _Settled(first, Mark(number, *one.ack.last, 0))
+        last = stream.recent.mark_of(number) or (await cursor_at(stream, FromSeqNum(number))).at
+        return _Settled(first, last)
+
+    async def _search(self, handed: Handed) -> _Settled:
+        """Find an append whose place the server did not tell: the first run with its bodies behind `handed.after`."""
+        stream, wanted = self._stream, handed.append.bodies
+        await stream.catch_up()
+        cursor = await cursor_at(stream, FromSeqNum(handed.after.seq_num))
+        bodies: deque[bytes] = deque(maxlen=len(wanted))
+        marks: deque[Mark] = deque(maxlen=len(wanted))
+        while len(numbered := await read(stream, cursor)):
+            for index in range(len(numbered)):
+                bodies.append(numbered.records.bodies[index])
+                marks.append(numbered.mark(index))
+                if bodies[0] == wanted[0] and len(bodies) == len(wanted) and list(bodies) == wanted:
+                    return _Settled(marks[0], marks[-1])
+            cursor = cursor_in(stream, numbered, len(numbered))
+        raise fail(FailureCode.OTHER, "its records are not there")
+
+
+def _size(one: _Work) -> int:
+    return sum(map(len, one.handed.append.bodies))
+
+
+def _is_before(begin: Mark, end: Mark, ack: NativeAck) -> bool:
+    return begin.record_id < end.record_id if ack.last is not None else begin.offset < end.offset

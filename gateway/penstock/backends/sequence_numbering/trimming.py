@@ -1,0 +1,51 @@
+"""Trimming, as an operation or by a command record that a client appends (S2 fact sheet, 5.3)."""
+
+from __future__ import annotations
+
+from penstock.backends.sequence_numbering.history import Cursor, cursor_at, cursor_to
+from penstock.backends.sequence_numbering.state import StreamState
+from penstock.core.marks import Mark
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.operations import Append, Appended, FromRecordId, FromSeqNum, FromTimestamp
+from penstock_codecs.s2.validation import TrimTo, parse_command
+
+__all__ = ["carry_out_commands", "check_commands", "trim"]
+
+
+async def trim(stream: StreamState, start: FromSeqNum | FromRecordId | FromTimestamp) -> Mark:
+    """Remove the records before the first one at or after `start`, never beyond the tail; return the first one kept.
+
+    Raises OperationFailed.
+    """
+    return await _trim_to(stream, await cursor_to(stream, start))
+
+
+async def _trim_to(stream: StreamState, cursor: Cursor) -> Mark:
+    kept = max(cursor.at, stream.index.first)
+    # The index first: then no read is given records that may be gone, and the number of the first record is known.
+    await stream.index.trimmed(kept)
+    await stream.native.trim(stream.ref, kept)
+    return kept
+
+
+def check_commands(append: Append) -> None:
+    """Check the command records of an append. Raises INVALID for a malformed one."""
+    for index, headers in append.headers.items():
+        parse_command(headers, append.bodies[index])
+
+
+async def carry_out_commands(stream: StreamState, append: Append, appended: Appended) -> None:
+    """Carry out the command records of an acknowledged append. A fence has no effect: the server has no tokens.
+
+    Raises UNAVAILABLE if one cannot be carried out, an error that does not deny that the record was appended.
+    """
+    for index, headers in sorted(append.headers.items()):
+        command = parse_command(headers, append.bodies[index])
+        if isinstance(command, TrimTo):
+            kept = FromSeqNum(min(command.seq_num, appended.start.seq_num + index + 1))
+            try:
+                await _trim_to(stream, await cursor_at(stream, kept))  # the record has a number, so no scan is needed
+            except OperationFailed as error:
+                why = error.failure.message
+                message = f"a trim command was appended to stream {stream.ref}, but could not be carried out: {why}"
+                raise fail(FailureCode.UNAVAILABLE, message) from None

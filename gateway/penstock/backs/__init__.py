@@ -1,1 +1,0 @@
-"""Backs carry operations out: the embedded store now, servers of each protocol next."""

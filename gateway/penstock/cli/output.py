@@ -1,0 +1,67 @@
+"""Handle standard output that cannot be written: its reader left, it was closed from the start, or its disk is full."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+__all__ = ["guarding_output", "say"]
+
+
+def say(*lines: str) -> None:
+    """Print the lines. If the reader has left, ignore that, so that the command's exit code still tells the outcome."""
+    with contextlib.suppress(BrokenPipeError):
+        for line in lines:
+            click.echo(line)
+
+
+@contextlib.contextmanager
+def guarding_output() -> Iterator[None]:
+    """Exit quietly with code 0 when the reader of standard output leaves, as in `penstock show x | head`.
+
+    If standard output was closed from the start (`>&-`), write to the null device instead. A full disk ends the command
+    with one line, as a ClickException.
+    """
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        closed = isinstance(error, BrokenPipeError) and _reader_left()  # not another pipe or socket
+        _flush_or_discard()
+        if closed:
+            raise click.exceptions.Exit(0) from None
+        if error.errno == errno.ENOSPC:
+            raise click.ClickException(f"{error.filename or 'the output'}: {error.strerror}") from None
+        raise
+    except BaseException:
+        _flush_or_discard()
+        raise
+
+
+def _flush_or_discard() -> None:
+    """Leave nothing for the interpreter to flush at exit: it would complain about a failed write."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
+def _reader_left() -> bool:
+    """Return whether standard output is a pipe or socket without a reader."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    except (OSError, ValueError):  # not a file, as in tests; or closed
+        return False

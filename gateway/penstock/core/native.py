@@ -1,0 +1,128 @@
+"""The interface of a server without sequence numbers: S3P and segment stores, each in its own terms.
+
+`penstock.backends.sequence_numbering.IndexedBack` makes a whole `Back` of a native one, with a position index beside
+it: it numbers the records. A native knows nothing of sequence numbers; it gets positions in the terms of all protocols
+(`Mark`) and uses the coordinate that is its own. All methods raise OperationFailed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.core.delivery import Delivery
+from penstock.core.marks import Mark
+from penstock_codecs.model import NO_HEADERS, Headers, StreamRef
+from penstock_codecs.operations import Append, Capability, ListStreams, Page
+from penstock_codecs.streams import StreamInfo
+
+__all__ = ["Bounds", "Native", "NativeAck", "NativeAppendSession", "Scanned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The ends of a stream as far as its server reports them: byte offsets, None if the protocol has none (S3P).
+
+    `first_offset`: the first byte that is kept; it may lie inside an event. `sealed`: nothing will ever be appended.
+    """
+
+    first_offset: int | None = None
+    end_offset: int | None = None
+    sealed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """Consecutive records, maybe none, beginning with the first one at or after the requested mark.
+
+    `timestamps` and `places`: the halves of the records' S3P identifiers; None if the protocol has no timestamps, and
+    then the index stamps them. `offsets`: the first byte of each record, and then the end of the last (one more than
+    there are records); None if the protocol has no offsets. Bodies and headers are unwrapped from envelopes if the
+    back's policy says so. `at_tail`: no more records exist at the moment. `few`: far fewer than requested, so the tail
+    must be near; for protocols that do not report it. `end`: there will never be more (sealed). `inner`: indexes of
+    records that no scan can begin at: all pieces but the first of something larger (a segment's event); an index marks
+    none of them. All pieces are in one `Scanned`, whatever its bounds.
+    """
+
+    bodies: list[bytes]
+    headers: Mapping[int, Headers] = field(default_factory=lambda: NO_HEADERS)
+    timestamps: list[int] | None = None
+    places: list[int] | None = None
+    offsets: list[int] | None = None
+    at_tail: bool = False
+    end: bool = False
+    inner: frozenset[int] = frozenset()
+    few: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NativeAck:
+    """The acknowledgement of one durable append of `count` records.
+
+    `last`: the S3P identifier of its last record, as (ms, seq); the other records have the identifiers directly before
+    it. `end_offset` and `length`: the end and the number of its bytes. Each is None if the protocol has no such thing.
+    `parts`: the appends that it was split into, if records of others may lie between; then only they give the positions
+    of its records.
+    """
+
+    count: int
+    last: tuple[int, int] | None = None
+    end_offset: int | None = None
+    length: int | None = None
+    parts: tuple[NativeAck, ...] = ()
+
+
+class NativeAppendSession(Protocol):
+    """Pipelined appends, acknowledged in order, like `penstock.core.back.AppendSession`, in native terms."""
+
+    async def send(self, append: Append) -> None:
+        """Send the next batch. Headers are enveloped or dropped as the native's policy says, or the batch is refused
+        with NOT_REPRESENTABLE; the session goes on. A `send` that is cancelled has no effect."""
+
+    def close(self) -> None:
+        """Announce the end of sending."""
+
+    async def receive(self) -> list[NativeAck]:
+        """Return acknowledgements in order, at least one; none at the end. Raises as `AppendSession.receive`."""
+
+
+class Native(Protocol):
+    """A client of one server."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """The capabilities of the server: HEADERS and EMPTY_BODIES if its policy envelopes them, MATCH_SEQ_NUM if it
+        has conditional appends, and so on."""
+
+    @property
+    def delivery(self) -> Delivery:
+        """The guarantee for appends whose acknowledgement was lost."""
+
+    async def bounds(self, stream: StreamRef) -> Bounds:
+        """Return the ends of a stream. Raises STREAM_NOT_FOUND if the protocol can tell."""
+
+    async def scan(self, stream: StreamRef, start: Mark, *, max_records: int, max_bytes: int, wait: float) -> Scanned:
+        """Return records from `start` on, about `max_bytes` at most (one record always fits); if there are none, wait
+        up to `wait` seconds for the first. Raises OFFSET_TRUNCATED (details: offset) if `start` has been truncated
+        (segments)."""
+
+    def append_session(self, stream: StreamRef) -> AbstractAsyncContextManager[NativeAppendSession]:
+        """Begin to append."""
+
+    async def append_at(self, stream: StreamRef, append: Append, at: Mark) -> NativeAck:
+        """Append if the stream ends at `at`, otherwise raise OFFSET_MISMATCH. Raises NOT_IMPLEMENTED if the protocol
+        has no conditional appends."""
+
+    async def trim(self, stream: StreamRef, first_kept: Mark) -> None:
+        """Remove the records before this one."""
+
+    async def create(self, stream: StreamRef) -> bool:
+        """Create a stream. Returns False if it existed."""
+
+    async def delete(self, stream: StreamRef) -> None:
+        """Delete a stream. Raises STREAM_NOT_FOUND."""
+
+    async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
+        """Return streams by name. Raises NOT_IMPLEMENTED if the protocol cannot list."""

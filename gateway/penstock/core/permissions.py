@@ -1,0 +1,121 @@
+"""The permissions that a route gives its clients: read, append, manage. Every operation on a stream needs one of a
+set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, Protocol, runtime_checkable
+
+from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, Merge, ReadBytes, UpdateAttribute
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Append, CheckTail, GetStreamConfig, Locate
+from penstock_codecs.table_operations import (
+    CreateTable,
+    DeleteTable,
+    GetTableInfo,
+    ListTable,
+    ReadTable,
+    ReadTableDelta,
+    RemoveTableKeys,
+    UpdateTable,
+)
+
+__all__ = [
+    "ANY",
+    "APPEND",
+    "MANAGE",
+    "NEEDS",
+    "READ",
+    "Permission",
+    "Restricts",
+    "needs_of",
+    "require",
+    "require_all",
+    "require_some",
+    "trims",
+]
+
+
+class Permission(Enum):
+    """A permission; the value is the word in the configuration."""
+
+    READ = "read"
+    APPEND = "append"
+    MANAGE = "manage"
+
+
+ANY: Final = frozenset(Permission)
+"""All permissions; as a need: any one of them."""
+READ: Final = frozenset({Permission.READ})
+APPEND: Final = frozenset({Permission.APPEND})
+MANAGE: Final = frozenset({Permission.MANAGE})
+
+NEEDS: Final[Mapping[type, frozenset[Permission]]] = {
+    CheckTail: ANY,
+    GetSegmentInfo: ANY,
+    GetStreamConfig: ANY,
+    Locate: READ,
+    ReadBytes: READ,
+    Append: APPEND,
+    GetAttribute: APPEND,  # a writer begins by asking for its position
+    UpdateAttribute: APPEND,
+    Merge: APPEND,  # commits a transaction
+    GetTableInfo: ANY,
+    ListTable: READ,
+    ReadTable: READ,
+    ReadTableDelta: READ,
+    UpdateTable: APPEND,
+    RemoveTableKeys: APPEND,
+    CreateTable: APPEND | MANAGE,  # readers create the table that holds their shared positions
+    DeleteTable: APPEND | MANAGE,
+}
+"""The permissions of which each operation needs one. All others need MANAGE: create, configure, trim, seal, delete."""
+
+
+def needs_of(operation: Any) -> frozenset[Permission]:
+    """Return the permissions of which the operation needs one."""
+    return NEEDS.get(type(operation), MANAGE)
+
+
+def trims(append: Any) -> bool:
+    """Return whether a batch contains a trim command record, which needs MANAGE (S2 fact sheet, 5.3)."""
+    headers = getattr(append, "headers", None)
+    if not headers:
+        return False
+    return any(len(one) == 1 and not one[0].name and one[0].value == b"trim" for one in headers.values())
+
+
+@runtime_checkable
+class Restricts(Protocol):
+    """A back that may refuse requests of the current client."""
+
+    def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
+        """Raise PERMISSION_DENIED if the client has none of these permissions for the stream, STREAM_NOT_FOUND if no
+        route matches it."""
+
+    def require_some(self, basin: str, prefix: str, needs: frozenset[Permission]) -> None:
+        """Raise BASIN_NOT_FOUND if no route of the client matches streams that begin with `prefix`, PERMISSION_DENIED
+        if it has none of these permissions for any of them."""
+
+    def require_all(self, basin: str, prefix: str) -> None:
+        """Raise PERMISSION_DENIED if streams that begin with `prefix` may exist that the client may not manage."""
+
+
+def require(back: object, stream: StreamRef, needs: frozenset[Permission]) -> None:
+    """Check the client's permissions as `Restricts.require` does, for code with several steps of which the first do not
+    reach a back."""
+    if isinstance(back, Restricts):
+        back.require(stream, needs)
+
+
+def require_some(back: object, basin: str, prefix: str, needs: frozenset[Permission]) -> None:
+    """Check the client's permissions as `Restricts.require_some` does."""
+    if isinstance(back, Restricts):
+        back.require_some(basin, prefix, needs)
+
+
+def require_all(back: object, basin: str, prefix: str) -> None:
+    """Check the client's permissions as `Restricts.require_all` does."""
+    if isinstance(back, Restricts):
+        back.require_all(basin, prefix)

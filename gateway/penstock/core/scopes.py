@@ -1,0 +1,93 @@
+"""The scopes of access tokens: operations by group, names by set, and comparison of one scope with another."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock_codecs.s2.access_tokens import AccessTokenInfo, Group, Op, OpGroups, ReadWrite, ResourceSet, Scope
+
+__all__ = ["EVERYTHING", "GROUPS", "common_prefix", "excess", "is_confined", "ops_of"]
+
+_READ: Final = False
+_WRITE: Final = True
+
+GROUPS: Final[dict[Op, tuple[Group, bool]]] = {
+    Op.LIST_BASINS: (Group.ACCOUNT, _READ),
+    Op.CREATE_BASIN: (Group.ACCOUNT, _WRITE),
+    Op.DELETE_BASIN: (Group.ACCOUNT, _WRITE),
+    Op.RECONFIGURE_BASIN: (Group.ACCOUNT, _WRITE),
+    Op.GET_BASIN_CONFIG: (Group.ACCOUNT, _READ),
+    Op.ISSUE_ACCESS_TOKEN: (Group.ACCOUNT, _WRITE),
+    Op.REVOKE_ACCESS_TOKEN: (Group.ACCOUNT, _WRITE),
+    Op.LIST_ACCESS_TOKENS: (Group.ACCOUNT, _READ),
+    Op.LIST_STREAMS: (Group.BASIN, _READ),
+    Op.CREATE_STREAM: (Group.BASIN, _WRITE),
+    Op.DELETE_STREAM: (Group.BASIN, _WRITE),
+    Op.GET_STREAM_CONFIG: (Group.BASIN, _READ),
+    Op.RECONFIGURE_STREAM: (Group.BASIN, _WRITE),
+    Op.CHECK_TAIL: (Group.STREAM, _READ),
+    Op.APPEND: (Group.STREAM, _WRITE),
+    Op.READ: (Group.STREAM, _READ),
+    Op.TRIM: (Group.STREAM, _WRITE),
+    Op.FENCE: (Group.STREAM, _WRITE),
+    Op.ACCOUNT_METRICS: (Group.ACCOUNT, _READ),
+    Op.BASIN_METRICS: (Group.BASIN, _READ),
+    Op.STREAM_METRICS: (Group.STREAM, _READ),
+    Op.LIST_LOCATIONS: (Group.ACCOUNT, _READ),
+    Op.GET_DEFAULT_LOCATION: (Group.ACCOUNT, _READ),
+    Op.SET_DEFAULT_LOCATION: (Group.ACCOUNT, _WRITE),
+}
+"""The group of each operation, and whether it writes. Groups are the services of S2's API that have the operation."""
+
+_ALL_NAMES: Final = ResourceSet(prefix="")
+_BOTH: Final = ReadWrite(read=True, write=True)
+EVERYTHING: Final = Scope(_ALL_NAMES, _ALL_NAMES, _ALL_NAMES, OpGroups(_BOTH, _BOTH, _BOTH))
+"""Every operation on every name."""
+
+
+_WHOLE_BASIN: Final = frozenset({Op.DELETE_BASIN, Op.RECONFIGURE_BASIN})
+"""Operations that affect every stream of a basin."""
+
+
+def ops_of(scope: Scope) -> frozenset[Op]:
+    """Return the operations that a scope allows, by groups and one by one.
+
+    A scope that is confined to some streams cannot delete or configure basins, since those hold other streams too.
+    """
+    groups = scope.op_groups or OpGroups()
+    given: dict[Group, ReadWrite] = {group: getattr(groups, group.value) or ReadWrite() for group in Group}
+    by_group = {op for op, (group, writes) in GROUPS.items() if (given[group].write if writes else given[group].read)}
+    given_ops = by_group | set(scope.ops or ())
+    return frozenset(given_ops - _WHOLE_BASIN if is_confined(scope) else given_ops)
+
+
+def is_confined(scope: Scope) -> bool:
+    """Return whether the scope covers only some streams: neither all nor none."""
+    streams = scope.streams
+    return streams is not None and bool(streams.exact or streams.prefix)
+
+
+def excess(wanted: AccessTokenInfo, issuer: AccessTokenInfo) -> str | None:
+    """Return, in words, the first permission that `wanted` has and its issuer lacks, or None if there is none."""
+    more = ops_of(wanted.scope) - ops_of(issuer.scope)
+    if more:
+        return f"operation {min(op.value for op in more)}"
+    for name in ("basins", "streams", "access_tokens"):
+        asked, held = getattr(wanted.scope, name), getattr(issuer.scope, name)
+        if asked is not None and not asked.within(held or ResourceSet(exact="")):
+            return f"{name.replace('_', ' ')} {asked.exact if asked.prefix is None else asked.prefix + '...'!r}"
+    if issuer.expires_at is not None and (wanted.expires_at is None or wanted.expires_at > issuer.expires_at):
+        return f"a life beyond {issuer.expires_at.isoformat()}"
+    if issuer.auto_prefix_streams and not wanted.auto_prefix_streams:
+        return "names of streams without its prefix"
+    return None
+
+
+def common_prefix(names: ResourceSet, prefix: str) -> str | None:
+    """Return the longest common beginning of all names that are in the set and begin with `prefix`, or None if there
+    can be no such names."""
+    if names.prefix is None:
+        return names.exact if names.exact and names.exact.startswith(prefix) else None
+    if names.prefix.startswith(prefix):
+        return names.prefix
+    return prefix if prefix.startswith(names.prefix) else None

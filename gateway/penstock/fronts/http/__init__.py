@@ -1,1 +1,0 @@
-"""The parts of the HTTP server; see `penstock.fronts.http_server`."""

@@ -1,1 +1,0 @@
-"""The management listener: what operators and their tools ask of a running gateway, by HTTP and JSON."""

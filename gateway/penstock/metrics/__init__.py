@@ -1,1 +1,0 @@
-"""What the gateway counts and measures, in the words of Prometheus."""

@@ -1,1 +1,0 @@
-"""The server of a recording, played for its clients again: `penstock mock`."""

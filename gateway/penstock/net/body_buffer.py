@@ -1,0 +1,84 @@
+"""A buffer for the body of an HTTP message, between the connection that receives it and the task that reads it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+import trio
+
+__all__ = ["BodyBuffer"]
+
+_SMALL: Final = 4096
+"""Bytes below which pieces are joined as they come: each would take 60 bytes of memory beside its own."""
+
+
+_LARGE: Final = 64 * 1024
+"""Bytes from which a piece is returned alone: joining pieces of 256 KiB costs more than another pass."""
+
+
+class BodyBuffer:
+    """A body that was received and not yet read. One task waits and takes.
+
+    The connection bounds its size: it stops reading, or gives no flow-control window.
+    """
+
+    __slots__ = ("_least", "_more", "_pieces", "ended", "unread")
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes | bytearray] = deque()
+        self._more: trio.Event | None = None
+        self._least = 1
+        self.ended = False
+        """True once the body is complete."""
+        self.unread = 0
+        """Bytes that were received and not yet taken."""
+
+    def feed(self, data: bytes) -> bool:
+        """Add a piece of the body. Return whether that woke the reader."""
+        pieces = self._pieces
+        if pieces and len(data) < _SMALL and (type(pieces[-1]) is bytearray or len(pieces[-1]) < _SMALL):
+            if type(pieces[-1]) is not bytearray:
+                pieces[-1] = bytearray(pieces[-1])
+            pieces[-1] += data
+        else:
+            pieces.append(data)
+        self.unread += len(data)
+        return self.unread >= self._least and self.wake()
+
+    def end(self) -> None:
+        """Mark the body as complete, and wake the reader."""
+        self.ended = True
+        self.wake()
+
+    def wake(self) -> bool:
+        """Wake the waiting reader. Return whether there was one."""
+        if self._more is None:
+            return False
+        self._more.set()
+        self._more = None
+        return True
+
+    async def wait(self, least: int = 1) -> None:
+        """Wait until the buffer is woken or holds `least` bytes. May be cancelled and called again."""
+        if self._more is None:  # an event has no truth value
+            self._more = trio.Event()
+        self._least = least
+        await self._more.wait()
+
+    def take_all(self) -> list[bytes | bytearray]:
+        """Remove and return all pieces."""
+        pieces = list(self._pieces)
+        self._pieces.clear()
+        self.unread = 0
+        return pieces
+
+    def take(self) -> bytes:
+        """Remove and return the first piece, joined with all others if it is small."""
+        first = self._pieces.popleft()
+        if len(first) < _LARGE and self._pieces:
+            first = b"".join((first, *self._pieces))
+            self._pieces.clear()
+        data = first if isinstance(first, bytes) else bytes(first)
+        self.unread -= len(data)
+        return data

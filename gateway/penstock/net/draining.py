@@ -1,0 +1,69 @@
+"""Draining: clients are first advised to reconnect; after a grace time their sessions are ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import trio
+
+from penstock_codecs.failures import Failure, FailureCode
+
+__all__ = ["SHUTTING_DOWN", "Draining"]
+
+SHUTTING_DOWN: Final = Failure(FailureCode.SERVER_DRAINING, "the gateway is shutting down")
+"""The answer to a request that was not begun: the client may retry elsewhere."""
+
+
+class Draining:
+    """The state of a drain, which can interrupt tasks that wait.
+
+    `grace_seconds`: from the advice (a flag on frames) to the end of sessions that are still open; 0 for a protocol
+    that cannot advise.
+    """
+
+    def __init__(self, grace_seconds: float = 0.0) -> None:
+        self.grace_seconds = grace_seconds
+        self._ends_at = math.inf
+        self._begun = trio.Event()
+        self._waiting: set[trio.CancelScope] = set()
+
+    @property
+    def begun(self) -> bool:
+        """True once the drain has begun, so that clients are advised."""
+        return self._ends_at < math.inf
+
+    @property
+    def over(self) -> bool:
+        """True once the grace time has passed."""
+        return self.begun and trio.current_time() >= self._ends_at
+
+    def begin(self) -> None:
+        """Begin to drain. Must be called from within trio. Later calls change nothing."""
+        if not self.begun:
+            self._ends_at = trio.current_time() + self.grace_seconds
+            self._begun.set()
+            for scope in self._waiting:
+                scope.cancel()
+
+    async def wait_over(self) -> None:
+        """Wait until a drain has begun and its grace time has passed."""
+        await self._begun.wait()
+        await trio.sleep_until(self._ends_at)
+
+    @contextmanager
+    def interrupts(self, seconds: float = math.inf) -> Iterator[trio.CancelScope]:
+        """Run the block in a scope that is cancelled after so many seconds, when the drain begins, or when its grace
+        time is over.
+
+        A scope that is opened after the grace time is not interrupted: what is in flight then may finish.
+        """
+        ends_at = math.inf if self.over else self._ends_at
+        with trio.CancelScope(deadline=min(trio.current_time() + seconds, ends_at)) as scope:
+            self._waiting.add(scope)
+            try:
+                yield scope
+            finally:
+                self._waiting.discard(scope)

@@ -1,0 +1,70 @@
+"""Methods of gRPC services, and the execution of one call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import structlog
+from google.protobuf.message import DecodeError, Message
+
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.grpc import Code, GrpcError, error_of
+
+__all__ = ["GrpcContext", "Method", "perform"]
+
+Q = TypeVar("Q", bound=Message)
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcContext:
+    """The metadata of a call.
+
+    `authority`: the host and port that the client addressed. `metadata`: all headers of the request, names in lower
+    case; values of names that end in -bin are left in base64. `deadline`: when the client stops waiting, on trio's
+    clock.
+    """
+
+    authority: str
+    metadata: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # may contain secrets
+    deadline: float = math.inf
+
+    def value(self, name: str) -> str | None:
+        """Return the first value of `name`, or None."""
+        return next((value for key, value in self.metadata if key == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Q]):
+    """One method: the class of its request, and its handler.
+
+    The handler returns the response message. It may raise GrpcError, or OperationFailed, which is translated to a
+    status. It is cancelled when the client goes away, resets the call, or its deadline passes.
+    """
+
+    request: type[Q]
+    handler: Callable[[Q, GrpcContext], Awaitable[Message]]
+
+
+async def perform(path: str, method: Method[Any], message: bytes, context: GrpcContext) -> bytes:
+    """Execute one call and return the response, serialized. Raises GrpcError and nothing else: other exceptions of a
+    handler are logged."""
+    try:
+        request = method.request.FromString(message)
+    except DecodeError:
+        name = method.request.DESCRIPTOR.full_name
+        raise GrpcError(Code.INTERNAL, f"the message is not a {name}") from None
+    try:
+        answer = await method.handler(request, context)
+        return answer.SerializeToString()
+    except GrpcError:
+        raise
+    except OperationFailed as error:
+        raise error_of(error.failure) from error
+    except Exception as error:
+        _log.exception("call_failed", path=path)
+        raise GrpcError(Code.INTERNAL, "the gateway failed to carry out this call") from error

@@ -1,0 +1,142 @@
+"""A gRPC service of unary methods, as the handler of an HTTP server (the protocol document "gRPC over HTTP2")."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import trio
+
+from penstock.net.draining import SHUTTING_DOWN
+from penstock.net.grpc.call import GrpcContext, Method, perform
+from penstock.net.http.exchange import Exchange, HeaderList, Request
+from penstock.net.limits import current_quota
+from penstock.net.limits.limiter import too_many
+from penstock.observe.metrics.clients import count_told
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.grpc import (
+    ENCODINGS,
+    MAX_MESSAGE,
+    Code,
+    GrpcError,
+    MessageReader,
+    accepts_content_type,
+    error_of,
+    frame,
+    status_fields,
+    timeout_seconds,
+)
+from penstock_codecs.limits import MIB
+
+__all__ = ["GrpcService"]
+
+_HEAD: Final = [("content-type", "application/grpc"), ("grpc-accept-encoding", ENCODINGS)]
+_MOST_HELD: Final = 16 * MIB
+"""Bytes that requests of all connections may hold together, from their first byte to their answer. A message of many
+empty fields takes up to 40 times its bytes once it is parsed."""
+
+
+class GrpcService:
+    """The methods of one service; `handle` is the handler of an HTTP server.
+
+    `name`: package and service, as in the path. `methods`: by their names in the path. `max_message`: bytes of a
+    request at most, decompressed. `admit`: raises GrpcError, before the message is read, if the client may not make the
+    call. `body_seconds`: seconds in which the body of a request must arrive, counted from its head.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        methods: Mapping[str, Method[Any]],
+        *,
+        admit: Callable[[Request], Awaitable[None]] | None = None,
+        max_message: int = MAX_MESSAGE,
+        body_seconds: float = 60.0,
+    ) -> None:
+        self._methods = {f"/{name}/{method}": each for method, each in methods.items()}
+        self._admit = admit
+        self._max_message = max_message
+        self._body_seconds = body_seconds
+        self._held = 0
+        self._draining = False
+
+    def drain(self) -> None:
+        """Begin to shut down: new calls fail with UNAVAILABLE, calls in flight continue."""
+        self._draining = True
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer one call. Never raises for errors of a client or a method."""
+        refusal = _refusal(exchange.request)
+        if refusal is not None:
+            status, headers, text = refusal
+            await exchange.respond(status, [("content-type", "text/plain"), *headers], text)
+            return
+        try:
+            answer = await self._call(exchange)
+        except GrpcError as error:
+            count_told(error.code.name.lower())
+            await exchange.respond(200, [*_HEAD, *status_fields(error.code, error.message)], trailers=())
+        else:
+            await exchange.respond(200, _HEAD, frame(answer), status_fields(Code.OK))
+
+    async def _call(self, exchange: Exchange) -> bytes:
+        """Return the response to one call. Raises GrpcError."""
+        request = exchange.request
+        if self._draining:
+            raise error_of(SHUTTING_DOWN)
+        method = self._methods.get(request.path)
+        if method is None:
+            raise GrpcError(Code.UNIMPLEMENTED, f"there is no method {request.path}")
+        timeout = request.header("grpc-timeout")
+        seconds = math.inf if timeout is None else timeout_seconds(timeout)
+        context = GrpcContext(request.authority, request.headers, trio.current_time() + seconds)
+        seat = current_quota()
+        if wait := seat.request():
+            raise error_of(too_many(wait).failure)
+        if self._admit is not None:
+            await self._admit(request)
+        reader = MessageReader(request.header("grpc-encoding"), self._max_message)
+        try:
+            with trio.move_on_at(context.deadline):
+                message = await self._message(exchange, reader)
+                await _room(exchange)
+                answer = await perform(request.path, method, message, context)
+                seat.admit()
+                return answer
+        finally:
+            self._held -= reader.held
+        raise GrpcError(Code.DEADLINE_EXCEEDED, f"not done in the {seconds:g} seconds that the client gave")
+
+    async def _message(self, exchange: Exchange, reader: MessageReader) -> bytes:
+        """Receive the whole request and return its message. Raises GrpcError."""
+        with trio.move_on_after(self._body_seconds):
+            while piece := await exchange.receive():
+                self._held += len(piece)
+                reader.receive(piece)
+                if self._held > _MOST_HELD:
+                    raise GrpcError(Code.RESOURCE_EXHAUSTED, "too many large requests are under way")
+            return reader.finish()
+        raise GrpcError(Code.DEADLINE_EXCEEDED, f"the request took more than {self._body_seconds:g} seconds to come")
+
+
+async def _room(exchange: Exchange) -> None:
+    """Wait until the connection may hold one more answer. Raises GrpcError."""
+    try:
+        await exchange.room()
+    except OperationFailed as error:
+        raise error_of(error.failure) from None
+
+
+def _refusal(request: Request) -> tuple[int, HeaderList, bytes] | None:
+    """Return status, headers and text of the answer to a request that is not a gRPC call; None for a call.
+
+    A client that does not send "te: trailers" is served: the header exists to detect proxies that drop trailers.
+    """
+    if request.http_version != "2":
+        return 505, (), b"gRPC needs HTTP/2: over TLS by ALPN, without by prior knowledge\n"
+    if request.method != "POST":
+        return 405, [("allow", "POST")], b"a call of gRPC is a POST\n"
+    if not accepts_content_type(request.header("content-type")):
+        return 415, (), b"the content-type of a call is application/grpc or application/grpc+proto\n"
+    return None

@@ -1,0 +1,74 @@
+"""Protection of HTTP listeners from web pages: requests of foreign origins, and DNS rebinding.
+
+A browser sends requests of any page to this machine and to the private network, some of them (a form's POST) without
+asking first. It names the page's origin in `origin`, and its relation to the listener in `sec-fetch-site`; other
+clients send neither. With DNS rebinding a page lets its own host name resolve to the listener's address: the browser
+then takes both for one origin, but the request still carries that name as its host.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection
+from typing import Final
+
+from penstock.net.http.exchange import Request
+
+__all__ = ["ANY", "foreign_host", "foreign_page", "host_of"]
+
+ANY: Final = "*"
+"""The wildcard for all origins, or all hosts."""
+
+_PORT: Final = re.compile(r":[0-9]*\Z")
+_OWN: Final = ("same-origin", "none")
+"""Values of `sec-fetch-site` for the listener's own pages, and for requests that the user makes without a page."""
+
+
+def foreign_page(request: Request, origins: Collection[str] = ()) -> str | None:
+    """Return why a page of another origin may not make this request; None if it may, or if no such page makes it.
+
+    `origins`: origins whose pages may, as browsers spell them (`https://app.example:8443`), or `*` for all.
+    """
+    origin, site = request.header("origin"), request.header("sec-fetch-site")
+    if ANY in origins or origin in origins or site in _OWN:
+        return None
+    if origin is None:
+        return None if site is None else f"a page of another origin asks ({site!r:.40})"
+    if site is None and origin == f"{request.scheme}://{request.authority}":
+        return None
+    return f"a page of another origin asks ({origin!r:.80})"
+
+
+def foreign_host(request: Request, hosts: Collection[str] = ()) -> str | None:
+    """Return why the request's host is not allowed; None if it is.
+
+    Addresses, `localhost` and names under it, and requests without a host always are. `hosts`: further names,
+    `*.example.org` for all names under that one, or `*` for all.
+    """
+    host = host_of(request.authority)
+    if _is_local(host) or any(_matches(host, one.lower()) for one in hosts):
+        return None
+    return f"the host {request.authority!r:.80} is not allowed here: ask by an address"
+
+
+def host_of(authority: str) -> str:
+    """Return the host of a Host header or `:authority`, in lower case, without the port."""
+    return _PORT.sub("", authority).lower().removesuffix(".")
+
+
+def _matches(host: str, pattern: str) -> bool:
+    return pattern in (ANY, host) or (pattern.startswith("*.") and host.endswith(pattern[1:]))
+
+
+def _is_local(host: str) -> bool:
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    return bare in ("", "localhost") or host.endswith(".localhost") or _is_address(bare)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

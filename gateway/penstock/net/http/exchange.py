@@ -1,0 +1,91 @@
+"""One HTTP exchange as a front's handler sees it, the same for HTTP/1.1 and HTTP/2.
+
+A handler is `async def handler(exchange: Exchange) -> None`. It runs in its own task and is cancelled when the client
+goes away. It must respond: with `respond` for a whole response, or with `start`, any number of `send`, and `finish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock_codecs.http import Buffer
+
+__all__ = ["Exchange", "Handler", "HeaderList", "Request"]
+
+HeaderList = Iterable[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The head of a request.
+
+    `path` is the raw path as sent (still percent-encoded), `query` the raw query without `?`. Header names are in lower
+    case; values are decoded as latin-1. `authority` is the Host header or :authority, "" if there is none.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: tuple[tuple[str, str], ...]
+    authority: str
+    http_version: str  # "1.0", "1.1" or "2"
+    scheme: str  # "http" or "https"
+
+    def header(self, name: str) -> str | None:
+        """Return the value of header `name` (lower case), the first if it is repeated, or None."""
+        return next((value for key, value in self.headers if key == name), None)
+
+    def header_values(self, name: str) -> list[str]:
+        """Return all comma-separated values of all lines of header `name`, stripped, in order."""
+        lines = [value for key, value in self.headers if key == name]
+        return [part for line in lines for item in line.split(",") if (part := item.strip())]
+
+
+class Exchange(Protocol):
+    """One request and its response. `receive` and `send` may be used by two tasks at once (full duplex)."""
+
+    @property
+    def request(self) -> Request:
+        """The head of the request."""
+
+    async def receive(self) -> bytes:
+        """Return the next piece of the request body; b"" at its end. Not calling it applies back-pressure: on HTTP/1.1
+        the socket is not read, on HTTP/2 the flow-control window is not replenished."""
+
+    async def room(self, keep: bool = True) -> None:
+        """Wait until the connection may hold more: to be called before a large piece (up to about 1 MiB) is fetched.
+
+        A client of HTTP/2 may request much at once and read none of it. Streams whose flow-control window is open go
+        first; one whose window stays closed for long is reset. With `keep`, room for one piece is reserved for this
+        exchange until its next `send`, `respond`, `finish` or `room`. Without, for a handler that then waits, maybe for
+        long, its reservation is released, and it waits only while half of the room is taken and it has unsent data
+        itself.
+        """
+
+    async def respond(
+        self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
+    ) -> None:
+        """Send a whole response, with content-length unless there are `trailers` (even an empty sequence), as for
+        `finish`."""
+
+    async def start(self, status: int, headers: HeaderList) -> None:
+        """Send the head of a streamed response; it is on its way to the client when this returns."""
+
+    async def send(self, pieces: Sequence[Buffer]) -> None:
+        """Send more of a streamed body. Returns when the pieces need not be kept: it waits for a slow client (bounded
+        memory)."""
+
+    async def written(self) -> None:
+        """Wait until the kernel has taken all that was sent, by this exchange and others of its connection."""
+
+    async def finish(self, trailers: HeaderList = ()) -> None:
+        """End a streamed response. The rest of the request body is discarded.
+
+        `trailers` follow the body. HTTP/1.0 cannot carry them, nor can HTTP/1.1 after a content-length or in response
+        to HEAD: that raises LocalProtocolError.
+        """
+
+
+Handler = Callable[[Exchange], Awaitable[None]]

@@ -1,0 +1,1 @@
+"""The parts of the HTTP server (`penstock.net.http.serving`)."""

@@ -1,0 +1,543 @@
+"""A server's HTTP connection and its exchanges.
+
+`HttpServerConnection` has one task that reads, one for each request, and one that writes while the kernel takes no
+more. All calls of the codec are synchronous and made by the task that has something to send; output is written at once
+if the kernel takes it, else by the writer task. A cancelled handler therefore never leaves half a frame behind.
+`HttpExchange` is the handler's view of one request.
+
+To be fair to others the reader processes input for TURN_SECONDS at a time; the rest is left to a task that takes turns
+with the client's other connections. It stops reading while too much body, output or input is buffered.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from email.utils import formatdate
+from time import perf_counter
+from typing import Final
+
+import structlog
+import trio
+
+from penstock.net.body_buffer import BodyBuffer
+from penstock.net.buffered_socket import BufferedSocket, TooSlow
+from penstock.net.http.exchange import Handler, HeaderList, Request
+from penstock.net.http.server.room import SendRoom
+from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS, Drain, HttpSettings
+from penstock.net.http.server.usage import TooNoisy, Usage
+from penstock.net.http_writer import WIRE_ROOM, HttpWriter
+from penstock.net.limits.limiter import Crowded
+from penstock.observe.metrics.clients import Pauses, count_response, count_told
+from penstock.observe.tracing import REQUEST
+from penstock_codecs.codec import Pull
+from penstock_codecs.failures import FailureCode, LocalProtocolError, RemoteProtocolError
+from penstock_codecs.http import (
+    CANCEL,
+    ENHANCE_YOUR_CALM,
+    INTERNAL_ERROR,
+    REFUSED_STREAM,
+    Body,
+    Buffer,
+    Continue,
+    Credit,
+    Data,
+    End,
+    GoAway,
+    HttpCodec,
+    Outgoing,
+    Received,
+    RequestHead,
+    Reset,
+    ResponseHead,
+    body_forbidden,
+)
+
+__all__ = ["HttpExchange", "HttpServerConnection"]
+
+_SENDS_PER_CHECKPOINT: Final = 8
+"""Sends between checkpoints: a fast client must not let its handler starve the others, but a pass of the scheduler
+costs more than a send."""
+_date: tuple[int, str] = (0, "")
+
+
+def _now() -> str:
+    """Return the value of the Date header (RFC 9110, 6.6.1), made once a second."""
+    global _date
+    second = int(time.time())
+    if _date[0] != second:
+        _date = (second, formatdate(second, usegmt=True))
+    return _date[1]
+
+
+def _answered(status: int) -> None:
+    count_response(status)
+    request = REQUEST.get()
+    if request is not None:
+        request.note({"http.response.status_code": status})
+
+
+class HttpExchange:
+    """An `Exchange` (`penstock.net.http.exchange`). `scope` is cancelled when the client goes away."""
+
+    __slots__ = (
+        "_connection",
+        "_sends",
+        "_waits",
+        "finished",
+        "inbox",
+        "request",
+        "scope",
+        "started",
+        "stream_id",
+    )
+
+    def __init__(self, connection: HttpServerConnection, head: RequestHead) -> None:
+        path, _, query = head.target.partition("?")
+        self.request = Request(head.method, path, query, tuple(head.headers), head.authority, head.version, head.scheme)
+        self.stream_id = head.stream_id
+        self.scope = trio.CancelScope()
+        self.started = False
+        self.finished = False
+        self.inbox = BodyBuffer()
+        """The request's body."""
+        self._connection = connection
+        self._waits = head.expects_continue
+        self._sends = 0
+
+    # ---- the handler's side --------------------------------------------------------------------------------------
+    async def receive(self) -> bytes:
+        """Return the next piece of the request body; b"" at its end."""
+        self._let_continue()
+        inbox = self.inbox
+        while not inbox.unread:
+            if inbox.ended:
+                return b""
+            await inbox.wait()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        data = inbox.take()
+        self._connection.consumed(self.stream_id, len(data))
+        return data
+
+    async def room(self, keep: bool = True) -> None:
+        """Wait until the connection may hold more."""
+        await self._connection.wait_for_room(self.stream_id, keep)
+
+    async def respond(
+        self, status: int, headers: HeaderList, body: bytes = b"", trailers: HeaderList | None = None
+    ) -> None:
+        """Send a whole response, in one write if it is small."""
+        _answered(status)
+        fields = self._fields(headers)
+        measured = trailers is None and status not in (204, 304) and status >= 200
+        if measured and not any(name == "content-length" for name, _ in fields):
+            fields.append(("content-length", str(len(body))))
+        parts = [] if body_forbidden(self.request.method, status) or not body else [body]
+        end = End(self.stream_id, tuple(trailers or ()))
+        if parts or end.trailers:
+            self._connection.say(ResponseHead(self.stream_id, status, fields), Body(self.stream_id, parts), end)
+        else:
+            self._connection.say(ResponseHead(self.stream_id, status, fields, end=True))
+        self.started = self.finished = True
+        self._connection.leave_room(self.stream_id)
+        await self._connection.wait_sent(self.stream_id, finish=True)
+
+    async def start(self, status: int, headers: HeaderList) -> None:
+        """Send the head of a streamed response; it is on its way to the client when this returns."""
+        _answered(status)
+        if status < 300:  # full duplex: the body is wanted, and 100 Continue cannot follow the head
+            self._let_continue()
+        self._connection.say(ResponseHead(self.stream_id, status, self._fields(headers)))
+        self.started = True
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def send(self, pieces: Sequence[Buffer]) -> None:
+        """Send more of a streamed body. Waits for a slow client."""
+        self._connection.say(Body(self.stream_id, pieces))
+        self._connection.leave_room(self.stream_id)
+        self._sends += 1
+        if self._sends % _SENDS_PER_CHECKPOINT:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            await trio.lowlevel.checkpoint()
+        await self._connection.wait_sent(self.stream_id)
+
+    async def written(self) -> None:
+        """Wait until the kernel has taken all that was sent."""
+        await self._connection.wait_written(self.stream_id)
+
+    async def finish(self, trailers: HeaderList = ()) -> None:
+        """End a streamed response."""
+        self._connection.say(End(self.stream_id, tuple(trailers)))
+        self.finished = True
+        self._connection.leave_room(self.stream_id)
+        await self._connection.wait_sent(self.stream_id, finish=True)
+
+    def _let_continue(self) -> None:
+        """Send 100 Continue to a client that expects it before its body (RFC 9110, 10.1.1)."""
+        if self._waits:
+            self._waits = False
+            if not (self.started or self.inbox.unread):
+                self._connection.say(Continue(self.stream_id))
+
+    def _fields(self, headers: HeaderList) -> list[tuple[str, str]]:
+        return [("date", _now()), *headers]
+
+
+_log = structlog.get_logger()
+
+
+class HttpServerConnection:
+    """One connection, served by `run`. The public methods are for its exchanges."""
+
+    def __init__(self, wire: BufferedSocket, codec: HttpCodec, handler: Handler, settings: HttpSettings) -> None:
+        self._wire = wire
+        self._codec = codec
+        self._handler = handler
+        self._settings = settings
+        self._exchanges: dict[int, HttpExchange] = {}
+        self._usage = Usage(wire, codec, settings.streams_before_auth)
+        self._seat = self._usage.seat
+        self._send_room = SendRoom(
+            codec, self._exchanges, settings.max_unsent, settings.slow_reader, self._reset_stream
+        )
+        self._outflow = HttpWriter(
+            wire,
+            codec,
+            settings.slow_reader,
+            filled=self._send_room.review,
+            moved=self._after_writing,
+            lost=self._stop_writing,
+        )
+        # On HTTP/2 the flow-control windows bound the unread bytes.
+        self._unread_limit = math.inf if codec.version == "2" else settings.receive_buffer
+        self._unread = 0
+        self._woken = 0
+        self._lost = self._broken = False
+        self._peer_ended = False
+        self._idle = False
+        self._head_begun = False
+        self._draining = self._taking_turns = False
+        self._reading = trio.CancelScope()
+        self._room: trio.Event | None = None
+        self._pauses = Pauses()
+        self._progress = trio.lowlevel.ParkingLot()
+        self._nursery: trio.Nursery
+
+    async def run(self, start: bytes, drain: Drain) -> None:
+        """Serve until the connection ends; `start` was read from it already."""
+        try:
+            await self._run(start, drain)
+        finally:
+            # These may hold much memory, and tasks leave reference cycles, which only a full garbage collection frees.
+            del self._codec, self._send_room, self._outflow
+            self._wire.forget()
+            self._usage.end()
+
+    async def _run(self, start: bytes, drain: Drain) -> None:
+        self._task = trio.lowlevel.current_task()
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            with drain.watched_by(self._drain):
+                if start:  # b"" would mean the end of the stream; after ALPN nothing has been read yet
+                    self._codec.receive(start)
+                self._pump()
+                await self._read()
+        if not (self._lost or self._peer_ended or self._idle):
+            await self._wire.linger(self._settings.linger)
+
+    # ---- in ------------------------------------------------------------------------------------------------------
+    async def _read(self) -> None:
+        try:
+            with self._reading:
+                while not self._peer_ended:
+                    await self._wait_for_room()
+                    await self._seat.room()
+                    data = await self._wire.receive()
+                    self._idle = False
+                    if data:
+                        self._codec.receive(data)
+                        self._pump()
+                        if pause := self._usage.read(len(data), self._unread):
+                            await trio.sleep(pause)
+                    else:
+                        self._peer_gone()
+        except trio.BrokenResourceError:
+            self._lose("connection lost")
+        except (Crowded, TooNoisy) as error:
+            self._calm(str(error))
+        if self._head_begun and trio.current_time() >= self._reading.deadline:
+            self._seat.limited("head_timeout_seconds")
+
+    def _calm(self, reason: str) -> None:
+        """End the connection with ENHANCE_YOUR_CALM, and slow its client."""
+        _log.info("connection_refused", reason=reason)
+        self._seat.abused()
+        self._codec.send(GoAway(ENHANCE_YOUR_CALM))
+        self._cancel_all()
+        self.flush()
+
+    async def _wait_for_room(self) -> None:
+        limit = self._settings.receive_buffer
+        while (
+            self._taking_turns
+            or self._unread >= self._unread_limit
+            or self._codec.buffered >= limit + self._settings.read_size
+            or self._wire.pending >= self._settings.send_buffer + WIRE_ROOM
+        ):
+            self._room = trio.Event()
+            with self._pauses.reading():
+                await self._room.wait()
+
+    def _pump(self, in_turn: bool = False) -> None:
+        """Deliver received events and flush the output; what takes too long is continued in a task."""
+        if self._taking_turns or (self._seat.account.turns.locked() and not in_turn):
+            self._wait_for_turn()
+            self.flush()
+            return
+        until, self._woken = perf_counter() + TURN_SECONDS, 0
+        try:
+            while self._unread < self._unread_limit and not (self._broken or self._lost):
+                if perf_counter() + self._woken * WAKE_SECONDS > until:
+                    self._wait_for_turn()
+                    break
+                event = self._codec.next_event()
+                if isinstance(event, Pull):
+                    break
+                self._deliver(event)
+        except RemoteProtocolError as error:
+            self._break_off(error)
+        self._set_deadline()
+        self.flush()
+
+    def _wait_for_turn(self) -> None:
+        if not self._taking_turns:
+            self._taking_turns = True
+            self._nursery.start_soon(self._take_turn)
+
+    async def _take_turn(self) -> None:
+        async with self._seat.account.turns:  # acquiring it passes through the scheduler
+            self._taking_turns, before = False, self._codec.buffered
+            self._pump(in_turn=True)
+            await self._seat.rest_after_turn(before, self._codec.buffered)
+        self._wake_reader()
+
+    def _deliver(self, event: Received) -> None:
+        if isinstance(event, RequestHead):
+            if not self._usage.begin(len(self._exchanges)):
+                self._codec.send(Reset(event.stream_id, REFUSED_STREAM))
+                return
+            exchange = self._exchanges[event.stream_id] = HttpExchange(self, event)
+            if self._peer_ended:
+                self._limit_half_closed(exchange)
+            # The running task may serve another request, whose context variables must not leak into this one.
+            self._task.context.copy().run(self._nursery.start_soon, self._serve, exchange)
+        elif isinstance(event, Data):
+            self._deliver_data(event)
+        elif isinstance(event, End) and event.stream_id in self._exchanges:
+            self._exchanges[event.stream_id].inbox.end()
+        elif isinstance(event, Reset):
+            if event.reason:
+                count_told(FailureCode.BAD_FORMAT)
+                _log.info("stream_refused", reason=event.reason)
+            if event.stream_id in self._exchanges:
+                self._exchanges[event.stream_id].scope.cancel()
+
+    def _deliver_data(self, event: Data) -> None:
+        exchange = self._exchanges.get(event.stream_id)
+        if exchange is None:
+            self._codec.send(Credit(event.stream_id, event.credit))
+        else:
+            self._unread += event.credit
+            self._woken += exchange.inbox.feed(event.data)
+
+    def consumed(self, stream_id: int, length: int) -> None:
+        """Record that a handler has taken `length` bytes of body, and make room for more."""
+        held_back = self._unread >= self._unread_limit
+        self._unread -= length
+        self._codec.send(Credit(stream_id, length))
+        self._wake_reader()
+        if held_back:
+            self._pump()
+        else:
+            self.flush()
+
+    def _wake_reader(self) -> None:
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+    def _set_deadline(self) -> None:
+        """Set the reader's deadline: none while an exchange runs, else the time limit of a head or of an idle
+        connection."""
+        if self._exchanges:
+            if self._reading.deadline != math.inf:  # assigning costs more than comparing
+                self._reading.deadline = math.inf
+            self._idle = False
+            self._head_begun = False
+            return
+        self._usage.rest()
+        if not (self._codec.buffered or self._codec.amid_answered):
+            self._reading.deadline = trio.current_time() + self._settings.keep_alive
+            self._idle = not self._codec.closed
+            self._head_begun = False
+        elif not self._head_begun:
+            self._reading.deadline = trio.current_time() + self._settings.head_timeout
+            self._idle = False
+            self._head_begun = True
+
+    # ---- out -----------------------------------------------------------------------------------------------------
+    def say(self, *events: Outgoing) -> None:
+        """Send events of one exchange, and write them if the kernel takes them. Raises LocalProtocolError."""
+        for event in events:
+            self._codec.send(event)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write output as far as possible without waiting; another task writes the rest."""
+        if not self._lost:
+            self._outflow.flush(self._nursery, len(self._exchanges) <= 1)
+
+    def _after_writing(self) -> None:
+        self._wake_reader()
+        if self._usage.written():
+            self._progress.unpark_all()
+        if not self._wire.pending and not self._exchanges and self._codec.closed:
+            self._reading.cancel()
+
+    def _stop_writing(self, error: Exception) -> None:
+        if slow := isinstance(error, TooSlow):
+            self._seat.limited("slow_reader_seconds")
+        self._lose("client reads too slowly" if slow else "connection lost")
+
+    async def wait_sent(self, stream_id: int, finish: bool = False) -> None:
+        """Wait until no more than `send_buffer` bytes of the stream are on their way; with `finish`, also until none is
+        left in the codec.
+
+        If the whole connection holds more than `max_unsent`, wait until nothing of this stream is left.
+        """
+        await self._wait_sent(stream_id, 0 if finish else self._settings.max_unsent)
+
+    async def wait_written(self, stream_id: int) -> None:
+        """Wait until the kernel has taken all that was sent of the stream, and all before it."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while self._codec.unsent(stream_id) or self._wire.pending:
+            await self._progress.park()
+
+    async def _wait_sent(self, stream_id: int, most: int) -> None:
+        while self._clogged(stream_id, most):
+            unsent = self._codec.unsent(stream_id)
+            with trio.move_on_after(self._settings.slow_reader) as patience:
+                while self._clogged(stream_id, most) and self._codec.unsent(stream_id) == unsent:
+                    with self._pauses.writing():
+                        await self._progress.park()
+            if patience.cancelled_caught and unsent and not self._wire.pending:
+                self._reset_stream(stream_id, "client gives no window")
+                await trio.lowlevel.checkpoint()
+
+    def _clogged(self, stream_id: int, most: int) -> bool:
+        unsent = self._codec.unsent(stream_id)
+        if self._usage.clogged(unsent + self._wire.pending, self._settings.send_buffer):
+            return True
+        return unsent > 0 and self._codec.held > most
+
+    async def wait_for_room(self, stream_id: int, keep: bool) -> None:
+        """Wait until the connection may hold more of the stream, as `Exchange.room` specifies."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if keep:
+            await self._seat.answer_room()
+            await self._send_room.wait(stream_id)
+        else:
+            self._send_room.leave(stream_id)
+            await self._wait_sent(stream_id, self._settings.max_unsent // 2)
+
+    def leave_room(self, stream_id: int) -> None:
+        """Release the room that was reserved for an exchange."""
+        self._send_room.leave(stream_id)
+
+    def _reset_stream(self, stream_id: int, reason: str) -> None:
+        _log.info("stream_reset", reason=reason, stream=stream_id)
+        self._seat.limited("slow_reader_seconds")
+        self._codec.send(Reset(stream_id, CANCEL))
+        self._exchanges[stream_id].scope.cancel()
+
+    # ---- exchanges -----------------------------------------------------------------------------------------------
+    async def _serve(self, exchange: HttpExchange) -> None:
+        try:
+            with exchange.scope:
+                if exchange.scope.cancel_called:
+                    return  # reset on arrival: unwinding a handler takes 80 us
+                await self._handler(exchange)
+                if not exchange.finished:
+                    raise RuntimeError("the handler returned without a complete answer")
+        except Exception:
+            _log.exception("handler_failed", path=exchange.request.path)
+            self._answer_failure(exchange)
+        finally:
+            self._over(exchange)
+
+    def _answer_failure(self, exchange: HttpExchange) -> None:
+        if exchange.started:
+            return
+        try:
+            head = ResponseHead(exchange.stream_id, 500, [("content-length", "0")])
+            self.say(head, End(exchange.stream_id))
+            exchange.finished = True
+        except LocalProtocolError:
+            return  # the failed response had begun
+
+    def _over(self, exchange: HttpExchange) -> None:
+        del self._exchanges[exchange.stream_id]
+        self._send_room.leave(exchange.stream_id)
+        unread = exchange.inbox.unread
+        self._unread -= unread
+        if unread:
+            self._codec.send(Credit(exchange.stream_id, unread))
+        if not exchange.finished:
+            self._outflow.fill()  # output sent before goes out first
+            self._codec.send(Reset(exchange.stream_id, CANCEL if exchange.scope.cancel_called else INTERNAL_ERROR))
+        if self._draining and not self._exchanges:
+            self._outflow.fill()
+            self._codec.send(GoAway())
+        self._wake_reader()
+        if self._unread_limit < math.inf and self._codec.buffered:  # HTTP/1.1 with pipelined requests
+            self._wait_for_turn()
+        self._pump()
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+    def _peer_gone(self) -> None:
+        self._peer_ended = True
+        self._codec.receive(b"")
+        self._pump()
+        for exchange in self._exchanges.values():
+            self._limit_half_closed(exchange)
+
+    def _limit_half_closed(self, exchange: HttpExchange) -> None:
+        exchange.scope.deadline = trio.current_time() + (self._settings.half_close if self._codec.version != "2" else 0)
+
+    def _break_off(self, error: RemoteProtocolError) -> None:
+        count_told(error.failure.code)
+        _log.info("protocol_error", code=error.failure.code.value, reason=error.failure.message)
+        if error.failure.code is FailureCode.LIMIT_EXCEEDED:
+            self._seat.abused()
+        self._cancel_all()
+
+    def _cancel_all(self) -> None:
+        self._broken = True
+        for exchange in self._exchanges.values():
+            exchange.scope.cancel()
+
+    def _lose(self, reason: str) -> None:
+        if not self._lost:
+            self._lost = True
+            _log.info("connection_lost", reason=reason)
+            self._nursery.cancel_scope.cancel()
+
+    def _drain(self) -> None:
+        """Begin to drain. On HTTP/2, GOAWAY is sent when no exchange is running: clients on python-h2 (S2's SDK) accept
+        no frame after it, so it would cut off the responses in flight. Until then the handler refuses new requests."""
+        self._draining = True
+        if not (self._exchanges and self._codec.version == "2"):
+            self._codec.send(GoAway())
+            self.flush()

@@ -1,0 +1,122 @@
+"""Admission of responses to the bounded output buffer of one HTTP connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import trio
+
+from penstock_codecs.http import HttpCodec
+from penstock_codecs.limits import MIB
+
+__all__ = ["SendRoom"]
+
+_PIECE: Final = 1 * MIB
+"""Bytes reserved for an exchange that fetches more to send: the largest batch of an S2 read."""
+_LOOK_SECONDS: Final = 5.0
+
+
+class SendRoom:
+    """The room, `limit` bytes, for output of one connection that waits for flow-control window.
+
+    Streams whose window is open go first. The others may fill only half of the room, as most of what they add stays in
+    it. If streams with an open window still find no room, streams that hold some of it and made no progress for 5 to 10
+    s are reset, the oldest first, until half of the room is free. A stream that waits for room with a closed window for
+    `patience` seconds is reset too.
+
+    `streams`: those of the connection. `give_up(stream_id, reason)` resets one.
+    """
+
+    def __init__(
+        self,
+        codec: HttpCodec,
+        streams: Mapping[int, object],
+        limit: int,
+        patience: float,
+        give_up: Callable[[int, str], None],
+    ) -> None:
+        self._codec = codec
+        self._streams = streams
+        self._limit = limit
+        self._patience = patience
+        self._give_up = give_up
+        self._kept: set[int] = set()
+        self._waiting: dict[int, trio.Event] = {}
+        self._look_at = 0.0
+        self._shut: dict[int, float] = {}  # when each waiting stream was first seen with its window closed
+        self._stuck: dict[int, int] = {}  # bytes held by each stream with a closed window, at the last check
+
+    async def wait(self, stream_id: int) -> None:
+        """Wait for room, in turn, and reserve a piece's worth of it for the stream until `leave`."""
+        self.leave(stream_id)
+        if not self._fits(stream_id):
+            await self._queue(stream_id)
+        self._kept.add(stream_id)
+
+    async def _queue(self, stream_id: int) -> None:
+        if not self._waiting:
+            self._look_at = trio.current_time() + min(_LOOK_SECONDS, self._patience)
+            self._shut, self._stuck = {}, {}
+        event = self._waiting[stream_id] = trio.Event()
+        try:
+            while not event.is_set():
+                with trio.move_on_at(self._look_at):
+                    await event.wait()
+                if trio.current_time() >= self._look_at:
+                    self._look()
+        except trio.Cancelled:
+            self._waiting.pop(stream_id, None)
+            self.leave(stream_id)
+            raise
+
+    def leave(self, stream_id: int) -> None:
+        """Release the stream's reservation, if any."""
+        if stream_id in self._kept:
+            self._kept.discard(stream_id)
+            self.review()
+
+    def review(self) -> None:
+        """Admit waiting streams that fit now. To be called whenever output was sent or dropped, or a window was
+        opened."""
+        if not self._waiting or self._is_full():
+            return
+        for stream_id in list(self._waiting):
+            if self._fits(stream_id):
+                self._kept.add(stream_id)  # reserved until its task runs
+                self._waiting.pop(stream_id).set()
+                if self._is_full():
+                    return
+
+    @property
+    def _used(self) -> int:
+        return self._codec.held + _PIECE * len(self._kept)
+
+    def _is_full(self) -> bool:
+        used = self._used
+        return used > 0 and used + _PIECE > self._limit
+
+    def _half_is_free(self) -> bool:
+        used = self._used
+        return not used or used + _PIECE <= self._limit // 2
+
+    def _fits(self, stream_id: int) -> bool:
+        return self._half_is_free() or (not self._is_full() and self._codec.window(stream_id) > 0)
+
+    def _look(self) -> None:
+        """Reset streams that block others; called every few seconds while any stream waits."""
+        now = trio.current_time()
+        self._look_at = now + min(_LOOK_SECONDS, self._patience)
+        shut = [stream_id for stream_id in self._waiting if not self._codec.window(stream_id)]
+        self._shut = {stream_id: self._shut.get(stream_id, now) for stream_id in shut}
+        for stream_id, since in self._shut.items():
+            if now - since >= self._patience:
+                self._give_up(stream_id, "client gives no window")
+        before, self._stuck = self._stuck, {}
+        if len(shut) < len(self._waiting):
+            held = {stream_id: self._codec.unsent(stream_id) for stream_id in self._streams}
+            self._stuck = {each: size for each, size in held.items() if size and not self._codec.window(each)}
+        for stream_id, size in self._stuck.items():
+            if before.get(stream_id) == size and not self._half_is_free():
+                self._give_up(stream_id, "others wait for the room that it takes")
+        self.review()

@@ -1,0 +1,82 @@
+"""Settings of an HTTP server, and its drain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock_codecs.http import HttpLimits
+from penstock_codecs.limits import KIB, MIB
+
+__all__ = ["TURN_SECONDS", "WAKE_SECONDS", "Drain", "HttpSettings"]
+
+TURN_SECONDS: Final = 0.00025
+"""Seconds that one connection may process input before others have their turn: 256 KiB of the smallest frames take half
+a second."""
+WAKE_SECONDS: Final = 0.00004
+"""Estimated cost, in seconds, of a handler that is woken by a piece of its body in the same pass; it counts towards the
+turn."""
+
+
+@dataclass(slots=True)
+class HttpSettings:
+    """Settings of a server. Times in seconds, sizes in bytes, all of one connection."""
+
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    streams_before_auth: float = math.inf
+    """HTTP/2: requests at once until the first one is authenticated."""
+    keep_alive: float = 120.0
+    """Time after which a connection without a request in flight is closed."""
+    head_timeout: float = 30.0
+    """Time limit for a request head, from its first byte, and for the TLS handshake."""
+    slow_reader: float = 60.0
+    """The slow-reader rule: a connection whose socket accepted nothing for this long while output was pending is
+    dropped; an HTTP/2 stream whose client gave it no window for this long is reset."""
+    half_close: float = 1.0
+    """Time that a handler has to finish after its client closed the sending side: the client may still want the
+    answer."""
+    linger: float = 1.0
+    """Time that the server waits after the last byte for the client to close, lest a reset destroy the answer."""
+    read_size: int = 256 * KIB
+    """Bytes read at a time, at most."""
+    receive_buffer: int = 256 * KIB
+    """HTTP/1.1: bytes of unread request body, or of pipelined requests, from which the socket is not read."""
+    send_buffer: int = 1 * MIB
+    """Bytes on their way above which `send` waits."""
+    max_unsent: int = 8 * MIB
+    """HTTP/2: bytes that all responses of a connection may hold while they wait for window. Above it `room` waits, and
+    so does a stream's `send`, until nothing of that stream is left."""
+
+
+class Drain:
+    """Tells all connections of a server to take no new requests. From then on HTTP/1.1 responses carry `connection:
+    close` and HTTP/2 connections send GOAWAY; idle connections are closed, exchanges in flight continue."""
+
+    def __init__(self) -> None:
+        self._draining = False
+        self._connections: set[Callable[[], None]] = set()
+
+    @property
+    def draining(self) -> bool:
+        """True once draining has begun."""
+        return self._draining
+
+    def begin(self) -> None:
+        """Begin to drain. To be called from a task of the server's trio run; does not wait."""
+        self._draining = True
+        for notify in list(self._connections):
+            notify()
+
+    @contextmanager
+    def watched_by(self, notify: Callable[[], None]) -> Iterator[None]:
+        """Call `notify` when draining begins while the block runs, at once if it has begun."""
+        self._connections.add(notify)
+        try:
+            if self._draining:
+                notify()
+            yield
+        finally:
+            self._connections.discard(notify)

@@ -1,0 +1,98 @@
+"""The resources that one HTTP connection uses, charged to its client's quota."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from penstock.net.buffered_socket import BufferedSocket
+from penstock.net.limits import current_quota
+from penstock.net.limits.limiter import Holding
+from penstock_codecs.http import HttpCodec
+from penstock_codecs.limits import KIB
+
+__all__ = ["TooNoisy", "Usage"]
+
+NOISE: Final = 2000
+NOISE_PER_SECOND: Final = 100
+NOISE_PER_REQUEST: Final = 16
+BYTES_PER_NOISE: Final = 256
+"""HTTP/2 frames without content (pings, settings, empty data, window for data that was not sent) that one connection
+may send: initially, for each second, for each request (gRPC sends several), and one for so many bytes sent to it."""
+LESS: Final = 10
+"""Divisor of that allowance for a client that is slowed after an abuse."""
+TIGHT_SEND: Final = 64 * KIB
+"""Bytes that may be on their way to a client that is over its quota."""
+
+
+class TooNoisy(Exception):
+    """Raised when the client sends too many frames without content."""
+
+
+class Usage:
+    """The usage of one connection, charged until `end`."""
+
+    def __init__(self, wire: BufferedSocket, codec: HttpCodec, strangers_streams: float) -> None:
+        """Begin to charge. `strangers_streams`: requests at once until one of the client is admitted."""
+        self.seat = current_quota()
+        self._strangers_streams = strangers_streams
+        self._wire = wire
+        self._codec = codec
+        self._received = Holding(self.seat)
+        self._to_send = Holding(self.seat)
+        self._pending = self._given = self._requests = 0
+        self._begun_at = trio.current_time()
+        self._bears = NOISE // LESS if self.seat.slowed else NOISE
+
+    def read(self, size: int, unread: int) -> float:
+        """Record that `size` bytes were read and `unread` bytes of bodies are held. Return how long to pause reading,
+        in seconds.
+
+        Raises TooNoisy.
+        """
+        self._received.set(unread + self._codec.buffered)
+        noise = self._codec.noise - self._bears - NOISE_PER_REQUEST * self._requests
+        if noise > 0:
+            seconds = trio.current_time() - self._begun_at
+            if noise > seconds * NOISE_PER_SECOND + self._wire.written / BYTES_PER_NOISE:
+                self.seat.limited("noise")
+                raise TooNoisy("too many frames that say nothing")
+        return self.seat.received(size)
+
+    def written(self) -> bool:
+        """Record that output was written or added. Return whether that is progress for tasks that wait to send.
+
+        Otherwise a client of many streams without window could wake them all with each of its frames.
+        """
+        pending, given, held = self._wire.pending, self._codec.given, self._codec.held
+        if pending + held != self._to_send.size:
+            self._to_send.set(pending + held)
+        moved = pending != self._pending or given != self._given
+        self._pending, self._given = pending, given
+        return moved
+
+    def clogged(self, waiting: int, usual: int) -> bool:
+        """Return whether `waiting` bytes exceed what may be on its way to the client: `usual`, less if the client is
+        over its quota."""
+        return waiting > 0 and waiting > (min(usual, TIGHT_SEND) if self.seat.crowded else usual)
+
+    def begin(self, under_way: int) -> bool:
+        """Count a request that begins beside `under_way` others. Return False if that is one too many."""
+        if under_way >= self._strangers_streams and not self.seat.known:
+            self.seat.limited("max_streams_before_auth")
+            return False
+        self.seat.busy = True
+        self._requests += 1
+        return True
+
+    def rest(self) -> None:
+        """Record that no request is in flight."""
+        if self.seat.busy:
+            self.seat.rest()
+
+    def end(self) -> None:
+        """Release all that is charged."""
+        self._received.set(0)
+        self._to_send.set(0)
+        del self._codec

@@ -1,0 +1,58 @@
+"""The HTTP server: HTTP/1.1 and HTTP/2 on one port, in plaintext or over TLS, for one handler."""
+
+from __future__ import annotations
+
+import trio
+
+from penstock.net.buffered_socket import BufferedSocket
+from penstock.net.http.exchange import Handler
+from penstock.net.http.server.connection import HttpServerConnection
+from penstock.net.http.server.settings import Drain, HttpSettings
+from penstock.net.limits import current_quota
+from penstock.observe.taps.tapped import encrypted
+from penstock_codecs.codec import Role
+from penstock_codecs.http import connection, sniff
+
+__all__ = ["Drain", "HttpSettings", "serve_http"]
+
+
+async def serve_http(
+    stream: trio.abc.Stream, handler: Handler, settings: HttpSettings | None = None, drain: Drain | None = None
+) -> None:
+    """Serve one connection until it ends, and close it. Never raises for errors of a client or a handler.
+
+    Over TLS (`penstock.net.tls.tls_stream`) ALPN selects the version. Without ALPN, and in plaintext, the first bytes
+    do: HTTP/2 by prior knowledge, else HTTP/1.1.
+    """
+    settings = settings or HttpSettings()
+    drain = drain or Drain()
+    wire = BufferedSocket(stream, settings.read_size)
+    seat, waits_by = current_quota(), "head_timeout_seconds"
+    try:
+        alpn = None
+        scheme = "http"
+        if (tls := encrypted(stream)) is not None:
+            scheme = "https"
+            with trio.fail_after(settings.head_timeout) as patience, drain.watched_by(patience.cancel):
+                await tls.do_handshake()
+            alpn = tls.selected_alpn_protocol()
+        start = b""
+        waits_by = "first_byte_seconds"
+        seconds = min(settings.keep_alive, seat.limits.first_byte_seconds)
+        with trio.fail_after(seconds) as patience, drain.watched_by(patience.cancel):
+            while alpn is None:
+                data = await wire.receive()
+                if not data:
+                    return
+                start += data
+                alpn = sniff(start)
+        codec = connection(alpn, Role.SERVER, settings.limits, scheme)
+        wire.speaks(codec)
+        await HttpServerConnection(wire, codec, handler, settings).run(start, drain)
+    except trio.TooSlowError:
+        if not drain.draining:
+            seat.limited(waits_by)
+    except trio.BrokenResourceError:
+        return  # lost before its protocol was known
+    finally:
+        await wire.close()

@@ -1,0 +1,22 @@
+"""Limits of the whole process and of each client: connections, bytes in flight, and rates.
+
+Each connection has a `ConnectionQuota`, which its front finds in the context (`current_quota`). The configured limits
+are read at each use (`Limiter.table`), so a reload takes effect at once.
+"""
+
+from penstock.net.limits.current import CONNECTION_QUOTA, current_quota
+from penstock.net.limits.limiter import ClientQuota, ConnectionQuota, Crowded, Holding, Limiter, client_key, too_many
+from penstock.net.limits.pace import Pace
+
+__all__ = [
+    "CONNECTION_QUOTA",
+    "ClientQuota",
+    "ConnectionQuota",
+    "Crowded",
+    "Holding",
+    "Limiter",
+    "Pace",
+    "client_key",
+    "current_quota",
+    "too_many",
+]

@@ -1,0 +1,298 @@
+"""Running listeners: their sockets, their connections, reloads, and drains.
+
+A `ListenerServer` accepts on the sockets of one listener and serves its connections in one nursery. A reload keeps its
+sockets and connections: the new settings are copied into the objects that fronts read for each request (`take_over`),
+so open connections use them from their next request on.
+
+A drain (`ListenerSet.drain`) closes the sockets first, then tells the fronts, and cuts off connections that are still
+open at the deadline. The management listener goes last, so that operators can watch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import structlog
+import trio
+
+from penstock.core.address import Address
+from penstock.core.errors import CannotStart
+from penstock.net.accepting import Connected, Listener, accept_connections, check_private, open_sockets
+from penstock.net.limits import Limiter
+from penstock.observe.taps.connections import Connections
+
+__all__ = ["ListenerServer", "ListenerSet", "take_over"]
+
+
+def take_over(current: object, new: object) -> None:
+    """Copy the values of `new` to the settings `current`, so that all who hold `current` see them at once.
+
+    Both must be instances of the same dataclass, which is not frozen; raises TypeError otherwise.
+    """
+    if type(current) is not type(new) or not dataclasses.is_dataclass(current) or isinstance(current, type):
+        raise TypeError(f"{type(new).__name__} cannot take the place of {type(current).__name__}")
+    values: dict[str, Any] = {field.name: getattr(new, field.name) for field in dataclasses.fields(current)}
+    for name, value in values.items():
+        setattr(current, name, value)
+
+
+log = structlog.get_logger()
+MANAGEMENT: Final = "management"
+"""Protocol of the listener for operators."""
+OPERATORS_SECONDS: Final = 1.0
+"""Seconds that operators' connections get to finish after the clients' have ended."""
+
+
+class ListenerServer:
+    """One running listener, from its listening sockets to the end of its last connection.
+
+    `listener` serves new connections; a reload replaces it (`become`).
+    """
+
+    def __init__(
+        self, listener: Listener, sockets: Sequence[trio.SocketListener], limiter: Limiter, taps: Connections
+    ) -> None:
+        self.listener = listener
+        self.limiter = limiter
+        self.open: dict[int, Connected] = {}
+        """The open connections by number."""
+        self.cut_off = False
+        """Whether connections were cut off at the deadline."""
+        self.over = trio.Event()
+        """Set when the last connection has ended."""
+        self._sockets = list(sockets)
+        self._taps = taps
+        self._accepting = trio.CancelScope()
+        self._connections: trio.Nursery | None = None
+        self.addresses = [_bound(one) for one in self._sockets]
+        """The addresses that the sockets are bound to."""
+        listener.bound(self.addresses)
+
+    @classmethod
+    async def listen(
+        cls, listener: Listener, given: Sequence[socket.socket], limiter: Limiter, taps: Connections
+    ) -> ListenerServer:
+        """Listen on the given sockets if any, else bind new ones. Raises CannotStart."""
+        if given:
+            sockets = [trio.SocketListener(trio.socket.from_stdlib_socket(one)) for one in given]
+        else:
+            sockets = await open_sockets(listener)
+        try:
+            check_private(listener, [_bound(one) for one in sockets])
+        except CannotStart:
+            for one in sockets:
+                one.socket.close()
+            raise
+        return cls(listener, sockets, limiter, taps)
+
+    @property
+    def connections(self) -> int:
+        """Number of open connections."""
+        return 0 if self._connections is None else len(self._connections.child_tasks)
+
+    @property
+    def of_operators(self) -> bool:
+        """True for the management listener."""
+        return self.listener.protocol == MANAGEMENT
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Accept and serve until `stop_accepting`, and until the last connection has ended."""
+        try:
+            await self._run(task_status)
+        finally:
+            self.close()
+            self.over.set()
+
+    async def _run(self, task_status: trio.TaskStatus[None]) -> None:
+        async with trio.open_nursery() as beside:
+            beside.start_soon(self._run_duties)
+            async with trio.open_nursery() as connections:
+                self._connections = connections
+                with self._accepting:
+                    async with trio.open_nursery() as acceptors:
+                        for one, (host, port) in zip(self._sockets, self.addresses, strict=True):
+                            acceptors.start_soon(accept_connections, self, one, connections, self._taps)
+                            self._say_listening(host, port)
+                        task_status.started()
+            self.cut_off = connections.cancel_scope.cancelled_caught
+            beside.cancel_scope.cancel()
+
+    def _say_listening(self, host: str, port: int) -> None:
+        log.info("listening", listener=self.listener.name, protocol=self.listener.protocol, host=host, port=port)
+
+    async def _run_duties(self) -> None:
+        if self.listener.duties is None:
+            return
+        try:
+            await self.listener.duties()
+        except Exception:
+            log.exception("duties_failed", listener=self.listener.name)
+
+    # ---- reloads -------------------------------------------------------------------------------------------------
+
+    def become(self, successor: Listener) -> None:
+        """Adopt the successor's configuration: for new connections all of it; for open ones, from their next request
+        on, what their front reads (`Listener.settings`, `Listener.back`)."""
+        mine = self.listener
+        for ours, theirs in zip(mine.settings, successor.settings, strict=True):
+            take_over(ours, theirs)
+        if mine.back is not None and successor.back is not None:
+            mine.back.inner = successor.back.inner
+        successor.bound(self.addresses)
+        if mine.tls is not None:
+            mine.tls.retire()
+        self.listener = replace(
+            successor,
+            serve=mine.serve,
+            begin_drain=mine.begin_drain,
+            duties=mine.duties,
+            settings=mine.settings,
+            back=mine.back,
+        )
+        for connected in self.open.values():
+            connected.identify(mine.identities, successor.identities)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def stop_accepting(self) -> None:
+        """Stop accepting, and tell the front to drain. Later calls change nothing."""
+        if self._accepting.cancel_called:
+            return
+        self._accepting.cancel()
+        self.close()
+        if self.listener.tls is not None:
+            self.listener.tls.retire()
+        self.listener.begin_drain()
+
+    def cut_at(self, deadline: float) -> None:
+        """Cut off connections that are still open at `deadline`, on trio's clock."""
+        if self._connections is not None:
+            scope = self._connections.cancel_scope
+            scope.deadline = min(scope.deadline, deadline)
+
+    def close(self) -> None:
+        """Close the sockets. That is all the cleanup that a server needs that has not run yet."""
+        for one in self._sockets:
+            one.socket.close()
+
+
+class ListenerSet:
+    """All listeners of a gateway. Call `begin` once, in a nursery that ends when the last connection has."""
+
+    def __init__(self, given: Mapping[str, Sequence[socket.socket]], limiter: Limiter, taps: Connections) -> None:
+        """Take sockets that already listen (`given`), by the names of their listeners."""
+        self._given = dict(given)
+        self._limiter = limiter
+        self._operators = Limiter()  # without the configured limits: operators always get in
+        self._taps = taps
+        self._nursery: trio.Nursery | None = None
+        self._open: dict[str, ListenerServer] = {}
+        self._leaving: set[ListenerServer] = set()
+        self._listening: set[ListenerServer] = set()
+
+    @property
+    def addresses(self) -> dict[str, list[Address]]:
+        """The addresses that each listener is bound to, by its name."""
+        return {name: place.addresses for name, place in self._open.items()}
+
+    @property
+    def all(self) -> list[ListenerServer]:
+        """The servers that run, including those that only finish their connections."""
+        return [*self._open.values(), *self._leaving]
+
+    async def open(self, listener: Listener) -> ListenerServer:
+        """Listen on the sockets given for the listener, or bind new ones. Raises CannotStart."""
+        limiter = self._operators if listener.protocol == MANAGEMENT else self._limiter
+        given = self._given.pop(listener.name, ())
+        place = await ListenerServer.listen(listener, given, limiter, self._taps)
+        self._listening.add(place)
+        return place
+
+    def close(self) -> None:
+        """Close every socket."""
+        for place in self._listening:
+            place.close()
+
+    def abandon(self, place: ListenerServer) -> None:
+        """Close a server that was opened and will not begin."""
+        self._listening.discard(place)
+        place.close()
+
+    def has(self, listener: Listener) -> bool:
+        """Return whether a listener of this name and address runs. Raises CannotStart if the listener is private and
+        other machines reach the address."""
+        place = self._open.get(listener.name)
+        if place is None or place.listener.address != listener.address:
+            return False
+        check_private(listener, place.addresses)
+        return True
+
+    async def begin(self, nursery: trio.Nursery, places: Sequence[ListenerServer]) -> None:
+        """Begin to accept on all of these servers."""
+        self._nursery = nursery
+        for place in places:
+            self._open[place.listener.name] = place
+            await nursery.start(self._run, place)
+
+    def replace(self, listeners: Sequence[Listener], opened: Sequence[ListenerServer], seconds: float) -> None:
+        """Change the set of listeners to `listeners`, of which `opened` are new and the others run already (`has`) and
+        adopt their new configuration. Those that are missing stop accepting, and their clients have `seconds` to
+        finish."""
+        new = {place.listener.name: place for place in opened}
+        wanted = {listener.name: listener for listener in listeners}
+        for name, place in list(self._open.items()):
+            if name in new or name not in wanted:
+                del self._open[name]
+                self._leaving.add(place)
+                log.info("listener_removed", listener=name, connections=place.connections)
+                place.stop_accepting()
+                place.cut_at(trio.current_time() + seconds)
+            else:
+                place.become(wanted[name])
+        assert self._nursery is not None, "they have begun"
+        for name, place in new.items():
+            self._open[name] = place
+            self._nursery.start_soon(self._run, place)
+
+    async def _run(
+        self, place: ListenerServer, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        try:
+            await place.run(task_status=task_status)
+        finally:
+            self._leaving.discard(place)
+            self._listening.discard(place)
+
+    def close_connection(self, number: int) -> bool:
+        """End the client's connection of this number. Return whether there was one."""
+        found = next((place.open[number] for place in self.all if number in place.open), None)
+        if found is not None:
+            found.scope.cancel()
+        return found is not None
+
+    async def drain(self, seconds: float) -> None:
+        """Stop accepting, tell clients, and wait up to `seconds` for their connections to end. The management listener
+        is served meanwhile, and drained last."""
+        clients = [place for place in self.all if not place.of_operators]
+        connections = sum(place.connections for place in clients)
+        log.info("draining", connections=connections, deadline_seconds=seconds)
+        await self._end(clients, seconds)
+        if any(place.cut_off for place in clients):
+            log.warning("drain_deadline", deadline_seconds=seconds)
+        await self._end([place for place in self.all if place.of_operators], OPERATORS_SECONDS)
+
+    async def _end(self, places: Sequence[ListenerServer], seconds: float) -> None:
+        deadline = trio.current_time() + seconds
+        for place in places:
+            place.stop_accepting()
+            place.cut_at(deadline)
+        for place in places:
+            await place.over.wait()
+
+
+def _bound(one: trio.SocketListener) -> Address:
+    return Address(*one.socket.getsockname()[:2])

@@ -1,0 +1,72 @@
+"""Writes the metrics' documentation: `docs/metrics.md`.
+
+`python -m penstock.observe.metrics.document` rewrites it; the tests fail if it differs from the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.observe.metrics.families import FAMILIES, LABELS, SECTIONS, AnyFamily
+from penstock.observe.metrics.series import Kind, Merge
+
+__all__ = ["metrics_page"]
+
+_PAGE = """\
+# Metrics
+
+`GET /metrics` of the [management listener](management.md) answers in the text format of Prometheus, or in OpenMetrics
+for a client that accepts `application/openmetrics-text`:
+
+```sh
+curl http://127.0.0.1:9600/metrics
+```
+
+[`config/prometheus/prometheus.yml`](../config/prometheus/prometheus.yml) has a job that scrapes it,
+[`config/prometheus/alerts.yml`](../config/prometheus/alerts.yml) alerts, and
+[`config/grafana/penstock.json`](../config/grafana/penstock.json) is a dashboard that Grafana imports as it is.
+
+- No series is about a connection, client or stream: how many there are depends on the configuration alone.
+- Counters begin at 0 with the process. A series is there from its first event on; one without labels always.
+- With several [workers](configuration.md) the answer is about all of them: counters and histograms are added up, and so
+  are gauges unless their meaning ends with *(largest)* or *(smallest)*.
+- Seconds and bytes are the units everywhere. Histograms have the bounds that stand beside them.
+"""
+
+
+def metrics_page() -> str:
+    """Return the text of docs/metrics.md."""
+    return "\n".join([_PAGE, *_labels(), *_sections()])
+
+
+def _labels() -> Iterator[str]:
+    yield "## Labels\n"
+    yield "| label | what it says |\n|---|---|"
+    for name, meaning in LABELS.items():
+        yield f"| `{name}` | {meaning} |"
+    yield ""
+
+
+def _sections() -> Iterator[str]:
+    ends = [first for _, first in SECTIONS[1:]] + [len(FAMILIES)]
+    for (title, first), end in zip(SECTIONS, ends, strict=True):
+        yield f"## {title}\n"
+        yield "| metric | type | labels | meaning |\n|---|---|---|---|"
+        for family in FAMILIES[first:end]:
+            yield _row(family)
+        yield ""
+
+
+def _row(family: AnyFamily) -> str:
+    labels = ", ".join(f"`{label}`" for label in family.label_names)
+    meaning = family.meaning
+    if family.kind is Kind.HISTOGRAM:
+        meaning += f" Bounds: {', '.join(f'{bound:g}' for bound in family.bounds)}."
+    if family.merge is not Merge.SUM:
+        meaning += f" *({'largest' if family.merge is Merge.MAX else 'smallest'})*"
+    return f"| `{family.name}` | {family.kind.value} | {labels} | {meaning} |"
+
+
+if __name__ == "__main__":
+    (Path(__file__).parents[3] / "docs" / "metrics.md").write_text(metrics_page())

@@ -1,0 +1,190 @@
+"""The answer to `GET /metrics`: the text format of Prometheus, or OpenMetrics for clients that accept that.
+
+It encodes the state of all families with prometheus_client's encoders, and adds the state of the process itself: its
+time, memory and descriptors, and its versions.
+
+With several processes each sends its series at one moment as bytes to another, which merges them. Counters and
+histograms are added up. So are gauges, except for families that take the largest or smallest value (`Merge`): the state
+of a circuit, the time of the last reload.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from operator import add
+from time import perf_counter
+from typing import Final
+
+import msgspec
+from prometheus_client import Metric, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from penstock import DISTRIBUTION
+from penstock.observe.metrics.families import (
+    BUILD_INFO,
+    CPU_SECONDS,
+    FAMILIES,
+    MAX_FDS,
+    OPEN_FDS,
+    RESIDENT_BYTES,
+    SCRAPE_SECONDS,
+    START_SECONDS,
+    VIRTUAL_BYTES,
+    AnyFamily,
+)
+from penstock.observe.metrics.running_timers import standing_samples
+from penstock.observe.metrics.series import Histogram, Merge, Sample, looked_up, watching
+
+__all__ = [
+    "State",
+    "StateCollector",
+    "current",
+    "merge",
+    "merged",
+    "process_samples",
+    "render",
+    "render_parts",
+    "snapshot",
+]
+
+
+class StateCollector(Collector):
+    """A collector for one family of a state, with its meaning even if it has no series."""
+
+    def __init__(self, state: State, family: AnyFamily) -> None:
+        self._series = state.get(family.name, {})
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the family."""
+        family = self._family
+        metric = Metric(family.name.removesuffix("_total"), family.meaning, family.kind.value)
+        for labels, value in sorted(self._series.items()):
+            named = dict(zip(family.label_names, labels, strict=True))
+            if not isinstance(value, list):
+                metric.add_sample(family.name, named, value)
+                continue
+            for suffix, more, number in _histogram(family.bounds, value):
+                metric.add_sample(family.name + suffix, {**named, **more}, number)
+        yield metric
+
+
+def _histogram(bounds: Sequence[float], value: Sequence[float]) -> Iterable[tuple[str, dict[str, str], float]]:
+    *counts, total = value
+    below = 0.0
+    for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
+        below += count
+        yield "_bucket", {"le": bound}, below
+    yield "_count", {}, below
+    yield "_sum", {}, total
+
+
+_collector: Final = ProcessCollector(registry=None)
+_families: Final = {
+    family.name.removesuffix("_total"): family
+    for family in (CPU_SECONDS, OPEN_FDS, MAX_FDS, VIRTUAL_BYTES, RESIDENT_BYTES, START_SECONDS)
+}
+_build: Final = (version(DISTRIBUTION), platform.python_version())
+
+
+def process_samples() -> Iterator[Sample]:
+    """Yield samples of this process; a `Source`. Descriptors are counted by listing them: 3 ms for 10,000."""
+    yield Sample(BUILD_INFO, _build, 1)
+    for metric in _collector.collect():
+        family = _families.get(metric.name)
+        if family is not None:
+            yield Sample(family, (), metric.samples[0].value)
+
+
+Value = float | list[float]
+"""A number; for a histogram the count of values in each bucket, and at the end their sum."""
+State = dict[str, dict[tuple[str, ...], Value]]
+"""For each family its series, by the values of their labels."""
+_Packed = list[tuple[str, list[tuple[tuple[str, ...], Value]]]]
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_Packed).decode
+_JOIN: Final[Mapping[Merge, Callable[[float, float], float]]] = {Merge.SUM: add, Merge.MAX: max, Merge.MIN: min}
+
+
+def current() -> State:
+    """Return the current state of this process, including its sources."""
+    with watching(process_samples), watching(standing_samples):
+        asked = looked_up()
+    state: State = {}
+    for family in FAMILIES:
+        series: dict[tuple[str, ...], Value] = {}
+        for labels, child in family.children().items():
+            series[labels] = [*child.counts, child.total] if isinstance(child, Histogram) else child.value
+        for labels, value in asked.get(family.name, {}).items():
+            kept = series.get(labels, 0)
+            assert not isinstance(kept, list), f"{family.name} is a histogram, which no source may speak of"
+            series[labels] = kept + value
+        state[family.name] = series
+    return state
+
+
+def merge(states: Iterable[State]) -> State:
+    """Merge the states of several processes into one."""
+    found: State = {family.name: {} for family in FAMILIES}
+    for state in states:
+        for family in FAMILIES:
+            series, join = found[family.name], _JOIN[family.merge]
+            for labels, value in state.get(family.name, {}).items():
+                kept = series.get(labels)
+                if kept is None:
+                    series[labels] = value
+                elif isinstance(kept, list) and isinstance(value, list):
+                    series[labels] = list(map(add, kept, value))
+                elif not isinstance(kept, list) and not isinstance(value, list):
+                    series[labels] = join(kept, value)
+    return found
+
+
+def snapshot() -> bytes:
+    """Return the state of this process as bytes, for `merged` in another process of the same version."""
+    return _encode([(name, list(series.items())) for name, series in current().items()])
+
+
+def merged(snapshots: Iterable[bytes]) -> State:
+    """Return the state of this process merged with snapshots of others. Raises msgspec.DecodeError for a bad
+    snapshot."""
+    others = [{name: dict(series) for name, series in _decode(one)} for one in snapshots]
+    return merge([current(), *others])
+
+
+_END: Final = b"# EOF\n"
+"""The end of an OpenMetrics answer, after all families."""
+
+
+def render(accept: str = "", snapshots: Iterable[bytes] = ()) -> tuple[str, bytes]:
+    """Return content type and body for a request with this `accept` header. `snapshots`: those of other processes,
+    which are merged in."""
+    content_type, parts = render_parts(accept, snapshots)
+    return content_type, b"".join(parts)
+
+
+def render_parts(accept: str = "", snapshots: Iterable[bytes] = ()) -> tuple[str, Iterator[bytes]]:
+    """Return content type and body, in one part for each family, so that the caller can let other tasks run in between.
+    All values are of the same moment.
+
+    A line takes about 15 us, and a route with traffic has some 60 of them in each direction; no series is about a
+    connection, client or stream, so that their number makes no difference.
+    """
+    encode, content_type = choose_encoder(accept)
+    state = merged(snapshots)
+    return content_type, _parts(encode, state, content_type.startswith("application/openmetrics-text"))
+
+
+def _parts(encode: Callable[[Collector], bytes], state: State, ends: bool) -> Iterator[bytes]:
+    seconds = 0.0
+    for family in FAMILIES:
+        began = perf_counter()
+        part = encode(StateCollector(state, family))
+        seconds = max(seconds, perf_counter() - began)
+        yield part.removesuffix(_END)
+    SCRAPE_SECONDS.child().value = seconds
+    if ends:
+        yield _END

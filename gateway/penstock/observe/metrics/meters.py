@@ -1,0 +1,105 @@
+"""The metrics of one listener's clients on their way to one back, by protocol and route.
+
+A session looks its meter up once and keeps it; a single operation looks it up as it begins.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Final
+
+from penstock.observe.metrics.families import (
+    APPEND_SECONDS,
+    APPEND_WAIT_SECONDS,
+    BATCHES,
+    ERRORS,
+    OPERATION_SECONDS,
+    READ_FIRST_SECONDS,
+    RECORD_BYTES,
+    RECORDS,
+    SESSIONS,
+)
+from penstock.observe.metrics.series import Count, Histogram
+from penstock.observe.taps.tap import CONNECTION
+from penstock_codecs.failures import FailureCode
+from penstock_codecs.model import RecordBatch
+
+__all__ = ["PROTOCOL", "Flow", "Meter", "current_client", "meter", "spelled"]
+
+PROTOCOL: ContextVar[str] = ContextVar("penstock.protocol", default="")
+"""The protocol of the current request if it is more specific than its listener's kind: `s2s` or `sse`; otherwise ""."""
+
+
+class Flow:
+    """The metrics of one direction."""
+
+    __slots__ = ("batches", "bytes", "records", "sessions")
+
+    def __init__(self, *labels: str) -> None:
+        self.records = RECORDS.child(*labels)
+        self.bytes = RECORD_BYTES.child(*labels)
+        self.batches = BATCHES.child(*labels)
+        self.sessions = SESSIONS.child(*labels)
+
+    def batch(self, batch: RecordBatch) -> None:
+        """Count a batch."""
+        self.records.value += batch.count
+        self.bytes.value += batch.metered
+        self.batches.value += 1
+
+
+class Meter:
+    """The metrics of one listener, route, back and protocol. `appends` goes in, `reads` goes out."""
+
+    __slots__ = ("_errors", "_operations", "append_seconds", "append_wait", "appends", "first_read", "labels", "reads")
+
+    def __init__(self, *labels: str) -> None:
+        self.labels = labels
+        """Listener, route, back and protocol."""
+        self._errors: dict[FailureCode, Count] = {}
+        self._operations: dict[type, Histogram] = {}
+        self.appends = Flow(*labels, "in")
+        self.reads = Flow(*labels, "out")
+        self.append_seconds = APPEND_SECONDS.child(*labels)
+        self.append_wait = APPEND_WAIT_SECONDS.child(*labels)
+        self.first_read = READ_FIRST_SECONDS.child(*labels)
+
+    def failed(self, code: FailureCode) -> None:
+        """Count a failed operation or session."""
+        found = self._errors.get(code)
+        if found is None:
+            found = self._errors[code] = ERRORS.child(*self.labels, code.value)
+        found.value += 1
+
+    def seconds_of(self, operation: type) -> Histogram:
+        """Return the histogram of durations of operations of this type, in seconds."""
+        found = self._operations.get(operation)
+        if found is None:
+            found = self._operations[operation] = OPERATION_SECONDS.child(*self.labels, spelled(operation.__name__))
+        return found
+
+
+def spelled(name: str) -> str:
+    """Return `CreateStream` as `create_stream`."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+_meters: Final[dict[tuple[str, str, str, str], Meter]] = {}
+
+
+def meter(route: str, back: str) -> Meter:
+    """Return the meter of the current task's client for this route and back."""
+    listener, protocol = current_client()
+    key = (listener, route, back, protocol)
+    found = _meters.get(key)
+    if found is None:
+        found = _meters[key] = Meter(*key)
+    return found
+
+
+def current_client() -> tuple[str, str]:
+    """Return the listener and the protocol of the current task's client."""
+    tap = CONNECTION.get()
+    if tap is None:
+        return "", PROTOCOL.get()
+    return tap.conversation.name, PROTOCOL.get() or tap.conversation.protocol

@@ -1,1 +1,0 @@
-"""What is done where a protocol cannot carry something."""

@@ -1,0 +1,209 @@
+"""Finding streams: those with a record of the controller, and those that other protocols created.
+
+A stream of one segment that no client of the controller created counts as well. And for a stream that always had one
+segment the segment, not the record, decides whether the stream exists and is sealed. So changes to such a stream by
+clients of other protocols are seen here at once; if they deleted and recreated it, it is another stream, whose segment
+has another number (`numbers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+from weakref import WeakValueDictionary
+
+import msgspec
+import trio
+
+from penstock.core.segment_names import MARK_PREFIX, SegmentName
+from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, is_internal, is_stream
+from penstock.protocols.controller.controller.numbers import First, Numbers
+from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.records import (
+    Configuration,
+    ReaderGroup,
+    RetentionType,
+    StreamRecord,
+    StreamState,
+)
+from penstock.protocols.controller.controller.segments import SegmentStore
+from penstock.protocols.controller.controller.table import ControllerTable, Key, Prefix
+from penstock.protocols.controller.controller.topology import Segment, initial, is_cut, of_epoch, replaced
+from penstock_codecs.byte_operations import SegmentInfo
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.table_operations import NOT_EXISTS
+
+__all__ = ["Catalog", "Stream", "groups_in", "streams_in"]
+
+_NAMES_TRIED: Final = 20
+"""Attempts to create an internal stream, at a back that never forgets names."""
+
+
+def streams_in(scope: str) -> Prefix[StreamRecord]:
+    """Return the prefix of the records of a scope's streams."""
+    return Prefix(f"stream/{scope}/", StreamRecord)
+
+
+def groups_in(scope: str) -> Prefix[ReaderGroup]:
+    """Return the prefix of a scope's reader groups."""
+    return Prefix(f"group/{scope}/", ReaderGroup)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream as it was when it was looked up.
+
+    `version`: of the entry under its name in the controller's table, NOT_EXISTS if there is none. `recorded`: whether
+    that entry is a record of this stream.
+    """
+
+    scope: str
+    name: str
+    record: StreamRecord
+    version: int
+    recorded: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.scope}/{self.name}"
+
+    @property
+    def current(self) -> list[Segment]:
+        """The segments of its current epoch, in the order of their keys."""
+        return of_epoch(self.record.segments, self.record.epoch)
+
+    def segment(self, segment_id: int) -> Segment:
+        """Return the segment with this id. Raises SEGMENT_NOT_FOUND."""
+        found = next((segment for segment in self.record.segments if segment.id == segment_id), None)
+        if found is None:
+            raise Refused(Problem.SEGMENT_NOT_FOUND, f"{segment_id} of {self}")
+        return found
+
+    def is_cut(self, cut: Mapping[int, int]) -> bool:
+        """Return whether offsets, by segments' ids, divide the stream in two; see `topology.is_cut`."""
+        return is_cut(self.record.segments, cut)
+
+    @property
+    def first(self) -> int:
+        """The id of the segment that has the stream's own name in the back."""
+        return self.record.segments[self.record.named].id
+
+    def name_of(self, segment: Segment, suffix: str = "") -> SegmentName:
+        """Return the name in the back of one of its segments, or with `suffix` of a transaction's segment beside it."""
+        return First(self.first).stored(SegmentName(self.scope, self.name, segment.number, segment.epoch, suffix))
+
+
+class Catalog:
+    """The streams, and the locks for changing them."""
+
+    def __init__(self, table: ControllerTable, segments: SegmentStore) -> None:
+        self.table = table
+        self.segments = segments
+        self.numbers = Numbers(table)
+        self._turns: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
+
+    def turn(self, scope: str, stream: str = "") -> trio.Lock:
+        """Return the lock to hold while changing this stream, or a scope; take a scope's before a stream's."""
+        return self._turns.setdefault(f"{scope}/{stream}", trio.Lock())
+
+    def key(self, scope: str, name: str) -> Key[StreamRecord]:
+        """Return the key of a stream's record."""
+        return streams_in(scope).key(name)
+
+    async def look_up(self, scope: str, name: str) -> Stream | None:
+        """Return the stream, or None if it does not exist."""
+        if not self.segments.routed(scope, name):
+            return None
+        entry = await self.table.get(self.key(scope, name))
+        if entry is not None and not (entry.value.exists and entry.value.plain):
+            return await self._with_first(Stream(scope, name, *entry)) if entry.value.exists else None
+        info = await self.segments.info(await self.numbers.first_segment(scope, name))
+        if info is None:
+            if not await self._is_due(scope, name):
+                return None
+            info = await self._make(scope, name)
+        number = await self.numbers.of(scope, name, info.incarnation if info else "", entry.value if entry else None)
+        state = StreamState.SEALED if info is not None and info.sealed else StreamState.OPEN
+        if entry is not None and entry.value.segments[0].id == number:
+            return Stream(scope, name, msgspec.structs.replace(entry.value, state=state), entry.version)
+        record = StreamRecord(state, Configuration(), initial(1, number))
+        return Stream(scope, name, record, NOT_EXISTS if entry is None else entry.version, recorded=False)
+
+    async def _make(self, scope: str, name: str) -> SegmentInfo | None:
+        """Create an internal stream whose owner exists. If it existed before, the new one is another stream.
+
+        A real segment store never forgets the name of a segment that was deleted.
+        """
+        for _ in range(_NAMES_TRIED):
+            await self.numbers.advance(scope, name)
+            try:
+                await self.segments.create(segment := await self.numbers.first_segment(scope, name))
+            except OperationFailed as error:
+                if error.failure.code is not FailureCode.STREAM_DELETION_PENDING:
+                    raise
+                await self.numbers.retire(scope, name)
+            else:
+                return await self.segments.info(segment)
+        raise fail(FailureCode.STREAM_DELETION_PENDING, f"{scope}/{name} was deleted too often")
+
+    async def _with_first(self, stream: Stream) -> Stream:
+        """Return a stream of several segments, repaired if clients of another protocol deleted and recreated its first
+        segment: then a new segment with the same keys follows it, and reading begins there."""
+        record = stream.record
+        segment = record.segments[record.named]
+        if segment.until is not None or not record.open or record.scaling or is_internal(stream.name):
+            return stream
+        info = await self.segments.info(SegmentName(stream.scope, stream.name))
+        if info is None or not info.incarnation:
+            return stream
+        first = await self.numbers.get(stream.scope, stream.name)
+        if first is not None and first.segment == segment.id and not first.fits(info.incarnation):
+            segments = replaced(record.segments, record.epoch, [segment.id], [segment.keys])
+            assert segments is not None, "it has its own keys"
+            head = dict(record.head or dict.fromkeys(record.first(), 0))
+            head.pop(segment.id)
+            segment = segments[-1]
+            changes = {"segments": segments, "named": len(segments) - 1, "epoch": segment.epoch}
+            stream = await self.save(stream, **changes, head={**head, segment.id: 0})
+        found = First(segment.id, info.incarnation)
+        if first != found:
+            await self.numbers.set(stream.scope, stream.name, found)
+        return stream
+
+    async def begin(self, stream: Stream) -> None:
+        """Remember which stream of the back is the first segment of a new stream."""
+        info = await self.segments.info(stream.name_of(stream.record.segments[0]))
+        await self.numbers.set(stream.scope, stream.name, First(stream.first, info.incarnation if info else ""))
+
+    async def find(self, scope: str, name: str) -> Stream:
+        """Return the stream. Raises STREAM_NOT_FOUND."""
+        stream = await self.look_up(scope, name)
+        if stream is None:
+            raise Refused(Problem.STREAM_NOT_FOUND, f"{scope}/{name}")
+        return stream
+
+    async def configuration(self, stream: Stream) -> Configuration:
+        """Return the stream's configuration; for a stream without a record, that of its segment."""
+        if stream.recorded:
+            return stream.record.config
+        age = await self.segments.kept_for(stream.name_of(stream.current[0]))
+        return (
+            Configuration() if age is None else Configuration(retention_type=RetentionType.TIME, retention=age * 1000)
+        )
+
+    async def save(self, stream: Stream, **changes: object) -> Stream:
+        """Change the stream's record, or create it if there is none."""
+        config = {} if stream.recorded else {"config": await self.configuration(stream)}
+        record = msgspec.structs.replace(stream.record, **(config | changes))
+        _, version = await self.table.put(self.key(stream.scope, stream.name), record, stream.version)
+        return replace(stream, record=record, version=version, recorded=True)
+
+    async def _is_due(self, scope: str, name: str) -> bool:
+        """Return whether it is an internal stream whose owner, a stream or a reader group, exists."""
+        if name.startswith(MARK_PREFIX):
+            marked = name.removeprefix(MARK_PREFIX)
+            return is_stream(marked) and await self.look_up(scope, marked) is not None
+        if name.startswith(READER_GROUP_PREFIX):
+            group = groups_in(scope).key(name.removeprefix(READER_GROUP_PREFIX))
+            return await self.table.get(group) is not None
+        return False

@@ -1,0 +1,221 @@
+"""Pravega's controller: its parts put together over a back, queries about segments, and deletion of scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+import structlog
+import trio
+
+from penstock.core.back import Back
+from penstock.core.clock import Clock, wall_clock
+from penstock.core.identity import CLIENT
+from penstock.protocols.controller.controller.catalog import Catalog, Stream, streams_in
+from penstock.protocols.controller.controller.groups import Groups
+from penstock.protocols.controller.controller.listing import Listing
+from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.records import Configuration
+from penstock.protocols.controller.controller.recovery import Recovery
+from penstock.protocols.controller.controller.scaling import Scaling
+from penstock.protocols.controller.controller.scopes import Scopes
+from penstock.protocols.controller.controller.segments import SegmentStore
+from penstock.protocols.controller.controller.settings import ControllerSettings
+from penstock.protocols.controller.controller.streams import Streams
+from penstock.protocols.controller.controller.table import ControllerTable
+from penstock.protocols.controller.controller.topology import Segment, before, between, followers, of_epoch
+from penstock.protocols.controller.controller.transactions import Transactions
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.operations import DeleteBasin
+
+__all__ = ["Controller", "Deletion", "Queries"]
+
+
+class Queries:
+    """Queries about one stream. All but `exists` raise STREAM_NOT_FOUND."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def exists(self, scope: str, name: str) -> bool:
+        """Return whether the stream exists."""
+        return await self._catalog.look_up(scope, name) is not None
+
+    async def configuration(self, scope: str, name: str) -> Configuration:
+        """Return the stream's configuration."""
+        return await self._catalog.configuration(await self._catalog.find(scope, name))
+
+    async def current(self, scope: str, name: str) -> list[Segment]:
+        """Return the segments that can be appended to, in the order of their keys; none for a sealed stream."""
+        stream = await self._catalog.find(scope, name)
+        return [] if stream.record.sealed else stream.current
+
+    async def of_epoch(self, scope: str, name: str, epoch: int) -> list[Segment]:
+        """Return the segments of an epoch, in the order of their keys. Raises SEGMENT_NOT_FOUND for an epoch yet to
+        come."""
+        stream = await self._catalog.find(scope, name)
+        if not 0 <= epoch <= stream.record.epoch:
+            raise Refused(Problem.SEGMENT_NOT_FOUND, f"{stream} is in epoch {stream.record.epoch}, not in {epoch}")
+        return of_epoch(stream.record.segments, epoch)
+
+    async def at_head(self, scope: str, name: str) -> list[tuple[Segment, int]]:
+        """Return the first segments that have not been truncated, each with the first offset that is kept."""
+        stream = await self._catalog.find(scope, name)
+        return [(segment, await self._start(stream, segment)) for segment in map(stream.segment, stream.record.first())]
+
+    async def following(self, scope: str, name: str, segment_id: int) -> list[tuple[Segment, list[Segment]]]:
+        """Return the segments that took over the keys of a sealed one, each with all its predecessors.
+
+        Truncated segments are left out of the predecessors, except the segment itself: a reader that began later never
+        finishes them. An empty list means that the stream ends there. It is also the answer for a segment that the
+        stream never had: a client that knows such a segment has it from a deleted stream of the same name.
+        """
+        record = (await self._catalog.find(scope, name)).record
+        gone = {segment.id for segment in before(record.segments, record.head or ())} - {segment_id}
+        return [
+            (heir, [one for one in followed if one.id not in gone])
+            for segment in record.segments
+            if segment.id == segment_id
+            for heir, followed in followers(record.segments, segment)
+        ]
+
+    async def between(self, scope: str, name: str, start: Collection[int], end: Collection[int]) -> list[Segment]:
+        """Return the segments between two cuts, given as segments' ids; an empty cut stands for the head, or the tail.
+
+        Cuts may lack keys, as those of a reader group do while a segment waits for others before it. Raises INVALID_CUT
+        for segments that the stream never had.
+        """
+        stream = await self._catalog.find(scope, name)
+        first = start or stream.record.first()
+        last = end or [segment.id for segment in stream.current]
+        known = {segment.id for segment in stream.record.segments}
+        for cut in (first, last):
+            if not known.issuperset(cut):
+                raise Refused(Problem.INVALID_CUT, f"{stream} has not all of {sorted(cut)}")
+        gone = before(stream.record.segments, stream.record.head or ())
+        return [segment for segment in between(stream.record.segments, first, last) if segment not in gone]
+
+    async def is_open(self, scope: str, name: str, segment_id: int) -> bool:
+        """Return whether a segment can be appended to."""
+        return any(segment.id == segment_id for segment in await self.current(scope, name))
+
+    async def is_cut(self, scope: str, name: str, cut: Mapping[int, int]) -> bool:
+        """Return whether offsets, by segments' ids, divide the stream in two."""
+        return (await self._catalog.find(scope, name)).is_cut(cut)
+
+    async def _start(self, stream: Stream, segment: Segment) -> int:
+        info = await self._catalog.segments.info(stream.name_of(segment))
+        cut = (stream.record.head or {}).get(segment.id, 0)
+        return cut if info is None else max(cut, info.start_offset)
+
+
+class Deletion:
+    """Deletion of scopes, empty or with their contents.
+
+    A scope that is a basin is empty only if the basin has no streams at all, under any name. A stream that a client of
+    another protocol creates in it between that check and the deletion is deleted with the basin.
+    """
+
+    def __init__(
+        self,
+        back: Back,
+        catalog: Catalog,
+        scopes: Scopes,
+        streams: Streams,
+        groups: Groups,
+        listing: Listing,
+        recovery: Recovery,
+    ) -> None:
+        self._back = back
+        self._catalog = catalog
+        self._scopes = scopes
+        self._streams = streams
+        self._groups = groups
+        self._listing = listing
+        self._recovery = recovery
+
+    async def delete(self, scope: str) -> None:
+        """Delete an empty scope. Raises SCOPE_NOT_FOUND, SCOPE_NOT_EMPTY."""
+        async with self._catalog.turn(scope):
+            self._catalog.segments.require_all(scope)
+            await self._scopes.require(scope)
+            async for name, _ in self._catalog.table.each(streams_in(scope)):
+                await self._recovery.finish(scope, name)
+            if not await self._listing.is_empty(scope) or await self._groups.names(scope):
+                raise Refused(Problem.SCOPE_NOT_EMPTY, scope)
+            await self._forget(scope)
+            if self._scopes.is_basin(scope):
+                await self._back.perform(DeleteBasin(scope))
+            else:
+                await self._scopes.forget(scope)
+
+    async def delete_all(self, scope: str) -> None:
+        """Delete a scope with its streams and reader groups. Raises as `delete`."""
+        self._catalog.segments.require_all(scope)
+        await self._scopes.require(scope)
+        for group in await self._groups.names(scope):
+            await self._groups.delete(scope, group, "")
+        while names := await self._listing.streams(scope, ""):
+            for name in names:
+                await self._delete(scope, name)
+        await self.delete(scope)
+
+    async def _delete(self, scope: str, name: str) -> None:
+        try:
+            await self._streams.seal(scope, name)
+            await self._streams.delete(scope, name)
+        except Refused as refused:
+            if refused.problem is not Problem.STREAM_NOT_FOUND:  # another request deleted it first
+                raise
+
+    async def _forget(self, scope: str) -> None:
+        """Remove what no client sees: records of deleted streams, and internal streams."""
+        async for name, _ in self._catalog.table.each(streams_in(scope)):
+            entry = await self._catalog.table.get(self._catalog.key(scope, name))
+            if entry is not None:
+                await self._catalog.table.remove(self._catalog.key(scope, name), entry.version)
+        await self._catalog.segments.delete_internal(scope)
+        await self._catalog.numbers.forget(scope)
+
+
+SWEEP_SECONDS: Final = 5.0
+"""Seconds between searches for transactions whose lease is over."""
+FORGET_SECONDS: Final = 3600.0
+"""Seconds between removals of the outcomes of old transactions."""
+log = structlog.get_logger()
+
+
+class Controller:
+    """Pravega's controller, independent of its wire protocol."""
+
+    def __init__(self, back: Back, settings: ControllerSettings, clock: Clock = wall_clock) -> None:
+        table, segments = ControllerTable(back), SegmentStore(back, settings.names)
+        catalog = Catalog(table, segments)
+        self.queries = Queries(catalog)
+        self.scopes = Scopes(back, table, segments, settings.names, clock)
+        self.scaling = Scaling(catalog, settings.segments)
+        self.transactions = Transactions(catalog, self.scaling, clock)
+        self.streams = Streams(catalog, self.scopes, self.scaling, self.transactions, settings.segments)
+        self.groups = Groups(catalog, self.scopes)
+        self.listing = Listing(back, catalog, self.scopes, settings.names)
+        self.recovery = Recovery(catalog, self.streams, self.scaling)
+        self.deletion = Deletion(back, catalog, self.scopes, self.streams, self.groups, self.listing, self.recovery)
+
+    async def run(self) -> None:
+        """Finish what was begun before the start, then end transactions whose time is over, until cancelled."""
+        CLIENT.set(replace(CLIENT.get(), gateway=True))
+        await self._attempt(self.recovery.finish_all)
+        forget_at = trio.current_time()
+        while True:
+            await self._attempt(self.transactions.sweep)
+            if trio.current_time() >= forget_at:
+                forget_at += FORGET_SECONDS
+                await self._attempt(self.transactions.forget_old)
+            await trio.sleep(SWEEP_SECONDS)
+
+    async def _attempt(self, duty: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await duty()
+        except OperationFailed as error:
+            log.error("controller_duty_failed", duty=duty.__name__, error=str(error))

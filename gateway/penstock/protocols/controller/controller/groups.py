@@ -1,0 +1,125 @@
+"""Reader groups of the Java client: their configurations, and the internal stream that holds their readers' state.
+
+Clients decide which streams a group reads, and from which positions; the controller only stores that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from penstock.core.permissions import ANY, APPEND, MANAGE, Permission
+from penstock.protocols.controller.controller.catalog import Catalog, groups_in
+from penstock.protocols.controller.controller.names import READER_GROUP_PREFIX, is_stream
+from penstock.protocols.controller.controller.problems import Problem, Refused
+from penstock.protocols.controller.controller.records import ReaderGroup
+from penstock.protocols.controller.controller.scopes import Scopes
+from penstock.protocols.controller.controller.table import Prefix
+
+__all__ = ["Groups"]
+
+_ALL: Final = Prefix("group/", ReaderGroup)
+
+
+class Groups:
+    """The operations on reader groups."""
+
+    def __init__(self, catalog: Catalog, scopes: Scopes) -> None:
+        self._catalog = catalog
+        self._table = catalog.table
+        self._scopes = scopes
+
+    async def create(self, scope: str, name: str, config: ReaderGroup) -> ReaderGroup:
+        """Create a group if it does not exist. Returns its configuration, which differs from `config` if it existed.
+
+        Raises INVALID_NAME, SCOPE_NOT_FOUND.
+        """
+        if not is_stream(name):
+            raise Refused(Problem.INVALID_NAME, repr(name))
+        self._catalog.segments.require(scope, READER_GROUP_PREFIX + name, ANY)
+        async with self._catalog.turn(scope):
+            await self._scopes.require(scope)
+            async with self._catalog.turn(scope, READER_GROUP_PREFIX + name):
+                found = await self._table.get(groups_in(scope).key(name))
+                if found is not None:
+                    return found.value
+                state = await self._catalog.numbers.first_segment(scope, READER_GROUP_PREFIX + name)
+                await self._catalog.segments.delete(state)  # left over from an earlier group of this name
+                await self._catalog.segments.create(state)
+                return (await self._table.put(groups_in(scope).key(name), config)).value
+
+    async def get(self, scope: str, name: str) -> ReaderGroup:
+        """Return a group's configuration. Raises GROUP_NOT_FOUND."""
+        self._require(scope, name, ANY)
+        found = await self._table.get(groups_in(scope).key(name))
+        if found is None:
+            raise Refused(Problem.GROUP_NOT_FOUND, f"{scope}/{name}")
+        return found.value
+
+    async def update(self, scope: str, name: str, config: ReaderGroup) -> int:
+        """Change a group's configuration. Returns its new generation.
+
+        Raises GROUP_NOT_FOUND, and INVALID_CONFIG unless `config` has the group's id and generation.
+        """
+        self._require(scope, name, APPEND | MANAGE)
+
+        def updated(old: ReaderGroup) -> ReaderGroup:
+            if (config.id, config.generation) != (old.id, old.generation):
+                raise Refused(Problem.INVALID_CONFIG, f"the group is {old.id}, generation {old.generation}")
+            return msgspec.structs.replace(config, generation=old.generation + 1)
+
+        changed = await self._table.change(groups_in(scope).key(name), updated)
+        if changed is None:
+            raise Refused(Problem.GROUP_NOT_FOUND, f"{scope}/{name}")
+        return changed.generation
+
+    async def delete(self, scope: str, name: str, group_id: str) -> None:
+        """Delete a group; `group_id` "" matches any id. Raises GROUP_NOT_FOUND."""
+        self._require(scope, name, APPEND | MANAGE)
+        async with self._catalog.turn(scope, READER_GROUP_PREFIX + name):
+            found = await self._table.get(groups_in(scope).key(name))
+            if found is None or group_id not in ("", found.value.id):
+                raise Refused(Problem.GROUP_NOT_FOUND, f"{scope}/{name} {group_id}")
+            state = await self._catalog.numbers.first_segment(scope, READER_GROUP_PREFIX + name)
+            await self._catalog.segments.delete(state)
+            await self._catalog.numbers.retire(scope, READER_GROUP_PREFIX + name)
+            await self._table.remove(groups_in(scope).key(name), found.version)
+
+    def _require(self, scope: str, name: str, needs: frozenset[Permission]) -> None:
+        """Check the client's permissions for the group's stream. Raises GROUP_NOT_FOUND if no route matches it,
+        PERMISSION_DENIED."""
+        try:
+            self._catalog.segments.require(scope, READER_GROUP_PREFIX + name, needs)
+        except Refused:
+            raise Refused(Problem.GROUP_NOT_FOUND, f"{scope}/{name}") from None
+
+    async def names(self, scope: str) -> list[str]:
+        """Return the names of all groups of a scope."""
+        return [name async for name, _ in self._table.each(groups_in(scope))]
+
+    async def subscribers(self, scope: str, stream: str) -> list[str]:
+        """Return the groups, as `scope/group`, that report what they have read of a stream. Raises STREAM_NOT_FOUND."""
+        await self._catalog.find(scope, stream)
+        return [
+            name
+            async for name, group in self._table.each(_ALL)
+            if group.retention_type and any((cut.scope, cut.stream) == (scope, stream) for cut in group.start)
+        ]
+
+    async def acknowledge(
+        self, subscriber: str, group_id: str, generation: int, scope: str, stream: str, cut: Mapping[int, int]
+    ) -> None:
+        """Check the cut up to which a subscriber has read a stream. It is not stored, since nothing depends on it.
+
+        Raises STREAM_NOT_FOUND, GROUP_NOT_FOUND, GENERATION_MISMATCH, INVALID_CUT.
+        """
+        found = await self._catalog.find(scope, stream)
+        entry = await self._table.get(_ALL.key(subscriber))
+        if entry is None or not entry.value.retention_type or group_id != entry.value.id:
+            raise Refused(Problem.GROUP_NOT_FOUND, f"{subscriber!r} is no subscriber of {found}")
+        if generation != entry.value.generation:
+            raise Refused(Problem.GENERATION_MISMATCH, f"{subscriber} has {entry.value.generation}, not {generation}")
+        if not found.is_cut(cut):
+            raise Refused(Problem.INVALID_CUT, f"of {found}")

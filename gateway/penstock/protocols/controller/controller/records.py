@@ -1,0 +1,194 @@
+"""The records in the controller's table: JSON of these structs. Times are ms since the epoch."""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from typing import Final
+
+import msgspec
+
+from penstock.protocols.controller.controller.topology import Segments, of_epoch
+
+__all__ = [
+    "NO_LIMIT",
+    "Completed",
+    "Configuration",
+    "GroupCut",
+    "ReaderGroup",
+    "RetentionType",
+    "ScaleType",
+    "ScopeRecord",
+    "StreamRecord",
+    "StreamState",
+    "Transaction",
+    "TransactionState",
+]
+
+NO_LIMIT: Final = 2**63 - 1
+"""The value that clients of Pravega send for "unlimited"."""
+
+
+class ScaleType(IntEnum):
+    """The unit of automatic scaling; the numbers are those of the protocol."""
+
+    FIXED = 0
+    KILOBYTES = 1
+    EVENTS = 2
+
+
+class RetentionType(IntEnum):
+    """The unit of a stream's retention; the numbers are those of the protocol."""
+
+    NONE = 0
+    TIME = 1
+    SIZE = 2
+
+
+class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stream's configuration as clients gave it, to be returned to them. `retention`: ms with TIME, bytes with
+    SIZE."""
+
+    segments: int = 1
+    scale_type: ScaleType = ScaleType.FIXED
+    target_rate: int = 0
+    scale_factor: int = 0
+    retention_type: RetentionType = RetentionType.NONE
+    retention: int = 0
+    retention_max: int = 0
+    tags: tuple[str, ...] = ()
+    timestamp_aggregation_timeout: int = 0
+    rollover_size_bytes: int = 0
+
+    @property
+    def age_seconds(self) -> int | None:
+        """Seconds for which events are kept; None: for ever.
+
+        If there is an upper bound, Pravega removes events that every reader group has read; here they stay until that
+        bound.
+        """
+        if self.retention_type is not RetentionType.TIME:
+            return None
+        bounded = 0 < self.retention_max < NO_LIMIT
+        return max(1, -(-(self.retention_max if bounded else self.retention) // 1000))
+
+
+class StreamState(Enum):
+    """CREATING and DELETING streams do not exist for clients; a repeated request finishes the change."""
+
+    CREATING = "creating"
+    OPEN = "open"
+    SEALING = "sealing"
+    SEALED = "sealed"
+    DELETING = "deleting"
+
+
+class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stream. While it has segments of a later epoch than `epoch`, a scale is in progress.
+
+    `head`: a cut, as offsets by segments' ids, before which everything is truncated; None: the stream's beginning. Its
+    segments with an offset below 0 are read after the others (see `topology.is_cut`). `truncating`: data before `head`
+    may not be removed yet. `named`: index in `segments` of the one that has the stream's own name in the back.
+    """
+
+    state: StreamState
+    config: Configuration
+    segments: Segments
+    epoch: int = 0
+    head: dict[int, int] | None = None
+    truncating: bool = False
+    named: int = 0
+
+    @property
+    def exists(self) -> bool:
+        """Return whether clients see the stream."""
+        return self.state not in (StreamState.CREATING, StreamState.DELETING)
+
+    @property
+    def sealed(self) -> bool:
+        """Return whether the stream is sealed."""
+        return self.state is StreamState.SEALED
+
+    @property
+    def open(self) -> bool:
+        """Return whether the stream may change: it is neither sealed nor about to be."""
+        return self.state is StreamState.OPEN
+
+    @property
+    def plain(self) -> bool:
+        """Return whether the stream has always had a single segment, which then decides everything but the
+        configuration."""
+        return len(self.segments) == 1
+
+    @property
+    def scaling(self) -> bool:
+        """Return whether the next epoch has been decided but is not in force yet."""
+        return self.segments[-1].epoch > self.epoch
+
+    @property
+    def unfinished(self) -> bool:
+        """Return whether a change was begun and must be finished."""
+        return self.scaling or self.truncating or self.state not in (StreamState.OPEN, StreamState.SEALED)
+
+    def first(self) -> list[int]:
+        """Return the ids of the segments at the head, where reading begins."""
+        if self.head is None:
+            return [segment.id for segment in of_epoch(self.segments, 0)]
+        return [segment for segment, offset in self.head.items() if offset >= 0]
+
+
+class ScopeRecord(msgspec.Struct, frozen=True):
+    """A scope that is not a basin."""
+
+    created_at: int
+
+
+class TransactionState(Enum):
+    """The states of the protocol. COMMITTED and ABORTED transactions have a `Completed` instead of a `Transaction`."""
+
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    ABORTING = "aborting"
+    ABORTED = "aborted"
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """A transaction that has not ended. `segments`: ids of the segments that its events go to. It is aborted at
+    `expires_at`; pings postpone that, but not beyond `latest`. `first`: the id of the stream's first segment. `asked`:
+    increases from one requested commit to the next."""
+
+    state: TransactionState
+    segments: tuple[int, ...]
+    expires_at: int
+    latest: int
+    first: int = 0
+    asked: int = 0
+
+
+class Completed(msgspec.Struct, frozen=True):
+    """The outcome of a transaction, and the time it ended."""
+
+    state: TransactionState
+    at: int
+
+
+class GroupCut(msgspec.Struct, frozen=True):
+    """A stream cut of a reader group, as offsets by segments' ids."""
+
+    scope: str
+    stream: str
+    cut: dict[int, int]
+
+
+class ReaderGroup(msgspec.Struct, frozen=True):
+    """A reader group's configuration, as clients gave it; times in ms."""
+
+    group_refresh_time: int
+    checkpoint_interval: int
+    outstanding_checkpoints: int
+    retention_type: int
+    generation: int
+    id: str
+    start: tuple[GroupCut, ...]
+    end: tuple[GroupCut, ...]
+    rollover_size_bytes: int

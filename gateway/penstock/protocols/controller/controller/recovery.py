@@ -1,0 +1,57 @@
+"""Finishing the work of interrupted requests: at every start, and before a scope is deleted."""
+
+from __future__ import annotations
+
+import structlog
+
+from penstock.protocols.controller.controller.catalog import Catalog, Stream
+from penstock.protocols.controller.controller.records import StreamRecord, StreamState
+from penstock.protocols.controller.controller.scaling import Scaling
+from penstock.protocols.controller.controller.streams import Streams
+from penstock.protocols.controller.controller.table import Prefix
+from penstock_codecs.failures import OperationFailed
+
+__all__ = ["Recovery"]
+
+log = structlog.get_logger()
+
+
+class Recovery:
+    """The part that finishes changes of streams that their records show as begun."""
+
+    def __init__(self, catalog: Catalog, streams: Streams, scaling: Scaling) -> None:
+        self._catalog = catalog
+        self._streams = streams
+        self._scaling = scaling
+
+    async def finish_all(self) -> None:
+        """Finish the changes of all streams. Those that fail are logged, and left to the next request for the same."""
+        async for path, record in self._catalog.table.each(Prefix("stream/", StreamRecord)):
+            if record.unfinished:
+                scope, name = path.split("/")
+                try:
+                    async with self._catalog.turn(scope):
+                        await self.finish(scope, name)
+                except OperationFailed as error:
+                    log.warning("stream_not_finished", stream=path, error=str(error))
+
+    async def finish(self, scope: str, name: str) -> None:
+        """Finish the changes of one stream. The caller holds the scope's lock."""
+        async with self._catalog.turn(scope, name):
+            entry = await self._catalog.table.get(self._catalog.key(scope, name))
+            if entry is None or not entry.value.unfinished:
+                return
+            stream = Stream(scope, name, *entry)
+            if entry.value.state is StreamState.CREATING:
+                await self._streams.finish_creation(stream)
+            elif entry.value.state is StreamState.DELETING:
+                await self._streams.finish_deletion(stream)
+            else:
+                await self._go_on(stream)
+
+    async def _go_on(self, stream: Stream) -> None:
+        stream = await self._scaling.finish(stream)
+        if stream.record.truncating:
+            stream = await self._streams.finish_truncation(stream)
+        if stream.record.state is StreamState.SEALING:
+            await self._streams.finish_sealing(stream)

@@ -1,0 +1,50 @@
+"""The settings of a controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.core.segment_names import SegmentNames
+from penstock.routing.access.delegation import Delegation
+from penstock.routing.access.passwords import Passwords
+
+__all__ = ["Advertised", "ControllerSettings", "SegmentsMode"]
+
+
+class SegmentsMode(Enum):
+    """The treatment of streams that are created with several segments; the values are the words of the
+    configuration."""
+
+    SEPARATE = "separate"
+    """Make each segment a stream of its own; order holds only within it."""
+    SINGLE = "single"
+    """Create the stream with one segment instead: one order, for the clients of all protocols."""
+    REFUSE = "refuse"
+    """Refuse to create the stream."""
+
+
+class Advertised(NamedTuple):
+    """The address of the segment listener for clients. `host` None: the one through which they reached the
+    controller."""
+
+    host: str | None
+    port: int
+
+
+@dataclass(slots=True, kw_only=True)
+class ControllerSettings:
+    """Settings of one controller."""
+
+    names: SegmentNames = field(default_factory=SegmentNames)
+    """The mapping of segments' names to streams, which is the segment listener's."""
+    segments: SegmentsMode = SegmentsMode.SEPARATE
+    advertise: Callable[[], Advertised]
+    """Called for each answer, since the system may choose the listener's port when it is bound."""
+    delegation: Delegation | None = None
+    """Issues the delegation tokens that the segment listener requires, and clients need a password. None: neither
+    tokens nor passwords are checked."""
+    passwords: Passwords | None = None
+    """The passwords of clients."""

@@ -1,0 +1,154 @@
+"""The controller's state: one table of the back, with a struct as JSON for each scope, stream, transaction, group.
+
+Keys are paths, `stream/<scope>/<stream>`. Every change names the version that it was decided on: it is made only if the
+key has not changed since, otherwise it fails with TRANSACTION_CONFLICT, and the client may retry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from penstock.core.back import Back
+from penstock.core.segment_names import INTERNAL_TABLES
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.operations import Operation
+from penstock_codecs.table_operations import (
+    NOT_EXISTS,
+    CreateTable,
+    ListTable,
+    ReadTable,
+    RemoveTableKeys,
+    TableItem,
+    UpdateTable,
+    VersionedKey,
+)
+
+__all__ = ["TABLE", "Conflict", "ControllerTable", "Entry", "Key", "Prefix"]
+
+T = TypeVar("T", bound=msgspec.Struct)
+R = TypeVar("R")
+
+TABLE: Final = f"{INTERNAL_TABLES}controller"
+"""The table's name, which clients of the segment protocol cannot use."""
+_PAGE: Final = 500
+_CONFLICTS: Final = frozenset({FailureCode.TABLE_KEY_VERSION, FailureCode.TABLE_KEY_NOT_FOUND})
+
+
+class Entry(NamedTuple, Generic[T]):
+    """The value of a key, and the version to base a change on; NOT_EXISTS for a key that does not exist."""
+
+    value: T
+    version: int
+
+
+class Prefix(NamedTuple, Generic[T]):
+    """All keys that begin with `path`; each holds a `kind`."""
+
+    path: str
+    kind: type[T]
+
+    def key(self, name: str) -> Key[T]:
+        """Return the key of this name."""
+        return Key(self.path + name, self.kind)
+
+
+class Key(NamedTuple, Generic[T]):
+    """The key of one value, which is a `kind`."""
+
+    path: str
+    kind: type[T]
+
+
+class ControllerTable:
+    """The table, which is created on first use."""
+
+    def __init__(self, back: Back) -> None:
+        self._back = back
+
+    async def get(self, key: Key[T]) -> Entry[T] | None:
+        """Return the entry of the key, or None if it does not exist."""
+        [item] = await self._perform(ReadTable(TABLE, (key.path.encode(),)))
+        return None if item is None else Entry(_decode(item.value, key.kind), item.version)
+
+    async def put(self, key: Key[T], value: T, version: int = NOT_EXISTS) -> Entry[T]:
+        """Set a key that has this version, or does not exist."""
+        item = TableItem(key.path.encode(), msgspec.json.encode(value), version)
+        try:
+            [now] = await self._perform(UpdateTable(TABLE, (item,)))
+        except OperationFailed as error:
+            raise _explained(error, key) from None
+        return Entry(value, now)
+
+    async def add(self, key: Key[T], value: T) -> bool:
+        """Set a key that does not exist. Returns whether it was set."""
+        try:
+            await self.put(key, value)
+        except Conflict:
+            return False
+        return True
+
+    async def remove(self, key: Key[Any], version: int) -> None:
+        """Remove a key that has this version."""
+        try:
+            await self._perform(RemoveTableKeys(TABLE, (VersionedKey(key.path.encode(), version),)))
+        except OperationFailed as error:
+            raise _explained(error, key) from None
+
+    async def change(self, key: Key[T], how: Callable[[T], T]) -> T | None:
+        """Replace the key's value with `how(value)`; repeat if another change came between.
+
+        Returns the new value, or None if the key does not exist. `how` may raise.
+        """
+        while (entry := await self.get(key)) is not None:
+            value = how(entry.value)
+            with suppress(Conflict):
+                return (await self.put(key, value, entry.version)).value
+        return None
+
+    async def page(self, prefix: Prefix[T], after: str = "", count: int = _PAGE) -> tuple[list[tuple[str, T]], bool]:
+        """Return names and values of at most `count` keys after `after`, in name order, and whether there are more."""
+        first = (prefix.path + after).encode() if after else None
+        found = await self._perform(ListTable(TABLE, after=first, prefix=prefix.path.encode(), count=count))
+        skip = len(prefix.path)
+        named = [(item.key.decode()[skip:], _decode(item.value, prefix.kind)) for item in found.items]
+        return named, found.has_more
+
+    async def each(self, prefix: Prefix[T]) -> AsyncIterator[tuple[str, T]]:
+        """Yield names and values of all keys, in name order; keys that are added meanwhile may be among them."""
+        after, more = "", True
+        while more:
+            named, more = await self.page(prefix, after)
+            for after, value in named:
+                yield after, value
+
+    async def _perform(self, operation: Operation[R]) -> R:
+        try:
+            return await self._back.perform(operation)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+        with suppress(OperationFailed):  # another request created it first
+            await self._back.perform(CreateTable(TABLE))
+        return await self._back.perform(operation)
+
+
+class Conflict(OperationFailed):
+    """Raised when another request changed the key in the meantime."""
+
+
+def _explained(error: OperationFailed, key: Key[Any]) -> OperationFailed:
+    if error.failure.code not in _CONFLICTS:
+        return error
+    why = f"something else changed {key.path!r} at the same time"
+    return Conflict(fail(FailureCode.TRANSACTION_CONFLICT, why).failure)
+
+
+def _decode(value: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except msgspec.DecodeError as error:
+        raise fail(FailureCode.STORAGE, f"the controller's table has what it cannot read: {error}") from None

@@ -1,0 +1,42 @@
+"""The types of a call's handler: its parameters and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from penstock.core.identity import CLIENT
+from penstock.net.grpc import GrpcContext
+from penstock.protocols.controller.controller.controller import Controller
+from penstock.protocols.controller.controller.settings import ControllerSettings
+from penstock.routing.access.delegation import READ, READ_UPDATE
+from penstock_proto import pravega_controller_pb2 as pb
+
+__all__ = ["Call", "Calls", "Handler"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The context of a call: everything but its message."""
+
+    controller: Controller
+    settings: ControllerSettings
+    context: GrpcContext
+
+    def delegation_token(self, stream: pb.StreamInfo) -> str:
+        """Return the token for this stream that the client sends to the segment listener; "" if that requires none."""
+        delegation = self.settings.delegation
+        if delegation is None:
+            return ""
+        permission = READ if stream.accessOperation == pb.StreamInfo.READ else READ_UPDATE
+        return delegation.issue(CLIENT.get().identity, stream.scope, stream.stream, permission)
+
+
+Handler = Callable[[Call, Any], Awaitable[Message]]
+"""Answers one call: message and answer are of the classes in the schema."""
+
+Calls = Mapping[str, Handler]
+"""Handlers by the names of calls in the schema."""

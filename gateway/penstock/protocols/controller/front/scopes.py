@@ -1,0 +1,84 @@
+"""Calls about scopes and their contents, and about the list of controllers."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from penstock.protocols.controller.controller.listing import PAGE
+from penstock.protocols.controller.controller.problems import Problem
+from penstock.protocols.controller.front.calls import Call, Calls
+from penstock.protocols.controller.front.wire import status_of, token
+from penstock_proto import pravega_controller_pb2 as pb
+
+__all__ = ["SCOPES", "host_of"]
+
+_CREATED: Final = pb.CreateScopeStatus(status=pb.CreateScopeStatus.SUCCESS)
+_NOT_CREATED: Final = {
+    Problem.SCOPE_EXISTS: pb.CreateScopeStatus(status=pb.CreateScopeStatus.SCOPE_EXISTS),
+    Problem.INVALID_NAME: pb.CreateScopeStatus(status=pb.CreateScopeStatus.INVALID_SCOPE_NAME),
+}
+_NO_SCOPE: Final = {
+    Problem.SCOPE_NOT_FOUND: pb.KVTablesInScopeResponse(status=pb.KVTablesInScopeResponse.SCOPE_NOT_FOUND)
+}
+_DELETED: Final = pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SUCCESS)
+_NOT_DELETED: Final = {
+    Problem.SCOPE_NOT_FOUND: pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_FOUND),
+    Problem.SCOPE_NOT_EMPTY: pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_EMPTY),
+}
+
+
+async def _servers(call: Call, _request: pb.ServerRequest) -> pb.ServerResponse:
+    """Return the address that the client connected to, as the only controller."""
+    host, port = host_of(call.context.authority)
+    return pb.ServerResponse(nodeURI=[pb.NodeUri(endpoint=host, port=port)])
+
+
+def host_of(authority: str) -> tuple[str, int]:
+    """Return the host and port that a client connected to; an IPv6 address in brackets, since clients append a port."""
+    try:
+        parts = urlsplit(f"//{authority}")
+        host, port = parts.hostname or "localhost", parts.port or 9090
+    except ValueError:  # not a port
+        return "localhost", 9090
+    return f"[{host}]" if ":" in host else host, port
+
+
+async def _create(call: Call, request: pb.ScopeInfo) -> pb.CreateScopeStatus:
+    return await status_of(call.controller.scopes.create(request.scope), _CREATED, _NOT_CREATED)
+
+
+async def _exists(call: Call, request: pb.ScopeInfo) -> pb.ExistsResponse:
+    return pb.ExistsResponse(exists=await call.controller.scopes.exists(request.scope))
+
+
+async def _list(call: Call, request: pb.ScopesRequest) -> pb.ScopesResponse:
+    before = request.continuationToken
+    scopes = await call.controller.scopes.page(before.token, PAGE)
+    return pb.ScopesResponse(scopes=scopes, continuationToken=token(scopes, before))
+
+
+async def _list_tables(call: Call, request: pb.KVTablesInScopeRequest) -> pb.KVTablesInScopeResponse:
+    """Return no tables: the Java client asks before it deletes a scope with its contents."""
+    before = request.continuationToken
+    page = pb.KVTablesInScopeResponse(status=pb.KVTablesInScopeResponse.SUCCESS, continuationToken=token([], before))
+    return await status_of(call.controller.scopes.require(request.scope.scope), page, _NO_SCOPE)
+
+
+async def _delete(call: Call, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
+    return await status_of(call.controller.deletion.delete(request.scope), _DELETED, _NOT_DELETED)
+
+
+async def _delete_all(call: Call, request: pb.ScopeInfo) -> pb.DeleteScopeStatus:
+    return await status_of(call.controller.deletion.delete_all(request.scope), _DELETED, _NOT_DELETED)
+
+
+SCOPES: Final[Calls] = {
+    "getControllerServerList": _servers,
+    "createScope": _create,
+    "checkScopeExists": _exists,
+    "listScopes": _list,
+    "listKeyValueTablesInScope": _list_tables,
+    "deleteScope": _delete,
+    "deleteScopeRecursive": _delete_all,
+}

@@ -1,0 +1,120 @@
+"""Calls about transactions, and about the timestamps that writers report."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.protocols.controller.controller.problems import Problem
+from penstock.protocols.controller.controller.records import TransactionState
+from penstock.protocols.controller.front.calls import Call, Calls
+from penstock.protocols.controller.front.wire import segment_range, spell_transaction, status_of, transaction_of
+from penstock_proto import pravega_controller_pb2 as pb
+
+__all__ = ["TRANSACTIONS"]
+
+_ENDED: Final = pb.TxnStatus(status=pb.TxnStatus.SUCCESS)
+_NOT_ENDED: Final = {
+    Problem.STREAM_NOT_FOUND: pb.TxnStatus(status=pb.TxnStatus.STREAM_NOT_FOUND),
+    Problem.TRANSACTION_NOT_FOUND: pb.TxnStatus(status=pb.TxnStatus.TRANSACTION_NOT_FOUND),
+}
+_NOT_PINGED: Final = {
+    Problem.LEASE_TOO_LARGE: pb.PingTxnStatus(status=pb.PingTxnStatus.LEASE_TOO_LARGE),
+    Problem.TOO_OLD: pb.PingTxnStatus(status=pb.PingTxnStatus.MAX_EXECUTION_TIME_EXCEEDED),
+}
+# An unknown transaction is DISCONNECTED, since after UNKNOWN a released client retries for a minute.
+_PINGED: Final = {
+    None: pb.PingTxnStatus.DISCONNECTED,
+    TransactionState.OPEN: pb.PingTxnStatus.OK,
+    TransactionState.COMMITTING: pb.PingTxnStatus.COMMITTED,
+    TransactionState.COMMITTED: pb.PingTxnStatus.COMMITTED,
+    TransactionState.ABORTING: pb.PingTxnStatus.ABORTED,
+    TransactionState.ABORTED: pb.PingTxnStatus.ABORTED,
+}
+_STATES: Final = {
+    None: pb.TxnState.UNKNOWN,
+    TransactionState.OPEN: pb.TxnState.OPEN,
+    TransactionState.COMMITTING: pb.TxnState.COMMITTING,
+    TransactionState.COMMITTED: pb.TxnState.COMMITTED,
+    TransactionState.ABORTING: pb.TxnState.ABORTING,
+    TransactionState.ABORTED: pb.TxnState.ABORTED,
+}
+_COMPLETED: Final = {
+    TransactionState.COMMITTED: pb.TxnResponse.COMMITTED,
+    TransactionState.ABORTED: pb.TxnResponse.ABORTED,
+}
+
+
+async def _create(call: Call, request: pb.CreateTxnRequest) -> pb.CreateTxnResponse:
+    stream = request.streamInfo
+    transaction, segments = await call.controller.transactions.create(stream.scope, stream.stream, request.lease)
+    return pb.CreateTxnResponse(
+        txnId=spell_transaction(transaction),
+        activeSegments=[segment_range(stream, segment) for segment in segments],
+        delegationToken=call.delegation_token(stream),
+    )
+
+
+async def _commit(call: Call, request: pb.TxnRequest) -> pb.TxnStatus:
+    stream = request.streamInfo
+    work = call.controller.transactions.commit(stream.scope, stream.stream, transaction_of(request.txnId))
+    return await status_of(work, _ENDED, _NOT_ENDED)
+
+
+async def _abort(call: Call, request: pb.TxnRequest) -> pb.TxnStatus:
+    stream = request.streamInfo
+    work = call.controller.transactions.abort(stream.scope, stream.stream, transaction_of(request.txnId))
+    return await status_of(work, _ENDED, _NOT_ENDED)
+
+
+async def _ping(call: Call, request: pb.PingTxnRequest) -> pb.PingTxnStatus:
+    stream, answer = request.streamInfo, pb.PingTxnStatus()
+
+    async def work() -> None:
+        transaction = transaction_of(request.txnId)
+        state = await call.controller.transactions.ping(stream.scope, stream.stream, transaction, request.lease)
+        answer.status = _PINGED[state]
+
+    return await status_of(work(), answer, _NOT_PINGED)
+
+
+async def _state(call: Call, request: pb.TxnRequest) -> pb.TxnState:
+    stream = request.streamInfo
+    state = await call.controller.transactions.state(stream.scope, stream.stream, transaction_of(request.txnId))
+    return pb.TxnState(state=_STATES[state])
+
+
+async def _list_completed(call: Call, request: pb.ListCompletedTxnRequest) -> pb.ListCompletedTxnResponse:
+    stream = request.streamInfo
+    ended = await call.controller.transactions.completed(stream.scope, stream.stream)
+    return pb.ListCompletedTxnResponse(
+        response=[
+            pb.TxnResponse(txnId=spell_transaction(transaction), status=_COMPLETED[state])
+            for transaction, state in ended
+        ]
+    )
+
+
+async def _note_timestamp(call: Call, request: pb.TimestampFromWriter) -> pb.TimestampResponse:
+    """Accept the timestamp and ignore it: there are no watermarks."""
+    stream = request.position.streamInfo
+    await call.controller.queries.current(stream.scope, stream.stream)
+    return pb.TimestampResponse(result=pb.TimestampResponse.SUCCESS)
+
+
+async def _remove_writer(call: Call, request: pb.RemoveWriterRequest) -> pb.RemoveWriterResponse:
+    """Report success: no writer is remembered."""
+    if await call.controller.queries.exists(request.stream.scope, request.stream.stream):
+        return pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.SUCCESS)
+    return pb.RemoveWriterResponse(result=pb.RemoveWriterResponse.STREAM_DOES_NOT_EXIST)
+
+
+TRANSACTIONS: Final[Calls] = {
+    "createTransaction": _create,
+    "commitTransaction": _commit,
+    "abortTransaction": _abort,
+    "pingTransaction": _ping,
+    "checkTransactionState": _state,
+    "listCompletedTransactions": _list_completed,
+    "noteTimestampFromWriter": _note_timestamp,
+    "removeWriter": _remove_writer,
+}

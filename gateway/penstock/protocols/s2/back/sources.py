@@ -1,0 +1,128 @@
+"""Streaming reads from an S2 server: S2S frames or server-sent events (S2 fact sheet, 2.4 and 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from penstock.protocols.s2.back.calls import S2S
+from penstock_codecs.codec import NEED_DATA
+from penstock_codecs.compression import Compression
+from penstock_codecs.failures import Failure
+from penstock_codecs.model import RecordBatch, StreamPosition
+from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2s.sessions import ReadClient
+from penstock_codecs.sse.client import EventStreamClient
+from penstock_codecs.sse.dialects import Dialect
+from penstock_codecs.sse.events import BatchEvent, Done, ErrorEvent, Ping
+
+__all__ = ["Left", "Mark", "S2SSource", "Source", "SseSource"]
+
+
+class Mark(Enum):
+    """Event of a source other than records, tails and failures."""
+
+    NEED_DATA = auto()
+    BEAT = auto()
+    """Heartbeat: the server is alive and has nothing new."""
+    END = auto()
+    """The read's bounds are met."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Remainder of a read.
+
+    `seq_num`: the next sequence number (None: no records have come, so the original start). `count`, `max_bytes`:
+    records and metered bytes (None: no bound).
+    """
+
+    seq_num: int | None
+    count: int | None
+    max_bytes: int | None
+
+
+class Source(Protocol):
+    """Decoder for one read, over several connections in turn.
+
+    Never raises OperationFailed. `media` is the answers' type.
+    """
+
+    media: str
+
+    def begin(self) -> list[tuple[str, str]]:
+        """Start a new connection and return the request's headers. The query holds what is left of the read."""
+
+    def receive(self, data: bytes | bytearray) -> None:
+        """Take more of the answer's body; b"" at its end."""
+
+    def next_event(self) -> RecordBatch | StreamPosition | Failure | Mark:
+        """Return the next event. Raises RemoteProtocolError."""
+
+
+_CODINGS = {Compression.ZSTD: "zstd", Compression.GZIP: "gzip"}
+
+
+class S2SSource:
+    """Source that reads S2S frames."""
+
+    media = S2S
+
+    def __init__(self, compression: Compression) -> None:
+        coding = _CODINGS.get(compression)
+        self._headers = [("content-type", S2S), *([] if coding is None else [("accept-encoding", coding)])]
+        self._codec = ReadClient()
+
+    def begin(self) -> list[tuple[str, str]]:
+        """See `Source`."""
+        self._codec = ReadClient()
+        return self._headers
+
+    def receive(self, data: bytes | bytearray) -> None:
+        """See `Source`."""
+        self._codec.receive(data)
+
+    def next_event(self) -> RecordBatch | StreamPosition | Failure | Mark:
+        """See `Source`."""
+        event = self._codec.next_event()
+        if isinstance(event, RecordBatch | StreamPosition | Failure):
+            return event
+        return Mark.NEED_DATA if event is NEED_DATA else Mark.END
+
+
+class SseSource:
+    """Source that reads server-sent events, with bodies in base64 so that any bytes survive.
+
+    A lost connection is resumed by the query, never by Last-Event-ID: servers differ in whether its counts are of this
+    connection's records or of all.
+    """
+
+    media = "text/event-stream"
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._codec = EventStreamClient(dialect, Format.BASE64)
+        self._dialect = dialect
+
+    def begin(self) -> list[tuple[str, str]]:
+        """See `Source`."""
+        self._codec = EventStreamClient(self._dialect, Format.BASE64)
+        return [("accept", "text/event-stream"), ("s2-format", "base64")]
+
+    def receive(self, data: bytes | bytearray) -> None:
+        """See `Source`."""
+        self._codec.receive(data)
+
+    def next_event(self) -> RecordBatch | StreamPosition | Failure | Mark:
+        """See `Source`."""
+        event = self._codec.next_event()
+        match event:
+            case BatchEvent(batch):
+                return batch
+            case Ping(_, tail):
+                return Mark.BEAT if tail is None else tail
+            case ErrorEvent(failure):
+                return failure
+            case Done():
+                return Mark.END
+        return Mark.NEED_DATA if event is NEED_DATA else Mark.END

@@ -1,0 +1,187 @@
+"""One request to the S2 front, and the ways to answer it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import trio
+
+from penstock.net.http.browsers import ANY
+from penstock.net.http.exchange import Exchange, HeaderList, Request
+from penstock.observe.metrics.clients import count_told
+from penstock.protocols.s2.front import parameters
+from penstock.protocols.s2.front.paced import PacedBody
+from penstock.protocols.s2.front.settings import S2Settings
+from penstock_codecs.compression import Compression, DecompressionError, compress, decompress, most_compressed
+from penstock_codecs.failures import Failure, FailureCode, fail
+from penstock_codecs.limits import S2_COMPRESS_RESPONSE_FROM, S2_MAX_UNARY_BODY
+from penstock_codecs.model import StreamRef
+from penstock_codecs.s2.errors import failure_to_http
+from penstock_codecs.s2.formats import Format
+from penstock_codecs.s2.json_config import decode_stream_config_header
+from penstock_codecs.s2s.frames import choose_compression
+from penstock_codecs.sse.dialects import S2, Dialect
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["JSON", "PROTOBUF", "Call"]
+
+JSON = "application/json"
+PROTOBUF = "application/protobuf"
+_SMALL = 4096
+"""Bytes below which pieces of a body are joined as they arrive: each would take 40 bytes of memory beside its own."""
+_EXPOSED_HEADERS = "s2-provision-result, retry-after-ms"
+_CODINGS = {"gzip": Compression.GZIP, "zstd": Compression.ZSTD, "identity": Compression.NONE}
+_SPELLING = {compression: name for name, compression in _CODINGS.items()}
+
+
+class UnsupportedCoding(Exception):
+    """The request body has a content-encoding that is neither gzip nor zstd: 415 (fact sheet 1.1)."""
+
+
+class Call:
+    """One request: its parameters, and the ways to answer it."""
+
+    def __init__(self, exchange: Exchange, path_parameters: Mapping[str, str], settings: S2Settings) -> None:
+        self.exchange = exchange
+        self.request: Request = exchange.request
+        self.path_parameters = path_parameters
+        self.settings = settings
+        self.trusted = False
+        """True if the client has presented one of the listener's own tokens, which allow everything."""
+
+    # ---- the request ---------------------------------------------------------------------------------------------
+
+    def basin(self) -> str:
+        """Return the request's basin. Raises OperationFailed if there is none or its name is invalid."""
+        return parameters.basin_of(self.request, self.path_parameters, self.settings)
+
+    def stream(self) -> StreamRef:
+        """Return the request's stream. Raises like `basin`."""
+        return parameters.stream_of(self.request, self.path_parameters, self.settings)
+
+    def query(self) -> dict[str, str]:
+        """Return the query's parameters."""
+        return parameters.query_of(self.request)
+
+    def create_config(self) -> StreamConfig | None:
+        """Return the configuration for a stream that this request creates (fact sheet 1.5).
+
+        It is header `s2-stream-config`; None if it is absent.
+        """
+        value = self.request.header("s2-stream-config")
+        return None if value is None else decode_stream_config_header(value)
+
+    def data_format(self, dialect: Dialect = S2) -> Format:
+        """Return the encoding of bytes in JSON, from header `s2-format`."""
+        return dialect.parse_format(self.request.header("s2-format"))
+
+    def compression(self) -> Compression:
+        """Return the compression for the answer, from header `accept-encoding`."""
+        accepted = self.request.header_values("accept-encoding") if self.settings.compress else []
+        return choose_compression(accepted)
+
+    async def body(self, too_large: FailureCode) -> bytes:
+        """Return the whole request body, decompressed. Fails with `too_large` above S2_MAX_UNARY_BODY bytes.
+
+        Fails with REQUEST_TIMEOUT if it takes more than `body_seconds` to arrive.
+        """
+        compression = self._body_compression()
+        most = most_compressed(compression, S2_MAX_UNARY_BODY)
+        pieces: list[bytes] = []
+        held = 0  # no bytearray: growing, it would take an eighth more and fragment memory
+        with PacedBody(self.exchange) as body, trio.move_on_after(self.settings.body_seconds) as patience:
+            while piece := await body.receive(held):
+                held += len(piece)
+                if held > most:
+                    raise fail(too_large, f"Failed to buffer the request body: larger than {most} bytes")
+                if pieces and len(pieces[-1]) < _SMALL:
+                    pieces[-1] += piece
+                else:
+                    pieces.append(piece)
+        if patience.cancelled_caught:
+            why = f"the request body took more than {self.settings.body_seconds:g} seconds"
+            raise fail(FailureCode.REQUEST_TIMEOUT, why)
+        try:
+            return decompress(compression, b"".join(pieces), S2_MAX_UNARY_BODY)
+        except DecompressionError as error:
+            raise fail(too_large, f"Failed to decompress the request body: {error}") from None
+
+    def _body_compression(self) -> Compression:
+        coding = (self.request.header("content-encoding") or "identity").strip().lower()
+        if coding not in _CODINGS:
+            raise UnsupportedCoding(coding)
+        return _CODINGS[coding]
+
+    # ---- the answer ----------------------------------------------------------------------------------------------
+
+    async def respond(self, status: int, body: bytes, content_type: str, *headers: tuple[str, str]) -> None:
+        """Send a whole answer, compressed if it is large enough and the client accepts it (fact sheet 1.1)."""
+        extra = [("content-type", content_type), *headers]
+        if len(body) > S2_COMPRESS_RESPONSE_FROM and (wanted := self.compression()) is not Compression.NONE:
+            body = compress(wanted, body)
+            extra += [("content-encoding", _SPELLING[wanted]), ("vary", "accept-encoding")]
+        await self.exchange.respond(status, [*extra, *self.cors()], body)
+
+    async def respond_empty(self, status: int, *headers: tuple[str, str]) -> None:
+        """Send an answer without a body."""
+        await self.exchange.respond(status, [*headers, *self.cors()])
+
+    async def respond_failure(self, failure: Failure) -> None:
+        """Send an error, always in JSON (fact sheet 6)."""
+        count_told(failure.code)
+        status, body = failure_to_http(failure)
+        challenge = [("www-authenticate", "Bearer")] if status == 401 else []  # RFC 9110, 15.5.2
+        challenge += _when_to_retry(failure)
+        await self.exchange.respond(status, [("content-type", JSON), *challenge, *self.cors()], body)
+
+    async def start(self, content_type: str) -> bool:
+        """Send the head of a session, which forbids proxies to transform or buffer it (fact sheet 2.2, 3).
+
+        Returns whether a body is to follow: a HEAD is complete with this, and would otherwise wait as long as its
+        session.
+        """
+        headers: HeaderList = [
+            ("content-type", content_type),
+            ("cache-control", "no-cache, no-transform"),
+            ("x-accel-buffering", "no"),
+            *self.cors(),
+        ]
+        await self.exchange.start(200, headers)
+        if self.request.method != "HEAD":
+            return True
+        await self.exchange.finish()
+        return False
+
+    def cors(self) -> list[tuple[str, str]]:
+        """Return the headers that let a page of an allowed origin read the answer; none for other requests.
+
+        If any origin is allowed, answers to requests with cookies or client certificates stay unreadable.
+        """
+        origin, allowed = self.request.header("origin"), self.settings.cors_origins
+        if origin is None or not allowed:
+            return []
+        vary, exposed = ("vary", "origin"), ("access-control-expose-headers", _EXPOSED_HEADERS)
+        if origin in allowed:
+            credentials = ("access-control-allow-credentials", "true")
+            return [("access-control-allow-origin", origin), credentials, exposed, vary]
+        return [("access-control-allow-origin", ANY), exposed, vary] if ANY in allowed else [vary]
+
+    def preflight(self) -> list[tuple[str, str]]:
+        """Return the headers of the answer to a browser's OPTIONS, which mirror what it asks for (fact sheet 1.1)."""
+        asked = {
+            "access-control-allow-methods": self.request.header("access-control-request-method"),
+            "access-control-allow-headers": self.request.header("access-control-request-headers"),
+        }
+        return [
+            *((name, value) for name, value in asked.items() if value is not None),
+            ("access-control-max-age", "600"),
+        ]
+
+
+def _when_to_retry(failure: Failure) -> list[tuple[str, str]]:
+    """Return Retry-After in whole seconds for all clients (RFC 9110, 10.2.3) and in ms for S2's (fact sheet 1.5)."""
+    seconds = failure.details.get("retry_after")
+    if not isinstance(seconds, float):
+        return []
+    return [("retry-after", str(math.ceil(seconds))), ("retry-after-ms", str(math.ceil(1000 * seconds)))]

@@ -1,0 +1,78 @@
+"""Reads as server-sent events (S2 fact sheet 3), in S2's dialect or the seeds' (`S2Settings.sse_dialect`)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from penstock.core.back import Back
+from penstock.net.draining import Draining
+from penstock.net.http.exchange import Exchange
+from penstock.observe.metrics.clients import count_told
+from penstock.observe.metrics.meters import PROTOCOL
+from penstock.protocols.s2.front.call import Call
+from penstock.protocols.s2.front.following import Follower
+from penstock.protocols.s2.front.parameters import read_of
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.model import U64_MAX, StreamPosition
+from penstock_codecs.operations import FromSeqNum, Read
+from penstock_codecs.sse import DIALECTS, BatchEvent, Done, ErrorEvent, EventId, EventStreamServer, Ping
+
+__all__ = ["EventStreams"]
+
+_MEDIA_TYPE = "text/event-stream"
+
+
+class EventStreams:
+    """Event streams over one back."""
+
+    def __init__(self, back: Back, draining: Draining) -> None:
+        self._back = back
+        self._draining = draining
+
+    async def read(self, call: Call) -> None:
+        """Answer a read with batches as events, pings between them, and `[DONE]` once the bounds are met."""
+        PROTOCOL.set("sse")
+        dialect = DIALECTS[call.settings.sse_dialect]
+        read = read_of(call.stream(), call.query(), call.create_config())
+        resumed = EventId(0, 0, 0)
+        if (value := call.request.header("last-event-id")) is not None:
+            resumed = dialect.parse_id(value)
+            read = _resume(read, resumed)
+        codec = EventStreamServer(dialect, call.data_format(dialect), resumed)
+        async with self._back.read_session(read) as session:
+            if not await call.start(_MEDIA_TYPE):
+                return
+            follower = Follower(session, call.exchange.room, call.settings.heartbeat_seconds, self._draining)
+            try:
+                while await _forward(follower, codec, call.exchange):
+                    pass
+                await call.exchange.send(codec.send(Done()))
+            except OperationFailed as error:
+                # Also for a drain: an EventSource reconnects in any case, but S2's TypeScript client takes an answer
+                # that ends without an event for the end of its read.
+                count_told(error.failure.code)
+                await call.exchange.send(codec.send(ErrorEvent(error.failure)))
+            await call.exchange.finish()
+
+
+async def _forward(follower: Follower, codec: EventStreamServer, exchange: Exchange) -> bool:
+    """Send the next event; return False at the end. Keeps no reference to an event while waiting for the next."""
+    event = await follower.next()
+    if event is None:
+        return False
+    if isinstance(event, StreamPosition):
+        await exchange.send(codec.send(Ping(time.time_ns() // 1_000_000, event)))
+    else:
+        await exchange.send(codec.send(BatchEvent(event)))
+    return True
+
+
+def _resume(read: Read, last: EventId) -> Read:
+    """Return the remainder of a read whose last event had this id (fact sheet 3, `last-event-id`)."""
+    return replace(
+        read,
+        start=FromSeqNum(min(last.seq_num + 1, U64_MAX)),
+        count=None if read.count is None else max(0, read.count - last.count),
+        max_bytes=None if read.max_bytes is None else max(0, read.max_bytes - last.bytes),
+    )

@@ -1,0 +1,118 @@
+"""The S2 front: every endpoint of the S2 API over one back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from penstock.core.back import Back
+from penstock.net.draining import SHUTTING_DOWN, Draining
+from penstock.net.http.exchange import Exchange
+from penstock.protocols.s2.front.admission import Admission
+from penstock.protocols.s2.front.call import Call, UnsupportedCoding
+from penstock.protocols.s2.front.control import Control
+from penstock.protocols.s2.front.events import EventStreams
+from penstock.protocols.s2.front.parameters import accepted, media_of
+from penstock.protocols.s2.front.records import Records
+from penstock.protocols.s2.front.sessions import S2SSessions
+from penstock.protocols.s2.front.settings import S2Settings
+from penstock.protocols.s2.front.tokens import Tokens
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock_codecs.s2.media import Media
+from penstock_codecs.s2.routes import Endpoint, find
+
+__all__ = ["S2Front"]
+
+
+class S2Front:
+    """Front that answers HTTP exchanges as the S2 API; `handle` is the handler for an HTTP server."""
+
+    def __init__(self, back: Back, settings: S2Settings) -> None:
+        self._settings = settings
+        self._draining = Draining(settings.drain_grace_seconds)
+        self._records = Records(back, self._draining)
+        self._sessions = S2SSessions(back, self._draining)
+        self._events = EventStreams(back, self._draining)
+        self._admission = Admission(settings)
+        control, tokens = Control(back), Tokens(settings)
+        self._endpoints: dict[Endpoint, Callable[[Call], Awaitable[None]]] = {
+            Endpoint.HEALTH: _health,
+            Endpoint.NOT_IMPLEMENTED: _not_implemented,
+            Endpoint.LIST_BASINS: control.list_basins,
+            Endpoint.CREATE_BASIN: control.create_basin,
+            Endpoint.ENSURE_BASIN: control.ensure_basin,
+            Endpoint.GET_BASIN: control.get_basin,
+            Endpoint.RECONFIGURE_BASIN: control.reconfigure_basin,
+            Endpoint.DELETE_BASIN: control.delete_basin,
+            Endpoint.LIST_STREAMS: control.list_streams,
+            Endpoint.CREATE_STREAM: control.create_stream,
+            Endpoint.ENSURE_STREAM: control.ensure_stream,
+            Endpoint.GET_STREAM: control.get_stream,
+            Endpoint.RECONFIGURE_STREAM: control.reconfigure_stream,
+            Endpoint.DELETE_STREAM: control.delete_stream,
+            Endpoint.LIST_ACCESS_TOKENS: tokens.list,
+            Endpoint.ISSUE_ACCESS_TOKEN: tokens.issue,
+            Endpoint.REVOKE_ACCESS_TOKEN: tokens.revoke,
+            Endpoint.CHECK_TAIL: self._records.check_tail,
+            Endpoint.APPEND: self._append,
+            Endpoint.READ: self._read,
+        }
+
+    def drain(self) -> None:
+        """Begin to shut down.
+
+        New requests are refused, clients are advised to reconnect, and sessions end after the grace time.
+        """
+        self._draining.grace_seconds = self._settings.drain_grace_seconds
+        self._draining.begin()
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answer one exchange. Never raises for errors of a client."""
+        request = exchange.request
+        endpoints, path_parameters = find(request.path)
+        call = Call(exchange, path_parameters, self._settings)
+        method = "GET" if request.method == "HEAD" else request.method
+        if (refusal := self._admission.refusal(request)) is not None:
+            await call.respond_failure(refusal)
+        elif method == "OPTIONS" and request.header("origin") and request.header("access-control-request-method"):
+            await call.respond_empty(200, *call.preflight())
+        elif not endpoints:
+            await call.respond_empty(404)
+        elif (endpoint := endpoints.get(method)) is None:
+            await call.respond_empty(405, ("allow", _allow(endpoints)))
+        else:
+            try:
+                if self._draining.begun:
+                    raise OperationFailed(SHUTTING_DOWN)
+                self._admission.admit(call, endpoint)
+                await self._endpoints[endpoint](call)
+            except OperationFailed as error:
+                await call.respond_failure(error.failure)
+            except UnsupportedCoding:
+                await call.respond_empty(415, ("accept-encoding", "gzip, zstd"))
+
+    async def _append(self, call: Call) -> None:
+        if media_of(call.request) is Media.S2S:
+            await self._sessions.append(call)
+        else:
+            await self._records.append(call)
+
+    async def _read(self, call: Call) -> None:
+        wanted = accepted(call.request)
+        if media_of(call.request) is Media.S2S or wanted is Media.S2S:  # the second is the seeds' spelling
+            await self._sessions.read(call)
+        elif wanted is Media.EVENT_STREAM:
+            await self._events.read(call)
+        else:
+            await self._records.read(call)
+
+
+async def _health(call: Call) -> None:
+    await call.respond(200, b"OK", "text/plain; charset=utf-8")
+
+
+async def _not_implemented(call: Call) -> None:
+    await call.respond_failure(Failure(FailureCode.NOT_IMPLEMENTED, "Not implemented"))
+
+
+def _allow(endpoints: Iterable[str]) -> str:
+    return ",".join(method for name in endpoints for method in (("GET", "HEAD") if name == "GET" else (name,)))

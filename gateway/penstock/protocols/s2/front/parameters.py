@@ -1,0 +1,125 @@
+"""Parameters of a request's head: media types, basin, bounds of a read (S2 fact sheet 1.1, 1.2, 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+from urllib.parse import parse_qsl
+
+from penstock.net.http.exchange import Request
+from penstock.protocols.s2.front.settings import S2Settings
+from penstock_codecs.failures import FailureCode, fail
+from penstock_codecs.model import U64_MAX, StreamRef
+from penstock_codecs.operations import FromSeqNum, FromTailOffset, FromTimestamp, Read, Start
+from penstock_codecs.s2.media import Media, media_type
+from penstock_codecs.s2.names import decode_path_segment, validate_basin_name, validate_stream_name
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["accepted", "basin_of", "media_of", "number", "query_of", "read_of", "stream_of"]
+
+
+def media_of(request: Request) -> Media:
+    """Return the media type of the request's body; on a GET, S2S asks for a read session."""
+    return media_type(request.header("content-type"))
+
+
+def accepted(request: Request) -> Media:
+    """Return the media type that the client accepts; anything absent or unknown means JSON (fact sheet 1.2)."""
+    media = media_type(request.header("accept"))
+    return Media.JSON if media is Media.OTHER else media
+
+
+def query_of(request: Request) -> dict[str, str]:
+    """Return the query's parameters, percent-decoded. Raises BAD_QUERY if one that has a meaning is repeated.
+
+    Raw bytes above 127 (HTTP/2 may bring them, as latin-1 text) are decoded as UTF-8, as in a path.
+    """
+    try:
+        text = request.query.encode("latin-1").decode()
+        given = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=100)
+    except ValueError as error:
+        raise fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: {error}") from None
+    found = dict(given)
+    if len(found) < len(given):
+        names = [name for name, _ in given]
+        for name in _ONCE:
+            if names.count(name) > 1:
+                raise fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: duplicate field `{name}`")
+    return found
+
+
+_ONCE: Final = (
+    *("seq_num", "timestamp", "tail_offset", "clamp", "count", "bytes", "until", "wait"),
+    *("prefix", "start_after", "limit", "s2-basin"),
+)
+
+
+def basin_of(request: Request, parameters: Mapping[str, str], settings: S2Settings) -> str:
+    """Return the request's basin: by path, header `s2-basin`, host, query parameter `s2-basin`, or the default.
+
+    Host and query parameter are for browsers, whose EventSource cannot send headers (fact sheet 3).
+    """
+    if (segment := parameters.get("basin")) is not None:
+        return validate_basin_name(decode_path_segment(segment), FailureCode.BAD_PATH)
+    if (value := request.header("s2-basin")) is not None:
+        return validate_basin_name(value, FailureCode.BAD_HEADER)
+    host = request.authority.rsplit(":", 1)[0].lower()
+    for suffix in settings.basin_host_suffixes:
+        if host.endswith(suffix) and len(host) > len(suffix):
+            return validate_basin_name(host[: -len(suffix)], FailureCode.BAD_HEADER)
+    if "s2-basin" in request.query and (named := query_of(request).get("s2-basin")) is not None:
+        return validate_basin_name(named, FailureCode.BAD_QUERY)
+    if settings.default_basin is not None:
+        return settings.default_basin
+    raise fail(FailureCode.BAD_HEADER, "Missing header `s2-basin`")
+
+
+def stream_of(request: Request, parameters: Mapping[str, str], settings: S2Settings) -> StreamRef:
+    """Return the request's stream."""
+    basin = basin_of(request, parameters, settings)
+    return StreamRef(basin, validate_stream_name(decode_path_segment(parameters["stream"]), FailureCode.BAD_PATH))
+
+
+def number(query: Mapping[str, str], name: str) -> int | None:
+    """Return an unsigned 64-bit number of the query; None if it is absent. Raises BAD_QUERY."""
+    text = query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 20 or (value := int(text)) > U64_MAX:
+        raise fail(FailureCode.BAD_QUERY, f"Failed to deserialize query string: {name}: invalid digit found in string")
+    return value
+
+
+def _start(query: Mapping[str, str]) -> Start:
+    kinds: dict[str, Callable[[int], Start]] = {
+        "seq_num": FromSeqNum,
+        "timestamp": FromTimestamp,
+        "tail_offset": FromTailOffset,
+    }
+    given = [kind(value) for name, kind in kinds.items() if (value := number(query, name)) is not None]
+    if len(given) > 1:
+        message = "only one of seq_num, timestamp, or tail_offset can be provided"
+        raise fail(FailureCode.INVALID, message)
+    return given[0] if given else FromTailOffset(0)
+
+
+def read_of(stream: StreamRef, query: Mapping[str, str], create_config: StreamConfig | None) -> Read:
+    """Return the read that a query asks for, as a session: only with the bounds that the client gave."""
+    start = _start(query)
+    clamp = query.get("clamp", "false")
+    if clamp not in ("true", "false"):
+        message = "Failed to deserialize query string: clamp: provided string was not `true` or `false`"
+        raise fail(FailureCode.BAD_QUERY, message)
+    until = number(query, "until")
+    if until is not None and isinstance(start, FromTimestamp) and start.timestamp >= until:
+        raise fail(FailureCode.INVALID, "start `timestamp` exceeds or equal to `until`")
+    return Read(
+        stream=stream,
+        start=start,
+        clamp=clamp == "true",
+        count=number(query, "count"),
+        max_bytes=number(query, "bytes"),
+        until=until,
+        wait=number(query, "wait"),
+        create_config=create_config,
+    )

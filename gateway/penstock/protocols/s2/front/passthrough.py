@@ -1,0 +1,171 @@
+"""S2S sessions passed through to a server that speaks S2S itself (`penstock.core.passthrough`).
+
+Only whole frames are forwarded, in both directions, so that when one side is lost the other can still be told: the
+client by a terminal frame, the server by the end of the body. All other content is between client and server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from penstock.core.passthrough import RawSession, S2SPassthrough
+from penstock.net.draining import SHUTTING_DOWN, Draining
+from penstock.net.http.exchange import Exchange
+from penstock.observe.metrics.clients import count_told
+from penstock.protocols.s2.front.call import JSON, Call
+from penstock.protocols.s2.front.paced import PacedBody
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock_codecs.http import Buffer, ResponseHead
+from penstock_codecs.limits import KIB, S2_MAX_UNARY_BODY
+from penstock_codecs.s2.errors import failure_to_http
+from penstock_codecs.s2s.frames import FrameError, encode_terminal
+from penstock_codecs.s2s.whole_frames import WholeFrames
+
+__all__ = ["pass_append", "pass_read"]
+
+_MEDIA_TYPE: Final = "s2s/proto"
+_MOST_AWAITED: Final = 512 * KIB
+"""Most bytes to wait for at once. An incomplete frame cannot be forwarded, so its pieces need not be processed one by
+one; but at most half of the largest frame is gathered before they are."""
+_REFUSAL_SECONDS: Final = 5.0
+"""Seconds to wait for the rest of an answer that refuses a session."""
+_PASSED: Final = frozenset({"accept-encoding", "s2-encryption-key", "s2-stream-config"})
+"""The client's headers that are forwarded (S2 fact sheet, 1.5 and 2.1)."""
+
+
+async def pass_read(call: Call, passage: S2SPassthrough, draining: Draining) -> None:
+    """Pass a read session through."""
+    async with passage.open("GET", call.request.query, _headers(call)) as raw:
+        if await _begin(call, raw):
+            await _finish(call.exchange, await _frames_back(call.exchange, raw, draining))
+
+
+async def pass_append(call: Call, passage: S2SPassthrough, draining: Draining) -> None:
+    """Pass an append session through."""
+    async with passage.open("POST", call.request.query, _headers(call)) as raw:
+        if not await _begin(call, raw):
+            return
+        intake = _Intake(call.exchange, raw)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(intake.run)
+            nursery.start_soon(_stop_when_drained, intake, draining)
+            failure = await _frames_back(call.exchange, raw, None)
+            nursery.cancel_scope.cancel()
+        await _finish(call.exchange, failure or intake.failure)
+
+
+def _headers(call: Call) -> list[tuple[str, str]]:
+    wanted = _PASSED if call.settings.compress else _PASSED - {"accept-encoding"}
+    return [("content-type", _MEDIA_TYPE), *((name, value) for name, value in call.request.headers if name in wanted)]
+
+
+async def _begin(call: Call, raw: RawSession) -> bool:
+    """Forward the head. Returns False if that was the whole answer, because the server refused."""
+    head = await raw.receive_head()
+    if head.status == 200:
+        return await call.start(_MEDIA_TYPE)
+    body = bytearray()
+    with trio.move_on_after(_REFUSAL_SECONDS):  # otherwise the status must suffice
+        while len(body) < S2_MAX_UNARY_BODY and (pieces := await raw.receive_pieces(1)):
+            body += b"".join(pieces)
+    await call.respond(head.status, bytes(body), _content_type(head))
+    return False
+
+
+def _content_type(head: ResponseHead) -> str:
+    return next((value for name, value in head.headers if name == "content-type"), JSON)
+
+
+async def _frames_back(exchange: Exchange, raw: RawSession, draining: Draining | None) -> Failure | None:
+    """Forward the server's frames until they end; return the failure to report to the client, if any."""
+    frames = WholeFrames()
+    try:
+        while True:
+            await exchange.room(False)
+            pieces = await _receive(raw, min(frames.missing, _MOST_AWAITED), draining)
+            if pieces is None:
+                return SHUTTING_DOWN
+            whole, failure = _whole(frames, pieces)
+            if whole:
+                await exchange.room(True)
+                await exchange.send(whole)
+            if failure is not None or not pieces:
+                break
+    except OperationFailed as error:
+        failure = error.failure
+    return None if frames.terminal else failure
+
+
+def _whole(frames: WholeFrames, pieces: Sequence[Buffer]) -> tuple[list[Buffer], Failure | None]:
+    """Return the whole frames in these pieces (none at the end), and the failure of what follows them, if any."""
+    whole: list[Buffer] = []
+    try:
+        for piece in pieces:
+            whole += frames.feed(piece)
+        if not pieces:
+            frames.finish()
+    except FrameError as error:
+        if not pieces:
+            return whole, Failure(FailureCode.UNAVAILABLE, f"the server behind the gateway broke off: {error}")
+        return whole, Failure(FailureCode.UPSTREAM_FAULT, f"the server behind the gateway breaks the protocol: {error}")
+    return whole, None
+
+
+async def _receive(raw: RawSession, least: int, draining: Draining | None) -> Sequence[Buffer] | None:
+    """Receive more of the server's frames; return None once the drain's grace time is over."""
+    if draining is None:
+        return await raw.receive_pieces(least)
+    while not draining.over:
+        with draining.interrupts():
+            return await raw.receive_pieces(least)
+    return None
+
+
+async def _finish(exchange: Exchange, failure: Failure | None) -> None:
+    if failure is not None:
+        count_told(failure.code)
+        await exchange.send(encode_terminal(*failure_to_http(failure)))
+    await exchange.finish()
+
+
+async def _stop_when_drained(intake: _Intake, draining: Draining) -> None:
+    await draining.wait_over()
+    intake.stop(SHUTTING_DOWN)
+
+
+class _Intake:
+    """Forwards the client's frames, until the client ends, sends an invalid frame, or is stopped."""
+
+    def __init__(self, exchange: Exchange, raw: RawSession) -> None:
+        self._exchange = exchange
+        self._raw = raw
+        self._scope = trio.CancelScope()
+        self.failure: Failure | None = None
+
+    async def run(self) -> None:
+        try:
+            with self._scope:
+                await self._pass()
+            await self._raw.finish()
+        except OperationFailed as error:
+            self.failure = self.failure or error.failure
+
+    async def _pass(self) -> None:
+        frames = WholeFrames()
+        try:
+            with PacedBody(self._exchange) as body:
+                while piece := await body.receive(frames.held):
+                    if whole := frames.feed(piece):
+                        body.complete()
+                        await self._raw.send(whole)
+            frames.finish()
+        except FrameError as error:
+            self.failure = Failure(FailureCode.BAD_FRAME, f"Failed to decode S2S frame: {error}")
+
+    def stop(self, failure: Failure) -> None:
+        """Stop receiving; the session ends with `failure` once everything received is acknowledged."""
+        self.failure = self.failure or failure
+        self._scope.cancel()

@@ -1,0 +1,114 @@
+"""Unary appends and reads, and the tail (S2 fact sheet 1.2, 5.2, 5.4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.core.back import Back, Following, ReadSession
+from penstock.net.draining import SHUTTING_DOWN, Draining
+from penstock.protocols.s2.front.call import JSON, PROTOBUF, Call
+from penstock.protocols.s2.front.parameters import accepted, media_of, read_of
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, S2_MAX_UNARY_WAIT_SECONDS
+from penstock_codecs.model import Columns, Headers, RecordBatch
+from penstock_codecs.operations import Append, CheckTail
+from penstock_codecs.s2 import json_records, protobuf
+from penstock_codecs.s2.media import Media
+from penstock_codecs.s2.validation import validate_append
+
+__all__ = ["Records"]
+
+
+class Records:
+    """Unary endpoints of the data plane over one back."""
+
+    def __init__(self, back: Back, draining: Draining) -> None:
+        self._back = back
+        self._draining = draining
+
+    async def check_tail(self, call: Call) -> None:
+        """GET /v1/streams/{stream}/records/tail"""
+        tail = await self._back.perform(CheckTail(call.stream()))
+        await call.respond(200, json_records.encode_tail(tail), JSON)
+
+    async def append(self, call: Call) -> None:
+        """POST /v1/streams/{stream}/records"""
+        append = await self._append_input(call)
+        validate_append(append)
+        append.create_config = call.create_config()
+        appended = await self._back.perform(append)
+        if accepted(call.request) is Media.PROTOBUF:
+            await call.respond(200, protobuf.encode_append_ack(appended), PROTOBUF)
+        else:
+            await call.respond(200, json_records.encode_append_ack(appended), JSON)
+
+    async def _append_input(self, call: Call) -> Append:
+        stream = call.stream()
+        media = media_of(call.request)
+        if media is Media.PROTOBUF:
+            return protobuf.decode_append_input(await call.body(FailureCode.BAD_PROTO), stream)
+        if media is not Media.JSON:
+            raise fail(FailureCode.BAD_JSON, "Expected request with `Content-Type: application/json`")
+        data_format = call.data_format()
+        return json_records.decode_append_input(await call.body(FailureCode.BAD_JSON), data_format, stream)
+
+    async def read(self, call: Call) -> None:
+        """GET /v1/streams/{stream}/records: up to 1000 available records and 1 MiB, waiting up to 60 s for the first"""
+        read = read_of(call.stream(), call.query(), call.create_config())
+        read = replace(
+            read,
+            count=_at_most(read.count, S2_MAX_BATCH_RECORDS),
+            max_bytes=_at_most(read.max_bytes, S2_MAX_BATCH_BYTES),
+            wait=min(read.wait or 0, S2_MAX_UNARY_WAIT_SECONDS),
+        )
+        data_format = call.data_format()
+        await call.exchange.room()
+        async with self._back.read_session(read) as session:
+            batch = _joined(await self._what_there_is(call, session))
+        if accepted(call.request) is Media.PROTOBUF:
+            await call.respond(200, b"" if batch is None else protobuf.encode_read_batch(batch), PROTOBUF)
+        else:
+            await call.respond(200, json_records.encode_read_batch(batch, data_format), JSON)
+
+    async def _what_there_is(self, call: Call, session: ReadSession) -> list[RecordBatch]:
+        """Return the records up to the tail or the bounds (fact sheet 5.4).
+
+        If there are none, wait for the first batch. A drain ends the wait; nothing is lost, as nothing was read.
+        """
+        batches: list[RecordBatch] = []
+        while isinstance(event := await session.next(), RecordBatch):
+            batches.append(event)
+        if event is None or batches:
+            return batches
+        await call.exchange.room(False)
+        while isinstance(event, Following):
+            with self._draining.interrupts() as scope:
+                event = await session.next()
+            if scope.cancelled_caught:
+                raise OperationFailed(SHUTTING_DOWN)
+        if event is None:
+            return []
+        await call.exchange.room()  # the batch is shared by all who waited, the answer is not
+        return [event]
+
+
+def _joined(batches: list[RecordBatch]) -> RecordBatch | None:
+    """Return consecutive batches as one; None for none."""
+    if len(batches) < 2:
+        return batches[0] if batches else None
+    seq_nums: list[int] = []
+    timestamps: list[int] = []
+    bodies: list[bytes] = []
+    headers: dict[int, Headers] = {}
+    for batch in batches:
+        columns = batch.columns
+        headers.update({len(bodies) + index: some for index, some in columns.headers.items()})
+        seq_nums += columns.seq_nums
+        timestamps += columns.timestamps
+        bodies += columns.bodies
+    joined = Columns(seq_nums, timestamps, bodies, headers)
+    return RecordBatch(joined, first_id=batches[0].first_id, tail=batches[-1].tail)
+
+
+def _at_most(value: int | None, most: int) -> int:
+    return most if value is None else min(value, most)

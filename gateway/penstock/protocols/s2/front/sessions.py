@@ -1,0 +1,142 @@
+"""S2S sessions: pipelined appends, and reads that follow the tail (S2 fact sheet 2.2 to 2.4)."""
+
+from __future__ import annotations
+
+import trio
+
+from penstock.core.back import AppendSession, Back
+from penstock.core.passthrough import s2s_passage
+from penstock.net.draining import SHUTTING_DOWN, Draining
+from penstock.net.http.exchange import Exchange
+from penstock.observe.metrics.clients import count_told
+from penstock.observe.metrics.meters import PROTOCOL
+from penstock.protocols.s2.front.call import Call
+from penstock.protocols.s2.front.following import Follower
+from penstock.protocols.s2.front.paced import PacedBody
+from penstock.protocols.s2.front.parameters import read_of
+from penstock.protocols.s2.front.passthrough import pass_append, pass_read
+from penstock_codecs.codec import Pull
+from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
+from penstock_codecs.s2s.sessions import AppendServer, ReadServer
+
+__all__ = ["S2SSessions"]
+
+_MEDIA_TYPE = "s2s/proto"
+
+
+class S2SSessions:
+    """S2S sessions over one back."""
+
+    def __init__(self, back: Back, draining: Draining) -> None:
+        self._back = back
+        self._draining = draining
+
+    async def read(self, call: Call) -> None:
+        """Run a read session: frames until its bounds are met, or without end."""
+        PROTOCOL.set("s2s")
+        stream = call.stream()
+        passage = s2s_passage(self._back, stream) if call.request.method == "GET" else None
+        if passage is not None:
+            await pass_read(call, passage, self._draining)
+            return
+        read = read_of(stream, call.query(), call.create_config())
+        codec = ReadServer(call.compression())
+        async with self._back.read_session(read) as session:
+            if not await call.start(_MEDIA_TYPE):
+                return
+            follower = Follower(session, call.exchange.room, call.settings.heartbeat_seconds, self._draining)
+            try:
+                while await self._forward(follower, codec, call.exchange):
+                    pass
+            except OperationFailed as error:
+                count_told(error.failure.code)
+                await call.exchange.send(codec.send(error.failure))
+            await call.exchange.finish()
+
+    async def _forward(self, follower: Follower, codec: ReadServer, exchange: Exchange) -> bool:
+        """Send the next event; return False at the end. Keeps no reference to an event while waiting for the next."""
+        event = await follower.next()
+        if event is None:
+            return False
+        codec.reconnect_advised = self._draining.begun
+        await exchange.send(codec.send(event))
+        return True
+
+    async def append(self, call: Call) -> None:
+        """Run an append session: inputs are applied as they arrive, acknowledgements are sent in order."""
+        PROTOCOL.set("s2s")
+        stream = call.stream()
+        passage = s2s_passage(self._back, stream)
+        if passage is not None:
+            await pass_append(call, passage, self._draining)
+            return
+        config = call.create_config()
+        codec = AppendServer(stream, call.compression())
+        async with self._back.append_session(stream, config) as session:
+            await call.start(_MEDIA_TYPE)
+            intake = _Intake(call.exchange, codec, session)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(intake.run)
+                nursery.start_soon(self._stop_when_drained, intake)
+                failure = await self._acknowledge(call.exchange, codec, session, intake)
+                nursery.cancel_scope.cancel()
+            if failure is not None:
+                count_told(failure.code)
+                await call.exchange.send(codec.send(failure))
+            await call.exchange.finish()
+
+    async def _acknowledge(
+        self, exchange: Exchange, codec: AppendServer, session: AppendSession, intake: _Intake
+    ) -> Failure | None:
+        """Send acknowledgements until the end; return the failure that ends the session, if any."""
+        try:
+            while appended := await session.receive():
+                codec.reconnect_advised = self._draining.begun
+                await exchange.send([piece for each in appended for piece in codec.send(each)])
+        except OperationFailed as error:
+            return error.failure
+        return intake.failure
+
+    async def _stop_when_drained(self, intake: _Intake) -> None:
+        await self._draining.wait_over()
+        intake.stop(SHUTTING_DOWN)
+
+
+class _Intake:
+    """Forwards a client's inputs to the back, until the client ends, fails or is stopped."""
+
+    def __init__(self, exchange: Exchange, codec: AppendServer, session: AppendSession) -> None:
+        self._exchange = exchange
+        self._codec = codec
+        self._session = session
+        self._scope = trio.CancelScope()
+        self.failure: Failure | None = None
+
+    async def run(self) -> None:
+        try:
+            with self._scope, PacedBody(self._exchange) as body:
+                await self._take(body)
+        except (RemoteProtocolError, OperationFailed) as error:
+            self.failure = error.failure
+        finally:
+            self._session.close()
+
+    async def _take(self, body: PacedBody) -> None:
+        codec = self._codec
+        while True:
+            event = codec.next_event()
+            if event is Pull.NEED_DATA:
+                codec.receive(await body.receive(codec.buffered))
+            elif isinstance(event, Pull):
+                return
+            elif isinstance(event, Failure):
+                self.failure = event
+                return
+            else:
+                body.complete()
+                await self._session.send(event)
+
+    def stop(self, failure: Failure) -> None:
+        """Stop receiving; the session ends with `failure` once everything received is acknowledged."""
+        self.failure = self.failure or failure
+        self._scope.cancel()

@@ -1,0 +1,43 @@
+"""Settings of an S2 front."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.identity import NOBODY, Identities
+from penstock.routing.access.authority import Authority
+from penstock_codecs.limits import S2_HEARTBEAT_SECONDS
+
+__all__ = ["S2Settings"]
+
+
+@dataclass(slots=True)
+class S2Settings:
+    """Settings of one S2 front; times in seconds."""
+
+    default_basin: str | None = None
+    """The basin of requests that name none."""
+    basin_host_suffixes: tuple[str, ...] = (".localhost",)
+    """A host `<basin><suffix>` names its basin."""
+    cors_origins: frozenset[str] = frozenset()
+    """Origins whose pages may use the front; `*` for any."""
+    hosts: frozenset[str] | None = None
+    """Host names that requests may use, see `penstock.net.http.browsers`; None: any."""
+    bearer_tokens: frozenset[str] = frozenset()
+    """If there are any, a request must carry one of them, or an identity's."""
+    identities: Identities = NOBODY
+    """The identities that tokens belong to."""
+    access: Authority | None = None
+    """If set, a request must carry one of its tokens, or one of the others."""
+    anonymous: bool = False
+    """Whether requests without any token are served all the same."""
+    sse_dialect: str = "s2"
+    """Dialect of server-sent events: "s2" (what clients speak) or "seed"."""
+    heartbeat_seconds: tuple[float, float] = S2_HEARTBEAT_SECONDS
+    """Range of the random time without records after which a heartbeat is sent."""
+    compress: bool = True
+    """Whether Accept-Encoding is honoured."""
+    body_seconds: float = 60.0
+    """Time for the body of a unary request to arrive, counted from when it is wanted."""
+    drain_grace_seconds: float = 3.0
+    """Time from the advice to reconnect to the end of sessions that are still open."""

@@ -1,0 +1,1 @@
+"""Front and back for S3P."""

@@ -1,0 +1,54 @@
+"""Settings of a back that speaks S3P."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.core.delivery import Delivery
+from penstock.core.names import FixedBasin, S3PNames
+from penstock.routing.loss.loss import Loss, LossPolicy
+from penstock_codecs.limits import MIB, S3PLimits
+
+__all__ = ["S3PBackSettings"]
+
+
+def _refuse_all() -> LossPolicy:
+    return LossPolicy(headers=Loss.REFUSE, empty_body=Loss.REFUSE, command_records=Loss.REFUSE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3PBackSettings:
+    """Settings of one S3P server; sizes in bytes, times in seconds.
+
+    Raises ValueError for a delivery that S3P cannot promise, and if `loss` drops records that an acknowledgement
+    counts.
+    """
+
+    names: S3PNames = field(default_factory=FixedBasin)
+    """Mapping of streams to the server's names."""
+    limits: S3PLimits = field(default_factory=S3PLimits)
+    """The server's limits. Anything larger is refused before it is sent."""
+    loss: LossPolicy = field(default_factory=_refuse_all)
+    """Policy for appending what a body cannot carry; envelopes are unwrapped on reading."""
+    delivery: Delivery = Delivery.REFUSE
+    """Promise about appends whose acknowledgement was lost."""
+    split_appends: bool = False
+    """Whether a batch that is larger than one APPEND may be is sent as several, which is not atomic, or refused."""
+    trim_keeps_last: bool = False
+    """Whether a trim of all records keeps the last one at the server, hidden from clients of the gateway: for servers
+    that otherwise forget the last identifier, as the Go reference does."""
+    append_inflight_bytes: int = 4 * MIB
+    """Most bytes of one session's unacknowledged appends; a single append may be larger."""
+    max_reply_bytes: int = 16 * MIB
+    """Most bytes of one READ's reply. If a server has more, fewer records are requested."""
+    recover_seconds: float = 10.0
+    """Time for which a lost server is retried before waiting operations fail."""
+
+    def __post_init__(self) -> None:
+        if self.delivery is Delivery.EXACTLY_ONCE:
+            raise ValueError(
+                "S3P has neither conditions nor writers, so nobody can say whether an append whose acknowledgement was "
+                'lost is there: delivery is "at-least-once" or "refuse"'
+            )
+        if Loss.DROP in (self.loss.empty_body, self.loss.command_records):
+            raise ValueError("records that an acknowledgement counts cannot be dropped")

@@ -1,0 +1,1 @@
+"""Front and back for Pravega's segment protocol."""

@@ -1,0 +1,64 @@
+"""Opening a back of segment stores."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from penstock.net.upstream import Breaker, Dial, Upstream, Watch, unwatched
+from penstock.protocols.segment.back.administration import Administration
+from penstock.protocols.segment.back.controller import open_controller
+from penstock.protocols.segment.back.direct import SegmentDirect
+from penstock.protocols.segment.back.native import SegmentNative
+from penstock.protocols.segment.back.reader import Reader
+from penstock.protocols.segment.back.settings import SegmentBackSettings
+from penstock.protocols.segment.back.stores import Stores
+from penstock.protocols.segment.back.writers import Writers
+
+__all__ = ["SegmentBack", "open_segment"]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBack:
+    """Two views of the same stores: records (`native`), and bytes and tables (`direct`)."""
+
+    native: SegmentNative
+    direct: SegmentDirect
+    breaker: Breaker
+    """Circuit breaker of the connections to the controller if there is one, else to the store."""
+
+
+@asynccontextmanager
+async def open_segment(
+    settings: SegmentBackSettings, dial: Dial | None = None, watch: Watch = unwatched
+) -> AsyncIterator[SegmentBack]:
+    """Open the back until the block ends; its connections are closed with it. None is made before it is needed.
+
+    `dial` makes the connections below TLS, to stores and controller (None: over TCP), and `watch` observes them.
+    """
+    server = partial(Upstream, dial=dial, watch=watch)
+    async with AsyncExitStack() as stack:
+        controller = None
+        upstream = server(settings.controller or settings.upstream)
+        if settings.controller is not None:
+            controller = await stack.enter_async_context(open_controller(upstream, settings))
+        manager = trio.open_nursery()
+        nursery = await manager.__aenter__()
+        stores = Stores(settings, nursery, controller, server)
+        if settings.controller is None:
+            stores.add(upstream)
+        writers, reader = Writers(stores), Reader(stores)
+        administration = Administration(stores, reader)
+        try:
+            yield SegmentBack(
+                SegmentNative(stores, writers, reader, administration),
+                SegmentDirect(stores, writers, reader, administration),
+                upstream.breaker,
+            )
+        finally:  # so that the block's exception is raised as it is, not in a group
+            nursery.cancel_scope.cancel()
+            await manager.__aexit__(None, None, None)

@@ -1,0 +1,142 @@
+"""Pool of connections to one segment store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import Enum
+from typing import Final, NamedTuple
+
+import trio
+
+from penstock.net.upstream import Upstream, unreachable
+from penstock.protocols.segment.back.connection import StoreConnection, open_line
+from penstock.protocols.segment.back.settings import SegmentBackSettings
+from penstock_codecs.failures import Failure, OperationFailed
+from penstock_codecs.segment import Dialect
+
+__all__ = ["ConnectionPool", "Kind"]
+
+
+class Kind(Enum):
+    """Use of a connection. Each use has its own connections, so that none waits behind the bytes of another."""
+
+    CALLS = "calls"
+    PARKED = "parked reads"
+    APPENDS = "appends"
+
+
+class _Share(NamedTuple):
+    """Bounds on the connections for one use.
+
+    Another connection is opened once each has `easy` users, up to `most` connections; those then share all further
+    users.
+    """
+
+    easy: int
+    most: int
+
+
+_SHARES: Final = {Kind.CALLS: _Share(1, 4), Kind.PARKED: _Share(200, 32), Kind.APPENDS: _Share(4, 8)}
+_KINDS: Final = len(_SHARES)
+
+
+class _Opening:
+    """Connection that is being opened, which all who need one wait for."""
+
+    def __init__(self) -> None:
+        self.over = trio.Event()
+        self.failure: Failure | None = None
+
+
+class ConnectionPool:
+    """Pool of connections to one store, which run in `nursery`."""
+
+    def __init__(self, upstream: Upstream, settings: SegmentBackSettings, nursery: trio.Nursery) -> None:
+        self.upstream = upstream
+        self._settings = settings
+        self._nursery = nursery
+        self._exclusive = settings.dialect is Dialect.DRAFT
+        self._lines: dict[Kind, list[StoreConnection]] = {kind: [] for kind in Kind}
+        self._opening: dict[Kind, _Opening] = {}
+        self._freed = trio.lowlevel.ParkingLot()
+
+    @asynccontextmanager
+    async def use(self, kind: Kind) -> AsyncIterator[StoreConnection]:
+        """Use a connection while the block runs. Raises OperationFailed(HOT_SERVER) if none can be had."""
+        line = await self.take(kind)
+        try:
+            yield line
+        finally:
+            self.leave(line)
+
+    async def take(self, kind: Kind) -> StoreConnection:
+        """Take a connection, until `leave`. Raises OperationFailed(HOT_SERVER) if none can be had."""
+        kind = Kind.CALLS if self._exclusive else kind
+        seconds = self.upstream.settings.connect_seconds
+        deadline = trio.current_time() + seconds
+        while True:
+            line = self._best(kind)
+            if line is not None:
+                line.users += 1
+                return line
+            if self._may_open(kind):
+                await self._open(kind)
+                continue
+            with trio.move_on_at(deadline) as waiting:
+                await self._freed.park()
+            if waiting.cancelled_caught:
+                raise unreachable(self.upstream.settings, f"all connections were in use for {seconds:g} s")
+
+    def leave(self, line: StoreConnection) -> None:
+        """Return a connection that was taken."""
+        line.users -= 1
+        if line.worn and not line.users:
+            line.give_up("it set up many writers")
+        self._freed.unpark_all()
+
+    def _most(self, kind: Kind) -> int:
+        most = self.upstream.settings.max_connections
+        return most if self._exclusive else min(_SHARES[kind].most, max(1, most // _KINDS))
+
+    def _may_open(self, kind: Kind) -> bool:
+        return self._usable(kind) < self._most(kind)
+
+    def _usable(self, kind: Kind) -> int:
+        return sum(not line.worn for line in self._lines[kind])
+
+    def _best(self, kind: Kind) -> StoreConnection | None:
+        """Return the connection with the fewest users; None if another must be opened, or waited for."""
+        usable = [line for line in self._lines[kind] if line.failure is None and not line.worn]
+        if not usable:
+            return None
+        best = min(usable, key=lambda line: line.users)
+        if self._exclusive:
+            return None if best.users else best
+        return best if best.users < _SHARES[kind].easy or not self._may_open(kind) else None
+
+    async def _open(self, kind: Kind) -> None:
+        """Open a connection, or wait for the one that is being opened. `take` counts its users."""
+        opening = self._opening.get(kind)
+        if opening is None:
+            opening = self._opening[kind] = _Opening()
+            self._nursery.start_soon(self._run_line, kind, opening)
+        await opening.over.wait()
+        if opening.failure is not None:
+            raise OperationFailed(opening.failure)
+
+    async def _run_line(self, kind: Kind, opening: _Opening) -> None:
+        try:
+            line = await open_line(self.upstream, self._settings)
+        except OperationFailed as error:
+            opening.failure = error.failure
+            return
+        finally:
+            del self._opening[kind]
+            opening.over.set()
+        self._lines[kind].append(line)
+        try:
+            await line.run()
+        finally:
+            self._lines[kind].remove(line)
+            self._freed.unpark_all()

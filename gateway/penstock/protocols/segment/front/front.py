@@ -1,0 +1,62 @@
+"""Front for Pravega's segment store protocol, draft and released, on top of a back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import structlog
+import trio
+
+from penstock.core.back import Back
+from penstock.net.buffered_socket import TooSlow
+from penstock.net.draining import Draining
+from penstock.protocols.segment.front.administration import Desk
+from penstock.protocols.segment.front.connection import Connection
+from penstock.protocols.segment.front.link import Link
+from penstock.protocols.segment.front.settings import SegmentSettings
+from penstock.protocols.segment.front.streams import SegmentStreams
+from penstock_codecs.features import Feature
+from penstock_codecs.operations import Capability
+
+__all__ = ["SegmentFront"]
+
+log = structlog.get_logger()
+
+
+class SegmentFront:
+    """Front that serves connections over one back.
+
+    `dropped` counts by feature what reads have dropped since the start.
+    """
+
+    def __init__(self, back: Back, settings: SegmentSettings | None = None) -> None:
+        """Raise ValueError for a back without BYTES, which the protocol needs."""
+        if Capability.BYTES not in back.capabilities:
+            raise ValueError("the segment protocol needs a back that keeps byte offsets")
+        self._settings = settings or SegmentSettings()
+        streams = SegmentStreams(back, self._settings.names, numbered=self._settings.numbered)
+        self._desk = Desk(back, streams)
+        self._draining = Draining()
+        self.dropped: Counter[Feature] = Counter()
+
+    def drain(self) -> None:
+        """Begin to shut down: answer the requests taken so far, then end the connections.
+
+        Must be called within trio.
+        """
+        self._draining.begin()
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection until it ends, and close it. Never raises for errors of a client or the back."""
+        link = Link(stream, self._settings, self._draining)
+        try:
+            await Connection(self._desk, link, self._settings, self._draining, self.dropped.update).run()
+        except* (trio.BrokenResourceError, trio.ClosedResourceError) as lost:
+            log.debug("connection_lost", reason=type(lost.exceptions[0]).__name__)
+        except* TooSlow:
+            log.info("connection_lost", reason="the client takes nothing")
+        except* Exception:
+            log.exception("connection_failed")
+        finally:
+            link.forget()
+            await trio.aclose_forcefully(stream)

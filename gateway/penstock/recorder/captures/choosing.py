@@ -1,0 +1,88 @@
+"""Filters for the conversations and messages of a capture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from penstock_analysis.capture import Conversation
+from penstock_analysis.dialogue import Message, Problem, SeenRecord
+
+__all__ = ["PROTOCOLS", "Choice"]
+
+_CARRIED: Final = {
+    "s2": ("http", "s2s", "sse"),
+    "s3p": ("s3p",),
+    "segment": ("segment",),
+    "controller": ("http", "grpc"),
+    "management": ("http",),
+}
+"""The layers that messages of such a listener or back may have."""
+_UNKNOWN: Final = "tcp"
+_LAYERS: Final = ("http", "s2s", "sse", "grpc", "s3p", "segment", _UNKNOWN)
+PROTOCOLS: Final = tuple(dict.fromkeys((*_CARRIED, *_LAYERS)))
+"""Accepted filter values: the protocol of a listener or a back, or the layer of a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A filter. Empty sequences accept everything; patterns are globs (`*`, `?`, `[...]`), and one match is enough."""
+
+    connections: Sequence[int] = ()
+    protocols: Sequence[str] = ()
+    streams: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+
+    def conversation(self, conversation: Conversation) -> bool:
+        """Return whether any message of this conversation may be wanted."""
+        if self.connections and conversation.number not in self.connections:
+            return False
+        return self._may_speak(conversation.protocol)
+
+    def said(self, item: Message | Problem) -> bool:
+        """Return whether a message or a problem of a wanted conversation is wanted."""
+        return self.problem(item) if isinstance(item, Problem) else self.message(item)
+
+    def noted(self, conversation: Conversation, streams: Sequence[str]) -> bool:
+        """Return whether a conversation is wanted by the streams that the gateway noted for it, regardless of its
+        messages."""
+        if self.kinds or (self.protocols and conversation.protocol not in self.protocols):
+            return False
+        return not self.streams or any(map(self.stream, streams))
+
+    def message(self, message: Message) -> bool:
+        """Return whether a message of a wanted conversation is wanted."""
+        if (
+            self.protocols
+            and message.conversation.protocol not in self.protocols
+            and message.layer not in self.protocols
+        ):
+            return False
+        return self.stream(message.stream) and _matches(message.kind, self.kinds)
+
+    def stream(self, stream: str) -> bool:
+        """Return whether items about this stream are wanted."""
+        return _matches(stream, self.streams)
+
+    def record(self, record: SeenRecord) -> bool:
+        """Return whether a record of a wanted conversation is wanted."""
+        return self.stream(record.stream)
+
+    def problem(self, problem: Problem) -> bool:
+        """Return whether a problem is wanted. A problem has no stream, so it is wanted only without a stream filter;
+        its layer is known only to be one of those that the conversation may carry."""
+        if not self._may_speak(problem.conversation.protocol):
+            return False
+        return not self.streams and _matches("problem", self.kinds)
+
+    def _may_speak(self, protocol: str) -> bool:
+        """Return whether a conversation of this protocol ("": unknown) may carry a wanted protocol or layer."""
+        if not self.protocols or protocol not in _CARRIED:
+            return True
+        return not {protocol, *_CARRIED[protocol], _UNKNOWN}.isdisjoint(self.protocols)
+
+
+def _matches(text: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(text, pattern) for pattern in patterns)

@@ -1,0 +1,1 @@
+"""Authorization: access tokens and scopes, passwords, the segment protocol's delegation tokens; see docs/access.md."""

@@ -1,0 +1,1 @@
+"""Fault injection, for testing clients; without configured faults it does nothing."""

@@ -1,0 +1,376 @@
+"""A back that injects faults for the clients of one listener: into operations, append sessions and read sessions.
+
+Faults on incoming messages are applied here, before the message reaches the back. Of the faults on outgoing messages,
+those that delay or replace an answer, or end a session, are applied here; the others are applied where the message is
+encoded (`penstock.routing.faults.messages`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from enum import Enum, auto
+from typing import Any, Final, TypeVar, cast
+
+import trio
+
+from penstock.core.back import AppendSession, Back, Following, ReadSession
+from penstock.core.identity import CLIENT
+from penstock.core.passthrough import S2SPassthrough, s2s_passage
+from penstock.core.permissions import Permission, require, require_all, require_some
+from penstock.net.cutting import CUT
+from penstock.routing.faults.arriving import GHOST, Answer, arrival, held_back, lost
+from penstock.routing.faults.messages import DUE, Due
+from penstock.routing.faults.rule import About, Action, Direction, Kind, Rule
+from penstock.routing.faults.rules import Faults
+from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
+from penstock_codecs.failures import Failure, FailureCode, OperationFailed
+from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
+from penstock_codecs.operations import Append, Appended, Capability, Operation, Read
+from penstock_codecs.streams import StreamConfig
+
+__all__ = ["FaultyAppends", "FaultyBack", "FaultyReads", "RouteOf"]
+
+_TERMINAL: Final = frozenset({Action.TERMINAL})
+
+
+class FaultyReads:
+    """A `ReadSession` with faults. A batch that is held back survives the cancellation of `next` by a heartbeat."""
+
+    def __init__(self, inner: ReadSession, faults: Faults, about: About, due: Due) -> None:
+        self._inner = inner
+        self._faults = faults
+        self._about = about
+        self._due = due
+        self._held: tuple[RecordBatch, Answer] | None = None
+        session = about.protocol == "s2"
+        rules = tuple(faults.concerning(about, Direction.OUT, _TERMINAL))
+        self._ends = next((rule for rule in rules if session and rule.chooses()), None)
+        self._left = self._ends.fault.records if self._ends is not None else 0
+        self._counting: tuple[Rule, ...] = () if session else rules
+
+    async def next(self) -> RecordBatch | Following | None:
+        """See `ReadSession.next`."""
+        if self._held is None:
+            got = await self._fetch()
+            if not isinstance(got, RecordBatch):
+                return got
+            self._held = got, held_back(self._faults, self._about, 0)
+        batch, answer = self._held
+        await trio.sleep_until(answer.until)
+        self._held = None
+        self._due.only()
+        if answer.failure is not None:
+            raise OperationFailed(answer.failure)
+        return batch
+
+    async def _fetch(self) -> RecordBatch | Following | None:
+        if self._ends is not None and not self._left:
+            self._ends.tell(self._about)
+            self._due.only()
+            raise OperationFailed(self._ends.fault.failure)
+        try:
+            got = await self._inner.next()
+            return self._counted(got) if isinstance(got, RecordBatch) else got
+        except OperationFailed:
+            self._due.only()
+            raise
+
+    def _counted(self, batch: RecordBatch) -> RecordBatch:
+        for rule in self._counting:
+            if not rule.passes(self._about, batch.count):
+                raise OperationFailed(rule.fault.failure)
+        if self._ends is None:
+            return batch
+        batch = batch.part(0, min(batch.count, self._left))
+        self._left -= batch.count
+        return batch
+
+    def behind(self) -> bool:
+        """See `ReadSession.behind`."""
+        return self._held is not None or self._inner.behind()
+
+    def tail(self) -> StreamPosition:
+        """See `ReadSession.tail`."""
+        return self._inner.tail()
+
+
+class _Sent(Enum):
+    """The fate of one append that a front sent."""
+
+    HANDED_ON = auto()
+    DUPLICATE = auto()
+    """Handed on once more: its acknowledgement is discarded."""
+    DROPPED = auto()
+
+
+class FaultyAppends:
+    """An `AppendSession` with faults. It returns acknowledgements one at a time, so that each becomes one message."""
+
+    def __init__(self, inner: AppendSession, faults: Faults, about: About, due: Due) -> None:
+        self._inner = inner
+        self._faults = faults
+        self._about = about
+        self._due = due
+        self._order: deque[_Sent | Failure] = deque()
+        self._acknowledged: deque[tuple[Appended, Answer | None]] = deque()
+        self._waiting: trio.CancelScope | None = None
+        self._over = False
+        session = about.protocol == "s2"
+        rules = tuple(faults.concerning(about, Direction.OUT, _TERMINAL))
+        self._ends = next((rule for rule in rules if session and rule.chooses()), None)
+        self._left = self._ends.fault.records if self._ends is not None else 0
+        self._counting: tuple[Rule, ...] = () if session else rules
+
+    # ---- in ------------------------------------------------------------------------------------------------------
+
+    async def send(self, append: Append | AppendBytes) -> None:
+        """See `AppendSession.send`."""
+        if self._over:
+            return
+        records, size = (len(append.bodies), append.metered) if isinstance(append, Append) else (1, len(append.data))
+        try:
+            copies = await arrival(self._faults, self._about, size)
+            self._count(records)
+        except OperationFailed as error:  # reported in order, after the appends sent before
+            self._over = True
+            self._put(error.failure)
+            self._inner.close()
+            return
+        if not copies:
+            self._put(_Sent.DROPPED)
+        for copy in range(copies):
+            self._order.append(_Sent.DUPLICATE if copy else _Sent.HANDED_ON)
+            try:
+                await self._inner.send(append)
+            except BaseException:
+                self._order.pop()
+                raise
+
+    def _count(self, records: int) -> None:
+        """Count records towards a terminal. Raises OperationFailed if it comes before these records."""
+        for rule in self._counting:
+            if not rule.passes(self._about, records):
+                raise OperationFailed(rule.fault.failure)
+        if self._ends is not None:
+            if records > self._left:
+                self._ends.tell(self._about)
+                raise OperationFailed(self._ends.fault.failure)
+            self._left -= records
+
+    def _put(self, what: _Sent | Failure) -> None:
+        self._order.append(what)
+        if self._waiting is not None:  # it waits for acknowledgements, and none may come before this
+            self._waiting.cancel()
+
+    def close(self) -> None:
+        """See `AppendSession.close`."""
+        self._inner.close()
+
+    # ---- out -----------------------------------------------------------------------------------------------------
+
+    async def receive(self) -> list[Appended]:
+        """See `AppendSession.receive`."""
+        while True:
+            first = self._order[0] if self._order else None
+            if isinstance(first, Failure):
+                self._due.owe()
+                raise OperationFailed(first)
+            if first is _Sent.DROPPED:
+                self._order.popleft()
+                self._due.owe(dropped=True)
+                return [GHOST]
+            if self._acknowledged:
+                if first is not _Sent.DUPLICATE:
+                    return [await self._next()]
+                self._order.popleft()
+                self._acknowledged.popleft()
+            elif not await self._more():
+                return []
+
+    async def _next(self) -> Appended:
+        """Wait until the first acknowledgement may be sent, and return it."""
+        acknowledged, answer = self._acknowledged[0]
+        if answer is None:
+            answer = held_back(self._faults, self._about, 0)
+            self._acknowledged[0] = acknowledged, answer
+        await trio.sleep_until(answer.until)
+        self._acknowledged.popleft()
+        self._order.popleft()
+        self._due.owe()
+        if answer.failure is not None:
+            raise OperationFailed(answer.failure)
+        return acknowledged
+
+    async def _more(self) -> bool:
+        """Wait for acknowledgements, or for something else to report. Return False at the end of the session."""
+        try:
+            with trio.CancelScope() as self._waiting:
+                some = await self._inner.receive()
+                self._acknowledged += [(one, None) for one in some]
+                return bool(some) or self._tells_next()
+        except OperationFailed:
+            self._due.owe()
+            raise
+        finally:
+            self._waiting = None
+        return True
+
+    def _tells_next(self) -> bool:
+        """Return whether the next thing to report is something other than an acknowledgement."""
+        return bool(self._order) and self._order[0] not in (_Sent.HANDED_ON, _Sent.DUPLICATE)
+
+
+R = TypeVar("R")
+RouteOf = Callable[[StreamRef], str]
+"""Returns the name of the route of a stream, "" if it has none."""
+_KINDS: Final[dict[type, Kind]] = {Append: Kind.APPEND, AppendBytes: Kind.APPEND, ReadBytes: Kind.READ}
+
+
+class FaultyBack:
+    """A `Back` that injects faults. Without rules it hands everything on unchanged."""
+
+    def __init__(self, inner: Back, faults: Faults, listener: str, route_of: RouteOf = lambda _stream: "") -> None:
+        self.inner = inner
+        self._faults = faults
+        self._listener = listener
+        self._route_of = route_of
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """See `Back.capabilities`."""
+        return self.inner.capabilities
+
+    def perform(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
+        """See `Back.perform`."""
+        return self._perform(operation) if self._faults.active and self._wanted else self.inner.perform(operation)
+
+    def append_session(
+        self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
+    ) -> AbstractAsyncContextManager[AppendSession]:
+        """See `Back.append_session`."""
+        inner = self.inner.append_session(stream, create_config, create_if_missing=create_if_missing)
+        return self._append_session(stream, inner) if self._wanted else inner
+
+    def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
+        """See `Back.read_session`."""
+        return self._read_session(read) if self._wanted else self.inner.read_session(read)
+
+    def s2s_passage(self, stream: StreamRef) -> S2SPassthrough | None:
+        """See `penstock.core.passthrough.PassesS2S`. None while there are rules: faults need decoded sessions."""
+        return None if self._wanted else s2s_passage(self.inner, stream)
+
+    def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
+        """See `penstock.core.permissions.Restricts`."""
+        require(self.inner, stream, needs)
+
+    def require_some(self, basin: str, prefix: str, needs: frozenset[Permission]) -> None:
+        """See `penstock.core.permissions.Restricts`."""
+        require_some(self.inner, basin, prefix, needs)
+
+    def require_all(self, basin: str, prefix: str) -> None:
+        """See `penstock.core.permissions.Restricts`."""
+        require_all(self.inner, basin, prefix)
+
+    @property
+    def _wanted(self) -> bool:
+        """True if faults may be injected: into clients' operations, never into the gateway's own."""
+        return self._faults.active and CUT.get() is not None
+
+    def _about(self, kind: Kind, stream: StreamRef | None) -> About:
+        route = "" if stream is None else self._route_of(stream)
+        return About(self._listener, kind, stream, route, CLIENT.get().identity)
+
+    # ---- one operation -------------------------------------------------------------------------------------------
+
+    async def _perform(self, operation: Operation[R]) -> R:
+        stream = getattr(operation, "stream", None) or getattr(operation, "target", None)
+        about = self._about(_KINDS.get(type(operation), Kind.CONTROL), stream)
+        due = Due(self._faults, about)
+        DUE.set(due)
+        due.only()
+        copies = await arrival(self._faults, about, _size(operation))
+        if copies == 0:
+            due.only(dropped=True)
+            return cast(R, _ghost(operation))
+        self._check_terminal(about, _records(operation))
+        result = await self.inner.perform(operation)
+        for _ in range(copies - 1):
+            await self._again(operation)
+        answer = held_back(self._faults, about, len(result.data) if isinstance(result, BytesRead) else 0)
+        await trio.sleep_until(answer.until)
+        if answer.failure is not None:
+            raise OperationFailed(answer.failure)
+        return result
+
+    async def _again(self, operation: Operation[Any]) -> None:
+        """Perform a duplicated operation once more; only the first one is answered."""
+        try:
+            await self.inner.perform(operation)
+        except OperationFailed:
+            return  # the first was answered already
+
+    def _check_terminal(self, about: About, records: int) -> None:
+        """Count records towards terminals, for protocols without sessions. Raises OperationFailed for the operation
+        that exceeds one."""
+        for rule in self._faults.concerning(about, Direction.OUT, _TERMINAL) if records else ():
+            if not rule.passes(about, records):
+                raise OperationFailed(rule.fault.failure)
+
+    # ---- sessions ------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _append_session(
+        self, stream: StreamRef, entering: AbstractAsyncContextManager[AppendSession]
+    ) -> AsyncIterator[AppendSession]:
+        about = self._about(Kind.APPEND, stream)
+        due = Due(self._faults, about)
+        DUE.set(due)
+        due.only()  # the answer if opening the session fails
+        async with entering as inner:
+            due = Due(self._faults, about)
+            DUE.set(due)
+            yield FaultyAppends(inner, self._faults, about, due)
+
+    @asynccontextmanager
+    async def _read_session(self, read: Read) -> AsyncIterator[ReadSession]:
+        about = self._about(Kind.READ, read.stream)
+        due = Due(self._faults, about)
+        DUE.set(due)
+        due.only()
+        if await arrival(self._faults, about, 0) == 0:
+            due.only(dropped=True)
+            raise lost()
+        async with self.inner.read_session(read) as inner:
+            due = Due(self._faults, about)
+            if about.protocol != "s2":
+                due.owe()  # the only reply, with records or without
+            DUE.set(due)
+            yield FaultyReads(inner, self._faults, about, due)
+
+
+def _size(operation: Operation[Any]) -> int:
+    """Return the size of the operation's records, in bytes."""
+    if isinstance(operation, Append):
+        return operation.metered
+    return len(operation.data) if isinstance(operation, AppendBytes) else 0
+
+
+def _records(operation: Operation[Any]) -> int:
+    """Return the number of records that an operation appends or reads. An operation on bytes counts as one, however
+    many events it holds."""
+    if isinstance(operation, Append):
+        return len(operation.bodies)
+    return 1 if isinstance(operation, AppendBytes | ReadBytes) else 0
+
+
+def _ghost(operation: Operation[Any]) -> object:
+    """Return a stand-in for the result of a dropped operation; it is not sent. Raises OperationFailed, which is not
+    sent either, for operations that have no stand-in."""
+    if isinstance(operation, Append | AppendBytes):
+        return GHOST
+    if isinstance(operation, ReadBytes):
+        # Both dialects have a reply for this that keeps the connection open, and the front asks the back nothing more.
+        raise lost(FailureCode.STREAM_SEALED)
+    raise lost()

@@ -1,0 +1,126 @@
+"""Faults on outgoing messages, applied where a front sends them.
+
+The back's answer and the message that carries it are produced in different layers, with a front in between that encodes
+it, but in the same task. So the faulty back leaves in a context variable (`DUE`) the subject of the next message, and
+the code that sends whole messages takes it from there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from penstock.net.cutting import cut
+from penstock.routing.faults.rule import About, Action, Direction
+from penstock.routing.faults.rules import Faults
+from penstock_codecs.http import Buffer
+
+__all__ = ["DUE", "ON_MESSAGES", "ON_ONE_ANSWER", "ON_SEGMENT_MESSAGES", "Due", "Said", "due_message", "send_faulty"]
+
+ON_MESSAGES: Final = frozenset({Action.DROP, Action.DUPLICATE, Action.CUT, Action.THROTTLE})
+"""Actions applied to an encoded message; the others are applied before (`penstock.routing.faults.arriving`)."""
+ON_ONE_ANSWER: Final = ON_MESSAGES - {Action.DUPLICATE}
+"""The same for HTTP, where a request has exactly one answer."""
+ON_SEGMENT_MESSAGES: Final = ON_MESSAGES - {Action.THROTTLE}
+"""The same for the segment protocol, where several tasks write to a connection and none may wait within a message."""
+_WRITTEN_SECONDS: Final = 5.0
+"""Longest wait before a cut for the client to read the bytes sent so far, in seconds."""
+_PIECES_PER_SECOND: Final = 20
+"""Pieces per second in which a throttled message is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The faults of one message. `copies`: times it is sent; 0 drops it. `cut_after`: bytes after which the connection
+    is cut. `bytes_per_second`: its rate; None sends it at full speed."""
+
+    copies: int = 1
+    cut_after: int | None = None
+    bytes_per_second: int | None = None
+
+
+class Due:
+    """The messages of one kind that the current task is about to send."""
+
+    def __init__(self, faults: Faults, about: About) -> None:
+        self._faults = faults
+        self._about = about
+        self._owed: deque[bool] = deque()
+
+    def owe(self, *, dropped: bool = False) -> None:
+        """Announce one more message. `dropped`: do not send it, whatever the rules say."""
+        self._owed.append(dropped)
+
+    def only(self, *, dropped: bool = False) -> None:
+        """Announce one message, in place of those that were announced and never sent."""
+        self._owed.clear()
+        self.owe(dropped=dropped)
+
+    def take(self, actions: Collection[Action], answer: bool) -> Said | None:
+        """Return the faults of the next message, or None if it has none. `answer`: it is the only answer to a request,
+        so it need not be announced by `owe`."""
+        if self._owed:
+            if self._owed.popleft():
+                return Said(copies=0)
+        elif not answer:
+            return None
+        copies, cut_after, rate = 1, None, None
+        for rule in self._faults.firing(self._about, Direction.OUT, actions):
+            fault = rule.fault
+            if fault.action is Action.DROP:
+                copies = 0
+            elif fault.action is Action.DUPLICATE:
+                copies += 1
+            elif fault.action is Action.CUT:
+                cut_after = fault.cut_after
+            else:
+                rate = fault.bytes_per_second
+        if (copies, cut_after, rate) == (1, None, None):
+            return None
+        return Said(copies, cut_after, rate)
+
+
+DUE: ContextVar[Due | None] = ContextVar("penstock.faults.due", default=None)
+"""The messages that the current task is about to send; None if there were no rules when its operation began."""
+
+
+def due_message(actions: Collection[Action] = ON_MESSAGES, *, answer: bool = False) -> Said | None:
+    """Return the faults of the message that is sent now, or None to send it as usual. `answer`: see `Due.take`."""
+    due = DUE.get()
+    return None if due is None else due.take(actions, answer)
+
+
+async def send_faulty(
+    said: Said,
+    pieces: Iterable[Buffer],
+    send: Callable[[bytes], Awaitable[None]],
+    written: Callable[[], Awaitable[None]],
+) -> None:
+    """Send one message with the faults in `said`. `send` sends a part of it, `written` waits until all parts sent so
+    far are written out."""
+    message = b"".join(pieces)
+    if said.cut_after is not None:
+        if start := message[: said.cut_after]:
+            await _send(said, start, send)
+        with trio.move_on_after(_WRITTEN_SECONDS):
+            await written()
+        await cut()
+    for _ in range(said.copies):
+        await _send(said, message, send)
+
+
+async def _send(said: Said, data: bytes, send: Callable[[bytes], Awaitable[None]]) -> None:
+    rate = said.bytes_per_second
+    if rate is None:
+        await send(data)
+        return
+    size = max(1, rate // _PIECES_PER_SECOND)
+    for at in range(0, len(data), size):
+        piece = data[at : at + size]
+        await send(piece)
+        await trio.sleep(len(piece) / rate)

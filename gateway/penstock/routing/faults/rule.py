@@ -1,0 +1,171 @@
+"""Rules of fault injection: which messages a rule matches, when it fires, and its action.
+
+A rule sees matching messages in the order in which they pass, and decides by counting them and by a random number
+generator of its own: the same traffic with the same seed gets the same faults.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+
+import structlog
+
+from penstock.core.matching import StreamPattern
+from penstock.observe.metrics.families import FAULTS
+from penstock_codecs.failures import Failure, FailureCode
+from penstock_codecs.model import StreamRef
+
+__all__ = ["About", "Action", "Direction", "Fault", "Kind", "Rule"]
+
+log = structlog.get_logger()
+
+
+class Action(Enum):
+    """The action of a rule on a message; the value is its name in TOML."""
+
+    DELAY = "delay"
+    DROP = "drop"
+    DUPLICATE = "duplicate"
+    CUT = "cut"
+    THROTTLE = "throttle"
+    ERROR = "error"
+    TERMINAL = "terminal"
+
+
+class Direction(Enum):
+    """The direction of a message: `in`, from a client, or `out`, to it."""
+
+    IN = "in"
+    OUT = "out"
+
+
+class Kind(Enum):
+    """The kind of a message: it appends records, reads records, or does anything else."""
+
+    APPEND = "append"
+    READ = "read"
+    CONTROL = "control"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The subject of a message. `listener`: its label, `s2` or `s2.public`. `stream`: its name for the client, None for
+    a message without one. `route`: "" if there is none. `identity`: "" for an anonymous client."""
+
+    listener: str
+    kind: Kind
+    stream: StreamRef | None = None
+    route: str = ""
+    identity: str = ""
+
+    @property
+    def protocol(self) -> str:
+        """The listener's kind: s2, s3p, segment or controller."""
+        return self.listener.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Settings of a rule. An empty collection matches anything; `pattern` None matches any stream, and messages without
+    one.
+
+    The rule skips the first `after` messages, then fires on every `every`th with `probability`, at most `times` times
+    (0: no limit). `delay` and `jitter` are in seconds, `cut_after` in bytes of the message; `bytes_per_second` is the
+    rate of throttled messages, `records` the number of records before a terminal.
+    """
+
+    name: str
+    action: Action
+    direction: Direction
+    listeners: frozenset[str] = frozenset()
+    routes: frozenset[str] = frozenset()
+    identities: frozenset[str] = frozenset()
+    kinds: frozenset[Kind] = frozenset()
+    pattern: StreamPattern | None = None
+    seed: int = 0
+    probability: float = 1.0
+    every: int = 1
+    after: int = 0
+    times: int = 0
+    delay: float = 0.0
+    jitter: float = 0.0
+    cut_after: int = 0
+    bytes_per_second: int = 1
+    records: int = 0
+    code: FailureCode = FailureCode.UNAVAILABLE
+    message: str = ""
+
+    @property
+    def failure(self) -> Failure:
+        """The failure that clients get."""
+        return Failure(self.code, self.message)
+
+    def concerns(self, about: About) -> bool:
+        """Return whether the rule matches such messages."""
+        return (
+            (not self.listeners or not self.listeners.isdisjoint((about.listener, about.protocol)))
+            and (not self.kinds or about.kind in self.kinds)
+            and (not self.routes or about.route in self.routes)
+            and (not self.identities or about.identity in self.identities)
+            and (self.pattern is None or (about.stream is not None and self.pattern.match(about.stream) is not None))
+        )
+
+
+class Rule:
+    """A rule in force, with its counters. `fired`: messages, or sessions, on which it fired."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        self.fired = 0
+        self._seen = 0
+        self._carried = 0
+        self._random = random.Random(f"{fault.seed}/{fault.name}")
+
+    def fires(self, about: About) -> bool:
+        """Return whether the rule fires on this message; if so, log and count it. Call once per matching message."""
+        chosen = self.chooses()
+        if chosen:
+            self.tell(about)
+        return chosen
+
+    def chooses(self) -> bool:
+        """Count a matching message, and return whether the rule fires on it."""
+        fault = self.fault
+        self._seen += 1
+        past = self._seen - fault.after
+        if past <= 0 or past % fault.every or (fault.times and self.fired >= fault.times):
+            return False
+        if fault.probability < 1.0 and self._random.random() >= fault.probability:
+            return False
+        self.fired += 1
+        return True
+
+    def tell(self, about: About) -> None:
+        """Log and count an injected fault."""
+        fault = self.fault
+        FAULTS.labels(rule=fault.name, action=fault.action.value).inc()
+        log.info(
+            "fault_injected",
+            rule=fault.name,
+            action=fault.action.value,
+            direction=fault.direction.value,
+            listener=f"listeners.{about.listener}",
+            operation=about.kind.value,
+            stream=str(about.stream or ""),
+        )
+
+    def passes(self, about: About, records: int) -> bool:
+        """Count records towards a terminal, for protocols without sessions. Return whether they may pass. Once they
+        exceed `records` the count starts again, and they pass only if the rule does not fire."""
+        self._carried += records
+        if self._carried <= self.fault.records:
+            return True
+        self._carried = 0
+        return not self.fires(about)
+
+    def delay(self) -> float:
+        """Return how long to hold back a message, in seconds."""
+        fault = self.fault
+        return fault.delay + (self._random.uniform(0.0, fault.jitter) if fault.jitter else 0.0)

@@ -1,0 +1,42 @@
+"""All rules of a gateway, in one object whose contents a reload replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from penstock.routing.faults.rule import About, Action, Direction, Fault, Rule
+
+__all__ = ["Faults"]
+
+
+class Faults:
+    """The rules in force. A change applies to requests and sessions that begin after it."""
+
+    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+        self._rules = tuple(Rule(fault) for fault in faults)
+        self.active = bool(self._rules)
+        """True if there is any rule; read on every operation."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules, in the configuration's order."""
+        return self._rules
+
+    def put(self, faults: Iterable[Fault]) -> None:
+        """Replace the rules. A rule whose settings are unchanged keeps its counters."""
+        known = {rule.fault: rule for rule in self._rules}
+        self._rules = tuple(known.get(fault) or Rule(fault) for fault in faults)
+        self.active = bool(self._rules)
+
+    def firing(self, about: About, direction: Direction, actions: Collection[Action]) -> Iterator[Rule]:
+        """Yield the rules that fire on this message, evaluating each when it is reached."""
+        for rule in self.concerning(about, direction, actions):
+            if rule.fires(about):
+                yield rule
+
+    def concerning(self, about: About, direction: Direction, actions: Collection[Action]) -> Iterator[Rule]:
+        """Yield the rules that match such messages, whether they fire or not."""
+        for rule in self._rules:
+            fault = rule.fault
+            if fault.action in actions and fault.direction is direction and fault.concerns(about):
+                yield rule

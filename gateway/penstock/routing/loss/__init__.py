@@ -1,0 +1,1 @@
+"""Handling of records that a protocol cannot carry."""

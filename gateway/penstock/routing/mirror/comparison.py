@@ -1,0 +1,56 @@
+"""Comparison of records on both sides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from penstock.routing.mirror.hashing import alone, chain
+from penstock.routing.mirror.state import Difference, StreamState
+from penstock_codecs.model import Headers, Record
+
+__all__ = ["compare"]
+
+
+def compare(state: StreamState, primary: Sequence[Record], secondary: Sequence[Record]) -> StreamState:
+    """Return the state after comparing these records, which follow the ones compared before. Both sequences have the
+    same length.
+
+    A record that differs counts once, by the first cause that applies: body, headers, timestamp. If the two sequences
+    differ only in order, each record out of place counts as "order".
+    """
+    of_primary = [_said(record, state.timestamps) for record in primary]
+    of_secondary = [_said(record, state.timestamps) for record in secondary]
+    before = bytes.fromhex(state.primary_hash), bytes.fromhex(state.secondary_hash)
+    primary_hash = chain(before[0], primary, state.timestamps)
+    same = of_primary == of_secondary and before[0] == before[1]
+    secondary_hash = primary_hash if same else chain(before[1], secondary, state.timestamps)
+    if of_primary != of_secondary:
+        reordered = Counter(of_primary) == Counter(of_secondary)
+        for one, other, ours, theirs in zip(of_primary, of_secondary, primary, secondary, strict=True):
+            if one != other:
+                cause = "order" if reordered else _cause(one, other)
+                state = state.with_difference(Difference(cause, ours.seq_num, theirs.seq_num))
+    return replace(
+        state,
+        compared=primary[-1].seq_num + 1,
+        hashed=state.hashed + len(primary),
+        primary_hash=primary_hash.hex(),
+        secondary_hash=secondary_hash.hex(),
+        primary_last=alone(primary[-1], state.timestamps),
+        secondary_last=alone(secondary[-1], state.timestamps),
+    )
+
+
+_Said = tuple[bytes, Headers, int]
+
+
+def _said(record: Record, timestamps: bool) -> _Said:
+    return record.body, tuple(record.headers), record.timestamp if timestamps else 0
+
+
+def _cause(one: _Said, other: _Said) -> str:
+    differing = (name for name, a, b in zip(("body", "headers", "timestamp"), one, other, strict=True) if a != b)
+    return next(differing)

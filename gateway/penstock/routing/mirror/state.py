@@ -1,0 +1,209 @@
+"""The state of a mirrored stream, kept in a table of the embedded store so that a restart continues from it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core.back import Back
+from penstock.core.segment_names import INTERNAL_TABLES
+from penstock.routing.mirror.hashing import NO_RECORDS
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Operation
+from penstock_codecs.table_operations import (
+    CreateTable,
+    ListTable,
+    ReadTable,
+    RemoveTableKeys,
+    TableItem,
+    UpdateTable,
+    VersionedKey,
+)
+
+__all__ = ["CAUSES", "Difference", "StateTable", "StreamState", "Table"]
+
+R = TypeVar("R")
+
+CAUSES: Final = ("missing", "extra", "body", "headers", "timestamp", "order", "refused")
+"""Causes of differences. On the secondary, a record was lost ("missing"), was never on the primary ("extra"), has
+another body, headers or timestamp, is in another place ("order"), or cannot be carried ("refused")."""
+
+_PAGE: Final = 500
+
+
+class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The cause and place of a difference; it never holds content of records. `message`: the secondary's error."""
+
+    cause: str
+    primary_seq_num: int
+    secondary_seq_num: int
+    message: str = ""
+
+
+class StreamState(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of copying and comparing a stream. Sequence numbers are the primary's unless said otherwise.
+
+    - `compared`: the first record that is not compared or passed over yet.
+    - `shift`: difference of sequence numbers from there on; the secondary's are smaller, since it did not get records
+      that were gone or that it refused.
+    - `hashed_from`, `hashed`: the first record in the hashes, and their number.
+    - `primary_last`, `secondary_last`: hash of the last compared record alone, "" if the record just before `compared`
+      was not compared.
+    - `uncompared`: number of records that were gone from one side before they could be compared.
+    - `restarts`: times that the comparison began anew, because the stream did on either side.
+    - `extra_until`: the secondary's sequence number up to which extra records are counted.
+    - `refused_until`: the primary's sequence number up to which refused records are counted.
+    - `stopped`: the reason that the copy stopped, "" if it has not.
+    - `equal`: both sides ended at `compared` when last checked.
+    - `by_bytes`: segment clients append to the stream.
+    - `byte_shift`: bytes by which the primary is longer than the secondary, if `by_bytes`.
+    """
+
+    primary: str
+    secondary: str
+    timestamps: bool
+    compared: int = 0
+    shift: int = 0
+    hashed_from: int = 0
+    hashed: int = 0
+    primary_hash: str = NO_RECORDS.hex()
+    secondary_hash: str = NO_RECORDS.hex()
+    primary_last: str = ""
+    secondary_last: str = ""
+    uncompared: int = 0
+    restarts: int = 0
+    extra_until: int = 0
+    refused_until: int = 0
+    differences: dict[str, int] = {}
+    first_difference: Difference | None = None
+    stopped: str = ""
+    equal: bool = False
+    by_bytes: bool = False
+    byte_shift: int = 0
+
+    @classmethod
+    def fresh(cls, primary: str, secondary: str, timestamps: bool) -> StreamState:
+        """Return the state of a stream before the first comparison. `timestamps`: whether both sides can carry them."""
+        return cls(primary=primary, secondary=secondary, timestamps=timestamps)
+
+    def of_sides(self, primary: str, secondary: str, timestamps: bool) -> StreamState:
+        """Return the state for these backs: this one if it belongs to them, with the sides exchanged if they were cut
+        over without faults, else a fresh one."""
+        fresh = self.fresh(primary, secondary, timestamps)
+        if self.timestamps != timestamps:
+            return fresh
+        if (self.primary, self.secondary) == (primary, secondary):
+            return self
+        if (self.primary, self.secondary) != (secondary, primary) or self.faults:
+            return fresh
+        turned = {"primary_hash": self.secondary_hash, "secondary_hash": self.primary_hash, "equal": False}
+        last = {"primary_last": self.secondary_last, "secondary_last": self.primary_last}
+        return replace(self, primary=primary, secondary=secondary, extra_until=0, refused_until=0, **turned, **last)
+
+    def with_difference(self, found: Difference, count: int = 1) -> StreamState:
+        """Return a copy with `count` more differences of this cause."""
+        counts = {**self.differences, found.cause: self.differences.get(found.cause, 0) + count}
+        return replace(self, differences=counts, first_difference=self.first_difference or found)
+
+    def rehashed_from(self, compared: int) -> StreamState:
+        """Return a copy that begins the hashes anew at this record."""
+        empty = NO_RECORDS.hex()
+        anew = replace(self, hashed_from=compared, hashed=0, primary_hash=empty, secondary_hash=empty)
+        return anew.passed_over(compared)
+
+    def passed_over(self, compared: int) -> StreamState:
+        """Return a copy that passes over, without comparing them, the records before this one."""
+        return replace(self, compared=compared, primary_last="", secondary_last="")
+
+    @property
+    def faults(self) -> list[str]:
+        """The reasons that readers of the primary could not continue on the secondary with the same numbers and
+        records."""
+        found = [f"{count} records differ: {cause}" for cause, count in self.differences.items()]
+        if self.shift:
+            found.append(f"its sequence numbers are smaller by {self.shift}")
+        if self.byte_shift:
+            found.append(f"segment clients append to it, and its length in bytes differs by {abs(self.byte_shift)}")
+        if self.stopped:
+            found.append(f"the copy has stopped: {self.stopped}")
+        return found
+
+
+class Table:
+    """A table of the embedded store with text keys, created on first use."""
+
+    def __init__(self, store: Back, name: str) -> None:
+        self._store = store
+        self._name = f"{INTERNAL_TABLES}{name}"
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the value of a key, or None if it is missing."""
+        [item] = await self._perform(ReadTable(self._name, (key.encode(),)))
+        return None if item is None else item.value
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Set a key."""
+        await self._perform(UpdateTable(self._name, (TableItem(key.encode(), value),)))
+
+    async def remove(self, key: str) -> None:
+        """Remove a key, if it exists."""
+        await self._perform(RemoveTableKeys(self._name, (VersionedKey(key.encode()),)))
+
+    async def page(self, after: str, count: int) -> tuple[list[tuple[str, bytes]], bool]:
+        """Return at most `count` keys and values after `after`, in order of keys; and whether there are more."""
+        found = await self._perform(ListTable(self._name, after=after.encode() or None, count=count))
+        return [(item.key.decode(), item.value) for item in found.items], found.has_more
+
+    async def _perform(self, operation: Operation[R]) -> R:
+        try:
+            return await self._store.perform(operation)
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
+                raise
+        with suppress(OperationFailed):  # another task has created it meanwhile
+            await self._store.perform(CreateTable(self._name))
+        return await self._store.perform(operation)
+
+
+class StateTable:
+    """The saved states of a route's streams."""
+
+    def __init__(self, store: Back, route: str) -> None:
+        self._table = Table(store, f"mirror/{route}")
+
+    async def load(self, stream: StreamRef) -> StreamState | None:
+        """Return the saved state of a stream, or None."""
+        value = await self._table.get(str(stream))
+        return None if value is None else _decode(value)
+
+    async def save(self, stream: StreamRef, state: StreamState) -> None:
+        """Save the state of a stream."""
+        await self._table.put(str(stream), msgspec.json.encode(state))
+
+    async def forget(self, stream: StreamRef) -> None:
+        """Remove the state of a stream that is gone."""
+        await self._table.remove(str(stream))
+
+    async def page(self, after: str = "", count: int = _PAGE) -> tuple[list[tuple[StreamRef, StreamState]], bool]:
+        """Return at most `count` streams and states after `after` (`basin/stream`), in order of names; and whether
+        there are more."""
+        found, more = await self._table.page(after, count)
+        return [(StreamRef(*key.split("/", 1)), _decode(value)) for key, value in found], more
+
+    async def visit(self, what: Callable[[StreamRef, StreamState], Awaitable[None]]) -> None:
+        """Call `what` for each stream and state, including or not those that are added meanwhile."""
+        after, more = "", True
+        while more:
+            found, more = await self.page(after)
+            for stream, state in found:
+                after = str(stream)
+                await what(stream, state)
+
+
+def _decode(value: bytes) -> StreamState:
+    return msgspec.json.decode(value, type=StreamState)

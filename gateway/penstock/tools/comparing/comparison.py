@@ -1,0 +1,120 @@
+"""The comparison of all streams of two sources whose records are in a table (`record_table`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from typing import Final, Literal
+
+from penstock.tools.comparing.alignment import Gap, Same, align_contents, align_positions
+from penstock.tools.comparing.differences import Difference, Kind, differences
+from penstock.tools.comparing.pairing import joined, pair_streams, wanted
+from penstock.tools.comparing.record_table import Shelf, Source, Stream
+
+__all__ = ["Comparison", "NotComparable", "StreamComparison", "compare"]
+
+MOST_SHOWN: Final = 100
+
+
+_COUNTED: Final = "id"
+"""The kind of S3P's identifiers. They hold the server's time, so no other server assigns the same: records are counted
+instead."""
+
+
+class NotComparable(Exception):
+    """Raised when the two sources have no kind of position in common; the text names those that they have."""
+
+
+@dataclass(slots=True)
+class StreamComparison:
+    """The comparison of one stream. `a` or `b` is None if only one source has it. `same`: number of records that agree.
+    `counts`: of all differences; `shown`: the first ones, in the order of the stream."""
+
+    a: Stream | None
+    b: Stream | None
+    same: int = 0
+    counts: Counter[Kind] = field(default_factory=Counter)
+    shown: list[Difference] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """True if both sources have the stream and all records agree."""
+        return self.a is not None and self.b is not None and not self.counts
+
+
+@dataclass(slots=True)
+class Comparison:
+    """The comparison of all streams, sorted by name."""
+
+    streams: list[StreamComparison] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """True if all streams are equal."""
+        return all(one.equal for one in self.streams)
+
+
+def compare(
+    shelf: Shelf,
+    *,
+    by: Literal["content", "position"] = "content",
+    action: str | None = None,
+    named: Mapping[str, str] | None = None,
+    globs: Sequence[str] = (),
+    most_shown: int = MOST_SHOWN,
+) -> Comparison:
+    """Compare the streams of both sources; call `Shelf.settle` before.
+
+    `action`: APPENDED or DELIVERED, for all streams; None: as `Shelf.streams` chooses. `named`: see `pair_streams`.
+    `globs`: compare only streams of A with matching names and their counterparts, and streams that only B has with
+    matching names. Raises NotComparable if positions are to be compared and differ in kind.
+    """
+    pairs = pair_streams(joined(shelf.streams(Source.A, action)), joined(shelf.streams(Source.B, action)), named or {})
+    found = Comparison([_compare(shelf, a, b, by, most_shown) for a, b in pairs.both if wanted(a, globs)])
+    for one in pairs.only_a:
+        if wanted(one, globs):
+            found.streams.append(StreamComparison(one, None, counts=Counter({Kind.LOST: one.records})))
+    for one in pairs.only_b:
+        if wanted(one, globs):
+            found.streams.append(StreamComparison(None, one, counts=Counter({Kind.ADDED: one.records})))
+    found.streams.sort(key=lambda one: (one.a or one.b or _NOBODY).name)
+    return found
+
+
+_NOBODY: Final = Stream((), Source.A, "", False, 0, frozenset())
+
+
+def _compare(shelf: Shelf, a: Stream, b: Stream, by: str, most_shown: int) -> StreamComparison:
+    counted = _COUNTED in a.kinds | b.kinds
+    placed = all(len(one.kinds) == 1 and "" not in one.kinds for one in (a, b))
+    if by == "position" and not (placed and (counted or a.kinds == b.kinds)):
+        kinds = [" and ".join(sorted(kind or "no positions" for kind in one.kinds)) for one in (a, b)]
+        raise NotComparable(f"{a.name}: A has {kinds[0]}, B has {kinds[1]}; compare by content")
+    rows = shelf.rows(a), shelf.rows(b)
+    aligned = align_positions(*rows, counted=counted) if by == "position" else align_contents(*rows)
+    result = StreamComparison(a, b)
+
+    def told() -> Iterator[Difference]:
+        for difference in differences(_counted(aligned, result), shelf, a, b):
+            result.counts[difference.kind] += 1
+            yield difference
+
+    # Differences come in no order. `nsmallest` of none would not consume them, and so not count them.
+    result.shown = nsmallest(max(1, most_shown), told(), key=_place)[:most_shown]
+    return result
+
+
+def _counted(aligned: Iterator[Same | Gap], result: StreamComparison) -> Iterator[Gap]:
+    for one in aligned:
+        if isinstance(one, Same):
+            result.same += 1
+        else:
+            yield one
+
+
+def _place(difference: Difference) -> tuple[int, int]:
+    row = difference.a or difference.b
+    assert row is not None, "one of the two is there"
+    return row.ordinal, 0 if difference.a is not None else 1

@@ -1,0 +1,136 @@
+"""Interpretation of the gaps between two sequences: records lost, doubled, reordered, altered or added."""
+
+from __future__ import annotations
+
+from ast import literal_eval
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from penstock.tools.comparing.alignment import Gap, Same
+from penstock.tools.comparing.record_table import Row, Shelf, Stream
+
+__all__ = ["MOST_REMEMBERED", "Difference", "Kind", "differences"]
+
+MOST_REMEMBERED: Final = 100_000
+"""Records without a partner that are remembered to find those that only moved. Above it a record that moved is reported
+as lost and added. About 50 MiB."""
+
+
+class Kind(Enum):
+    """The kind of a difference."""
+
+    LOST = "lost"
+    """Only A has the record."""
+    DOUBLED = "doubled"
+    """B has the record more often than A."""
+    REORDERED = "reordered"
+    """Both have the record, in different places."""
+    ALTERED = "altered"
+    """B has another record in its place."""
+    ADDED = "added"
+    """Only B has the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference; `a` or `b` is None if that side has no such record. `fields`: those that differ in an altered
+    record."""
+
+    kind: Kind
+    a: Row | None
+    b: Row | None
+    fields: tuple[str, ...] = ()
+
+
+def differences(aligned: Iterable[Same | Gap], shelf: Shelf, a: Stream, b: Stream) -> Iterator[Difference]:
+    """Yield the differences of aligned sequences. Records that moved are known only at the end, so the order is not
+    that of the streams; sort by `Row.ordinal`."""
+    alone = _Alone()
+    for one in aligned:
+        if isinstance(one, Gap):
+            yield from alone.add(one)
+    yield from alone.moved()
+    yield from _told(alone, shelf, a, b)
+
+
+class _Alone:
+    """Records without a partner, by gap."""
+
+    def __init__(self) -> None:
+        self._gaps: list[Gap] = []
+        self._size = 0
+
+    def add(self, gap: Gap) -> Iterator[Difference]:
+        if self._size + len(gap.a) + len(gap.b) > MOST_REMEMBERED:
+            yield from _altered(gap)
+            yield from (Difference(Kind.LOST, row, None) for row in gap.a)
+            yield from (Difference(Kind.ADDED, None, row) for row in gap.b)
+            return
+        self._size += len(gap.a) + len(gap.b)
+        self._gaps.append(gap)
+
+    def moved(self) -> Iterator[Difference]:
+        """Remove and yield records that both sides have, in different places."""
+        elsewhere: dict[bytes, list[Row]] = {}
+        for gap in reversed(self._gaps):
+            for row in reversed(gap.b):
+                elsewhere.setdefault(row.digest, []).append(row)
+        gone: set[int] = set()
+        for gap in self._gaps:
+            for row in gap.a:
+                if partners := elsewhere.get(row.digest):
+                    partner = partners.pop()
+                    gone |= {row.arrival, partner.arrival}
+                    yield Difference(Kind.REORDERED, row, partner)
+        for gap in self._gaps:
+            gap.a = [row for row in gap.a if row.arrival not in gone]
+            gap.b = [row for row in gap.b if row.arrival not in gone]
+
+    def gaps(self) -> Iterator[Gap]:
+        """Yield the gaps without the records that moved."""
+        yield from self._gaps
+
+
+def _told(alone: _Alone, shelf: Shelf, a: Stream, b: Stream) -> Iterator[Difference]:
+    told: Counter[bytes] = Counter()
+    for gap in alone.gaps():
+        # Find copies first: they must not pair with lost records as alterations.
+        copies: list[Row] = []
+        others: list[Row] = []
+        for row in gap.b:
+            (copies if _is_copy(row, shelf, a, b, told) else others).append(row)
+        gap.b = others
+        yield from (Difference(Kind.DOUBLED, None, row) for row in copies)
+        yield from _altered(gap)
+        yield from (Difference(Kind.LOST, row, None) for row in gap.a)
+        yield from (Difference(Kind.ADDED, None, row) for row in gap.b)
+
+
+def _is_copy(row: Row, shelf: Shelf, a: Stream, b: Stream, told: Counter[bytes]) -> bool:
+    in_a = shelf.how_often(a, row.digest)
+    surplus = shelf.how_often(b, row.digest) - in_a
+    if in_a and told[row.digest] < surplus:
+        told[row.digest] += 1
+        return True
+    return False
+
+
+def _rest(first: Row, second: Row) -> tuple[str, ...]:
+    """Return the optional fields that differ."""
+    ours, theirs = (
+        literal_eval(row.digest[len(row.body) + len(row.headers) :].decode() or "[]") for row in (first, second)
+    )
+    return tuple(name for (name, one), (_, other) in zip(ours, theirs, strict=True) if one != other)
+
+
+def _altered(gap: Gap) -> Iterator[Difference]:
+    """Yield pairs of records in each other's place as alterations, and remove them from the gap."""
+    for first, second in zip(gap.a, gap.b, strict=False):
+        parts = {"body": first.body == second.body, "headers": first.headers == second.headers}
+        fields = tuple(name for name, same in parts.items() if not same) + _rest(first, second)
+        yield Difference(Kind.ALTERED, first, second, fields)
+    paired = min(len(gap.a), len(gap.b))
+    del gap.a[:paired], gap.b[:paired]

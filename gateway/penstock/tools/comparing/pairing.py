@@ -1,0 +1,112 @@
+"""Pairing of the streams of two recordings, whose protocols may name them differently."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Final
+
+from penstock.tools.comparing.record_table import Stream
+
+__all__ = ["Pairs", "called", "joined", "pair_streams", "plain_name", "wanted"]
+
+_SEGMENT: Final = re.compile(r"(.*)/\d+\.#epoch\.\d+")
+"""A segment of a Pravega stream (segment fact sheet, 1.5): scope/stream/number.#epoch.number."""
+
+
+@dataclass(slots=True)
+class Pairs:
+    """Streams that belong together, and those without a partner."""
+
+    both: list[tuple[Stream, Stream]] = field(default_factory=list)
+    only_a: list[Stream] = field(default_factory=list)
+    only_b: list[Stream] = field(default_factory=list)
+
+
+def plain_name(name: str) -> str:
+    """Return a stream's name without the number and epoch of a segment."""
+    found = _SEGMENT.fullmatch(name)
+    return name if found is None else found[1]
+
+
+def joined(streams: Sequence[Stream]) -> list[Stream]:
+    """Join the streams of a source that are one stream under several names: one that some clients call `orders` and
+    others `basin/orders` gets the longest name, if only one basin has it.
+
+    If any of its clients appended, its records are all that were appended. Otherwise they are those of the name with
+    the most records: each record has one position per protocol, by which copies cannot be recognised.
+    """
+    bare = [one for one in streams if "/" not in one.name]
+    full: dict[str, list[Stream]] = {}
+    for one in streams:
+        if "/" in one.name:
+            full.setdefault(_last_part(one.name), []).append(one)
+    found = {one.name: one for one in streams}
+    for one in bare:
+        same = full.get(one.name, [])
+        if len({plain_name(other.name) for other in same}) == 1:
+            for other in (one, *same):
+                del found[other.name]
+            together = _together([one, *same])
+            found[together.name] = together
+    return [found[name] for name in sorted(found)]
+
+
+def _together(streams: list[Stream]) -> Stream:
+    full = max(streams, key=lambda one: len(one.name))
+    appended = [one for one in streams if one.appended]
+    used = appended or [max(streams, key=lambda one: one.records)]
+    return full._replace(
+        others=tuple(one.name for one in streams if one is not full),
+        numbers=tuple(number for one in used for number in one.numbers),
+        appended=bool(appended),
+        records=sum(one.records for one in used),
+        kinds=frozenset().union(*(one.kinds for one in used)),
+    )
+
+
+def called(streams: Iterable[Stream], name: str) -> Stream | None:
+    """Return the stream with this name, or with this alternative name; None if there is none."""
+    return next((one for one in streams if name == one.name or name in one.others), None)
+
+
+def wanted(stream: Stream, globs: Sequence[str]) -> bool:
+    """Return whether a name of the stream matches one of the globs; without globs every stream matches."""
+    names = {each for name in (stream.name, *stream.others) for each in (name, plain_name(name))}
+    return not globs or any(fnmatchcase(name, glob) for glob in globs for name in names)
+
+
+def pair_streams(a: Sequence[Stream], b: Sequence[Stream], named: Mapping[str, str]) -> Pairs:
+    """Pair the streams of two sources.
+
+    `named`: names in B by names in A, where they are known. Other streams are paired by equal names, then by equal last
+    parts if those are unique on each side: S3P says `orders` where S2 says `basin/orders` and Pravega
+    `scope/orders/0.#epoch.0`.
+    """
+    pairs = Pairs()
+    left, right = {one.name: one for one in a}, {one.name: one for one in b}
+    for first, second in named.items():
+        one, other = called(left.values(), first), called(right.values(), second)
+        if one is not None and other is not None:
+            pairs.both.append((left.pop(one.name), right.pop(other.name)))
+    for spelling in (str, plain_name, _last_part):
+        ones, others = _unique(left, spelling), _unique(right, spelling)
+        for name in ones.keys() & others.keys():
+            pairs.both.append((left.pop(ones[name]), right.pop(others[name])))
+    pairs.both.sort(key=lambda pair: pair[0].name)
+    pairs.only_a, pairs.only_b = list(left.values()), list(right.values())
+    return pairs
+
+
+def _last_part(name: str) -> str:
+    return plain_name(name).rpartition("/")[2]
+
+
+def _unique(names: Iterable[str], spelling: Callable[[str], str]) -> dict[str, str]:
+    """Return names by their spelling, for spellings of only one name."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(spelling(name), []).append(name)
+    return {short: together[0] for short, together in found.items() if len(together) == 1}

@@ -1,0 +1,115 @@
+"""The sources of a comparison: the records of a capture, and those of a live server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import trio
+
+from penstock.core.back import Back, Following
+from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock.tools.comparing.pairing import plain_name
+from penstock.tools.comparing.record_table import Shelf, Source, Stream
+from penstock_analysis.capture import CaptureEvent, Side
+from penstock_analysis.dialogue import DELIVERED, Message, Problem, SeenRecord
+from penstock_analysis.dialogue.hearing import Dialogues
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.model import RecordBatch, StreamRef
+from penstock_codecs.operations import FromSeqNum, Read
+from penstock_codecs.s2.names import validate_basin_name
+
+__all__ = ["put_capture", "put_live", "stream_on_server"]
+
+_NOTHING_THERE: Final = frozenset(
+    {
+        FailureCode.STREAM_NOT_FOUND,
+        FailureCode.BASIN_NOT_FOUND,
+        FailureCode.RANGE_NOT_SATISFIABLE,
+        FailureCode.NOT_REPRESENTABLE,  # the server's protocol has no name for it, so there is no such stream
+    }
+)
+_BARE_NAMES: Final = "s3p"
+_SEGMENTS: Final = "segment"
+
+
+def put_capture(shelf: Shelf, source: Source, events: Iterable[CaptureEvent], side: Side = Side.FRONT) -> None:
+    """Add all records of a capture, of the conversations on one side of the gateway: the other side repeats them.
+
+    Conversations that no gateway recorded count for either side.
+    """
+    dialogues = Dialogues(lambda conversation: conversation.side in (side, Side.FOREIGN))
+
+    def put(told: Iterator[Message | Problem]) -> None:
+        for message in told:
+            if isinstance(message, Message):
+                for record in message.records:
+                    shelf.put(source, record, message.layer, message.exchange)
+
+    for event in events:
+        put(dialogues.receive(event))
+    put(dialogues.end())
+
+
+def stream_on_server(stream: Stream, basin: str) -> StreamRef | None:
+    """Return the gateway's name of a recorded stream; None for streams that are not visible in every protocol.
+
+    `basin`: for names without one, and for scopes that are not valid basins.
+    """
+    if stream.layer == _BARE_NAMES:
+        return StreamRef(basin, stream.name)
+    try:
+        if stream.layer == _SEGMENTS:
+            found = SegmentNames(basin).to_stream(stream.name)
+            return found if found.basin != INTERNAL_BASIN else None
+        space, slash, name = plain_name(stream.name).partition("/")
+        if not slash:
+            return StreamRef(basin, space)
+        return StreamRef(validate_basin_name(space, FailureCode.INVALID), name) if name else None
+    except OperationFailed:
+        return None
+
+
+async def put_live(
+    shelf: Shelf,
+    source: Source,
+    back: Back,
+    streams: Mapping[str, StreamRef],
+    on_record: Callable[[int], object] = lambda _count: None,
+) -> None:
+    """Add all records that these streams hold now, each stream under its given name. A missing stream has none.
+
+    `on_record` is called with the number of records added. Raises OperationFailed as the server reports it.
+    """
+    for name, stream in streams.items():
+        await trio.lowlevel.checkpoint()
+        try:
+            await _put_stream(shelf, source, back, name, stream, on_record)
+        except OperationFailed as error:
+            if error.failure.code not in _NOTHING_THERE:
+                raise
+
+
+async def _put_stream(
+    shelf: Shelf, source: Source, back: Back, name: str, stream: StreamRef, on_record: Callable[[int], object]
+) -> None:
+    read = Read(stream, FromSeqNum(0), clamp=True, wait=0.0, create_if_missing=False)
+    async with back.read_session(read) as session:
+        while (event := await session.next()) is not None:
+            if isinstance(event, Following):
+                continue
+            for record in _seen(name, event):
+                shelf.put(source, record)
+            on_record(event.count)
+
+
+def _seen(name: str, batch: RecordBatch) -> Iterator[SeenRecord]:
+    for record in batch.records():
+        yield SeenRecord(
+            DELIVERED,
+            name,
+            record.body,
+            tuple(record.headers),
+            seq_num=record.seq_num,
+            timestamp=record.timestamp,
+        )

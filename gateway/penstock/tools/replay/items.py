@@ -1,0 +1,118 @@
+"""The items of a recorded conversation: what its client said, and what it was given.
+
+Both are in the order of the recording. What was given is only counted: a live server may batch and number records
+differently, but it should answer, acknowledge and deliver as many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue import APPENDED, Message
+from penstock_codecs.http import Body, End, RequestHead, Reset
+
+__all__ = ["Finish", "Given", "Item", "Move", "Over", "Say", "given_by", "outcome_of"]
+
+Move = bytes | RequestHead | Body | End | Reset
+"""What a client sends: raw bytes, or a part of a request, whose `stream_id` is the recorded exchange."""
+
+ITEM_BYTES: Final = 300
+"""Estimated memory of an item beside its bytes."""
+
+
+@dataclass(slots=True)
+class Say:
+    """The client sent something. `records`: records acknowledged and delivered before, in the whole capture.
+
+    `exchange`: the recorded one, if this begins a request; `basin`: of the request over HTTP, if it is known.
+    """
+
+    move: Move
+    time_ns: int
+    exchange: int | None = None
+    basin: str = ""
+    records: int = 0
+    place: int = 0
+    """Place among the items of all conversations, from 0."""
+
+    @property
+    def size(self) -> int:
+        """Estimated memory of the item in bytes."""
+        if isinstance(self.move, bytes):
+            return ITEM_BYTES + len(self.move)
+        return ITEM_BYTES + (sum(map(len, self.move.parts)) if isinstance(self.move, Body) else ITEM_BYTES)
+
+
+@dataclass(slots=True)
+class Given:
+    """The server gave the client something: answers to requests, or records delivered or acknowledged.
+
+    `exchange`: over HTTP the exchange; None if the whole conversation is counted together. `outcome`: the answer in a
+    word, "" for none; `asked`: the exchange as the dialogue numbers it. The consumer fills in the time, as for all
+    items.
+    """
+
+    exchange: int | None
+    answers: int = 0
+    records: int = 0
+    outcome: str = ""
+    asked: int | None = None
+    time_ns: int = 0
+    place: int = 0
+    size: int = ITEM_BYTES
+
+
+@dataclass(slots=True)
+class Over:
+    """The response in an exchange was complete, or `broken` off by the server."""
+
+    exchange: int
+    broken: bool = False
+    time_ns: int = 0
+    place: int = 0
+    size: int = ITEM_BYTES
+
+
+@dataclass(slots=True)
+class Finish:
+    """The client finished sending, or was lost (`reset`)."""
+
+    time_ns: int
+    reset: bool = False
+    place: int = 0
+    size: int = ITEM_BYTES
+
+
+Item = Say | Given | Over | Finish
+
+_RESET: Final = "RST_STREAM"
+"""Kind of message that ends an exchange, reported as `Over`."""
+_SESSIONS: Final = frozenset({"s2s", "sse"})
+"""Layers in which a server delivers batches without a request for each."""
+
+
+def given_by(message: Message, exchange: int | None) -> Given | None:
+    """Return what a server's message gives its client; None for messages without news: heartbeats, pings, interim
+    responses."""
+    if message.sender is Sender.CLIENT:
+        return None
+    given = Given(exchange, asked=message.exchange, outcome=outcome_of(message))
+    count = len(message.records)
+    if message.layer in _SESSIONS and count and message.answers is None and not message.failure:
+        given.records = count
+    elif message.layer == "segment" and count and message.records[0].action == APPENDED:
+        given.records, given.outcome = count, outcome_of(message) if message.failure else ""
+    elif message.answers is not None or (message.failure and message.kind != _RESET):
+        given.answers = 1
+    else:
+        return None
+    return given
+
+
+def outcome_of(message: Message) -> str:
+    """Return an answer in a word: the code of a failure, else the message's kind; "" if the message is no answer."""
+    if message.failure:
+        return message.failure.partition(":")[0]
+    return message.kind if message.answers is not None else ""

@@ -1,0 +1,52 @@
+"""The protocols of recorded conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
+from penstock_analysis.dialogue import Message
+from penstock_analysis.dialogue.choosing import ENOUGH, spoken_by
+from penstock_analysis.dialogue.http.dialogue import HttpDialogue
+from penstock_codecs.http import RequestHead
+
+__all__ = ["PLAYABLE", "is_http", "protocol_of"]
+
+PLAYABLE: Final = frozenset({"s2", "s3p", "segment", "controller"})
+"""Protocols that can be replayed."""
+_HTTP: Final = frozenset({"s2", "controller"})
+_LEAST: Final = 4
+"""Bytes that identify the version of HTTP, and the dialect of the segment protocol."""
+_CONTROLLER: Final = "/io.pravega.controller."
+
+
+def is_http(protocol: str) -> bool:
+    """Return whether a protocol is carried by HTTP."""
+    return protocol in _HTTP
+
+
+def protocol_of(conversation: Conversation, events: Iterable[CaptureEvent]) -> str | None:
+    """Return the protocol of a conversation from its first events, as in `Conversation.protocol`; "" if it is unknown.
+
+    Returns None if the client has not sent enough.
+    """
+    first = _first(events)
+    if len(first) < _LEAST:
+        return None
+    if conversation.protocol:
+        return conversation.protocol
+    spoken = spoken_by(Sender.CLIENT, first)
+    if spoken != "http":
+        return spoken
+    dialogue = HttpDialogue(conversation)
+    for event in events:
+        for told in dialogue.receive(event):
+            if isinstance(told, Message) and isinstance(told.event, RequestHead):
+                return "controller" if told.event.target.startswith(_CONTROLLER) else "s2"
+    return None
+
+
+def _first(events: Iterable[CaptureEvent]) -> bytes:
+    chunks = (event for event in events if isinstance(event, Chunk) and event.sender is Sender.CLIENT)
+    return b"".join(bytes(chunk.data[:ENOUGH]) for chunk in chunks)

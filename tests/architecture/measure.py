@@ -1,0 +1,297 @@
+"""Print what the structure of the source is like: sizes, import cycles, five traced operations, leaked protocol names.
+
+`make measure` runs it. The traces run a gateway in a thread of this process
+and count the Python calls in Penstock's own packages between a client's first byte and the answer's last.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import logging
+import queue
+import statistics
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGES: Final = {
+    "penstock_spark": "pipeline",
+    "penstock": "gateway",
+    "penstock_analysis": "analysis",
+    "penstock_codecs": "codecs",
+    "penstock_proto": "proto",
+}
+"""The import packages, and the folders that hold them."""
+PROTOCOLS: Final = {"s2": ("s2", "s2s", "sse"), "s3p": ("s3p",), "segment": ("segment", "controller", "pravega")}
+"""Words that name a protocol in an identifier or a string, by protocol."""
+
+
+# ---- modules and imports -------------------------------------------------------------------------------------------
+
+
+def modules() -> dict[str, Path]:
+    """Return every module of the source with its file; generated ones are left out."""
+    found = {}
+    for package, folder in PACKAGES.items():
+        for path in (ROOT / folder / package).rglob("*.py"):
+            if "_pb2" not in path.name:
+                parts = path.relative_to(ROOT / folder).with_suffix("").parts
+                found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(name: str, tree: ast.Module, known: dict[str, Path]) -> set[str]:
+    """Return the modules that a module imports, those that only a type checker sees included."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in known else node.module)
+    return (found & known.keys()) - {name}
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return the imports of every module."""
+    known = modules()
+    return {name: imports(name, ast.parse(path.read_text()), known) for name, path in known.items()}
+
+
+def import_cycle() -> list[str]:
+    """Return one cycle of modules that import each other; empty if there is none."""
+    try:
+        TopologicalSorter(import_graph()).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+# ---- names of protocols outside their folders -----------------------------------------------------------------------
+
+
+def leaks() -> Counter[str]:
+    """Count, for each protocol, the modules outside its folders whose code names it (comments and docstrings do not
+    count)."""
+    found: Counter[str] = Counter()
+    for name, path in modules().items():
+        words = _words(ast.parse(path.read_text()))
+        for protocol, spellings in PROTOCOLS.items():
+            inside = any(part in spellings for part in name.split("."))
+            if not inside and any(spelling in words for spelling in spellings):
+                found[protocol] += 1
+    return found
+
+
+def _words(tree: ast.Module) -> set[str]:
+    """Return the words that the identifiers, imports and strings of a module are made of, in small letters."""
+    texts: list[str] = []
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=text) | ast.Attribute(attr=text) | ast.arg(arg=text) | ast.keyword(arg=str(text)):
+                texts.append(text)
+            case ast.ImportFrom(module=str(text)):
+                texts += [text, *(alias.name for alias in node.names)]
+            case ast.ClassDef(name=text) | ast.FunctionDef(name=text) | ast.AsyncFunctionDef(name=text):
+                texts.append(text)
+            case ast.Constant(value=str(text)) if id(node) not in docstrings and len(text) < 40:
+                texts.append(text)
+    spaced = " ".join(texts)
+    return set("".join(one if one.isalnum() else " " for one in spaced).lower().split())
+
+
+# ---- five operations, traced ----------------------------------------------------------------------------------------
+
+
+class Way(NamedTuple):
+    """The Python calls that one operation makes in Penstock's packages, in all threads of the process."""
+
+    calls: int
+    functions: int
+    files: int
+    moves: int
+    """Calls into a function of another file than the caller's call before it."""
+
+
+class Tracer:
+    """Collects the calls of every thread while it is on. Install it before the threads start."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self._calls: list[tuple[str, str]] = []
+        self._roots = tuple(f"{ROOT / folder / package}/" for package, folder in PACKAGES.items())
+
+    def install(self) -> None:
+        """Trace this thread, and all that start from now on."""
+        threading.setprofile(self._profile)
+        sys.setprofile(self._profile)
+
+    def _profile(self, frame: FrameType, event: str, _argument: Any) -> None:
+        if self.on and event == "call":
+            code = frame.f_code
+            if code.co_filename.startswith(self._roots):
+                self._calls.append((code.co_filename, code.co_qualname))
+
+    def trace(self, operation: Callable[[], object]) -> Way:
+        """Run an operation, and count."""
+        self._calls = []
+        self.on = True
+        operation()
+        self.on = False
+        files = [file for file, _ in self._calls]
+        moves = sum(before != after for before, after in itertools.pairwise(files))
+        return Way(len(files), len(set(self._calls)), len(set(files)), moves)
+
+
+@contextmanager
+def gateway(tracer: Tracer, text: str) -> Iterator[dict[str, Any]]:
+    """Run a gateway of this configuration in a traced thread; gives the addresses of its listeners by name."""
+    import trio
+
+    from penstock.app.config import parse_config
+    from penstock.app.server import serve
+
+    started: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            running = await nursery.start(serve, parse_config(text))
+            started.put((trio.lowlevel.current_trio_token(), running))
+
+    def thread() -> None:
+        sys.setprofile(tracer._profile)
+        trio.run(run)
+
+    worker = threading.Thread(target=thread)
+    worker.start()
+    token, running = started.get(timeout=30)
+    try:
+        yield {name: bound[0] for name, bound in running.addresses.items()}
+    finally:
+        trio.from_thread.run_sync(running.drain, trio_token=token)
+        worker.join()
+
+
+SERVER: Final = """
+[listeners.s2]
+bind = "127.0.0.1:0"
+[listeners.s3p]
+bind = "127.0.0.1:0"
+basin = "penstock"
+[listeners.segment]
+bind = "127.0.0.1:0"
+basin = "penstock"
+[management]
+bind = "127.0.0.1:0"
+[store]
+directory = "{directory}"
+[[store.basins]]
+name = "penstock"
+create_stream_on_append = true
+[log]
+level = "error"
+"""
+RELAY: Final = """
+[listeners.s2]
+bind = "127.0.0.1:0"
+[management]
+bind = "127.0.0.1:0"
+[store]
+directory = "{directory}"
+[backs.far]
+kind = "s2"
+address = "{far}"
+[[routes]]
+name = "all"
+back = "far"
+[log]
+level = "error"
+"""
+
+
+def ways() -> Iterator[tuple[str, Way]]:
+    """Trace five operations on their second run, with every cache warm."""
+    from support.process import GatewayProcess
+    from support.s2_http import S2Client, open_stream, stream_path
+    from support.s2s import Session, append_input
+    from support.s3p import S3PClient
+    from support.segment_client import ReleasedSocket
+
+    batch = append_input(*[b"x" * 100] * 100)
+    s2s = {"s2-basin": "penstock", "content-type": "s2s/proto", "accept": "s2s/proto"}
+    tracer = Tracer()
+    tracer.install()
+
+    def session(address: Any) -> Session:
+        opened = Session(open_stream(address, "h1", "POST", stream_path("one") + "/records", s2s))
+        opened.send(batch)
+        opened.ack()
+        return opened
+
+    def append(opened: Session) -> Callable[[], object]:
+        def run() -> None:
+            opened.send(batch)
+            opened.ack()
+
+        return run
+
+    with tempfile.TemporaryDirectory() as directory, gateway(tracer, SERVER.format(directory=directory)) as bound:
+        session(bound["listeners.s2"]).close()
+        yield "open an S2S append session, with its first append", tracer.trace(lambda: session(bound["listeners.s2"]))
+        with session(bound["listeners.s2"]) as opened:
+            append(opened)()
+            yield "one S2S append, socket to commit to acknowledgement", tracer.trace(append(opened))
+        S2Client(bound["listeners.s2"], "penstock").append("five", *"abcde")
+        with S3PClient(bound["listeners.s3p"]) as s3p:
+            read = (b"READ", b"five", [])
+            for _ in range(2):
+                s3p.call(*read)
+            yield "S3P READ of five records", tracer.trace(lambda: s3p.call(*read))
+        with ReleasedSocket(bound["listeners.segment"]) as store:
+            segment = store.new("scope/events/0.#epoch.0", b"first")
+            writer = store.writer(segment)
+            store.append(writer, [b"x" * 100] * 100, 100)
+            yield "a segment block append", tracer.trace(lambda: store.append(writer, [b"x" * 100] * 100, 200))
+
+    with tempfile.TemporaryDirectory() as directory, GatewayProcess() as far:
+        relay = RELAY.format(directory=directory, far=f"127.0.0.1:{far.s2_port}")
+        with gateway(tracer, relay) as bound, session(bound["listeners.s2"]) as opened:
+            append(opened)()
+            yield "one batch relayed S2S to S2S", tracer.trace(append(opened))
+
+
+def main() -> None:
+    """Print the tables."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    sizes = sorted((len(path.read_text().splitlines()), name) for name, path in modules().items())
+    print(f"modules: {len(sizes)}, lines: {sum(size for size, _ in sizes)}")
+    print(f"median {statistics.median(size for size, _ in sizes):g}, largest {sizes[-1][0]} ({sizes[-1][1]})")
+    print(f"import cycle: {' > '.join(import_cycle()) or 'none'}")
+    for protocol, count in leaks().items():
+        print(f"modules outside the folders of {protocol} that name it: {count}")
+    print(f"\n{'operation':52} {'calls':>6} {'functions':>9} {'files':>6} {'moves':>6}")
+    for name, way in ways():
+        print(f"{name:52} {way.calls:6} {way.functions:9} {way.files:6} {way.moves:6}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Preludes: a reader that decodes them first understands the rest, wherever the connection is cut."""
+
+from __future__ import annotations
+
+import pytest
+from support.dialogues import CLIENT, conversation, hear, parts
+
+from penstock_analysis.capture import CaptureEvent, Chunk, Joined, Opened
+from penstock_analysis.dialogue import Message
+from penstock_analysis.dialogue.http import HttpDialogue
+from penstock_codecs.codec import Role
+from penstock_codecs.http import Body, End, HttpCodec, Received, RequestHead, ResponseHead, connection
+
+HEADERS = [
+    ("s2-basin", "penstock"),
+    ("content-type", "s2s/proto"),
+    ("authorization", "Bearer a-secret"),
+    ("transfer-encoding", "chunked"),
+]
+FRAME = b"\0\0\x0b\0\n\x08\x1a\x06record"
+"""An AppendInput of one record."""
+
+
+def request(stream_id: int) -> RequestHead:
+    return RequestHead(stream_id, "POST", "/v1/streams/s/records", HEADERS, "example.test")
+
+
+def output(codec: HttpCodec) -> bytes:
+    return b"".join(bytes(part) for part in codec.output(1 << 20))
+
+
+def received(codec: HttpCodec, data: bytes) -> list[object]:
+    codec.receive(data)
+    found: list[object] = []
+    while isinstance(event := codec.next_event(), Received):
+        found.append(event)
+    return found
+
+
+def from_here(alpn: str, codec: HttpCodec, heard: int, said: int, rest: bytes) -> list[Message] | None:
+    """Return what a reader that joins a server now decodes of its client's further bytes; None if it cannot join."""
+    preludes = codec.preludes()
+    if preludes is None:
+        return None
+    offsets = heard - len(preludes.held), said + preludes.unsaid
+    of = conversation("s2")
+    events: list[CaptureEvent] = [
+        Opened(of, 0, *offsets),
+        Joined(of, 0, codec.version, *offsets, preludes.received, preludes.sent),
+        Chunk(of, 0, CLIENT, offsets[0], preludes.held),
+        Chunk(of, 1, CLIENT, heard, rest),
+    ]
+    told, problems, _ = parts(hear(HttpDialogue(of), events))
+    assert not [each for each in problems if "was not recorded" not in each.rule and "ends" not in each.rule], problems
+    return told
+
+
+@pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
+def test_wherever_what_the_peer_says_is_cut(alpn: str) -> None:
+    """Amid heads, frames, chunks and the lines between them."""
+    client, server = connection(alpn, Role.CLIENT), connection(alpn, Role.SERVER)
+    number = client.new_stream()
+    client.send(request(number))
+    client.send(Body(number, [FRAME]))
+    client.send(Body(number, [FRAME * 3]))
+    client.send(Body(number, [FRAME]))
+    client.send(End(number))
+    data = output(client)
+    answered = False
+    whole = said = 0
+    for cut in range(len(data)):
+        events = received(server, data[cut : cut + 1])
+        if not answered and any(isinstance(event, RequestHead) for event in events):
+            server.send(ResponseHead(number, 200, [("content-type", "s2s/proto"), ("transfer-encoding", "chunked")]))
+            answered = True
+        said += len(output(server))
+        if answered:
+            told = from_here(alpn, server, cut + 1, said, data[cut + 1 :])
+            if told is not None:
+                whole += 1
+                assert [each for each in told if each.kind == "END"] or cut == len(data) - 1, cut
+                frames = [each for each in told if each.kind == "AppendInput"]
+                left = data[cut + 1 :].count(FRAME)
+                assert len(frames) >= min(left, 1) and all(each.stream == "penstock/s" for each in frames), cut
+    assert whole > len(FRAME) * 5
+
+
+def test_heads_that_refer_to_what_went_before_are_read() -> None:
+    """Over HTTP/2, of either side."""
+    client, server = connection("h2", Role.CLIENT), connection("h2", Role.SERVER)
+    asked, answered = 0, 0
+    for turn in range(6):
+        number = client.new_stream()
+        client.send(request(number))
+        client.send(End(number))
+        data = output(client)
+        if turn == 5:
+            told = from_here("h2", server, asked, answered, data)
+            assert told is not None
+            head = next(each for each in told if each.kind == "POST")
+            assert ["authorization", "Bearer a-secret"] in head.fields["headers"]
+            assert head.exchange == number and head.stream == "penstock/s"
+        asked += len(data)
+        received(server, data)
+        server.send(ResponseHead(number, 404, [("x-some", "header")], end=True))
+        reply = output(server)
+        answered += len(reply)
+        received(client, reply)
+
+
+@pytest.mark.parametrize("alpn", ["http/1.1", "h2"])
+def test_a_connection_that_breaks_its_protocol_has_none(alpn: str) -> None:
+    server = connection(alpn, Role.SERVER)
+    server.receive(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 64 if alpn == "h2" else b"\0\r\n\r\n")
+    with pytest.raises(Exception, match="HTTP"):
+        while True:
+            server.next_event()
+    assert server.preludes() is None

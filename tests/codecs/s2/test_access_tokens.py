@@ -1,0 +1,80 @@
+"""Requests for access tokens as S2's libraries spell them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.s2.access_tokens import (
+    AccessTokenInfo,
+    Op,
+    OpGroups,
+    ReadWrite,
+    ResourceSet,
+    Scope,
+    decode_info,
+    decode_issue,
+    encode_info,
+)
+
+NULLS = dict.fromkeys(("basins", "streams", "access_tokens", "op_groups", "ops"))
+
+
+def issue(scope: dict[str, Any], **more: Any) -> AccessTokenInfo:
+    return decode_issue(json.dumps({"id": "x", "scope": scope, **more}).encode())
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ({**NULLS, "op_groups": {"stream": {"read": True, "write": None}}}, {"stream": ReadWrite(read=True)}),
+        (
+            {**NULLS, "op_groups": {"account": None, "basin": {"read": None, "write": True}, "stream": None}},
+            {"basin": ReadWrite(write=True)},
+        ),
+        (
+            {**NULLS, "ops": None, "op_groups": {"account": {"read": True}, "basin": {"read": None, "write": None}}},
+            {"account": ReadWrite(read=True), "basin": ReadWrite()},
+        ),
+    ],
+)
+def test_null_is_what_is_not_given(said: dict[str, Any], meant: dict[str, ReadWrite]) -> None:
+    info = issue(said, expires_at=None, auto_prefix_streams=None)
+    assert info == AccessTokenInfo(id="x", scope=Scope(op_groups=OpGroups(**meant)))
+    assert b"null" not in json.dumps(json.loads(encode_info(info))["scope"]).encode()
+    assert decode_info(encode_info(info)) == info
+
+
+def test_null_beside_names_and_operations() -> None:
+    info = issue({**NULLS, "ops": ["read"], "streams": {"exact": None, "prefix": "a/"}, "op_groups": None})
+    assert info.scope == Scope(streams=ResourceSet(prefix="a/"), ops=(Op.READ,))
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        {},
+        NULLS,
+        {"ops": []},
+        {"op_groups": {}},
+        {"op_groups": {"account": None, "basin": {}, "stream": {"read": False, "write": None}}, "ops": None},
+        {"streams": {"prefix": ""}, "basins": {"prefix": ""}},
+    ],
+)
+def test_a_token_that_permits_nothing_is_refused(scope: dict[str, Any]) -> None:
+    with pytest.raises(OperationFailed) as refused:
+        issue(scope)
+    failure = refused.value.failure
+    assert (failure.code, failure.message) == (FailureCode.INVALID, "Access token permissions cannot be empty")
+
+
+@pytest.mark.parametrize("streams", [None, {"exact": "a"}, {"prefix": ""}])
+def test_names_are_prefixed_with_a_prefix(streams: dict[str, str] | None) -> None:
+    with pytest.raises(OperationFailed) as refused:
+        issue({"streams": streams, "ops": ["read"]}, auto_prefix_streams=True)
+    failure = refused.value.failure
+    assert failure.code is FailureCode.INVALID
+    assert failure.message == "Auto prefixing is only allowed for streams with prefix matching"

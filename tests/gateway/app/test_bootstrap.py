@@ -1,0 +1,319 @@
+"""A configuration reaches the parts; a key that is left out leaves the part's own default."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from support import s3p_front, segment_front
+from support.store import appending
+
+from penstock.app.bootstrap import (
+    apply_basins,
+    controller_http_settings,
+    controller_settings,
+    http_settings,
+    open_listeners,
+    open_store,
+    s2_settings,
+    s3p_settings,
+    segment_settings,
+    store_settings,
+    tls_of,
+)
+from penstock.app.config import (
+    Basin,
+    Config,
+    ControllerLimits,
+    ControllerListener,
+    Drain,
+    Listeners,
+    Management,
+    S2Limits,
+    S2Listener,
+    S3PLimits,
+    S3PListener,
+    S3PLoss,
+    SegmentLimits,
+    SegmentListener,
+    SegmentLoss,
+    Store,
+)
+from penstock.core.errors import CannotStart
+from penstock.core.names import BasinInName
+from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock.net.accepting import Listener
+from penstock.net.http.serving import HttpSettings
+from penstock.protocols.controller.controller import Advertised, SegmentsMode
+from penstock.protocols.s2.front import S2Settings
+from penstock.protocols.s3p.front import S3PFront, S3PSettings
+from penstock.protocols.segment.front import SegmentFront, SegmentSettings
+from penstock.routing.loss.loss import Loss, LossPolicy
+from penstock.routing.router import Router
+from penstock.store.settings import StoreSettings
+from penstock_codecs import limits
+from penstock_codecs.byte_layout import Layout
+from penstock_codecs.features import Feature
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import GetBasinConfig, GetStreamConfig, ListBasins
+from penstock_codecs.s3p import Create, Ok
+from penstock_codecs.segment import Dialect, SegmentClient
+from penstock_codecs.segment.released import Hello
+from penstock_codecs.streams import INFINITE, Retention
+
+
+def test_defaults_are_those_of_the_parts() -> None:
+    assert http_settings(S2Limits()) == HttpSettings(streams_before_auth=100)
+    assert s2_settings(S2Listener(), Drain()) == S2Settings(hosts=frozenset({"127.0.0.1", "*.localhost"}))
+    assert s3p_settings(S3PListener()) == S3PSettings()
+    assert segment_settings(SegmentListener()) == SegmentSettings()
+    assert controller_http_settings(ControllerLimits()) == HttpSettings(keep_alive=3600.0, streams_before_auth=100)
+    assert store_settings(Store()) == StoreSettings(directory=Path("data"))
+    assert store_settings(Store(), SegmentLoss()) == StoreSettings(directory=Path("data"))
+
+
+def test_the_s2_front_is_told_what_the_file_says() -> None:
+    listener = S2Listener(
+        default_basin="some-basin",
+        basin_host_suffixes=(".example",),
+        cors_origins=("https://a.example",),
+        auth_tokens=("a", "b"),
+        sse_dialect="seed",
+        compress=False,
+    )
+    told = s2_settings(listener, Drain(grace_seconds=1.5))
+    assert told == S2Settings(
+        default_basin="some-basin",
+        basin_host_suffixes=(".example",),
+        cors_origins=frozenset({"https://a.example"}),
+        bearer_tokens=frozenset({"a", "b"}),
+        sse_dialect="seed",
+        compress=False,
+        drain_grace_seconds=1.5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("listener", "allowed"),
+    [
+        (S2Listener(hosts=("gw", "*.example")), frozenset({"127.0.0.1", "*.localhost", "gw", "*.example"})),
+        (S2Listener(bind="gw.internal:1", basin_host_suffixes=()), frozenset({"gw.internal"})),
+        (S2Listener(auth_tokens=("a",)), None),
+        (S2Listener(auth_tokens=("a",), anonymous=True), frozenset({"127.0.0.1", "*.localhost"})),
+        (S2Listener(tls_certificate="c.pem", tls_key="k.pem"), None),
+    ],
+)
+def test_hosts_are_checked_where_a_page_would_be_served(listener: S2Listener, allowed: frozenset[str] | None) -> None:
+    assert s2_settings(listener, Drain()).hosts == allowed
+
+
+def test_the_http_server_is_told_what_the_file_says() -> None:
+    told = http_settings(
+        S2Limits(
+            keep_alive_seconds=1,
+            head_timeout_seconds=2,
+            slow_reader_seconds=3,
+            max_head_bytes=4096,
+            max_streams=5,
+            receive_buffer_bytes=16_384,
+            send_buffer_bytes=16_385,
+            max_unsent_bytes=2_000_000,
+        )
+    )
+    assert (told.keep_alive, told.head_timeout, told.slow_reader) == (1, 2, 3)
+    assert (told.limits.max_head, told.limits.max_streams) == (4096, 5)
+    assert (told.receive_buffer, told.send_buffer, told.max_unsent) == (16_384, 16_385, 2_000_000)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A certificate for localhost and its key, as the keys of a listener."""
+    certificate, key = (tmp_path_factory.mktemp("tls") / name for name in ("certificate.pem", "key.pem"))
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout"
+    try:
+        subprocess.run([*command.split(), key, "-out", certificate], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    return {"tls_certificate": str(certificate), "tls_key": str(key)}
+
+
+def test_a_certificate_gives_tls_and_a_bad_one_a_reason(files: dict[str, str]) -> None:
+    bad = {"tls_certificate": files["tls_key"], "tls_key": files["tls_key"]}
+    for listener in (S2Listener, S3PListener, SegmentListener, ControllerListener, Management):
+        assert tls_of("some", listener(**files)) is not None
+        with pytest.raises(CannotStart, match=r"some: .* not a PEM certificate chain and its key"):
+            tls_of("some", listener(**bad))
+        assert tls_of("some", listener()) is None
+
+
+def test_the_s3p_front_is_told_what_the_file_says() -> None:
+    listener = S3PListener(
+        names="path",
+        loss=S3PLoss(headers="envelope", empty_body="drop", command_records="refuse"),
+        limits=S3PLimits(
+            max_name_bytes=1,
+            max_records_per_append=2,
+            max_record_bytes=3,
+            max_append_bytes=4,
+            default_count=5,
+            max_count=6,
+            max_read_bytes=1_048_577,
+            max_block_ms=8,
+            max_option_pairs=9,
+            max_option_bytes=41,
+            idle_timeout_seconds=11,
+            send_timeout_seconds=12,
+        ),
+    )
+    assert s3p_settings(listener) == S3PSettings(
+        names=BasinInName(),
+        limits=limits.S3PLimits(1, 2, 3, 4, 5, 6, 8, 9, 41),
+        loss=LossPolicy(Loss.ENVELOPE, Loss.DROP, Loss.REFUSE),
+        max_read_bytes=1_048_577,
+        idle_timeout_seconds=11,
+        send_timeout_seconds=12,
+    )
+
+
+def test_the_store_is_told_what_the_file_says() -> None:
+    store = Store(
+        directory="somewhere",
+        append_inflight_bytes=1_048_576,
+        tail_cache_bytes=1_048_577,
+        read_ahead_batches=3,
+        cached_streams=4,
+        reader_threads=5,
+        sweep_interval_seconds=6,
+    )
+    assert store_settings(store) == StoreSettings(
+        directory=Path("somewhere"),
+        append_inflight_bytes=1_048_576,
+        tail_cache_bytes=1_048_577,
+        read_ahead_batches=3,
+        cached_streams=4,
+        reader_threads=5,
+        sweep_interval_seconds=6,
+    )
+
+
+def test_the_segment_front_is_told_what_the_file_says() -> None:
+    listener = SegmentListener(
+        basin="telemetry",
+        loss=SegmentLoss(headers="envelope", empty_body="refuse", command_records="refuse"),
+        limits=SegmentLimits(
+            max_message_bytes=65_536,
+            max_writers=1,
+            max_read_bytes=4096,
+            read_hold_seconds=2,
+            idle_timeout_seconds=3,
+            send_timeout_seconds=4,
+        ),
+    )
+    assert segment_settings(listener) == SegmentSettings(
+        names=SegmentNames("telemetry"),
+        limits=limits.SegmentLimits(max_message_bytes=65_536, max_writers=1),
+        refuse=frozenset({Feature.EMPTY_BODY, Feature.COMMAND}),
+        max_read_bytes=4096,
+        read_hold_seconds=2,
+        idle_timeout_seconds=3,
+        send_timeout_seconds=4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "layout"),
+    [
+        (SegmentLoss(headers="envelope"), Layout.ENVELOPE_HEADERS),
+        (SegmentLoss(empty_body="envelope"), Layout.ENVELOPE_EMPTY),
+        (SegmentLoss(command_records="envelope"), Layout.ENVELOPE_COMMANDS),
+        (
+            SegmentLoss(headers="envelope", empty_body="envelope", command_records="refuse"),
+            Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY,
+        ),
+    ],
+)
+def test_the_store_is_told_what_goes_into_envelopes(loss: SegmentLoss, layout: Layout) -> None:
+    assert store_settings(Store(), loss).envelopes is layout
+
+
+def test_the_controller_is_told_what_the_file_says() -> None:
+    segment = SegmentListener(basin="telemetry")
+    told = controller_settings(ControllerListener(segments="single"), segment, lambda: 54_321)
+    assert told.names == SegmentNames("telemetry")
+    assert told.segments is SegmentsMode.SINGLE
+    assert told.advertise() == Advertised(None, 54_321)
+    told = controller_settings(ControllerListener(advertise="[2001:db8::1]:12"), segment, lambda: 54_321)
+    assert told.segments is SegmentsMode.SEPARATE
+    assert told.advertise() == Advertised("2001:db8::1", 12)
+
+
+def test_the_controllers_http_server_is_told_what_the_file_says() -> None:
+    told = controller_http_settings(
+        ControllerLimits(keep_alive_seconds=1, head_timeout_seconds=2, slow_reader_seconds=3, max_streams=4)
+    )
+    assert (told.keep_alive, told.head_timeout, told.slow_reader, told.limits.max_streams) == (1, 2, 3, 4)
+
+
+async def test_a_basin_for_what_pravegas_clients_keep(tmp_path: Path) -> None:
+    """It is there, keeps everything, creates nothing unasked, and is not listed."""
+    store = Store(directory=str(tmp_path / "data"), basins=(Basin(name="penstock"),))
+    async with open_store(Config(listeners=Listeners(segment=(SegmentListener(),)), store=store)) as back:
+        config = await back.perform(GetBasinConfig(INTERNAL_BASIN))
+        assert config.default_stream_config.retention == Retention(None)
+        assert not config.create_stream_on_append and not config.create_stream_on_read
+        assert [info.name for info in (await back.perform(ListBasins())).items] == ["penstock"]
+
+
+async def test_a_new_retention_of_a_declared_basin_leaves_the_streams_of_every_listener_alone(tmp_path: Path) -> None:
+    basins = [Basin(name="penstock", retention_seconds=seconds) for seconds in (1000, 5)]
+    stores = [Store(directory=str(tmp_path / "data"), basins=(basin,)) for basin in basins]
+    long, short = (Config(listeners=Listeners(s2=(S2Listener(),)), store=store) for store in stores)
+    made = {StreamRef("penstock", name): Retention(1000) for name in ("over S2", "over-s3p")}
+    made[StreamRef("penstock", "over/segments")] = INFINITE
+    async with open_store(long) as back:
+        await back.perform(appending(b"x", stream=StreamRef("penstock", "over S2")))
+        async with s3p_front.serving(S3PFront(back)) as connect_s3p:
+            assert await connect_s3p().call(Create(b"over-s3p")) == [Ok()]
+        async with segment_front.serving(SegmentFront(back)) as connect_segment:
+            await (await connect_segment()).create("over/segments")
+        assert {stream: (await back.perform(GetStreamConfig(stream))).retention for stream in made} == made
+        await apply_basins(back, short, long)
+        await back.perform(appending(b"x", stream=StreamRef("penstock", "later")))
+    async with open_store(short) as back:
+        made[StreamRef("penstock", "later")] = Retention(5)
+        assert {stream: (await back.perform(GetStreamConfig(stream))).retention for stream in made} == made
+
+
+@pytest.fixture
+async def segment_over_tls(tmp_path: Path, files: dict[str, str]) -> AsyncIterator[Listener]:
+    listeners = Listeners(segment=(SegmentListener(**files),))
+    config = Config(listeners=listeners, store=Store(directory=str(tmp_path / "data")))
+    async with open_store(config) as back:
+        listener, _management = open_listeners(config, Router((), back))
+        yield listener
+
+
+async def test_the_segment_protocol_over_tls(
+    segment_over_tls: Listener, files: dict[str, str], nursery: trio.Nursery
+) -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    nursery.start_soon(segment_over_tls.serve, segment_over_tls.carried(theirs))
+    context = ssl.create_default_context(cafile=files["tls_certificate"])
+    client = trio.SSLStream(ours, context, server_hostname="localhost", https_compatible=True)
+    await client.send_all(b"".join(SegmentClient(Dialect.RELEASED).send(Hello(16, 5))))
+    assert (await client.receive_some()).hex() == "ffffff81000000080000001000000005"
+    await client.aclose()
+
+
+async def test_a_tls_handshake_must_come_to_an_end(segment_over_tls: Listener, autojump_clock: object) -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    await ours.send_all(b"\x16\x03")
+    began = trio.current_time()
+    await segment_over_tls.serve(segment_over_tls.carried(theirs))
+    assert trio.current_time() - began == 10
+    assert await ours.receive_some() == b""

@@ -1,0 +1,57 @@
+"""Creation times of streams whose server does not provide them."""
+
+from __future__ import annotations
+
+import pytest
+from support.native import FakeNative, MemoryTables
+from support.store import NOW, STREAM, Wall
+from trio.testing import MockClock
+
+from penstock.backends.sequence_numbering import open_indexed
+from penstock.backends.sequence_numbering.creations import MOST_REMEMBERED, Creations
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import CreateStream, DeleteStream, EnsureStream, ListStreams, Page
+from penstock_codecs.streams import StreamInfo
+
+
+class Listed(FakeNative):
+    """A server that lists its streams without their times."""
+
+    async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
+        return Page([StreamInfo(name=name, created_at=0) for name in ("one", STREAM.stream)], has_more=False)
+
+
+async def test_the_gateway_keeps_when_it_first_saw_a_stream(autojump_clock: MockClock) -> None:
+    state, wall = MemoryTables(), Wall()
+    listing = ListStreams(STREAM.basin)
+    async with open_indexed(Listed(wall, True), "back", state, clock=wall) as back:  # type: ignore[arg-type]
+        assert [info.created_at for info in (await back.perform(listing)).items] == [NOW, NOW]
+        wall.now += 5000
+        assert [info.created_at for info in (await back.perform(listing)).items] == [NOW, NOW]
+        assert (await back.perform(EnsureStream(STREAM))).info.created_at == NOW
+        before = await back.incarnation(STREAM)
+        await back.perform(DeleteStream(STREAM))
+        wall.now += 1000
+        created = await back.perform(CreateStream(STREAM))
+        assert created.info.created_at == NOW + 6000
+        assert await back.incarnation(STREAM) != before
+    wall.now += 1000
+    async with open_indexed(Listed(wall, True), "back", state, clock=wall) as back:  # type: ignore[arg-type]
+        assert [info.created_at for info in (await back.perform(listing)).items] == [NOW, NOW + 6000]
+
+
+async def test_only_some_are_in_memory() -> None:
+    creations = Creations(MemoryTables(), "back")
+    streams = [StreamRef("basin", f"stream {number}") for number in range(MOST_REMEMBERED + 100)]
+    assert set(await creations.of(streams, 1)) == {1}
+    assert len(creations._known) == MOST_REMEMBERED
+    assert set(await creations.of(streams, 2)) == {1}
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_what_is_gone_is_forgotten(known: bool) -> None:
+    creations = Creations(MemoryTables(), "back")
+    if known:
+        assert await creations.of([STREAM], 1) == [1]
+    await creations.forget(STREAM)
+    assert await creations.of([STREAM], 2) == [2]

@@ -1,0 +1,88 @@
+"""Help and completion import only what they need: slow imports are counted, not timed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli import main
+from penstock.cli.main import COMMANDS
+
+HEAVY = {
+    *("cryptography", "google.protobuf", "h11", "h2", "jwt", "matplotlib", "msgspec", "opentelemetry", "orjson"),
+    *("penstock.app.config", "penstock_codecs", "prometheus_client", "pyarrow", "pyspark", "sqlite3", "structlog"),
+    *("trio", "zstandard"),
+}
+WORK = HEAVY - {"google.protobuf", "h11", "h2", "msgspec", "orjson", "penstock_codecs", "sqlite3", "zstandard"}
+"""Modules that a command needs to work, but not to list its options."""
+IMPORTED = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
+
+
+def imports(code: str, **environment: str) -> tuple[str, set[str]]:
+    """Run code that ends the interpreter; return what it printed, and the modules that were imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED + code],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=True,
+    )
+    return done.stdout, set(done.stderr.split())
+
+
+def test_help_imports_no_command() -> None:
+    printed, modules = imports("from penstock.cli import main; main(['--help'], prog_name='penstock')")
+    assert all(f"\n  {name} " in printed for name in (*COMMANDS, "pipeline"))
+    assert modules & HEAVY == set()
+    assert {name for name in modules if name.startswith(("penstock.", "penstock_"))} <= {
+        "penstock.cli",
+        "penstock.cli.main",
+        "penstock.cli.output",
+    }
+
+
+def test_help_of_the_pipeline_imports_none_of_its_commands() -> None:
+    code = "from penstock.cli import main; main(['pipeline', '--help'], prog_name='penstock')"
+    printed, modules = imports(code)
+    assert "\n  ingest " in printed and modules & HEAVY == set()
+
+
+@pytest.mark.parametrize(("typed", "wanted"), [("penstock ", "serve"), ("penstock pip", "pipeline")])
+def test_completion_of_commands_imports_none(typed: str, wanted: str) -> None:
+    code = "from penstock.cli import main; main(prog_name='penstock')"
+    words = {"_PENSTOCK_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": "1"}
+    printed, modules = imports(code, **words)
+    assert f"plain,{wanted}\n" in printed
+    assert modules & HEAVY == set()
+
+
+def test_help_of_a_command_imports_nothing_that_it_works_with() -> None:
+    names = [[name] for name in COMMANDS]
+    names += [["pipeline", name] for name in ("audit", "backfill", "ingest", "quality", "run")]
+    code = (
+        "from click.testing import CliRunner; from penstock.cli import main\n"
+        f"for name in {names!r}: assert CliRunner().invoke(main, [*name, '--help']).exit_code == 0, name"
+    )
+    _, modules = imports(code)
+    assert modules & WORK == set()
+
+
+def test_every_line_fits_in_a_narrow_terminal() -> None:
+    for arguments in ([], ["pipeline"]):
+        lines = CliRunner().invoke(main, [*arguments, "--help"]).output.partition("Commands:\n")[2].splitlines()
+        assert lines and all(len(line) <= 80 and line.endswith(".") and "..." not in line for line in lines)
+
+
+def test_commands_of_other_distributions_are_listed_by_their_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an import, also if they could not be imported."""
+    module = sys.modules["penstock.cli.main"]  # the package has the group of this name
+    found = [EntryPoint("frobnicate", "not_there.cli:command", module.ENTRY_POINT_GROUP)]
+    monkeypatch.setattr(module, "entry_points", lambda **_: found)
+    listed = module._listed()
+    assert listed["frobnicate"].get_short_help_str() == "(from not_there.cli)"
+    assert listed["serve"].get_short_help_str() == COMMANDS["serve"][1]

@@ -1,0 +1,96 @@
+"""Families, their series, and those of several processes as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.observe.metrics import exposition as merging
+from penstock.observe.metrics.exposition import State, current, merge, merged, render, render_parts, snapshot
+from penstock.observe.metrics.families import BACK_CIRCUIT, LIMITED, READY, STORE_PENDING
+from penstock.observe.metrics.series import Count, Family, Histogram, Kind, Sample, looked_up, watching
+
+
+def test_a_spread_has_each_value_where_it_belongs() -> None:
+    spread = Histogram((1.0, 2.0, 4.0))
+    for value in (0.5, 1.0, 1.5, 4.0, 4.1, 100):
+        spread.observe(value)
+    assert spread.counts == [2, 1, 1, 2]
+    assert spread.total == pytest.approx(111.1)
+
+
+def test_a_family_knows_its_labels() -> None:
+    family = Family("x_total", Kind.COUNTER, "X.", ("a", "b"), Count)
+    family.child("1", "2").inc()
+    family.labels("1", b="2").inc(2)
+    family.labels(b="2", a="1").inc()
+    assert {labels: child.value for labels, child in family.children().items()} == {("1", "2"): 4}
+    with pytest.raises(ValueError, match="labels"):
+        family.child("1")
+    with pytest.raises(KeyError):
+        family.labels(a="1", c="2")
+
+
+def test_one_without_labels_is_there_from_the_beginning() -> None:
+    assert [child.value for child in Family("x", Kind.GAUGE, "X.", (), Count).children().values()] == [0]
+
+
+def test_sources_are_asked_while_they_are_watched_and_added_up() -> None:
+    def source() -> Iterator[Sample]:
+        yield Sample(STORE_PENDING, (), 3)
+
+    with watching(source), watching(source):
+        assert looked_up()[STORE_PENDING.name] == {(): 6}
+        assert current()[STORE_PENDING.name] == {(): 6 + STORE_PENDING.child().value}
+    assert STORE_PENDING.name not in looked_up()
+
+
+def state(**series: float | list[float]) -> State:
+    return {name: {(): value} for name, value in series.items()}
+
+
+def test_counters_and_histograms_are_added_and_states_are_not() -> None:
+    histogram = "penstock_store_commit_changes"
+    one = state(penstock_store_commits_total=2, penstock_ready=1, penstock_draining=0) | {
+        histogram: {(): [1.0, 0, 5.5]},
+        BACK_CIRCUIT.name: {("far", "open"): 0, ("far", "closed"): 1},
+    }
+    two = state(penstock_store_commits_total=3, penstock_ready=0, penstock_draining=1) | {
+        histogram: {(): [2.0, 4, 1.0]},
+        BACK_CIRCUIT.name: {("far", "open"): 1, ("far", "closed"): 0, ("other", "open"): 0},
+    }
+    found = merge([one, two])
+    assert found["penstock_store_commits_total"] == {(): 5}
+    assert found["penstock_ready"] == {(): 0}
+    assert found["penstock_draining"] == {(): 1}
+    assert found[histogram] == {(): [3, 4, 6.5]}
+    assert found[BACK_CIRCUIT.name] == {("far", "open"): 1, ("far", "closed"): 1, ("other", "open"): 0}
+    assert found[LIMITED.name] == {}
+
+
+def test_a_snapshot_is_another_process_in_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    LIMITED.labels("listeners.test", "some_limit").inc(3)
+    other = snapshot()
+    assert merged([other])[LIMITED.name][("listeners.test", "some_limit")] == 6
+    line = 'penstock_limited_total{limit="some_limit",listener="listeners.test"}'
+    assert f"{line} 3.0\n" in render()[1].decode()
+    assert f"{line} 9.0\n" in render("", [other, other])[1].decode()
+    monkeypatch.setattr(merging, "current", dict)
+    assert merged([other])[READY.name] == {(): READY.child().value}
+
+
+def test_parts_are_the_whole() -> None:
+    for accept in ("", "application/openmetrics-text"):
+        content_type, parts = render_parts(accept)
+        pieces = list(parts)
+        assert len(pieces) > 50
+        assert all(piece.count(b"# TYPE ") <= 1 for piece in pieces)
+        assert content_type == render(accept)[0]
+        assert pieces[-1].endswith(b"# EOF\n") == bool(accept)
+        assert b"".join(pieces).count(b"# EOF") == int(bool(accept))
+
+
+def test_values_of_labels_are_quoted() -> None:
+    LIMITED.labels('a"b\\c\nd', "quoted").inc()
+    assert b'listener="a\\"b\\\\c\\nd"' in render()[1]

@@ -1,0 +1,57 @@
+"""A controller for each test, over a store of its own, whose wall clock stands still."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio.testing
+from support.controller import SCOPE, SCOPES, settings, store
+from support.controller_client import Client
+from support.http_client import serving
+from support.store import Wall
+
+from penstock.backends.embedded import EmbeddedBack
+from penstock.protocols.controller.controller.controller import Controller
+from penstock.protocols.controller.front import ControllerFront
+from penstock_proto import pravega_controller_pb2 as pb
+
+
+@pytest.fixture
+def wall() -> Wall:
+    return Wall()
+
+
+@pytest.fixture
+async def back(tmp_path: Path, wall: Wall) -> AsyncIterator[EmbeddedBack]:
+    async with store(tmp_path / "data", wall) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def controller(back: EmbeddedBack, wall: Wall) -> Controller:
+    """With two scopes: one that is a basin, and one that is not."""
+    made = Controller(back, settings(), wall)
+    for scope in SCOPES:
+        await made.scopes.create(scope)
+    return made
+
+
+@pytest.fixture
+def clock(autojump_clock: trio.testing.MockClock) -> trio.testing.MockClock:
+    """Time passes when nothing happens, the store's threads included: a disk needs some real milliseconds."""
+    autojump_clock.autojump_threshold = 0.1
+    return autojump_clock
+
+
+@pytest.fixture
+def front(back: EmbeddedBack, wall: Wall) -> ControllerFront:
+    return ControllerFront(back, settings(), wall)
+
+
+@pytest.fixture
+async def client(front: ControllerFront) -> AsyncIterator[Client]:
+    """With the scope `tiny`."""
+    async with serving(front.handle, "h2") as http:
+        made = Client(http)
+        await made.createScope(pb.ScopeInfo(scope=SCOPE))
+        yield made

@@ -1,0 +1,87 @@
+"""Memory of a connection to the S2 front when many waiting requests are answered at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+import trio.testing
+from support.http_client import HttpClient, memory_pair
+
+from penstock.core.back import Following
+from penstock.net.http.exchange import Exchange, HeaderList
+from penstock.net.http.serving import HttpSettings, serve_http
+from penstock.protocols.s2.front import S2Front, S2Settings
+from penstock_codecs.http import End, HttpLimits
+from penstock_codecs.model import Columns, RecordBatch, StreamPosition
+from penstock_codecs.operations import Capability, Read
+
+MANY = 30
+TARGET = "/v1/streams/s/records?seq_num=0&wait=60"
+BATCH = RecordBatch(Columns([0], [5], [b"x" * 1_000_000]))
+
+
+class Session:
+    """A read that waits for news, and is then given the batch of all who wait."""
+
+    def __init__(self, news: trio.Event) -> None:
+        self._news = news
+        self._following = False
+
+    async def next(self) -> RecordBatch | Following | None:
+        if not self._following:
+            self._following = True
+            return Following(StreamPosition(0, 0))
+        await self._news.wait()
+        return BATCH
+
+
+class Back:
+    """A back with one stream, to which something comes once there is news."""
+
+    capabilities: frozenset[Capability] = frozenset()
+
+    def __init__(self) -> None:
+        self.news = trio.Event()
+
+    @asynccontextmanager
+    async def read_session(self, read: Read) -> AsyncIterator[Session]:
+        yield Session(self.news)
+
+
+class Watched:
+    """An exchange whose answers are counted."""
+
+    def __init__(self, exchange: Exchange, said: list[int]) -> None:
+        self._exchange = exchange
+        self._said = said
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._exchange, name)
+
+    async def respond(self, status: int, headers: HeaderList, body: bytes = b"") -> None:
+        assert status == 200
+        self._said.append(len(body))
+        await self._exchange.respond(status, headers, body)
+
+
+async def test_long_polls_are_answered_when_there_is_room(autojump_clock: trio.testing.MockClock) -> None:
+    back = Back()
+    front = S2Front(back, S2Settings())  # type: ignore[arg-type]  # it performs nothing
+    said: list[int] = []
+
+    async def handler(exchange: Exchange) -> None:
+        await front.handle(Watched(exchange, said))
+
+    near, far = memory_pair()
+    async with trio.open_nursery() as nursery, near:
+        nursery.start_soon(serve_http, far, handler)
+        client = HttpClient(near, "h2", HttpLimits(stream_window=1))
+        for _ in range(MANY):
+            await client.say(End(await client.open("GET", TARGET, [("s2-basin", "conf-basin-01")])))
+        await trio.testing.wait_all_tasks_blocked()
+        back.news.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert 0 < sum(said) <= HttpSettings().max_unsent

@@ -1,0 +1,93 @@
+"""A back without faults is itself; the gateway's own work is never met; the same seed gives the same faults."""
+
+from __future__ import annotations
+
+from contextlib import closing, nullcontext
+from typing import Any
+
+from support.faults import with_faults
+from support.process import GatewayProcess
+from support.s3p import S3PClient
+
+from penstock.net.cutting import CUT
+from penstock.routing.faults.back import FaultyBack
+from penstock.routing.faults.rule import Action, Direction, Fault
+from penstock.routing.faults.rules import Faults
+from penstock_codecs.failures import OperationFailed
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import CheckTail, FromSeqNum, Read
+
+STREAM = StreamRef("penstock", "orders")
+REFUSED = Fault(name="no", action=Action.ERROR, direction=Direction.IN)
+
+
+class Inner:
+    """A back that gives what can be recognized."""
+
+    capabilities: frozenset[Any] = frozenset()
+
+    def __init__(self) -> None:
+        self.session = nullcontext("a session")
+
+    async def perform(self, operation: object) -> object:
+        return operation
+
+    def append_session(self, *_: object, **__: object) -> Any:
+        return self.session
+
+    def read_session(self, _: object) -> Any:
+        return self.session
+
+    def s2s_passage(self, _: object) -> Any:
+        return "a passage"
+
+
+def both(inner: Inner, faults: Faults) -> FaultyBack:
+    return FaultyBack(inner, faults, "s2")  # type: ignore[arg-type]
+
+
+async def test_without_rules_nothing_is_wrapped() -> None:
+    inner = Inner()
+    back = both(inner, Faults())
+    read = Read(STREAM, FromSeqNum(0))
+    CUT.set(lambda: None)
+    assert back.read_session(read) is inner.session
+    assert back.append_session(STREAM) is inner.session
+    assert back.s2s_passage(STREAM) == "a passage"
+    tail = CheckTail(STREAM)
+    assert await back.perform(tail) is tail
+
+
+async def test_sessions_are_taken_apart_while_there_are_rules() -> None:
+    back = both(Inner(), Faults([REFUSED]))
+    CUT.set(lambda: None)
+    assert back.s2s_passage(STREAM) is None
+
+
+async def test_what_the_gateway_does_for_itself() -> None:
+    back = both(Inner(), Faults([REFUSED]))
+    tail = CheckTail(STREAM)
+    assert CUT.get() is None
+    assert await back.perform(tail) is tail
+    CUT.set(lambda: None)
+    try:
+        await back.perform(tail)
+    except OperationFailed as error:
+        assert error.failure == REFUSED.failure
+    else:
+        raise AssertionError("it was carried out")
+
+
+def outcomes(seed: int) -> list[bool]:
+    """Return for each of many appends whether it was refused, by a gateway of its own."""
+    rule = {"name": "lots", "action": "error", "operations": ["append"], "probability": 0.3, "seed": seed}
+    with GatewayProcess(with_faults(rule)) as gateway, closing(S3PClient(("127.0.0.1", gateway.s3p_port))) as client:
+        client.create("lots")
+        return [not isinstance(client.append("lots", b"x"), bytes) for _ in range(60)]
+
+
+def test_the_same_seed_and_the_same_traffic() -> None:
+    first = outcomes(1)
+    assert 5 < sum(first) < 40
+    assert outcomes(1) == first
+    assert outcomes(2) != first

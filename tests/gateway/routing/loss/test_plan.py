@@ -1,0 +1,116 @@
+"""The plan of a route is what its back can do, and says so of every pair."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from penstock.app.bootstrap.backs import open_target
+from penstock.app.config import BackTable, S2Back, S2SseBack, S3PBack, SegmentBack
+from penstock.app.config.backs import S3PBackLimits, S3PBackLoss, SegmentBackLoss
+from penstock.backends.embedded import EmbeddedSettings, open_embedded
+from penstock.cli.report import back_side
+from penstock.routing.loss.loss import Loss, LossPolicy
+from penstock.routing.loss.plan import BackSide, Fate, FrontSide, capabilities_of, plan
+
+ENVELOPES = {"headers": "envelope", "empty_body": "envelope", "command_records": "envelope"}
+TABLES: list[BackTable] = [
+    S2Back(address="127.0.0.1:1"),
+    S2SseBack(address="127.0.0.1:1"),
+    S3PBack(address="127.0.0.1:1"),
+    S3PBack(address="127.0.0.1:1", loss=S3PBackLoss(**ENVELOPES)),
+    S3PBack(address="127.0.0.1:1", loss=S3PBackLoss(headers="drop")),
+    SegmentBack(address="127.0.0.1:1"),
+    SegmentBack(controller="127.0.0.1:1", loss=SegmentBackLoss(**ENVELOPES)),
+    SegmentBack(controller="127.0.0.1:1", loss=SegmentBackLoss(headers="drop", empty_body="keep")),
+    SegmentBack(address="127.0.0.1:1", dialect="draft"),
+]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: f"{back_side(table).kind}-{TABLES.index(table)}")
+async def test_what_is_known_of_a_kind_is_what_its_targets_can_do(table: BackTable, tmp_path: object) -> None:
+    """Without a connection: that is what makes the plan of an unreachable server true."""
+    settings = EmbeddedSettings(directory=tmp_path)  # type: ignore[arg-type]
+    async with open_embedded(settings) as embedded, open_target("far", table, embedded, ()) as target:
+        assert capabilities_of(back_side(table)) == target.capabilities
+
+
+def test_the_embedded_store_can_do_everything() -> None:
+    assert capabilities_of(back_side(None)) == capabilities_of(BackSide(kind="embedded"))
+
+
+KEEP = LossPolicy(Loss.ENVELOPE, Loss.ENVELOPE, Loss.ENVELOPE)
+FRONTS = [FrontSide(kind="s2"), FrontSide(kind="s3p", loss=LossPolicy()), FrontSide(kind="segment", loss=KEEP)]
+
+
+def fates(front: FrontSide, table: BackTable | None) -> dict[str, Fate]:
+    return {item.what: item.fate for item in plan(front, back_side(table)).appends}
+
+
+@pytest.mark.parametrize(("front", "table"), list(product(FRONTS, [None, *TABLES])))
+def test_every_pair_has_a_plan(front: FrontSide, table: BackTable | None) -> None:
+    found = plan(front, back_side(table))
+    assert found.appends and found.reads and found.guarantee
+    for items in (found.appends, found.reads):
+        assert len({item.what for item in items}) == len(items), "each thing is said once"
+
+
+@pytest.mark.parametrize("front", FRONTS, ids=lambda front: front.kind)
+def test_a_source_is_only_read(front: FrontSide) -> None:
+    found = plan(front, back_side(TABLES[1]))
+    assert [(item.what, item.fate) for item in found.appends] == [("everything", Fate.REFUSED)]
+    assert found.guarantee == ("nothing is appended",)
+
+
+def test_what_a_body_cannot_carry_goes_by_the_backs_table() -> None:
+    s2 = FRONTS[0]
+    assert fates(s2, S2Back(address="a:1"))["headers"] is Fate.KEPT
+    refusing = fates(s2, S3PBack(address="a:1"))
+    assert [refusing[what] for what in ("headers", "empty bodies", "command records")] == [Fate.REFUSED] * 3
+    mixed = fates(s2, SegmentBack(address="a:1", loss=SegmentBackLoss(headers="drop", empty_body="keep")))
+    assert [mixed[what] for what in ("headers", "empty bodies", "command records")] == [
+        Fate.DROPPED,
+        Fate.KEPT,
+        Fate.REFUSED,
+    ]
+    assert mixed["match_seq_num"] is Fate.KEPT and mixed["fencing_token"] is Fate.REFUSED
+    draft = fates(s2, SegmentBack(address="a:1", dialect="draft"))
+    assert draft["match_seq_num"] is Fate.REFUSED
+    segments = fates(FRONTS[2], SegmentBack(address="a:1", dialect="draft"))
+    assert segments["transactions"] is Fate.REFUSED
+    assert segments["events of clients of the released dialect"] is Fate.REFUSED
+
+
+def test_a_fence_that_is_kept_but_holds_nobody_back_is_said() -> None:
+    commands = [item for item in plan(FRONTS[0], back_side(TABLES[3])).appends if item.what == "command records"]
+    assert [item.fate for item in commands] == [Fate.ENVELOPED]
+    assert "a fence is data: it holds nobody back" in commands[0].how
+
+
+def test_a_smaller_server_is_said() -> None:
+    small = S3PBack(address="a:1", limits=S3PBackLimits(max_record_bytes=1000))
+    assert fates(FRONTS[1], small)["bodies of more than 1000 bytes"] is Fate.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (None, "exactly once: there is no connection to lose"),
+        (S2Back(address="a:1"), "exactly once: after a lost acknowledgement the records are looked for"),
+        (S2Back(address="a:1", delivery="at-least-once"), "at least once"),
+        (S2Back(address="a:1", delivery="refuse"), "at most once for each try"),
+        (S3PBack(address="a:1"), "at most once for each try"),
+        (S3PBack(address="a:1", delivery="at-least-once"), "at least once"),
+        (SegmentBack(address="a:1"), "exactly once: after a lost acknowledgement the server is asked"),
+        (SegmentBack(address="a:1", delivery="at-least-once"), "exactly once"),
+        (SegmentBack(address="a:1", delivery="refuse"), "at most once for each try"),
+    ],
+)
+def test_the_guarantee(table: BackTable | None, words: str) -> None:
+    assert plan(FRONTS[1], back_side(table)).guarantee[0].startswith(words)
+
+
+def test_who_speaks_s2s_to_s2_has_the_clients_guarantee_too() -> None:
+    said = plan(FRONTS[0], back_side(S2Back(address="a:1"))).guarantee
+    assert len(said) == 2 and "pass through untouched" in said[1]
