@@ -225,7 +225,9 @@ async def test_a_clients_writer(way: dict[str, UpstreamSettings | None], stream:
             offsets = []
             while some := await session.receive():
                 offsets += [one.offset for one in some]
-        assert offsets == list(range(2, 42, 2))
+        # A store may acknowledge several appends at once, with the end of the last one: others may lie between them.
+        assert offsets[-1] == 40
+        assert all(offset in (None, end) for offset, end in zip(offsets, range(2, 42, 2), strict=True))
         assert await direct.perform(GetAttribute(stream, writer)) == 190
         with Fails(FailureCode.STALE_WRITER_POSITION) as caught:
             await direct.perform(AppendBytes(stream, b"again", WriterPosition(writer, 190)))

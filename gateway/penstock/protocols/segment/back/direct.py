@@ -55,9 +55,10 @@ class SegmentDirect:
     """Back for a segment front: all operations on bytes and tables, and sessions of `AppendBytes`.
 
     A client's own writer and position are passed on to the server. In `Appended` only `offset` has a meaning: a segment
-    store knows no sequence numbers, so the positions are all zero; `offset` is None if it could not be found after a
-    lost connection. `ReadBytes` refuses nothing, because the bytes of a segment were appended as bytes. A basin is
-    created with its first stream.
+    store knows no sequence numbers, so the positions are all zero; `offset` is None where the store acknowledged the
+    append together with later ones, and where it could not be found after a lost connection. `ReadBytes` refuses
+    nothing, because the bytes of a segment were appended as bytes. A basin is created with its
+    first stream.
     """
 
     def __init__(self, stores: Stores, writers: Writers, reader: Reader, administration: Administration) -> None:
