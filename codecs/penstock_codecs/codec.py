@@ -1,4 +1,4 @@
-"""The codec interface, and the registry of codecs.
+"""The codec interface, and the plug-in of a codec.
 
 A codec is one connection (or one session inside an HTTP exchange) of one protocol: bytes in, events out; events in,
 bytes out. It owns no socket and no clock. Events are pulled one at a time, so not pulling is the back-pressure. No
@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from importlib.metadata import entry_points
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-__all__ = ["NEED_DATA", "PAUSED", "Codec", "CodecPlugin", "Pull", "Role", "load_plugins"]
+from penstock_codecs.plugins import installed
+
+__all__ = ["NEED_DATA", "PAUSED", "Codec", "CodecPlugin", "Pull", "Role", "installed_codecs"]
 
 Received_co = TypeVar("Received_co", covariant=True)
 Sent_contra = TypeVar("Sent_contra", contravariant=True)
@@ -86,18 +87,6 @@ class CodecPlugin:
     limit: int
 
 
-def load_plugins() -> dict[str, CodecPlugin]:
-    """Return all installed codecs by name.
-
-    Raises TypeError naming the entry point if one is not a CodecPlugin, and ValueError if two installed distributions
-    claim one name.
-    """
-    found: dict[str, CodecPlugin] = {}
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
-        plugin = entry.load()
-        if not isinstance(plugin, CodecPlugin):
-            raise TypeError(f"entry point {entry.name} = {entry.value} in {ENTRY_POINT_GROUP} is not a CodecPlugin")
-        if entry.name in found:
-            raise ValueError(f"two installed distributions register the codec {entry.name!r}")
-        found[entry.name] = plugin
-    return found
+def installed_codecs() -> dict[str, CodecPlugin]:
+    """Return all installed codecs by name; see `penstock_codecs.plugins.installed`."""
+    return installed(ENTRY_POINT_GROUP, CodecPlugin)

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_codecs import codec as registry
-from penstock_codecs import conformance
-from penstock_codecs.codec import CodecPlugin, Role, load_plugins
+from penstock_codecs import conformance, plugins
+from penstock_codecs.codec import CodecPlugin, Role, installed_codecs
 
 ENDS = [
     pytest.param(plugin, role, dialect, id=f"{name}-{role.value}-{dialect}")
-    for name, plugin in sorted(load_plugins().items())
+    for name, plugin in sorted(installed_codecs().items())
     for role in Role
     for dialect in plugin.dialects
 ]
@@ -32,7 +31,7 @@ def near_misses(draw: st.DrawFn, sample: bytes) -> bytes:
 
 
 def test_the_protocols_that_are_here_are_registered() -> None:
-    assert set(load_plugins()) == {"s2s", "sse", "s3p", "segment"}
+    assert set(installed_codecs()) == {"s2s", "sse", "s3p", "segment"}
 
 
 @pytest.mark.parametrize(("plugin", "role", "dialect"), ENDS)
@@ -86,13 +85,13 @@ def entries(*loaded: object) -> Callable[..., list[EntryPoint]]:
 
 
 def test_an_entry_point_that_is_no_plugin_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "entry_points", entries(object()))
-    with pytest.raises(TypeError, match=r"entry point mine = 0 .* is not a CodecPlugin"):
-        load_plugins()
+    monkeypatch.setattr(plugins, "entry_points", entries(object()))
+    with pytest.raises(TypeError, match="entry point mine = 0 in some.group is not a CodecPlugin"):
+        plugins.installed("some.group", CodecPlugin)
 
 
 def test_two_plugins_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    plugin = load_plugins()["s3p"]
-    monkeypatch.setattr(registry, "entry_points", entries(plugin, plugin))
-    with pytest.raises(ValueError, match="two installed distributions register the codec 'mine'"):
-        load_plugins()
+    plugin = installed_codecs()["s3p"]
+    monkeypatch.setattr(plugins, "entry_points", entries(plugin, plugin))
+    with pytest.raises(ValueError, match="two installed distributions register 'mine' in another.group"):
+        plugins.installed("another.group", CodecPlugin)

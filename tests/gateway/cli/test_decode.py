@@ -15,7 +15,7 @@ from support.segment import WRITER, at_most, joined
 
 from penstock.cli import main
 from penstock.cli.decode.command import unhexed
-from penstock_codecs.codec import Role, load_plugins
+from penstock_codecs.codec import Role, installed_codecs
 from penstock_codecs.compression import Compression
 from penstock_codecs.s2s.frames import compress_payload, encode_frame
 from penstock_codecs.segment import append_messages, draft, encode, join_events, released
@@ -39,7 +39,7 @@ def places(result: Result) -> list[tuple[int, str]]:
 
 SAMPLES = [
     pytest.param(plugin, role, dialect, id=f"{name}-from-{'client' if role is Role.SERVER else 'server'}-{dialect}")
-    for name, plugin in sorted(load_plugins().items())
+    for name, plugin in sorted(installed_codecs().items())
     if name != "sse"
     for role in Role
     for dialect in plugin.dialects

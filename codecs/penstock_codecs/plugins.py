@@ -1,0 +1,38 @@
+"""Plug-ins: the objects by which installed distributions add protocols.
+
+Each layer has one entry-point group and one type of plug-in: `penstock.codecs`, `penstock.analysis`,
+`penstock.protocols` and `penstock.spark`. The built-in protocols are registered in the same way as those of other
+distributions, and no layer has another list of protocols. The name of an entry point is the protocol's name.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TypeVar
+
+__all__ = ["installed"]
+
+P = TypeVar("P")
+
+
+def installed(group: str, kind: type[P]) -> dict[str, P]:
+    """Return all installed plug-ins of an entry-point group by name, in alphabetical order; `kind` is their type.
+
+    Raises TypeError, naming the entry point, if one is not of that type, and ValueError if two installed distributions
+    use one name.
+    """
+    return dict(_loaded(group, kind))
+
+
+@cache  # reading the metadata of all installed distributions takes milliseconds
+def _loaded(group: str, kind: type[P]) -> dict[str, P]:
+    found: dict[str, P] = {}
+    for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
+        if entry.name in found:
+            raise ValueError(f"two installed distributions register {entry.name!r} in {group}")
+        plugin = entry.load()
+        if not isinstance(plugin, kind):
+            raise TypeError(f"entry point {entry.name} = {entry.value} in {group} is not a {kind.__name__}")
+        found[entry.name] = plugin
+    return found
