@@ -8,7 +8,7 @@ distributions, and no layer has another list of protocols. The name of an entry 
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
 __all__ = ["installed"]
@@ -22,13 +22,8 @@ def installed(group: str, kind: type[P]) -> dict[str, P]:
     Raises TypeError, naming the entry point, if one is not of that type, and ValueError if two installed distributions
     use one name.
     """
-    return dict(_loaded(group, kind))
-
-
-@cache  # reading the metadata of all installed distributions takes milliseconds
-def _loaded(group: str, kind: type[P]) -> dict[str, P]:
     found: dict[str, P] = {}
-    for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
+    for entry in _entries(group):
         if entry.name in found:
             raise ValueError(f"two installed distributions register {entry.name!r} in {group}")
         plugin = entry.load()
@@ -36,3 +31,8 @@ def _loaded(group: str, kind: type[P]) -> dict[str, P]:
             raise TypeError(f"entry point {entry.name} = {entry.value} in {group} is not a {kind.__name__}")
         found[entry.name] = plugin
     return found
+
+
+@cache  # reading the metadata of all installed distributions takes milliseconds
+def _entries(group: str) -> list[EntryPoint]:
+    return sorted(entry_points(group=group), key=lambda entry: entry.name)

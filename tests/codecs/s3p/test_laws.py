@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock_codecs import conformance
-from penstock_codecs.codec import NEED_DATA, Codec, Role, load_plugins
+from penstock_codecs.codec import NEED_DATA, Codec, Role, installed_codecs
 from penstock_codecs.limits import S3PLimits
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import (
@@ -81,7 +81,7 @@ def near_misses(draw: st.DrawFn, role: Role) -> bytes:
 
 
 def test_the_plug_in_is_registered() -> None:
-    assert load_plugins()["s3p"] is PLUGIN
+    assert installed_codecs()["s3p"] is PLUGIN
     with pytest.raises(ValueError, match=r"0\.1\.0"):
         PLUGIN.make(Role.SERVER, "0.1.0")
 

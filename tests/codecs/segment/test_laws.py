@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.segment import MESSAGES, WRITER, at_most, joined, message_of, pull, ready_client
 
 from penstock_codecs import conformance
-from penstock_codecs.codec import NEED_DATA, Role, load_plugins
+from penstock_codecs.codec import NEED_DATA, Role, installed_codecs
 from penstock_codecs.failures import RemoteProtocolError
 from penstock_codecs.limits import MIB, SegmentLimits
 from penstock_codecs.segment import (
@@ -55,7 +55,7 @@ def conversations(dialect: str) -> st.SearchStrategy[bytes]:
 
 
 def test_the_plug_in_is_registered() -> None:
-    assert load_plugins()["segment"] is PLUGIN
+    assert installed_codecs()["segment"] is PLUGIN
     with pytest.raises(ValueError, match="modern"):
         PLUGIN.make(Role.CLIENT, "modern")
 
