@@ -1,7 +1,7 @@
 """Print what the structure of the source is like: sizes, import cycles, five traced operations, leaked protocol names.
 
-`make measure` runs it. The traces run a gateway in a thread of this process
-and count the Python calls in Penstock's own packages between a client's first byte and the answer's last.
+`make measure` runs it. The traces run a gateway in a thread of this process and count its Python calls in Penstock's
+own packages, from a client's first byte until the gateway is quiet again. The client's thread is not traced.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import itertools
 import logging
 import queue
 import statistics
-import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import FrameType
@@ -122,6 +122,9 @@ def _words(tree: ast.Module) -> set[str]:
 # ---- five operations, traced ----------------------------------------------------------------------------------------
 
 
+QUIET_SECONDS: Final = 0.2
+
+
 class Way(NamedTuple):
     """The Python calls that one operation makes in Penstock's packages, in all threads of the process."""
 
@@ -133,37 +136,42 @@ class Way(NamedTuple):
 
 
 class Tracer:
-    """Collects the calls of every thread while it is on. Install it before the threads start."""
+    """Collects the calls of the threads that are started after `install`."""
 
     def __init__(self) -> None:
-        self.on = False
         self._calls: list[tuple[str, str]] = []
         self._roots = tuple(f"{ROOT / folder / package}/" for package, folder in PACKAGES.items())
 
     def install(self) -> None:
-        """Trace this thread, and all that start from now on."""
+        """Trace all threads that start from now on."""
         threading.setprofile(self._profile)
-        sys.setprofile(self._profile)
 
     def _profile(self, frame: FrameType, event: str, _argument: Any) -> None:
-        if self.on and event == "call":
+        if event == "call":
             code = frame.f_code
             if code.co_filename.startswith(self._roots):
                 self._calls.append((code.co_filename, code.co_qualname))
 
     def trace(self, operation: Callable[[], object]) -> Way:
-        """Run an operation, and count."""
-        self._calls = []
-        self.on = True
+        """Run an operation, and count the calls until the threads are quiet again."""
+        self._settle()
+        self._calls.clear()
         operation()
-        self.on = False
+        self._settle()
         files = [file for file, _ in self._calls]
         moves = sum(before != after for before, after in itertools.pairwise(files))
         return Way(len(files), len(set(self._calls)), len(set(files)), moves)
 
+    def _settle(self) -> None:
+        """Wait until no thread has made a call for QUIET_SECONDS."""
+        before = -1
+        while before != len(self._calls):
+            before = len(self._calls)
+            time.sleep(QUIET_SECONDS)
+
 
 @contextmanager
-def gateway(tracer: Tracer, text: str) -> Iterator[dict[str, Any]]:
+def gateway(text: str) -> Iterator[dict[str, Any]]:
     """Run a gateway of this configuration in a traced thread; gives the addresses of its listeners by name."""
     import trio
 
@@ -177,11 +185,7 @@ def gateway(tracer: Tracer, text: str) -> Iterator[dict[str, Any]]:
             running = await nursery.start(serve, parse_config(text))
             started.put((trio.lowlevel.current_trio_token(), running))
 
-    def thread() -> None:
-        sys.setprofile(tracer._profile)
-        trio.run(run)
-
-    worker = threading.Thread(target=thread)
+    worker = threading.Thread(target=trio.run, args=(run,))
     worker.start()
     token, running = started.get(timeout=30)
     try:
@@ -254,9 +258,11 @@ def ways() -> Iterator[tuple[str, Way]]:
 
         return run
 
-    with tempfile.TemporaryDirectory() as directory, gateway(tracer, SERVER.format(directory=directory)) as bound:
+    with tempfile.TemporaryDirectory() as directory, gateway(SERVER.format(directory=directory)) as bound:
         session(bound["listeners.s2"]).close()
-        yield "open an S2S append session, with its first append", tracer.trace(lambda: session(bound["listeners.s2"]))
+        with ExitStack() as held:
+            again = tracer.trace(lambda: held.enter_context(session(bound["listeners.s2"])))
+        yield "open an S2S append session, with its first append", again
         with session(bound["listeners.s2"]) as opened:
             append(opened)()
             yield "one S2S append, socket to commit to acknowledgement", tracer.trace(append(opened))
@@ -274,7 +280,7 @@ def ways() -> Iterator[tuple[str, Way]]:
 
     with tempfile.TemporaryDirectory() as directory, GatewayProcess() as far:
         relay = RELAY.format(directory=directory, far=f"127.0.0.1:{far.s2_port}")
-        with gateway(tracer, relay) as bound, session(bound["listeners.s2"]) as opened:
+        with gateway(relay) as bound, session(bound["listeners.s2"]) as opened:
             append(opened)()
             yield "one batch relayed S2S to S2S", tracer.trace(append(opened))
 
