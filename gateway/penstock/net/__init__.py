@@ -5,7 +5,7 @@ On drain a listener stops accepting first, tells its front, and ends its connect
 `draining`).
 
 Reads and writes try the system call first and wait only if it would block: a trio wait costs several microseconds
-(`buffered_socket`). Codecs without I/O parse; this package moves bytes between them and sockets. Bytes that were read
+(`transport`). Codecs without I/O parse; this package moves bytes between them and sockets. Bytes that were read
 and not yet used count against the client's quota, and a client over its quota is not read until it has used some
 (`limits`).
 

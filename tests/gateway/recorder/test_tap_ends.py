@@ -10,7 +10,7 @@ import trio.testing
 from support.http_client import memory_pair
 from support.listening import Heard, tapped_front
 
-from penstock.net.buffered_socket import BufferedSocket
+from penstock.net.transport import Transport
 from penstock.net.upstream import UpstreamSettings
 from penstock.observe.connections import next_connection_number
 from penstock.observe.taps.connections import Connections
@@ -23,7 +23,7 @@ BOTH_ENDED = [(Sender.SERVER, False), (Sender.CLIENT, False)]
 async def test_who_finishes_first(pair: tuple[trio.abc.Stream, trio.abc.Stream]) -> None:
     client, server = pair
     heard = Heard()
-    wire = BufferedSocket(tapped_front(server, heard), 4 * KIB)
+    wire = Transport(tapped_front(server, heard), 4 * KIB)
     assert isinstance(client, trio.abc.HalfCloseableStream)
     await client.send_eof()
     for _ in range(3):
@@ -39,7 +39,7 @@ async def test_our_own_end_is_told_before_the_peers(
 ) -> None:
     client, server = sockets
     heard = Heard()
-    wire = BufferedSocket(tapped_front(server, heard), 4 * KIB)
+    wire = Transport(tapped_front(server, heard), 4 * KIB)
     await wire.linger(1)
     assert heard.ends == [(Sender.SERVER, False)]
     await client.send_all(b"late")
@@ -56,7 +56,7 @@ async def test_a_reset(by_wire: bool, tcp: tuple[trio.SocketStream, trio.SocketS
     tapped = tapped_front(server, heard)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
     await client.aclose()
-    wire = BufferedSocket(tapped, 4 * KIB)
+    wire = Transport(tapped, 4 * KIB)
     with pytest.raises(trio.BrokenResourceError):
         await (wire.receive() if by_wire else tapped.receive_some())
     with pytest.raises(trio.BrokenResourceError):
@@ -69,30 +69,13 @@ async def test_a_reset(by_wire: bool, tcp: tuple[trio.SocketStream, trio.SocketS
 async def test_a_write_into_a_connection_that_is_gone(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:
     client, server = tcp
     heard = Heard()
-    wire = BufferedSocket(tapped_front(server, heard), 4 * KIB)
+    wire = Transport(tapped_front(server, heard), 4 * KIB)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
     await client.aclose()
     wire.put([b"in vain"])
     with pytest.raises(trio.BrokenResourceError):
         wire.write_now()
     assert heard.ends == [(Sender.CLIENT, True)]
-
-
-async def test_what_is_sent_at_once_into_a_connection_that_is_gone(
-    tcp: tuple[trio.SocketStream, trio.SocketStream],
-) -> None:
-    client, server = tcp
-    heard = Heard()
-    tapped = tapped_front(server, heard)
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-    await client.aclose()
-    with pytest.raises(trio.BrokenResourceError):
-        tapped.send_now(b"in vain")
-    await tapped.aclose()
-    with pytest.raises(trio.ClosedResourceError):
-        tapped.send_now(b"in vain")
-    assert heard.ends == [(Sender.CLIENT, True)]
-    assert heard.said(Sender.SERVER) == b""
 
 
 async def test_sockets_are_named(tcp: tuple[trio.SocketStream, trio.SocketStream]) -> None:

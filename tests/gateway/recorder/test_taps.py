@@ -15,7 +15,7 @@ from support.certificates import needs_openssl, self_signed
 from support.http_client import memory_pair
 from support.listening import Heard, taken, tapped_front
 
-from penstock.net.buffered_socket import BufferedSocket, TooSlow
+from penstock.net.transport import TooSlow, Transport
 from penstock.net.upstream import UpstreamSettings
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import Place, Tap
@@ -42,7 +42,7 @@ def parts(size: int) -> Iterator[Any]:
 async def test_a_wire_tells_every_byte(pair: tuple[trio.abc.Stream, trio.abc.Stream], nursery: trio.Nursery) -> None:
     client, server = pair
     heard = Heard()
-    wire = BufferedSocket(tapped_front(server, heard), 64 * KIB)
+    wire = Transport(tapped_front(server, heard), 64 * KIB)
     answer, question = list(parts(9 * MIB)), random.Random(1).randbytes(3 * MIB)
     got = bytearray()
 
@@ -59,8 +59,7 @@ async def test_a_wire_tells_every_byte(pair: tuple[trio.abc.Stream, trio.abc.Str
     while len(came) < len(question):
         came += await wire.receive()
     wire.put(answer)
-    while wire.pending:
-        await wire.write(5)
+    await wire.drain()
     await trio.testing.wait_all_tasks_blocked()
     assert came == question == heard.said(Sender.CLIENT)
     assert got == b"".join(answer) == heard.said(Sender.SERVER)
@@ -72,7 +71,7 @@ async def test_what_is_told_does_not_change_with_the_buffers(sockets: tuple[trio
     client, server = sockets
     heard = Heard()
     tapped = tapped_front(server, heard)
-    wire = BufferedSocket(tapped, 4 * KIB)
+    wire = Transport(tapped, 4 * KIB)
     for question in (b"first", b"other"):
         await client.send_all(question)
         await wire.receive()
@@ -143,11 +142,14 @@ async def test_what_is_sent_at_once_is_told_as_far_as_it_went(
     """Streams that others must write, as TLS, take nothing at once."""
     client, server = pair
     heard = Heard()
-    tapped = tapped_front(server, heard)
+    transport = Transport(tapped_front(server, heard), 4 * KIB)
     small, large = b"small", bytes(20 * MIB)
-    sent = tapped.send_now(small) + tapped.send_now(large)
-    assert not tapped.send_now(b"it takes no more")
-    await tapped.aclose()
+    transport.put([small])
+    assert transport.write_now() == isinstance(server, trio.SocketStream)
+    transport.put([large])
+    assert not transport.write_now()
+    sent = transport.written
+    await transport.close()
     said = heard.said(Sender.SERVER)
     assert await taken(client) == said == (small + large)[:sent]
     assert isinstance(server, trio.SocketStream) == (sent > len(small))
@@ -158,11 +160,10 @@ async def test_a_slow_reader_is_told_as_far_as_it_went(
 ) -> None:
     client, server = sockets
     heard = Heard()
-    wire = BufferedSocket(tapped_front(server, heard), 4 * KIB)
+    wire = Transport(tapped_front(server, heard), 4 * KIB, 1)
     wire.put([bytes(8 * MIB)])
     with pytest.raises(TooSlow):
-        while wire.pending:
-            await wire.write(1)
+        await wire.drain()
     await wire.close()
     assert await taken(client) == heard.said(Sender.SERVER)
     assert heard.ends == BOTH_ENDED
@@ -190,7 +191,7 @@ async def test_over_tls_plaintext_is_told(tmp_path: Path, tcp: tuple[trio.Socket
     tapped = tapped_front(trio.SSLStream(server, context, server_side=True), heard)
     assert encrypted(tapped) is not None and tapped.tap.conversation.tls
     assert tapped.tap.conversation.client == Endpoint(*below.socket.getsockname())
-    wire = BufferedSocket(tapped, 16 * KIB)
+    wire = Transport(tapped, 16 * KIB)
     answer = list(parts(2 * MIB))
     got: list[bytes] = []
 
@@ -203,8 +204,7 @@ async def test_over_tls_plaintext_is_told(tmp_path: Path, tcp: tuple[trio.Socket
         nursery.start_soon(ask)
         assert await wire.receive() == b"question"
         wire.put(answer)
-        while wire.pending:
-            await wire.write(5)
+        await wire.drain()
         await wire.close()
     assert got == [b"".join(answer)]
     assert (heard.said(Sender.CLIENT), heard.said(Sender.SERVER)) == (b"question", got[0])

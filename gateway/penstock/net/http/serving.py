@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import trio
 
-from penstock.net.buffered_socket import BufferedSocket
 from penstock.net.http.exchange import Handler
 from penstock.net.http.server.connection import HttpServerConnection
 from penstock.net.http.server.settings import Drain, HttpSettings
 from penstock.net.limits import current_quota
+from penstock.net.transport import Transport
 from penstock.observe.taps.tapped import encrypted
 from penstock_codecs.codec import Role
 from penstock_codecs.http import connection, sniff
@@ -26,7 +26,7 @@ async def serve_http(
     """
     settings = settings or HttpSettings()
     drain = drain or Drain()
-    wire = BufferedSocket(stream, settings.read_size)
+    transport = Transport(stream, settings.read_size, settings.slow_reader)
     seat, waits_by = current_quota(), "head_timeout_seconds"
     try:
         alpn = None
@@ -41,18 +41,18 @@ async def serve_http(
         seconds = min(settings.keep_alive, seat.limits.first_byte_seconds)
         with trio.fail_after(seconds) as patience, drain.watched_by(patience.cancel):
             while alpn is None:
-                data = await wire.receive()
+                data = await transport.receive()
                 if not data:
                     return
                 start += data
                 alpn = sniff(start)
         codec = connection(alpn, Role.SERVER, settings.limits, scheme)
-        wire.speaks(codec)
-        await HttpServerConnection(wire, codec, handler, settings).run(start, drain)
+        transport.speaks(codec)
+        await HttpServerConnection(transport, codec, handler, settings).run(start, drain)
     except trio.TooSlowError:
         if not drain.draining:
             seat.limited(waits_by)
     except trio.BrokenResourceError:
         return  # lost before its protocol was known
     finally:
-        await wire.close()
+        await transport.close()

@@ -13,7 +13,7 @@ __all__ = ["TappedStream", "encrypted", "tapped"]
 
 
 class TappedStream(trio.abc.Stream):
-    """A stream with its tap. Code that reads or writes the socket directly (`penstock.net.buffered_socket`) must report
+    """A stream with its tap. Code that reads or writes the socket directly (`penstock.net.transport`) must report
     to the tap itself."""
 
     def __init__(self, inner: trio.abc.Stream, tap: Tap) -> None:
@@ -49,26 +49,6 @@ class TappedStream(trio.abc.Stream):
             raise
         finally:
             self._sending = False
-
-    def send_now(self, data: Buffer) -> int:
-        """Send the bytes that the kernel takes at once. Returns their number: 0 also while another task sends, and over
-        TLS.
-
-        Raises trio.BrokenResourceError, and trio.ClosedResourceError.
-        """
-        if self._socket is None or self._sending:
-            return 0
-        if _is_shut(self._socket):
-            raise trio.ClosedResourceError
-        try:
-            size = os.write(self._socket.fileno(), data)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            self.tap.broken()
-            raise trio.BrokenResourceError from error
-        self.tap.sent((data,), size)
-        return size
 
     async def _send_directly(self, socket: trio.socket.SocketType, data: Buffer) -> None:
         """Send as trio does, but report each part as soon as the kernel has it: after trio's own call other tasks run

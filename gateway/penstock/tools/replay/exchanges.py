@@ -11,9 +11,9 @@ from typing import Final
 
 import trio
 
-from penstock.net.buffered_socket import BufferedSocket
 from penstock.net.http.client.connection import HttpClientConnection, HttpStream
 from penstock.net.http.client.settings import HttpClientSettings
+from penstock.net.transport import Transport
 from penstock.net.upstream import Upstream
 from penstock.observe.taps.tapped import encrypted
 from penstock.tools.replay.items import Say
@@ -101,9 +101,9 @@ class LiveExchanges:
         if (tls := encrypted(stream)) is not None:
             scheme, agreed = "https", tls.selected_alpn_protocol() or "http/1.1"
         codec = connection(agreed, Role.CLIENT, self._settings.limits, scheme)
-        wire = BufferedSocket(stream, self._settings.read_size)
+        transport = Transport(stream, self._settings.read_size, self._settings.write_seconds)
         assumed = 100 if agreed == "h2" else 1
-        self._connection = HttpClientConnection(self._upstream, wire, codec, self._settings, lambda: None, assumed)
+        self._connection = HttpClientConnection(self._upstream, transport, codec, self._settings, lambda: None, assumed)
         nursery.start_soon(self._connection.run)
 
     async def say(self, item: Say) -> None:

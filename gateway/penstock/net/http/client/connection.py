@@ -19,9 +19,8 @@ from typing import Final
 import trio
 
 from penstock.net.body_buffer import BodyBuffer
-from penstock.net.buffered_socket import BufferedSocket, TooSlow
 from penstock.net.http.client.settings import HttpClientSettings
-from penstock.net.http_writer import HttpWriter
+from penstock.net.transport import TooSlow, Transport
 from penstock.net.upstream import Upstream, broke, lost, reason_of, too_late, unreachable
 from penstock_codecs.codec import PAUSED, Pull
 from penstock_codecs.failures import (
@@ -241,7 +240,7 @@ class HttpClientConnection:
     def __init__(
         self,
         upstream: Upstream,
-        wire: BufferedSocket,
+        transport: Transport,
         codec: HttpCodec,
         settings: HttpClientSettings,
         changed: Callable[[], None],
@@ -251,7 +250,7 @@ class HttpClientConnection:
         self.claims = 0
         self.used = False
         """Whether the connection has answered a request."""
-        self._wire = wire
+        self._transport = transport
         self._codec = codec
         self._settings = settings
         self._changed = changed
@@ -268,15 +267,6 @@ class HttpClientConnection:
         self._reading = trio.CancelScope()
         self._read_on: trio.Event | None = None
         self._progress = trio.lowlevel.ParkingLot()
-        self._outflow = HttpWriter(
-            wire,
-            codec,
-            settings.write_seconds,
-            filled=lambda: None,
-            moved=self._progress.unpark_all,
-            lost=self._stop_writing,
-        )
-        self._nursery: trio.Nursery | None = None
 
     @property
     def room(self) -> int:
@@ -300,8 +290,10 @@ class HttpClientConnection:
         """Serve until the connection ends, and close it."""
         try:
             async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                self._wire.speaks(self._codec)
+                self._transport.begin(
+                    nursery, source=self._codec.output, moved=self._progress.unpark_all, lost=self._stop_writing
+                )
+                self._transport.speaks(self._codec)
                 self.rest()
                 self._flush()
                 try:
@@ -312,10 +304,10 @@ class HttpClientConnection:
                     nursery.cancel_scope.cancel()
         finally:
             self._fail_all()
-            self._wire.forget()
+            self._transport.forget()
             self._progress.unpark_all()
             self._changed()
-            await self._wire.close()
+            await self._transport.close()
 
     # ---- in ------------------------------------------------------------------------------------------------------
     async def _read(self) -> None:
@@ -323,7 +315,7 @@ class HttpClientConnection:
         try:
             with self._reading:
                 while data != b"" and not self._codec.closed:
-                    data = await self._wire.receive()
+                    data = await self._transport.receive()
                     self._heard = trio.current_time()
                     self._codec.receive(data)
                     await self._deliver_all()
@@ -436,8 +428,8 @@ class HttpClientConnection:
         self._flush()
 
     def _flush(self) -> None:
-        if not self._deaf and self._nursery is not None:
-            self._outflow.flush(self._nursery, len(self._streams) <= 1)
+        if not self._deaf:
+            self._transport.flush(at_once=len(self._streams) <= 1)
 
     def _stop_writing(self, error: Exception) -> None:
         if isinstance(error, TooSlow):
@@ -445,7 +437,7 @@ class HttpClientConnection:
             return
         # The server accepts no more output; the reader may still receive its response and the reason.
         self._deaf = self._retired = True
-        self._wire.forget()
+        self._transport.forget()
         self._reading.deadline = trio.current_time() + _LAST_WORDS
 
     async def wait_sent(self, stream: HttpStream) -> None:
@@ -454,7 +446,7 @@ class HttpClientConnection:
             await self._progress.park()
 
     def _clogged(self, stream_id: int) -> bool:
-        return self._deaf or self._codec.unsent(stream_id) + self._wire.pending > self._settings.send_buffer
+        return self._deaf or self._codec.unsent(stream_id) + self._transport.pending > self._settings.send_buffer
 
     # ---- the end -------------------------------------------------------------------------------------------------
     def leave(self, stream: HttpStream) -> None:

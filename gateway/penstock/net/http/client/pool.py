@@ -8,9 +8,9 @@ from typing import Final
 import structlog
 import trio
 
-from penstock.net.buffered_socket import BufferedSocket
 from penstock.net.http.client.connection import HttpClientConnection
 from penstock.net.http.client.settings import HttpClientSettings, HttpVersion
+from penstock.net.transport import Transport
 from penstock.net.upstream import Upstream, unreachable
 from penstock.observe.taps.tapped import encrypted
 from penstock_codecs.codec import Role
@@ -153,6 +153,6 @@ class HttpPool:
         else:
             assumed = 1
         self._share = min(settings.streams_per_connection, assumed)
-        wire = BufferedSocket(stream, settings.read_size)
+        transport = Transport(stream, settings.read_size, settings.write_seconds)
         codec = connection(agreed, Role.CLIENT, settings.limits, scheme)
-        return HttpClientConnection(self._upstream, wire, codec, settings, self._serve, assumed)
+        return HttpClientConnection(self._upstream, transport, codec, settings, self._serve, assumed)

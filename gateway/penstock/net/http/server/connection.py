@@ -22,13 +22,12 @@ import structlog
 import trio
 
 from penstock.net.body_buffer import BodyBuffer
-from penstock.net.buffered_socket import BufferedSocket, TooSlow
 from penstock.net.http.exchange import Handler, HeaderList, Request
 from penstock.net.http.server.room import SendRoom
 from penstock.net.http.server.settings import TURN_SECONDS, WAKE_SECONDS, Drain, HttpSettings
 from penstock.net.http.server.usage import TooNoisy, Usage
-from penstock.net.http_writer import WIRE_ROOM, HttpWriter
 from penstock.net.limits.limiter import Crowded
+from penstock.net.transport import WRITE_ROOM, TooSlow, Transport
 from penstock.observe.metrics.clients import Pauses, count_response, count_told
 from penstock.observe.tracing import REQUEST
 from penstock_codecs.codec import Pull
@@ -191,24 +190,16 @@ _log = structlog.get_logger()
 class HttpServerConnection:
     """One connection, served by `run`. The public methods are for its exchanges."""
 
-    def __init__(self, wire: BufferedSocket, codec: HttpCodec, handler: Handler, settings: HttpSettings) -> None:
-        self._wire = wire
+    def __init__(self, transport: Transport, codec: HttpCodec, handler: Handler, settings: HttpSettings) -> None:
+        self._transport = transport
         self._codec = codec
         self._handler = handler
         self._settings = settings
         self._exchanges: dict[int, HttpExchange] = {}
-        self._usage = Usage(wire, codec, settings.streams_before_auth)
+        self._usage = Usage(transport, codec, settings.streams_before_auth)
         self._seat = self._usage.seat
         self._send_room = SendRoom(
             codec, self._exchanges, settings.max_unsent, settings.slow_reader, self._reset_stream
-        )
-        self._outflow = HttpWriter(
-            wire,
-            codec,
-            settings.slow_reader,
-            filled=self._send_room.review,
-            moved=self._after_writing,
-            lost=self._stop_writing,
         )
         # On HTTP/2 the flow-control windows bound the unread bytes.
         self._unread_limit = math.inf if codec.version == "2" else settings.receive_buffer
@@ -231,21 +222,22 @@ class HttpServerConnection:
             await self._run(start, drain)
         finally:
             # These may hold much memory, and tasks leave reference cycles, which only a full garbage collection frees.
-            del self._codec, self._send_room, self._outflow
-            self._wire.forget()
+            del self._codec, self._send_room
+            self._transport.forget()
             self._usage.end()
 
     async def _run(self, start: bytes, drain: Drain) -> None:
         self._task = trio.lowlevel.current_task()
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            self._transport.begin(nursery, source=self._output, moved=self._after_writing, lost=self._stop_writing)
             with drain.watched_by(self._drain):
                 if start:  # b"" would mean the end of the stream; after ALPN nothing has been read yet
                     self._codec.receive(start)
                 self._pump()
                 await self._read()
         if not (self._lost or self._peer_ended or self._idle):
-            await self._wire.linger(self._settings.linger)
+            await self._transport.linger(self._settings.linger)
 
     # ---- in ------------------------------------------------------------------------------------------------------
     async def _read(self) -> None:
@@ -254,7 +246,7 @@ class HttpServerConnection:
                 while not self._peer_ended:
                     await self._wait_for_room()
                     await self._seat.room()
-                    data = await self._wire.receive()
+                    data = await self._transport.receive()
                     self._idle = False
                     if data:
                         self._codec.receive(data)
@@ -284,7 +276,7 @@ class HttpServerConnection:
             self._taking_turns
             or self._unread >= self._unread_limit
             or self._codec.buffered >= limit + self._settings.read_size
-            or self._wire.pending >= self._settings.send_buffer + WIRE_ROOM
+            or self._transport.pending >= self._settings.send_buffer + WRITE_ROOM
         ):
             self._room = trio.Event()
             with self._pauses.reading():
@@ -397,13 +389,18 @@ class HttpServerConnection:
     def flush(self) -> None:
         """Write output as far as possible without waiting; another task writes the rest."""
         if not self._lost:
-            self._outflow.flush(self._nursery, len(self._exchanges) <= 1)
+            self._transport.flush(at_once=len(self._exchanges) <= 1)
+
+    def _output(self, room: int) -> list[Buffer]:
+        out = self._codec.output(room)
+        self._send_room.review()
+        return out
 
     def _after_writing(self) -> None:
         self._wake_reader()
         if self._usage.written():
             self._progress.unpark_all()
-        if not self._wire.pending and not self._exchanges and self._codec.closed:
+        if not self._transport.pending and not self._exchanges and self._codec.closed:
             self._reading.cancel()
 
     def _stop_writing(self, error: Exception) -> None:
@@ -422,7 +419,7 @@ class HttpServerConnection:
     async def wait_written(self, stream_id: int) -> None:
         """Wait until the kernel has taken all that was sent of the stream, and all before it."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        while self._codec.unsent(stream_id) or self._wire.pending:
+        while self._codec.unsent(stream_id) or self._transport.pending:
             await self._progress.park()
 
     async def _wait_sent(self, stream_id: int, most: int) -> None:
@@ -432,13 +429,13 @@ class HttpServerConnection:
                 while self._clogged(stream_id, most) and self._codec.unsent(stream_id) == unsent:
                     with self._pauses.writing():
                         await self._progress.park()
-            if patience.cancelled_caught and unsent and not self._wire.pending:
+            if patience.cancelled_caught and unsent and not self._transport.pending:
                 self._reset_stream(stream_id, "client gives no window")
                 await trio.lowlevel.checkpoint()
 
     def _clogged(self, stream_id: int, most: int) -> bool:
         unsent = self._codec.unsent(stream_id)
-        if self._usage.clogged(unsent + self._wire.pending, self._settings.send_buffer):
+        if self._usage.clogged(unsent + self._transport.pending, self._settings.send_buffer):
             return True
         return unsent > 0 and self._codec.held > most
 
@@ -495,10 +492,10 @@ class HttpServerConnection:
         if unread:
             self._codec.send(Credit(exchange.stream_id, unread))
         if not exchange.finished:
-            self._outflow.fill()  # output sent before goes out first
+            self._transport.fill()  # output sent before goes out first
             self._codec.send(Reset(exchange.stream_id, CANCEL if exchange.scope.cancel_called else INTERNAL_ERROR))
         if self._draining and not self._exchanges:
-            self._outflow.fill()
+            self._transport.fill()
             self._codec.send(GoAway())
         self._wake_reader()
         if self._unread_limit < math.inf and self._codec.buffered:  # HTTP/1.1 with pipelined requests

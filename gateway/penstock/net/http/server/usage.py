@@ -6,9 +6,9 @@ from typing import Final
 
 import trio
 
-from penstock.net.buffered_socket import BufferedSocket
 from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import Holding
+from penstock.net.transport import Transport
 from penstock_codecs.http import HttpCodec
 from penstock_codecs.limits import KIB
 
@@ -33,11 +33,11 @@ class TooNoisy(Exception):
 class Usage:
     """The usage of one connection, charged until `end`."""
 
-    def __init__(self, wire: BufferedSocket, codec: HttpCodec, strangers_streams: float) -> None:
+    def __init__(self, transport: Transport, codec: HttpCodec, strangers_streams: float) -> None:
         """Begin to charge. `strangers_streams`: requests at once until one of the client is admitted."""
         self.seat = current_quota()
         self._strangers_streams = strangers_streams
-        self._wire = wire
+        self._transport = transport
         self._codec = codec
         self._received = Holding(self.seat)
         self._to_send = Holding(self.seat)
@@ -55,7 +55,7 @@ class Usage:
         noise = self._codec.noise - self._bears - NOISE_PER_REQUEST * self._requests
         if noise > 0:
             seconds = trio.current_time() - self._begun_at
-            if noise > seconds * NOISE_PER_SECOND + self._wire.written / BYTES_PER_NOISE:
+            if noise > seconds * NOISE_PER_SECOND + self._transport.written / BYTES_PER_NOISE:
                 self.seat.limited("noise")
                 raise TooNoisy("too many frames that say nothing")
         return self.seat.received(size)
@@ -65,7 +65,7 @@ class Usage:
 
         Otherwise a client of many streams without window could wake them all with each of its frames.
         """
-        pending, given, held = self._wire.pending, self._codec.given, self._codec.held
+        pending, given, held = self._transport.pending, self._codec.given, self._codec.held
         if pending + held != self._to_send.size:
             self._to_send.set(pending + held)
         moved = pending != self._pending or given != self._given

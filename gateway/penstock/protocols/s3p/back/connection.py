@@ -8,17 +8,17 @@ from typing import Final
 
 import trio
 
+from penstock.net.transport import Transport
 from penstock.net.upstream import Upstream, broke, lost, reason_of, too_late
 from penstock_codecs.codec import PAUSED, Pull
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
-from penstock_codecs.limits import KIB, MIB, S3PLimits
+from penstock_codecs.limits import MIB, S3PLimits
 from penstock_codecs.s3p import Command, ErrorReply, Reply, S3PClient, failure_of
 
 __all__ = ["ReplyTooLarge", "S3PConnection", "failed"]
 
-LEAST_READ: Final = 64 * KIB
-MOST_READ: Final = 1 * MIB
-"""Bytes up to which reads grow while they come back full."""
+READ_SIZE: Final = 1 * MIB
+"""Most bytes read at a time; the buffer is shared by all connections."""
 _PASSES: Final = 6
 """Passes of the scheduler after which an earlier close by the server has certainly been noticed."""
 _LOST: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
@@ -46,10 +46,9 @@ class S3PConnection:
     """
 
     def __init__(self, stream: trio.abc.Stream, upstream: Upstream, limits: S3PLimits, max_reply_bytes: int) -> None:
-        self._stream = stream
+        self._transport = Transport(stream, READ_SIZE)
         self._upstream = upstream
         self._codec = S3PClient(limits, max_reply_bytes=max_reply_bytes)
-        self._read_size = LEAST_READ
         self.idle_since = 0.0
         self.broken = False
 
@@ -57,9 +56,10 @@ class S3PConnection:
         """Send commands in one piece. Raises UNAVAILABLE, also if the receiving task has noticed the loss."""
         if self.broken:
             raise self._lost("the connection was closed")
-        pieces = [piece for command in commands for piece in self._codec.send(command)]
+        self._transport.put([piece for command in commands for piece in self._codec.send(command)])
         try:
-            await self._stream.send_all(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            await self._transport.drain()
+            await trio.lowlevel.checkpoint()
         except _LOST as error:
             raise self._lost(reason_of(error)) from error
         except trio.Cancelled:
@@ -90,14 +90,9 @@ class S3PConnection:
 
     async def _receive(self) -> None:
         try:
-            data = await self._stream.receive_some(self._read_size)
+            self._codec.receive(await self._transport.receive())
         except _LOST as error:
             raise self._lost(reason_of(error)) from error
-        if len(data) == self._read_size:
-            self._read_size = min(2 * self._read_size, MOST_READ)
-        elif len(data) < self._read_size // 4:
-            self._read_size = max(self._read_size // 2, LEAST_READ)
-        self._codec.receive(data)
 
     def _lost(self, why: str) -> OperationFailed:
         self.broken = True
@@ -145,9 +140,9 @@ class S3PConnection:
     async def _hear(self) -> None:
         """Mark the idle connection as broken if anything arrives: it can only be its end."""
         with suppress(*_LOST):
-            await self._stream.receive_some(1)
+            await self._transport.receive()
         self.broken = True
 
     async def close(self) -> None:
         """Close the connection at once."""
-        await trio.aclose_forcefully(self._stream)
+        await self._transport.cut()

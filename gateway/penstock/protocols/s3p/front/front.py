@@ -20,7 +20,6 @@ import trio
 
 from penstock.core.back import AppendSession, Back, Following, ReadSession
 from penstock.net.draining import Draining
-from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import too_many
 from penstock.observe.metrics.clients import count_dropped, count_told
 from penstock.protocols.s3p.front.link import Link
@@ -233,8 +232,7 @@ class S3PFront:
         except Exception:
             log.exception("connection_failed")
         finally:
-            link.forget()
-            await trio.aclose_forcefully(stream)
+            await link.cut()
 
 
 async def refuse_s3p(stream: trio.abc.Stream, limit: str) -> None:
@@ -257,7 +255,7 @@ class _Connection:
         self._back = front.back
         self._settings = front.settings
         self._link = link
-        self._seat = current_quota()
+        self._seat = link.seat
 
     async def run(self) -> None:
         """Serve commands until the connection ends."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 import trio
 
 from penstock.core.back import Following, ReadSession
 from penstock.net.draining import Draining
-from penstock.net.limits import Pace, current_quota
-from penstock.net.limits.limiter import Crowded, Holding
-from penstock.observe.metrics.clients import Pauses
-from penstock.observe.taps.tapped import TappedStream
+from penstock.net.limits.limiter import Crowded
+from penstock.net.transport import FrontTransport, SlowSender, TooSlow
 from penstock.protocols.s3p.front.settings import S3PSettings
 from penstock.routing.faults.messages import due_message, send_faulty
 from penstock_codecs.codec import PAUSED, Pull
@@ -23,40 +20,36 @@ from penstock_codecs.s3p import AppendRecords, Command, Reply, S3PServer
 
 __all__ = ["Link"]
 
-LEAST_READ: Final = 64 * KIB
-MOST_READ: Final = 1 * MIB
-"""Bytes up to which reads grow while they come back full: an awaited read costs about 7 us whatever its size."""
+READ_SIZE: Final = 1 * MIB
+"""Most bytes read at a time; the buffer is shared by all connections."""
 FLUSH_FROM: Final = 16 * KIB
 """Bytes up to which replies are gathered while more commands are at hand."""
 SEND_AT_ONCE: Final = 256 * KIB
-"""Bytes that a client must receive within the send timeout. Larger replies are sent in pieces, about 10 us each, so
-that a slow line is not mistaken for a dead one."""
+"""Bytes that a client must receive within the send timeout: a slow line is not mistaken for a dead one."""
 LISTEN_UP_TO: Final = 256 * KIB
 """Bytes that a client may send behind a waiting READ before the front stops watching for its disconnection."""
 LINGER_SECONDS: Final = 1.0
-LINGER_BYTES: Final = 1 * MIB
-"""Bounds on reading a connection after ending it: closing it with input unread would reset it, and could destroy the
-last reply on its way (S3P fact sheet 3, item 12)."""
+"""Seconds for which a connection is still read after ending it: closing it with input unread would reset it, and could
+destroy the last reply on its way (S3P fact sheet 3, item 12)."""
 
 
 class Link:
     """One client's connection, used by one task."""
 
     def __init__(self, stream: trio.abc.Stream, settings: S3PSettings, draining: Draining) -> None:
-        self._stream = stream
-        self._tapped = stream if isinstance(stream, TappedStream) else None
-        self._settings = settings
+        self._transport = FrontTransport(
+            stream,
+            READ_SIZE,
+            settings.send_timeout_seconds,
+            least=SEND_AT_ONCE,
+            idle=settings.idle_timeout_seconds,
+            draining=draining,
+            finishes=True,
+        )
         self._draining = draining
         self._codec = S3PServer(settings.limits)
         self._ahead: Command | None = None
-        self._read_size = LEAST_READ
-        self._finished = False  # the client has finished sending
-        self._out: list[bytes] = []
-        self._out_size = 0
-        self._pauses = Pauses()
-        self._seat = current_quota()
-        self._held = Holding(self._seat)
-        self._pace = Pace()
+        self.seat = self._transport.seat
 
     # ---- commands ------------------------------------------------------------------------------------------------
 
@@ -69,6 +62,7 @@ class Link:
         while self._ahead is None:
             event = self._codec.next_event()
             if not isinstance(event, Pull):
+                self._transport.message_taken()
                 return event
             await self.flush()
             if event is PAUSED or not await self._fill():
@@ -96,52 +90,16 @@ class Link:
         Raises RemoteProtocolError for a client that sends too slowly, or if there is no room for it.
         """
         held = self._codec.buffered
-        self._held.set(held)
-        if held:
-            return await self._fill_up(held)
-        self._pace.next()
-        self._seat.rest()
-        if not self._draining.begun:
-            seconds = self._settings.idle_timeout_seconds if self._seat.known else self._first_seconds()
-            with self._draining.interrupts(seconds):
-                await self._receive()
-                self._seat.busy = True
-        if not (self._seat.busy or self._draining.begun):
-            self._seat.limited("idle_timeout_seconds" if self._seat.known else "first_byte_seconds")
-        return self._seat.busy
-
-    def _first_seconds(self) -> float:
-        return min(self._settings.idle_timeout_seconds, self._seat.limits.first_byte_seconds)
-
-    async def _fill_up(self, held: int) -> bool:
-        """Receive more of an incomplete command. Returns False if the client is silent for too long."""
-        limits = self._seat.limits
-        now = trio.current_time()
-        deadline = self._pace.deadline(held, limits, now)
+        if not held and self._draining.begun:
+            return False
         try:
-            with trio.move_on_at(min(deadline, now + self._settings.idle_timeout_seconds)):
-                await self._seat.room()
-                await self._receive()
-                return True
+            return await self._transport.hear(self._codec.receive, held, _never)
         except Crowded as error:
             raise self._codec.refuse(str(error)) from None
-        if trio.current_time() < deadline:
-            self._seat.limited("idle_timeout_seconds")
-            return False
-        self._seat.limited("min_receive_rate")
-        why = f"a command must come within {limits.receive_grace_seconds:g} s, or {limits.min_receive_rate} bytes/s"
-        raise self._codec.refuse(why)
-
-    async def _receive(self) -> None:
-        data = await self._stream.receive_some(self._read_size)
-        if len(data) == self._read_size:
-            self._read_size = min(2 * self._read_size, MOST_READ)
-        elif len(data) < self._read_size // 4:
-            self._read_size = max(self._read_size // 2, LEAST_READ)
-        self._codec.receive(data)
-        self._finished = not data
-        if pause := self._seat.received(len(data)):
-            await trio.sleep(pause)
+        except SlowSender:
+            limits = self.seat.limits
+            why = f"a command must come within {limits.receive_grace_seconds:g} s, or {limits.min_receive_rate} bytes/s"
+            raise self._codec.refuse(why) from None
 
     # ---- replies -------------------------------------------------------------------------------------------------
 
@@ -152,54 +110,36 @@ class Link:
             await self.flush()
             await send_faulty(said, pieces, self._send, trio.lowlevel.checkpoint)
             return
-        self._out += pieces
-        self._out_size += sum(map(len, pieces))
-        if self._out_size >= FLUSH_FROM:
+        self._transport.put(pieces)
+        if self._transport.pending >= FLUSH_FROM:
             await self.flush()
 
     async def flush(self) -> None:
         """Send the buffered replies.
 
-        Raises TooSlowError if a client receives less than a piece within the send timeout.
+        Raises TooSlowError if a client receives less than `SEND_AT_ONCE` within the send timeout.
         """
-        if self._out:
-            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
-            self._out.clear()
-            self._out_size = 0
-            await self._send(data)
+        if self._transport.pending:
+            try:
+                await self._transport.drain()
+            except TooSlow:
+                raise trio.TooSlowError from None
+            await trio.lowlevel.checkpoint()
 
     async def _send(self, data: bytes) -> None:
-        """Send data, without waiting if the kernel takes all of it, as it nearly always does."""
-        sent = 0 if self._tapped is None else self._tapped.send_now(data)
-        if sent == len(data):
-            await trio.lowlevel.checkpoint()
-        else:
-            await self._send_rest(memoryview(data)[sent:])
-
-    async def _send_rest(self, data: memoryview) -> None:
-        with Holding(self._seat) as unsent:
-            unsent.set(len(data))
-            for piece in _pieces(data):
-                with self._pauses.writing(), trio.move_on_after(self._settings.send_timeout_seconds) as patience:
-                    await self._stream.send_all(piece)
-                if patience.cancelled_caught:
-                    self._seat.limited("send_timeout_seconds")
-                    raise trio.TooSlowError
-
-    def forget(self) -> None:
-        """Release the memory that is charged to the connection's quota."""
-        self._held.set(0)
+        self._transport.put((data,))
+        await self.flush()
 
     async def close(self) -> None:
         """Close the connection in such a way that all replies arrive."""
         await self.flush()
-        if not self._finished and isinstance(self._stream, trio.abc.HalfCloseableStream):
-            await self._stream.send_eof()
-            unread = LINGER_BYTES
-            with trio.move_on_after(LINGER_SECONDS):
-                while unread > 0 and (data := await self._stream.receive_some(LEAST_READ)):
-                    unread -= len(data)
-        await self._stream.aclose()
+        if not self._transport.finished and self._transport.half_closes:
+            await self._transport.linger(LINGER_SECONDS)
+        await self._transport.close()
+
+    async def cut(self) -> None:
+        """Close the connection at once, and release the memory that is charged to its quota."""
+        await self._transport.cut()
 
     # ---- waiting for records ---------------------------------------------------------------------------------------
 
@@ -227,16 +167,17 @@ class Link:
 
     async def _listen(self, waiting: trio.CancelScope) -> None:
         """Cancel the wait once the client finishes. A client that only finished sending still gets its reply."""
+        transport = self._transport
         try:
-            while not self._finished and self._codec.buffered < LISTEN_UP_TO:
-                await self._receive()
+            while not transport.finished and self._codec.buffered < LISTEN_UP_TO:
+                if pause := await transport.take(self._codec.receive):
+                    await trio.sleep(pause)
         except trio.BrokenResourceError:
-            self._finished = True
-        if self._finished:
+            transport.finished = True
+        if transport.finished:
             waiting.cancel()
 
 
-def _pieces(data: memoryview) -> Iterable[memoryview]:
-    if len(data) <= SEND_AT_ONCE:
-        return (data,)
-    return (data[at : at + SEND_AT_ONCE] for at in range(0, len(data), SEND_AT_ONCE))
+def _never() -> bool:
+    """Return False: a command is answered before the next one is awaited."""
+    return False

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import trio
 
-from penstock.net.buffered_socket import BufferedSocket, TooSlow
+from penstock.net.transport import TooSlow, Transport
 from penstock.net.upstream import Upstream, broke, lost, too_late, unreachable
 from penstock.protocols.segment.back.settings import SegmentBackSettings
 from penstock_codecs.codec import NEED_DATA, PAUSED
@@ -71,6 +71,7 @@ MOST_SETUPS_SHARE: Final = 2
 """A connection gets no new users once it has set up 1/`MOST_SETUPS_SHARE` of the writers that it may have."""
 EVERYTHING: Final = -1
 """Key of the one listener of a draft connection."""
+_LOST: Final = "the connection was lost"
 Key = int | UUID
 """A request id, or a writer's id for the one reply that may lack a request id."""
 Said = Message | BlockData
@@ -107,15 +108,12 @@ class StoreConnection:
     """Connection to a segment store, made by `open_line`. `users` is maintained by the pool."""
 
     def __init__(self, stream: trio.abc.Stream, upstream: Upstream, settings: SegmentBackSettings) -> None:
-        self._wire = BufferedSocket(stream, READ_SIZE)
+        self._transport = Transport(stream, READ_SIZE, upstream.settings.request_seconds)
         self._codec = SegmentClient(settings.dialect, settings.limits)
         self._upstream = upstream
         self._settings = settings
         self._listeners: dict[Key, Listener] = {}
         self._requests = itertools.count(1)
-        self._unsent = trio.lowlevel.ParkingLot()  # the writing task waits here for data
-        self._sent = trio.lowlevel.ParkingLot()  # senders wait here for room
-        self._writing = False
         self._scope = trio.CancelScope()
         self._heard = trio.current_time()
         self._setups = 0
@@ -156,19 +154,12 @@ class StoreConnection:
         if self.failure is not None:
             raise fail(FailureCode.HOT_SERVER, self.failure.message)
         for message in messages:
-            self._wire.put(self._codec.send(message))
-        if self._writing:
-            return
-        try:
-            if not self._wire.write_now():
-                self._unsent.unpark()
-        except trio.BrokenResourceError:
-            self.give_up("the connection was lost")
+            self._transport.put(self._codec.send(message))
+        self._transport.flush()
 
     async def room(self) -> None:
         """Wait while more than `UNSENT` bytes are unsent."""
-        while self._wire.pending > UNSENT and self.failure is None:
-            await self._sent.park()
+        await self._transport.room(UNSENT)
 
     async def ask(self, make: Callable[[int], Message], seconds: float) -> Any:
         """Send the request that `make` returns for a request id, and return its reply.
@@ -221,7 +212,7 @@ class StoreConnection:
         listeners, self._listeners = list(self._listeners.values()), {}
         for listener in listeners:
             listener.lost(failure)
-        self._sent.unpark_all()
+        self._transport.give_up()
         self._scope.cancel()
 
     async def greet(self) -> None:
@@ -230,16 +221,15 @@ class StoreConnection:
             return
         settings = self._upstream.settings
         try:
-            self._wire.put(self._codec.send(released.Hello(*SEGMENT_VERSIONS)))
+            self._transport.put(self._codec.send(released.Hello(*SEGMENT_VERSIONS)))
             with trio.fail_after(settings.request_seconds):
-                while self._wire.pending:
-                    await self._wire.write(settings.request_seconds)
+                await self._transport.drain()
                 while (reply := self._codec.next_event()) is NEED_DATA:
-                    self._codec.receive(await self._wire.receive())
+                    self._codec.receive(await self._transport.receive())
         except (trio.TooSlowError, TooSlow):
             raise unreachable(settings, f"no Hello in {settings.request_seconds:g} s") from None
         except trio.BrokenResourceError:
-            raise unreachable(settings, "the connection was lost") from None
+            raise unreachable(settings, _LOST) from None
         except RemoteProtocolError as error:
             told = unreachable if error.failure.code is FailureCode.UNAVAILABLE else broke
             raise told(settings, error.failure.message) from None
@@ -251,20 +241,19 @@ class StoreConnection:
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._write)
+                    self._transport.begin(nursery, lost=self._stop_writing)
                     nursery.start_soon(self._watch)
                     await self._read()
         finally:
             self.give_up("the gateway stops")
             with trio.CancelScope(shield=True):
-                await self._wire.close()
-            self._wire.forget()
+                await self._transport.close()
 
     async def _read(self) -> None:
         try:
             while True:
                 while (reply := self._codec.next_event()) is NEED_DATA:
-                    self._codec.receive(await self._wire.receive())
+                    self._codec.receive(await self._transport.receive())
                     self._heard = trio.current_time()
                 if reply is PAUSED:
                     self.give_up("it closed the connection")
@@ -274,7 +263,7 @@ class StoreConnection:
         except RemoteProtocolError as error:
             self._end(_fault(self._upstream, error))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            self.give_up("the connection was lost")
+            self.give_up(_LOST)
 
     def _dispatch(self, reply: Any) -> None:
         if self.exclusive:
@@ -286,19 +275,9 @@ class StoreConnection:
         if listener is not None:
             listener.take(reply)
 
-    async def _write(self) -> None:
-        try:
-            while True:
-                while self._wire.pending:
-                    self._writing = True
-                    await self._wire.write(self._upstream.settings.request_seconds)
-                    self._sent.unpark_all()
-                self._writing = False
-                await self._unsent.park()
-        except TooSlow:
-            self.give_up(f"it took nothing for {self._upstream.settings.request_seconds:g} s")
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            self.give_up("the connection was lost")
+    def _stop_writing(self, error: Exception) -> None:
+        slow = isinstance(error, TooSlow)
+        self.give_up(f"it took nothing for {self._upstream.settings.request_seconds:g} s" if slow else _LOST)
 
     async def _watch(self) -> None:
         """Watch for a dead or idle connection.

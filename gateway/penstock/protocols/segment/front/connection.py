@@ -101,7 +101,7 @@ class Connection:
         async with trio.open_nursery() as nursery:
             self._appends = Appends(self._desk, self._link, nursery)
             self._reads = Reads(self._desk, self._link, nursery, self._settings, self._draining, self._on_dropped)
-            nursery.start_soon(self._link.run_writer)
+            self._link.begin(nursery)
             if await self._take_requests():
                 self._reads.end()
                 await self._reads.settled()

@@ -8,8 +8,8 @@ import structlog
 import trio
 
 from penstock.core.back import Back
-from penstock.net.buffered_socket import TooSlow
 from penstock.net.draining import Draining
+from penstock.net.transport import TooSlow
 from penstock.protocols.segment.front.administration import Desk
 from penstock.protocols.segment.front.connection import Connection
 from penstock.protocols.segment.front.link import Link
@@ -58,5 +58,4 @@ class SegmentFront:
         except* Exception:
             log.exception("connection_failed")
         finally:
-            link.forget()
-            await trio.aclose_forcefully(stream)
+            await link.cut()

@@ -10,13 +10,12 @@ from typing import Final, TypeVar
 import structlog
 import trio
 
-from penstock.net.buffered_socket import BufferedSocket, TooSlow
 from penstock.net.cutting import cut_off
 from penstock.net.draining import Draining
-from penstock.net.limits import Pace, current_quota
-from penstock.net.limits.limiter import Crowded, Holding
+from penstock.net.limits.limiter import Crowded
 from penstock.net.retries import retry_after
-from penstock.observe.metrics.clients import Pauses, count_told
+from penstock.net.transport import FrontTransport, SlowSender
+from penstock.observe.metrics.clients import count_told
 from penstock.protocols.segment.front.replies import LOST, REPLIES, Asked, Replies
 from penstock.protocols.segment.front.settings import SegmentSettings
 from penstock.routing.faults.messages import ON_SEGMENT_MESSAGES, Said, due_message
@@ -58,26 +57,24 @@ class Link:
     """
 
     def __init__(self, stream: trio.abc.Stream, settings: SegmentSettings, draining: Draining) -> None:
-        self._wire = BufferedSocket(stream, READ_SIZE)
+        self._transport = FrontTransport(
+            stream,
+            READ_SIZE,
+            settings.send_timeout_seconds,
+            idle=settings.idle_timeout_seconds,
+            draining=draining,
+        )
         self._codec = SegmentServer(settings.limits)
-        self._settings = settings
         self._draining = draining
-        self._listening: trio.CancelScope | None = None
-        self._unsent = trio.lowlevel.ParkingLot()  # the writing task waits here for data
-        self._sent = trio.lowlevel.ParkingLot()  # other tasks wait here for room
-        self._writing = False
         self._turn_ends = 0.0
-        self._pauses = Pauses()
-        self.seat = current_quota()
-        self._held = Holding(self.seat)
-        self._unsent_held = Holding(self.seat)
-        self._pace = Pace()
         self._cut = False  # by an injected fault: nothing more is sent
         self._held_until = -math.inf
-        self.finished = False
-        """True once the client has finished sending."""
-        self.ended = False
-        """True once no more requests are taken."""
+        self.seat = self._transport.seat
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Let `say` leave replies that cannot be sent at once to a task in `nursery`, which raises TooSlow for a client
+        that receives nothing for too long."""
+        self._transport.begin(nursery)
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
@@ -91,72 +88,40 @@ class Link:
         if perf_counter() > self._turn_ends:
             await trio.lowlevel.checkpoint()
             self._turn_ends = perf_counter() + TURN_SECONDS
-        while not (self.ended or self._draining.begun):
+        while not (self._transport.stopped or self._draining.begun):
             event = self._codec.next_event()
             if event is PAUSED:
                 break
             if event is not NEED_DATA:
-                self._pace.next()
+                self._transport.message_taken()
                 return event
             if not (await self._listen(busy) or busy()):
-                if not (self.ended or self._draining.begun):
-                    self.seat.limited("idle_timeout_seconds" if self.seat.known else "first_byte_seconds")
                 break
         return None
 
     async def _listen(self, busy: Callable[[], bool]) -> bool:
-        """Receive data for the codec. Returns False if nothing came in time, or the wait was cancelled.
+        """Receive data for the codec. Returns False if nothing came in time, or the wait was interrupted.
 
         Raises RemoteProtocolError for a client that sends too slowly, or if there is no room for it.
         """
-        heard = False
-        held = self._codec.buffered
-        self._held.set(held)
-        limits, now = self.seat.limits, trio.current_time()
-        deadline = self._pace.deadline(held, limits, now)
-        seconds = min(self._idle_seconds(), deadline - now)
-        if not (held or busy()):
-            self.seat.rest()
         try:
-            with self._draining.interrupts(seconds) as self._listening:
-                await self.seat.room()
-                data = await self._wire.receive()
-                self._codec.receive(data)
-                self.finished = not data
-                heard = True
+            heard = await self._transport.hear(self._codec.receive, self._codec.buffered, busy)
         except Crowded as error:
             raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, str(error))) from None
-        self._listening = None
-        if heard:
-            await self._heard(held)
-        elif trio.current_time() >= deadline:
-            self.seat.limited("min_receive_rate")
-            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "a message comes too slowly"))
+        except SlowSender:
+            raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "a message comes too slowly")) from None
+        self._transport.hold(self._codec.buffered)
         return heard
-
-    async def _heard(self, before: int) -> None:
-        self.seat.busy = True
-        now_held = self._codec.buffered
-        self._held.set(now_held)
-        if pause := self.seat.received(now_held - before):
-            await trio.sleep(pause)
-
-    def _idle_seconds(self) -> float:
-        if self.seat.known:
-            return self._settings.idle_timeout_seconds
-        return min(self._settings.idle_timeout_seconds, self.seat.limits.first_byte_seconds)
 
     def end(self, failure: Failure | None = None) -> None:
         """Take no more requests.
 
         `failure`: the reason, for which there is no reply and the connection ends after a pause.
         """
-        self.ended = True
         if failure is not None:
             hold = min(max(retry_after(failure), LEAST_HOLD), MOST_HOLD)
             self._held_until = max(self._held_until, trio.current_time() + hold)
-        if self._listening is not None:
-            self._listening.cancel()
+        self._transport.stop()
 
     # ---- replies -------------------------------------------------------------------------------------------------
 
@@ -172,7 +137,7 @@ class Link:
         return REPLIES[self._codec.dialect]
 
     def say(self, *messages: Message) -> None:
-        """Send replies, as far as that is possible without waiting; `run_writer` sends the rest.
+        """Send replies, as far as that is possible without waiting; a task sends the rest.
 
         Raises LocalProtocolError for what cannot be encoded, and trio.BrokenResourceError.
         """
@@ -181,26 +146,19 @@ class Link:
             if (said := due_message(ON_SEGMENT_MESSAGES)) is not None:
                 self._put_faulty(said, pieces)
             elif not self._cut:
-                self._wire.put(pieces)
-        if self._writing:
-            self._unsent_held.set(self._wire.pending)
-            return
-        if not self._wire.write_now():
-            self._unsent_held.set(self._wire.pending)
-            self._unsent.unpark()
-        elif self._sent:  # the room that others wait for was made here
-            self._sent.unpark_all()
+                self._transport.put(pieces)
+        self._transport.flush()
 
     def _put_faulty(self, said: Said, pieces: list[bytes]) -> None:
         """Send a message with an injected fault: dropped, duplicated, or cut, after which nothing more is sent."""
         if self._cut:
             return
         for _ in range(said.copies if said.cut_after is None else 0):
-            self._wire.put(pieces)
+            self._transport.put(pieces)
         if said.cut_after is not None:
             self._cut = True
-            self._wire.put([b"".join(pieces)[: said.cut_after]])
-            self._wire.write_now()
+            self._transport.put([b"".join(pieces)[: said.cut_after]])
+            self._transport.write_now()
             cut_off()
 
     def refuse(self, failure: Failure, asked: Asked) -> None:
@@ -228,7 +186,7 @@ class Link:
                 failure = error.failure
                 hold = max(retry_after(failure), LEAST_HOLD)
                 useful = failure.code in LOST and (idempotent or not failure.side_effect_possible)
-                over = self.ended or self.finished or self._draining.begun
+                over = self._transport.stopped or self._transport.finished or self._draining.begun
                 if not useful or over or trio.current_time() + hold > until:
                     raise
             with self._draining.interrupts():
@@ -236,44 +194,22 @@ class Link:
 
     async def room(self) -> None:
         """Wait while more than `UNSENT` bytes are unsent."""
-        while self._wire.pending > UNSENT:
-            with self._pauses.writing():
-                await self._sent.park()
+        await self._transport.room(UNSENT)
 
     async def flush(self) -> None:
         """Wait until all replies are written."""
-        while self._wire.pending:
-            await self._sent.park()
-
-    async def run_writer(self) -> None:
-        """Write what `say` could not, until cancelled.
-
-        Raises TooSlow for a client that receives nothing for too long.
-        """
-        while True:
-            while self._wire.pending:
-                self._writing = True
-                try:
-                    await self._wire.write(self._settings.send_timeout_seconds)
-                except TooSlow:
-                    self.seat.limited("send_timeout_seconds")
-                    raise
-                self._unsent_held.set(self._wire.pending)
-                self._sent.unpark_all()
-            self._writing = False
-            await self._unsent.park()
+        await self._transport.room()
 
     async def close(self) -> None:
         """Close the connection in such a way that all replies arrive; see `MOST_HOLD`."""
-        if not self.finished:
+        if not self._transport.finished:
             with self._draining.interrupts():
                 await trio.sleep_until(self._held_until)
-            await self._wire.linger(LINGER_SECONDS)
-        await self._wire.close()
+            await self._transport.linger(LINGER_SECONDS)
+        await self._transport.close()
 
-    def forget(self) -> None:
-        """Release memory now: tasks leave reference cycles behind, which only a full garbage collection frees."""
-        self._wire.forget()
-        self._held.set(0)
-        self._unsent_held.set(0)
+    async def cut(self) -> None:
+        """Close the connection at once, and release memory: tasks leave reference cycles behind, which only a full
+        garbage collection frees."""
         del self._codec
+        await self._transport.cut()

@@ -61,6 +61,18 @@ async def test_a_silent_client_is_let_go(back: EmbeddedBack, clock: MockClock, s
         assert 29 <= trio.current_time() - began <= 32
 
 
+async def test_commands_that_follow_each_other_each_have_their_time(connect: Connect, clock: MockClock) -> None:
+    """Each piece ends one command and begins the next: the client is never silent, and never slow with any command."""
+    client = connect()
+    await client.call(Create(S))
+    head, rest = b"*3\r\n$4\r\nREAD\r\n", b"$1\r\ns\r\n*0\r\n"
+    await client.send(raw=head)
+    for _ in range(10):
+        await trio.sleep(10)
+        await client.send(raw=rest + head)
+        assert await client.stream.receive_some() == b"*0\r\n"
+
+
 async def test_a_client_that_takes_no_replies_is_let_go(back: EmbeddedBack, clock: MockClock) -> None:
     ours, theirs = trio.testing.lockstep_stream_pair()
     front = S3PFront(back, S3PSettings(send_timeout_seconds=5))

@@ -1,0 +1,482 @@
+"""The transport beneath every link: one stream, read and written as cheaply as trio allows.
+
+`Transport` serves both roles. Reading: the system call is tried first, at most `read_size` bytes at a time, into a
+buffer that all connections share. Writing: `put` fills a buffer, `flush` writes what the kernel takes now and leaves
+the rest to a task, and senders wait in `room` above their high-water mark. A peer that accepts too little for
+`patience` seconds ends that with TooSlow. At the end `linger` sends the end of the stream and reads until the peer
+closes, within bounds, so that no reset destroys the last bytes on their way.
+
+`FrontTransport` adds the rules for a client of the gateway: its bytes count against its quota, a message must come at
+the least rate (`Pace`), and the wait for the next one ends when the client is silent for too long or the gateway
+drains. Fronts of HTTP keep these rules for each exchange instead (`penstock.net.http.server`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
+from typing import Final
+
+import trio
+
+from penstock.net.draining import Draining
+from penstock.net.limits import Pace, current_quota
+from penstock.net.limits.limiter import Holding
+from penstock.observe.metrics.clients import Pauses
+from penstock.observe.metrics.series import Count
+from penstock.observe.taps.tap import Place
+from penstock.observe.taps.tapped import TappedStream
+from penstock_codecs.http import Buffer, HttpCodec
+from penstock_codecs.limits import KIB, MIB
+
+__all__ = ["WRITE_ROOM", "FrontTransport", "SlowSender", "TooSlow", "Transport"]
+
+WRITE_ROOM: Final = 512 * KIB
+"""Bytes that wait for the socket, up to which a source is asked for more."""
+_JOIN_BELOW: Final = 8 * KIB
+"""Parts of a smaller mean size are joined, larger ones are gathered by writev: joining 100 B parts is 2.6 times
+cheaper than gathering them, gathering 128 KiB parts is 1.6 times cheaper than joining them."""
+_JOIN_TO: Final = 128 * KIB
+_GATHER: Final = 512
+"""Parts of one writev at most; Linux allows 1024."""
+_READS_PER_CHECKPOINT: Final = 8
+_LINGER_BYTES: Final = 1 * MIB
+"""Bytes that `linger` reads at most: a peer that sends more after the end was announced wants to keep the gateway
+busy."""
+
+# The codec copies what is read before any other task runs, so one buffer serves all connections of a run, and
+# an idle connection holds none.
+_scratch: trio.lowlevel.RunVar[bytearray] = trio.lowlevel.RunVar("penstock.transport.scratch")
+
+
+class TooSlow(Exception):
+    """Raised when the peer accepted too few bytes for too long."""
+
+
+class SlowSender(Exception):
+    """Raised when a client's message did not come in time, nor at the least rate."""
+
+
+def _nothing(_room: int) -> tuple[Buffer, ...]:
+    return ()
+
+
+class Transport:
+    """One stream with a write buffer. One task may receive, and one may flush or drain, at a time.
+
+    trio's own socket calls cost 6 to 8 us each; trying first and waiting only if the kernel says so costs half. That
+    reads and writes the socket behind the stream's back, so this class reports to the stream's tap.
+
+    `patience`: seconds in which the peer must accept `least` bytes, or all that wait if they are fewer.
+    """
+
+    def __init__(self, stream: trio.abc.Stream, read_size: int, patience: float = math.inf, *, least: int = 1) -> None:
+        self._stream = stream
+        self._read_size = read_size
+        self._patience = patience
+        self._least = least
+        inner = stream.inner if isinstance(stream, TappedStream) else stream
+        self._fd = inner.socket.fileno() if isinstance(inner, trio.SocketStream) else None
+        self._tap = stream.tap if isinstance(stream, TappedStream) else None
+        self._waiting = Count() if self._tap is None else self._tap.outflow
+        self._parts: deque[Buffer] = deque()
+        self._reads = 0
+        self._writing = self._given_up = False
+        self._senders = trio.lowlevel.ParkingLot()
+        self._nursery: trio.Nursery | None = None
+        self._source: Callable[[int], Iterable[Buffer]] = _nothing
+        self._moved: Callable[[], object] = self._wake_senders
+        self._lost: Callable[[Exception], object] | None = None
+        self.pending = 0
+        """Bytes put and not yet written."""
+        self.written = 0
+        """Bytes written so far."""
+
+    def begin(
+        self,
+        nursery: trio.Nursery,
+        *,
+        source: Callable[[int], Iterable[Buffer]] = _nothing,
+        moved: Callable[[], object] | None = None,
+        lost: Callable[[Exception], object] | None = None,
+    ) -> None:
+        """Let `flush` leave what the kernel does not take to a task in `nursery`. None of the functions may wait.
+
+        `source(room)` returns more to write, about `room` bytes at most. `moved` is called after each attempt to write,
+        instead of waking those who wait in `room`. `lost` is called with TooSlow, or the error that broke the
+        connection; without it, the error is raised.
+        """
+        self._nursery = nursery
+        self._source = source
+        if moved is not None:
+            self._moved = moved
+        self._lost = lost
+        if self.pending:
+            self.flush()
+
+    def speaks(self, codec: HttpCodec) -> None:
+        """Set the codec whose bytes are transferred, so that a recording that begins in the middle of the connection
+        can start from its state."""
+        if self._tap is not None:
+            self._tap.place = partial(self._place, codec)
+
+    def _place(self, codec: HttpCodec) -> Place | None:
+        preludes = codec.preludes()
+        return None if preludes is None else Place(codec.version, preludes, self.written + self.pending)
+
+    # ---- in ------------------------------------------------------------------------------------------------------
+
+    async def receive(self) -> Buffer:
+        """Return bytes from the peer, to be copied before the next await; b"" at the end.
+
+        Raises trio.BrokenResourceError if the connection is lost.
+        """
+        if self._fd is None:
+            return await self._stream.receive_some(self._read_size)
+        scratch = self._scratch()
+        self._reads += 1
+        if self._reads % _READS_PER_CHECKPOINT == 0:
+            await trio.lowlevel.checkpoint()
+        while True:
+            try:
+                size = os.readv(self._fd, [scratch])
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._fd)
+            except OSError as error:
+                raise self._broken() from error
+            else:
+                data = memoryview(scratch)[:size] if size else b""
+                if self._tap is not None:
+                    self._tap.received(data)
+                return data
+
+    def _broken(self) -> trio.BrokenResourceError:
+        if self._tap is not None:
+            self._tap.broken()
+        return trio.BrokenResourceError()
+
+    def _scratch(self) -> bytearray:
+        try:
+            scratch = _scratch.get()
+        except LookupError:
+            scratch = bytearray()
+        if len(scratch) < self._read_size:
+            scratch = bytearray(self._read_size)
+            _scratch.set(scratch)
+        return scratch
+
+    # ---- out -----------------------------------------------------------------------------------------------------
+
+    def put(self, parts: Iterable[Buffer]) -> None:
+        """Append parts to the write buffer; they must not change any more."""
+        before = self.pending
+        for part in parts:
+            if part:
+                self._parts.append(part)
+                self.pending += len(part)
+        self._waiting.value += self.pending - before
+
+    def fill(self) -> None:
+        """Move output of the source to the write buffer, as far as there is room."""
+        if more := self._source(max(0, WRITE_ROOM - self.pending)):
+            self.put(more)
+
+    def forget(self) -> None:
+        """Drop the write buffer: nothing will be written any more."""
+        self._parts.clear()
+        self._waiting.value -= self.pending
+        self.pending = 0
+
+    def flush(self, *, at_once: bool = True) -> None:
+        """Write as much as the kernel takes now; a task writes the rest. Before `begin`, nothing is written.
+
+        Unless `at_once`, all is left to the task, which joins the output of several senders in one write.
+        """
+        if self._nursery is None:
+            return
+        self.fill()
+        if self._writing:
+            self._grew()
+            return
+        if at_once:
+            try:
+                while self.pending and self.write_now():
+                    self.fill()
+            except trio.BrokenResourceError as error:
+                self._fail(error)
+                return
+        if self.pending:
+            self._writing = True
+            self._nursery.start_soon(self._write_rest)
+        self._moved()
+
+    async def _write_rest(self) -> None:
+        try:
+            while self.pending:
+                await self._write()
+                self.fill()
+                self._moved()
+        except (trio.BrokenResourceError, trio.ClosedResourceError, TooSlow) as error:
+            self._fail(error)
+        finally:
+            self._writing = False
+
+    def _grew(self) -> None:
+        """Record that the buffer grew while a task writes it."""
+
+    def _fail(self, error: Exception) -> None:
+        if self._lost is None:
+            raise error
+        self._lost(error)
+
+    async def drain(self) -> None:
+        """Write all of the buffer, in the calling task.
+
+        Raises trio.BrokenResourceError, and TooSlow. After a cancellation nothing may be written any more, as a part
+        may have been written in part.
+        """
+        if not self.write_now():
+            while self.pending:
+                await self._write()
+
+    async def room(self, most: int = 0) -> None:
+        """Wait while more than `most` bytes wait for the socket, until `give_up`. Only for transports without a `moved`
+        of their own."""
+        while self.pending > most and not self._given_up:
+            await self._senders.park()
+
+    def give_up(self) -> None:
+        """End all waits in `room`, because the connection ends."""
+        self._given_up = True
+        self._wake_senders()
+
+    def _wake_senders(self) -> None:
+        if self._senders:
+            self._senders.unpark_all()
+
+    def write_now(self) -> bool:
+        """Write as much as the kernel takes without waiting. Return whether that was all; over TLS nothing is written.
+        Raises trio.BrokenResourceError."""
+        if self._fd is None:
+            return not self.pending
+        try:
+            while self.pending:
+                size = self._write_some(self._fd)
+                if self._tap is not None:
+                    self._tap.sent(self._parts, size)
+                self._taken(size)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise self._broken() from error
+        return True
+
+    async def _write(self) -> None:
+        """Wait until the peer has accepted the least part of the buffer."""
+        goal = self.written + min(self._least, self.pending)
+        with trio.move_on_after(self._patience):
+            while self.pending and self.written < goal:
+                if self._fd is None:
+                    self._join(_JOIN_TO)
+                    piece = bytes(memoryview(self._parts[0])[:_JOIN_TO])
+                    await self._stream.send_all(piece)
+                    self._taken(len(piece))
+                else:
+                    await trio.lowlevel.wait_writable(self._fd)
+                    self.write_now()
+            return
+        raise TooSlow
+
+    def _write_some(self, fd: int) -> int:
+        parts = self._parts
+        if len(parts) > 1 and self.pending < _JOIN_BELOW * len(parts):
+            self._join(_JOIN_TO)
+        if len(parts) == 1:
+            return os.write(fd, parts[0])
+        return os.writev(fd, list(islice(parts, _GATHER)))
+
+    def _join(self, size: int) -> None:
+        """Join the first parts to one of about `size` bytes; a larger first part stays as it is."""
+        parts, taken, got = self._parts, [], 0
+        while parts and got < size:
+            taken.append(parts.popleft())
+            got += len(taken[-1])
+        parts.appendleft(taken[0] if len(taken) == 1 else b"".join(taken))
+
+    def _taken(self, size: int) -> None:
+        parts = self._parts
+        self.pending -= size
+        self._waiting.value -= size
+        self.written += size
+        while size:
+            first = parts.popleft()
+            if size < len(first):
+                parts.appendleft(memoryview(first)[size:])
+                return
+            size -= len(first)
+
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    @property
+    def half_closes(self) -> bool:
+        """True if the end of the stream can be sent while the peer still sends: not over TLS."""
+        return isinstance(self._stream, trio.abc.HalfCloseableStream)
+
+    async def linger(self, seconds: float) -> None:
+        """Send the end of the stream and wait for the peer to close, dropping up to 1 MiB that it still sends."""
+        left = _LINGER_BYTES
+        with trio.move_on_after(seconds):
+            try:
+                if isinstance(self._stream, trio.abc.HalfCloseableStream):
+                    await self._stream.send_eof()
+                while left > 0 and (data := await self.receive()):
+                    left -= len(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return
+
+    async def close(self) -> None:
+        """Close the stream. TLS sends its close_notify first, for which the socket has a second."""
+        self.forget()
+        self._fd = None  # the number may soon be another socket's
+        with trio.move_on_after(1):
+            await self._stream.aclose()
+
+    async def cut(self) -> None:
+        """Close the stream at once."""
+        self.forget()
+        self._fd = None
+        await trio.aclose_forcefully(self._stream)
+
+
+class FrontTransport(Transport):
+    """The transport of a client of the gateway, within its limits.
+
+    `patience`, `least`: see `Transport`; cutting a client off for them counts under the limit `send_timeout_seconds`.
+    `idle`: seconds of silence between messages after which the connection is to end. `finishes`: a drain does not
+    interrupt a message that has begun.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        read_size: int,
+        patience: float,
+        *,
+        least: int = 1,
+        idle: float,
+        draining: Draining,
+        finishes: bool = False,
+    ) -> None:
+        super().__init__(stream, read_size, patience, least=least)
+        self._idle = idle
+        self._draining = draining
+        self._finishes = finishes
+        self._pace = Pace()
+        self._pauses = Pauses()
+        self._listening: trio.CancelScope | None = None
+        self._moved = self._count_unsent
+        self.seat = current_quota()
+        self._received = Holding(self.seat)
+        self._unsent = Holding(self.seat)
+        self.finished = False
+        """True once the client has finished sending."""
+        self.stopped = False
+        """True once no more messages are to be received."""
+
+    # ---- in ------------------------------------------------------------------------------------------------------
+
+    def message_taken(self) -> None:
+        """Record that a message is complete: another one may have begun behind it."""
+        self._pace.next()
+
+    def hold(self, size: int) -> None:
+        """Charge the client for `size` bytes that were received and are not used yet, instead of those before."""
+        self._received.set(size)
+
+    def stop(self) -> None:
+        """Receive no more messages; end the wait for one."""
+        self.stopped = True
+        if self._listening is not None:
+            self._listening.cancel()
+
+    async def hear(self, feed: Callable[[Buffer], object], held: int, busy: Callable[[], bool]) -> bool:
+        """Receive bytes and pass them to `feed`, which copies them. Returns False if none came: the client was silent
+        for too long, the gateway drains, or `stop` was called.
+
+        `held`: bytes of an incomplete message. `busy`: whether requests of the client are in progress, so that its
+        silence is no reason to end. Raises SlowSender, Crowded, and trio.BrokenResourceError.
+        """
+        seat, now = self.seat, trio.current_time()
+        self.hold(held)
+        deadline = self._pace.deadline(held, seat.limits, now)
+        seconds, limit = self._idle, "idle_timeout_seconds"
+        finishes = held > 0 and self._finishes
+        if not (seat.known or finishes):
+            seconds, limit = min(seconds, seat.limits.first_byte_seconds), "first_byte_seconds"
+        if not (held or busy()):
+            seat.rest()
+        seconds = min(seconds, deadline - now)
+        pause = -1.0
+        with trio.move_on_after(seconds) if finishes else self._draining.interrupts(seconds) as self._listening:
+            await seat.room()
+            pause = await self.take(feed)
+        self._listening = None
+        if pause < 0:
+            if trio.current_time() >= deadline:
+                seat.limited("min_receive_rate")
+                raise SlowSender
+            if not (self.stopped or self._draining.begun or busy()):
+                seat.limited(limit)
+        elif pause:
+            await trio.sleep(pause)
+        return pause >= 0
+
+    async def take(self, feed: Callable[[Buffer], object]) -> float:
+        """Receive bytes and pass them to `feed`, which copies them. Returns how long to pause reading, in seconds."""
+        data = await self.receive()
+        size = len(data)
+        feed(data)
+        self.finished = not size
+        self.seat.busy = True
+        return self.seat.received(size)
+
+    # ---- out -----------------------------------------------------------------------------------------------------
+
+    def _grew(self) -> None:
+        self._unsent.set(self.pending)
+
+    def _count_unsent(self) -> None:
+        self._unsent.set(self.pending)
+        self._wake_senders()
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, TooSlow):
+            self.seat.limited("send_timeout_seconds")
+        super()._fail(error)
+
+    async def drain(self) -> None:
+        """Write all of the buffer, in the calling task. See `Transport.drain`."""
+        if self.write_now():
+            return
+        with self._unsent, self._pauses.writing():
+            self._unsent.set(self.pending)
+            try:
+                await super().drain()
+            except TooSlow as error:
+                self._fail(error)
+
+    async def room(self, most: int = 0) -> None:
+        """Wait while more than `most` bytes wait for the socket."""
+        while self.pending > most:
+            with self._pauses.writing():
+                await self._senders.park()
+
+    def forget(self) -> None:
+        """Drop the write buffer, and charge the client for nothing any more."""
+        super().forget()
+        self._received.set(0)
+        self._unsent.set(0)
