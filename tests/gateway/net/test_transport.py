@@ -74,7 +74,7 @@ async def test_what_is_said_before_the_beginning_is_written_then(
 async def test_a_peer_must_take_the_least_part_in_time(
     autojump_clock: trio.testing.MockClock, each_second: int, slow: bool
 ) -> None:
-    """At 128 KiB a second, 256 KiB take two; at 20 KiB a second they take too long, though some is taken each second."""
+    """At 128 KiB a second, 256 KiB take two seconds; at 20 KiB a second they take too long."""
     ours, theirs = trio.testing.lockstep_stream_pair()
     transport = Transport(theirs, 64 * KIB, 3, least=256 * KIB)
     transport.put([bytes(1 * MIB)])
