@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -101,18 +102,17 @@ def definitions(body: list[ast.stmt]) -> list[Definition]:
     return [node for node in body if isinstance(node, Definition) and not node.name.startswith("_")]
 
 
-def undocumented(path: Path, tree: ast.Module, said: set[tuple[str, str]]) -> Iterator[str]:
-    """Public modules, classes, functions and methods without a docstring; `said` are the documented methods."""
+def undocumented(path: Path, tree: ast.Module, said: dict[str, set[str]]) -> Iterator[str]:
+    """Public modules, classes, functions and methods without a docstring; `said` as from `documented_methods`."""
     if ast.get_docstring(tree) is None:
         yield f"{relative(path)}:1: the module"
     for node in definitions(tree.body):
         if ast.get_docstring(node) is None:
             yield f"{relative(path)}:{node.lineno}: {node.name}"
         if isinstance(node, ast.ClassDef):
-            bases = {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
             for method in definitions(node.body):
-                inherited = any((base, method.name) in said for base in bases)
-                if ast.get_docstring(method) is None and not inherited and not _continues(method):
+                documented = method.name in said[node.name] or _continues(method)
+                if not documented:
                     yield f"{relative(path)}:{method.lineno}: {node.name}.{method.name}"
 
 
@@ -121,16 +121,22 @@ def _continues(node: Definition) -> bool:
     return bool({ast.unparse(one).rpartition(".")[2] for one in node.decorator_list} & {"overload", "setter"})
 
 
-def documented_methods(trees: Iterable[ast.Module]) -> set[tuple[str, str]]:
-    """Return (class, method) of all methods with a docstring; overriding methods need none."""
-    return {
-        (node.name, method.name)
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        for method in definitions(node.body)
-        if ast.get_docstring(method)
-    }
+def documented_methods(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
+    """Return the methods of each class that have a docstring, there or in a base; overriding methods need none."""
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    said: dict[str, set[str]] = defaultdict(set)
+    bases: dict[str, set[str]] = defaultdict(set)
+    for node in classes:
+        said[node.name] |= {method.name for method in definitions(node.body) if ast.get_docstring(method)}
+        bases[node.name] |= {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+    for name in list(bases):
+        waiting, seen = list(bases[name]), {name}
+        while waiting:
+            if (base := waiting.pop()) not in seen:
+                seen.add(base)
+                waiting += bases[base]
+                said[name] |= said[base]
+    return said
 
 
 def test_everything_public_is_documented() -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from support.store import Wall
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.core.back import Back
+from penstock.core.back import Back, BackWrapper
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
 from penstock.protocols.controller.controller import Advertised, ControllerSettings, SegmentsMode
 from penstock.protocols.controller.controller.controller import Controller
@@ -102,29 +102,25 @@ class Interrupted(Exception):
     """The process ends here."""
 
 
-class InterruptedBack:
+class InterruptedBack(BackWrapper):
     """A back that ends the process at one of its operations: before it, or after it and before its result is returned.
 
     `left`: number of operations still performed (None: all).
     """
 
     def __init__(self, back: Back) -> None:
-        self._back = back
+        super().__init__(back)
         self.left: int | None = None
         self.after = False
-
-    @property
-    def capabilities(self) -> object:
-        return self._back.capabilities
 
     async def perform(self, operation: Operation[R]) -> R:
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
                 if self.left == -1 and self.after:
-                    await self._back.perform(operation)
+                    await self._inner.perform(operation)
                 raise Interrupted
-        return await self._back.perform(operation)
+        return await self._inner.perform(operation)
 
 
 async def interrupted(
@@ -135,7 +131,7 @@ async def interrupted(
     ending.left, ending.after = left, after
     ended = False
     try:
-        await work(Controller(ending, settings(), wall))  # type: ignore[arg-type]
+        await work(Controller(ending, settings(), wall))
     except* Interrupted:
         ended = True
     return ended

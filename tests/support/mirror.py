@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from support.backs import DecodedBack
 from support.store import BASIN, STREAM, Wall, appending, records
 
 from penstock.app.config import RouteTable
@@ -31,10 +32,11 @@ ROUTE = "orders"
 PRIMARY, SECONDARY = "here", "there"
 
 
-class Fragile:
+class Fragile(DecodedBack):
     """A back that may be down, or refuse some records, or lose the acknowledgements of appends."""
 
     def __init__(self, back: EmbeddedBack) -> None:
+        super().__init__(back)
         self.back = back
         self.down = False
         self.refuses: Callable[[bytes], bool] = lambda _body: False
@@ -45,10 +47,6 @@ class Fragile:
         self.no_attributes = False
         self.changes: Callable[[bytes], bytes] = lambda body: body
         """Returns the body that is stored instead of the given one: a server that is broken."""
-
-    @property
-    def capabilities(self) -> Any:
-        return self.back.capabilities
 
     def _check(self) -> None:
         if self.down:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import trio
+from support.backs import PartialBack
 
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
-from penstock.core.native import Bounds, NativeAck, Scanned
+from penstock.core.native import Bounds, Native, NativeAck, NativeAppendSession, Scanned
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import RecordId, StreamRef, next_record_id
 from penstock_codecs.operations import Append, Capability, ListStreams, Page
@@ -32,7 +33,7 @@ from penstock_codecs.table_operations import (
 __all__ = ["FakeNative", "MemoryTables"]
 
 
-class MemoryTables:
+class MemoryTables(PartialBack):
     """The table operations of a back; `writes` counts changes, and `broken` fails them."""
 
     def __init__(self) -> None:
@@ -73,7 +74,7 @@ class MemoryTables:
 
 
 @dataclass
-class FakeNative:
+class FakeNative(Native):
     """One stream. `offsets`: a server of segments, else one of S3P, which stamps records by `clock`.
 
     At most `most` records are given by one scan. `held`: acknowledgements are kept back. `silent`: they do not say
@@ -194,7 +195,7 @@ class FakeNative:
         raise NotImplementedError
 
 
-class FakeSession:
+class FakeSession(NativeAppendSession):
     """Appends at once, and acknowledges unless that is held back."""
 
     def __init__(self, native: FakeNative) -> None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import trio
+from support.backs import DecodedBack
 
-from penstock.core.back import Back
+from penstock.core.back import AppendSessionWrapper, Back, BackWrapper
 from penstock_codecs import byte_operations, table_operations
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.operations import Append, Appended, Capability, Located, Read
@@ -17,7 +18,7 @@ from penstock_codecs.operations import Append, Appended, Capability, Located, Re
 _MORE = frozenset({Capability.BYTES, Capability.TABLES})
 
 
-class RecordsOnly:
+class RecordsOnly(DecodedBack):
     """A back that offers only the record operations of another one, never byte offsets.
 
     Faults, all off by default:
@@ -30,8 +31,10 @@ class RecordsOnly:
     `mute`: acknowledgements wait for it.
     """
 
+    capabilities: frozenset[Capability] = frozenset()
+
     def __init__(self, back: Back, without: frozenset[Capability] = frozenset()) -> None:
-        self._back = back
+        super().__init__(back)
         self.capabilities = back.capabilities - _MORE - without
         self.before: int | None = None
         self.after: int | None = None
@@ -53,7 +56,7 @@ class RecordsOnly:
         self.check()
         if type(operation) is self.fails:
             raise fail(self.fails_with, "back lite: the connection was lost")
-        result = await self._back.perform(operation)
+        result = await self._inner.perform(operation)
         if isinstance(result, Located):
             return replace(result, offset=None)
         return _plain(result) if isinstance(result, Appended) else result
@@ -62,14 +65,14 @@ class RecordsOnly:
     async def append_session(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
         self.check()
         self.sessions += 1
-        async with self._back.append_session(*args, **options) as session:
+        async with self._inner.append_session(*args, **options) as session:
             yield _Session(self, session)
 
     @asynccontextmanager
     async def read_session(self, read: Read) -> AsyncIterator[Any]:
         self.check()
         self.reads.append(read)
-        async with self._back.read_session(read) as session:
+        async with self._inner.read_session(read) as session:
             yield session
 
     def die(self) -> OperationFailed:
@@ -84,10 +87,10 @@ class RecordsOnly:
             raise fail(FailureCode.HOT_SERVER, "back lite: could not connect")
 
 
-class _Session:
+class _Session(AppendSessionWrapper):
     def __init__(self, server: RecordsOnly, session: Any) -> None:
+        super().__init__(session)
         self._server = server
-        self._session = session
         self._lost = False
         self._deaf = False
 
@@ -99,7 +102,7 @@ class _Session:
             server.before -= 1
             self._lost = self._lost or server.before < 0
         if self._lost:
-            self._session.close()
+            self._inner.close()
             return
         if server.takes is not None:
             server.takes -= 1
@@ -108,15 +111,12 @@ class _Session:
                 return
         server.sent.append(append)
         if server.before_sending and (before := server.before_sending.pop()) is not None:
-            await server._back.perform(before)
-        await self._session.send(append)
-
-    def close(self) -> None:
-        self._session.close()
+            await server._inner.perform(before)
+        await self._inner.send(append)
 
     async def receive(self) -> list[Appended]:
         server = self._server
-        acknowledged = [] if self._deaf else [_plain(appended) for appended in await self._session.receive()]
+        acknowledged = [] if self._deaf else [_plain(appended) for appended in await self._inner.receive()]
         await server.mute.wait()
         if not acknowledged and (self._lost or self._deaf):
             raise server.die()
@@ -134,24 +134,25 @@ class _Session:
 
     async def _settle(self) -> None:
         """Wait until all appends that were taken are applied."""
-        self._session.close()
-        while await self._session.receive():
+        self._inner.close()
+        while await self._inner.receive():
             pass
 
 
-class WithTables:
+class WithTables(BackWrapper):
     """Two backs as one, as a router combines them: one for tables, and another for the rest."""
 
     def __init__(self, back: Back, tables: Back) -> None:
-        self._back = back
+        super().__init__(back)
         self._tables = tables
-        self.capabilities = back.capabilities | {Capability.TABLES}
-        self.append_session = back.append_session
-        self.read_session = back.read_session
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return self._inner.capabilities | {Capability.TABLES}
 
     async def perform(self, operation: Any) -> Any:
         ours = type(operation).__module__ != table_operations.__name__
-        return await (self._back if ours else self._tables).perform(operation)
+        return await (self._inner if ours else self._tables).perform(operation)
 
 
 def _plain(appended: Appended) -> Appended:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.app.config import RouteTable
-from penstock.core.back import Back
+from penstock.core.back import Back, BackWrapper
 from penstock.core.permissions import Permission
 from penstock.routing.route import Route
 from penstock.routing.router import Router
@@ -31,15 +31,16 @@ __all__ = ["AUTO", "Without", "made", "names", "refusal", "refused_read", "refus
 AUTO = BasinConfig(create_stream_on_append=True)
 
 
-class Without:
+class Without(BackWrapper):
     """A back that lacks some capabilities."""
 
     def __init__(self, back: Back, *lacking: Capability) -> None:
-        self._back = back
-        self.capabilities = back.capabilities - set(lacking)
+        super().__init__(back)
+        self._lacking = frozenset(lacking)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._back, name)
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return self._inner.capabilities - self._lacking
 
 
 def routed(here: Back, there: Back, *tables: RouteTable) -> Router:

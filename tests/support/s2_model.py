@@ -14,7 +14,7 @@ import trio
 from support.store import Wall
 from support.upstreams import Far, far_server
 
-from penstock.core.back import Following
+from penstock.core.back import AppendSession, Back, Following, ReadSession
 from penstock.net.http.exchange import Exchange, Request
 from penstock.net.http.serving import serve_http
 from penstock.protocols.s2.back.back import S2Back, open_s2
@@ -59,7 +59,7 @@ class ModelStream:
         return [record for record in self.records if record.seq_num >= self.head.trim_point]
 
 
-class ModelBack:
+class ModelBack(Back):
     """A back of a few streams in memory, all in one basin."""
 
     capabilities = frozenset(Capability)
@@ -144,7 +144,7 @@ class ModelBack:
         yield ModelRead(stream, read, position)
 
 
-class ModelAppends:
+class ModelAppends(AppendSession):
     """Appends that are applied in order, each after one of the back's `delays`, whether or not the client stays."""
 
     def __init__(self, back: ModelBack) -> None:
@@ -190,7 +190,7 @@ class ModelAppends:
         return []
 
 
-class ModelRead:
+class ModelRead(ReadSession):
     """Batches of at most `MOST` records."""
 
     MOST = 3

@@ -10,12 +10,13 @@ from typing import Any
 
 import trio
 import trio.testing
+from support.backs import DecodedBack
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import Back
 from penstock.protocols.s3p.front import S3PFront, S3PSettings
 from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.operations import CreateBasin
+from penstock_codecs.operations import Capability, CreateBasin
 from penstock_codecs.s3p import Command, ErrorReply, Reply, S3PClient
 from penstock_codecs.streams import BasinConfig
 
@@ -94,11 +95,13 @@ def error_code(reply: Reply | None) -> str:
     return reply.code
 
 
-class WatchedBack:
+class WatchedBack(DecodedBack):
     """A back, and how many reads are under way; `fails` is raised by the next operation instead of doing it."""
 
+    capabilities: frozenset[Capability] = frozenset()
+
     def __init__(self, back: Back) -> None:
-        self._back = back
+        super().__init__(back)
         self.reading = 0
         self.fails: Exception | None = None
         self.capabilities = back.capabilities
@@ -106,14 +109,11 @@ class WatchedBack:
     async def perform(self, operation: Any) -> Any:
         if self.fails is not None:
             raise self.fails
-        return await self._back.perform(operation)
-
-    def append_session(self, *args: Any, **options: Any) -> Any:
-        return self._back.append_session(*args, **options)
+        return await self._inner.perform(operation)
 
     @asynccontextmanager
     async def read_session(self, read: Any) -> AsyncIterator[Any]:
-        async with self._back.read_session(read) as session:
+        async with self._inner.read_session(read) as session:
             self.reading += 1
             try:
                 yield session

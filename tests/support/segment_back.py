@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 import trio.testing
+from support.backs import DecodedBack
 
 from penstock.core.back import Back
 from penstock.net.http.serving import serve_http
@@ -19,7 +20,7 @@ from penstock.protocols.segment.back.direct import SegmentDirect
 from penstock.protocols.segment.front import SegmentFront
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Read
+from penstock_codecs.operations import Append
 from penstock_codecs.segment import join_events
 
 __all__ = ["CONTROLLER", "EVENTS", "STORE", "STREAM", "BytesElsewhere", "Wires", "append_of", "opened"]
@@ -134,13 +135,12 @@ class Wires:
         self.open.clear()
 
 
-class BytesElsewhere:
+class BytesElsewhere(DecodedBack):
     """A segment store's own operations are asked of that, the others of the store that it has them in, too."""
 
     def __init__(self, back: Back, direct: SegmentDirect) -> None:
-        self._back = back
+        super().__init__(back)
         self._direct = direct
-        self.capabilities = back.capabilities
 
     async def perform(self, operation: Any) -> Any:
         try:
@@ -148,16 +148,11 @@ class BytesElsewhere:
         except OperationFailed as error:
             if error.failure.code is not FailureCode.NOT_IMPLEMENTED:
                 raise
-        return await self._back.perform(operation)
+        return await self._inner.perform(operation)
 
     @asynccontextmanager
     async def append_session(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
         async with self._direct.append_session(*args, **options) as session:
-            yield session
-
-    @asynccontextmanager
-    async def read_session(self, read: Read) -> AsyncIterator[Any]:
-        async with self._back.read_session(read) as session:
             yield session
 
 

@@ -10,10 +10,12 @@ from uuid import UUID, uuid4
 
 import trio
 import trio.testing
+from support.backs import DecodedBack
 
-from penstock.core.back import Back
+from penstock.core.back import AppendSessionWrapper, Back
 from penstock.protocols.segment.front import SegmentFront
 from penstock_codecs.codec import NEED_DATA, PAUSED
+from penstock_codecs.operations import Capability
 from penstock_codecs.segment import Dialect, Message, SegmentClient, append_messages, draft, encode, released
 
 __all__ = ["SEGMENT", "Client", "Connect", "WatchedBack", "bytes_of", "serving"]
@@ -131,11 +133,13 @@ async def serving(front: SegmentFront) -> AsyncIterator[Connect]:
         nursery.cancel_scope.cancel()
 
 
-class WatchedBack:
+class WatchedBack(DecodedBack):
     """A back whose operations can be counted, held up and made to fail."""
 
+    capabilities: frozenset[Capability] = frozenset()
+
     def __init__(self, back: Back) -> None:
-        self._back = back
+        super().__init__(back)
         self.capabilities = back.capabilities
         self.performed: list[Any] = []
         self.appended: list[Any] = []
@@ -152,27 +156,24 @@ class WatchedBack:
             raise self.fails[type(operation)]
         self.under_way += 1
         try:
-            return await self._back.perform(operation)
+            return await self._inner.perform(operation)
         finally:
             self.under_way -= 1
 
     @asynccontextmanager
     async def append_session(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
-        async with self._back.append_session(*args, **options) as session:
+        async with self._inner.append_session(*args, **options) as session:
             self.sessions += 1
             try:
                 yield _WatchedSession(self, session)
             finally:
                 self.sessions -= 1
 
-    def read_session(self, *args: Any) -> Any:
-        return self._back.read_session(*args)
 
-
-class _WatchedSession:
+class _WatchedSession(AppendSessionWrapper):
     def __init__(self, watched: WatchedBack, session: Any) -> None:
+        super().__init__(session)
         self._watched = watched
-        self._session = session
         self._receiving = trio.CancelScope()
         self._failed: Exception | None = None
 
@@ -180,7 +181,7 @@ class _WatchedSession:
         self._watched.appended.append(append)
         self._failed = self._failed or self._watched.fails.get(type(append))
         if self._failed is None:
-            await self._session.send(append)
+            await self._inner.send(append)
         else:
             self._receiving.cancel()
 
@@ -189,10 +190,7 @@ class _WatchedSession:
             await self._watched.gate.wait()
         with trio.CancelScope() as self._receiving:
             if self._failed is None:
-                found: Sequence[Any] = await self._session.receive()
+                found: Sequence[Any] = await self._inner.receive()
                 return found
         assert self._failed is not None
         raise self._failed
-
-    def close(self) -> None:
-        self._session.close()

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import trio
 
 from penstock.backends.background import background
+from penstock.backends.sequence_numbering import IndexedBack
 from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.core.segment_names import INTERNAL_BASIN
 from penstock_codecs import table_operations
@@ -31,7 +32,7 @@ from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, Appended, Capability, CreateBasin, Operation, Read
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["BytesAndTables", "Combined", "NumberedRecords"]
+__all__ = ["BytesAndTables", "Combined"]
 
 R = TypeVar("R")
 
@@ -52,22 +53,6 @@ _MOST_REMEMBERED: Final = 10_000
 """Most streams remembered whose clients are about to append bytes; about 200 bytes each."""
 
 
-class NumberedRecords(Back, Protocol):
-    """The back of records that `Combined` uses: `penstock.backends.sequence_numbering.IndexedBack`."""
-
-    async def prepare(self, stream: StreamRef, create_config: StreamConfig | None, create_if_missing: bool) -> None:
-        """Create the stream if that is wanted and allowed. Raises as opening an append session does."""
-
-    async def truncating(self, stream: StreamRef, offset: int) -> None:
-        """Prepare for truncation of a stream at a byte offset."""
-
-    async def deleted(self, stream: StreamRef) -> None:
-        """Forget a stream that is gone."""
-
-    async def incarnation(self, stream: StreamRef) -> str:
-        """Return a string that distinguishes a stream from earlier ones of the same name."""
-
-
 class BytesAndTables(Protocol):
     """The server's own operations that `Combined` uses: `penstock.protocols.segment.back.SegmentDirect`."""
 
@@ -84,13 +69,13 @@ class BytesAndTables(Protocol):
         """Open a session of byte appends; see `Back.append_session`."""
 
 
-class Combined:
+class Combined(Back):
     """A back that sends operations on bytes and tables to `direct`, and the rest to `records`.
 
     `records` is told of byte operations that change the positions of records.
     """
 
-    def __init__(self, records: NumberedRecords, direct: BytesAndTables) -> None:
+    def __init__(self, records: IndexedBack, direct: BytesAndTables) -> None:
         self._records = records
         self._direct = direct
         self._of_bytes: OrderedDict[StreamRef, None] = OrderedDict()  # streams with a recent look at an attribute
@@ -101,7 +86,6 @@ class Combined:
         return self._records.capabilities | self._direct.capabilities
 
     async def perform(self, operation: Operation[R]) -> R:
-        """See `Back.perform`."""
         if type(operation) not in _DIRECT:
             return await self._records.perform(operation)
         if isinstance(operation, Truncate):
@@ -139,7 +123,6 @@ class Combined:
             self._of_bytes.popitem(last=False)
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
-        """See `Back.read_session`."""
         return self._records.read_session(read)
 
     @asynccontextmanager
@@ -157,7 +140,7 @@ class Combined:
             yield _Undecided(self._records, self._direct, stream, nursery)
 
 
-class _Undecided:
+class _Undecided(AppendSession):
     """An append session that is opened by its first append, at the back for that kind of append."""
 
     def __init__(self, records: Back, direct: BytesAndTables, stream: StreamRef, nursery: trio.Nursery) -> None:
@@ -172,7 +155,6 @@ class _Undecided:
         self._opened = trio.Event()  # opened, failed to open, or closed before that
 
     async def send(self, append: Append | AppendBytes) -> None:
-        """See `AppendSession.send`."""
         if not self._decided:
             self._decided = True
             back = self._direct if isinstance(append, AppendBytes) else self._records
@@ -194,7 +176,6 @@ class _Undecided:
             self._opened.set()
 
     def close(self) -> None:
-        """See `AppendSession.close`."""
         self._closed = True
         if self._session is not None:
             self._session.close()
@@ -202,7 +183,6 @@ class _Undecided:
             self._opened.set()
 
     async def receive(self) -> list[Appended]:
-        """See `AppendSession.receive`."""
         await self._opened.wait()
         if self._session is not None:
             if self._closed:

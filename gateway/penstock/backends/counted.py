@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import TypeVar
 
 import trio
 
-from penstock.core.back import AppendSession, Back, ReadSession
-from penstock.core.passthrough import RawSession, S2SPassthrough, s2s_passage
+from penstock.core.back import AppendSession, Back, BackWrapper, ReadSession
+from penstock.core.passthrough import HeaderList, Passthrough, RawSession
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, Operation, Read
+from penstock_codecs.operations import Operation, Read
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["RefCountedBack"]
@@ -19,11 +19,11 @@ __all__ = ["RefCountedBack"]
 R = TypeVar("R")
 
 
-class RefCountedBack:
-    """A back that forwards everything to `inner` and counts what is in progress."""
+class RefCountedBack(BackWrapper):
+    """A back that forwards everything to `inner` and counts what is in progress, passthrough sessions too."""
 
     def __init__(self, inner: Back) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._quiet = trio.lowlevel.ParkingLot()
         self.under_way = 0
         """Number of operations and sessions in progress."""
@@ -43,13 +43,7 @@ class RefCountedBack:
             if not self.under_way:
                 self._quiet.unpark_all()
 
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """See `Back.capabilities`."""
-        return self._inner.capabilities
-
     async def perform(self, operation: Operation[R]) -> R:
-        """See `Back.perform`."""
         with self._counting():
             return await self._inner.perform(operation)
 
@@ -57,7 +51,6 @@ class RefCountedBack:
     async def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AsyncIterator[AppendSession]:
-        """See `Back.append_session`."""
         with self._counting():
             async with self._inner.append_session(
                 stream, create_config, create_if_missing=create_if_missing
@@ -66,29 +59,22 @@ class RefCountedBack:
 
     @asynccontextmanager
     async def read_session(self, read: Read) -> AsyncIterator[ReadSession]:
-        """See `Back.read_session`."""
         with self._counting():
             async with self._inner.read_session(read) as session:
                 yield session
 
-    def s2s_passage(self, stream: StreamRef) -> S2SPassthrough | None:
-        """See `penstock.core.passthrough.PassesS2S`."""
-        passage = s2s_passage(self._inner, stream)
-        return None if passage is None else _Passage(self._counting, passage)
+    def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough | None:
+        inner = self._inner.passthrough(protocol, stream)
+        return None if inner is None else _Passthrough(self._counting, inner)
 
 
-class _Passage:
-    def __init__(self, counting: Callable[[], AbstractContextManager[None]], inner: S2SPassthrough) -> None:
+class _Passthrough(Passthrough):
+    def __init__(self, counting: Callable[[], AbstractContextManager[None]], inner: Passthrough) -> None:
         self._counting = counting
         self._inner = inner
 
-    def open(
-        self, method: str, query: str, headers: Sequence[tuple[str, str]]
-    ) -> AbstractAsyncContextManager[RawSession]:
-        return self._open(method, query, headers)
-
     @asynccontextmanager
-    async def _open(self, method: str, query: str, headers: Sequence[tuple[str, str]]) -> AsyncIterator[RawSession]:
+    async def open(self, method: str, query: str, headers: HeaderList) -> AsyncIterator[RawSession]:
         with self._counting():
             async with self._inner.open(method, query, headers) as raw:
                 yield raw

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from penstock.core.back import AppendSession, ReadSession
+from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.store.listings import list_basins, list_streams
 from penstock.store.positions import find
 from penstock.store.settings import Clock, StoreSettings, wall_clock
@@ -68,7 +68,7 @@ EmbeddedSettings = StoreSettings
 _CAPABILITIES: Final = frozenset(Capability)
 
 
-class EmbeddedBack:
+class EmbeddedBack(Back):
     """A back over the embedded store. Made by `open_embedded`."""
 
     def __init__(self, store: Store) -> None:
@@ -119,7 +119,6 @@ class EmbeddedBack:
         return _CAPABILITIES
 
     async def perform(self, operation: Operation[R]) -> R:
-        """Carry out one operation; see `Back.perform`."""
         handler = self._handlers.get(type(operation))
         if handler is None:
             raise fail(FailureCode.NOT_IMPLEMENTED, f"the embedded store cannot {type(operation).__name__}")
@@ -129,11 +128,9 @@ class EmbeddedBack:
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[AppendSession]:
-        """See `Back.append_session`."""
         return self._store.appends.session(stream, create_config, create_if_missing)
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
-        """See `Back.read_session`."""
         return self._store.reads.session(read)
 
     async def _check_tail(self, operation: CheckTail) -> StreamPosition:

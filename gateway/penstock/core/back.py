@@ -1,21 +1,39 @@
-"""The interface between a front and any back.
+"""The interface between a front and any back, and the bases of what stands between them.
 
 A back is embedded (the store in this process) or a client of some other server; a front cannot tell which. All methods
 raise `OperationFailed` with a `Failure`; they are cancel-safe unless they say otherwise.
+
+Each ability of a back has an answer in `Back`, so a front asks and never probes: a plain back passes no session through
+undecoded, restricts its clients in nothing, presents no access token and has no routes. `BackWrapper` gives the answers
+of the back behind it; a wrapper overrides what it changes.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from penstock.core.passthrough import Passthrough
+from penstock.core.permissions import Permission
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended, Capability, Operation, Read
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["AppendSession", "Back", "Following", "ReadSession"]
+__all__ = [
+    "AppendSession",
+    "AppendSessionWrapper",
+    "Back",
+    "BackWrapper",
+    "Destination",
+    "Following",
+    "ReadSession",
+    "ReadSessionWrapper",
+    "SwappableBack",
+]
 
 R = TypeVar("R")
 
@@ -27,13 +45,14 @@ class Following:
     tail: StreamPosition
 
 
-class AppendSession(Protocol):
+class AppendSession(ABC):
     """Pipelined appends to one stream, acknowledged in order (S2 fact sheet 2.3).
 
     One task sends, another receives. After the first failure nothing that was sent later is applied: `receive` returns
     the acknowledgements of everything before it, then raises, and `send` does nothing from then on.
     """
 
+    @abstractmethod
     async def send(self, append: Append | AppendBytes) -> None:
         """Send the next batch: wait while too many bytes are in flight, and return before the batch is durable.
 
@@ -44,9 +63,11 @@ class AppendSession(Protocol):
         waits has no effect.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Announce the end of sending; may be called more than once."""
 
+    @abstractmethod
     async def receive(self) -> list[Appended]:
         """Return all acknowledgements that are ready, in the order of sending; wait for at least one.
 
@@ -56,9 +77,10 @@ class AppendSession(Protocol):
         """
 
 
-class ReadSession(Protocol):
+class ReadSession(ABC):
     """A read in progress."""
 
+    @abstractmethod
     async def next(self) -> RecordBatch | Following | None:
         """Return the next batch, `Following` once each time the read has caught up, or None at the end.
 
@@ -67,20 +89,65 @@ class ReadSession(Protocol):
         again: nothing is lost, and the wait's deadline stays as it was.
         """
 
+    @abstractmethod
     def behind(self) -> bool:
         """Return whether `next` would return records at once, as far as this read knows; never waits."""
 
+    @abstractmethod
     def tail(self) -> StreamPosition:
         """Return the stream's tail as far as this read knows, for heartbeats; never waits."""
 
 
-class Back(Protocol):
+class AppendSessionWrapper(AppendSession):
+    """An `AppendSession` around another one; it delegates what a subclass does not override."""
+
+    def __init__(self, inner: AppendSession) -> None:
+        self._inner = inner
+
+    async def send(self, append: Append | AppendBytes) -> None:
+        await self._inner.send(append)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    async def receive(self) -> list[Appended]:
+        return await self._inner.receive()
+
+
+class ReadSessionWrapper(ReadSession):
+    """A `ReadSession` around another one; it delegates what a subclass does not override."""
+
+    def __init__(self, inner: ReadSession) -> None:
+        self._inner = inner
+
+    async def next(self) -> RecordBatch | Following | None:
+        return await self._inner.next()
+
+    def behind(self) -> bool:
+        return self._inner.behind()
+
+    def tail(self) -> StreamPosition:
+        return self._inner.tail()
+
+
+class Destination(NamedTuple):
+    """The destination of a stream's operations. `route`: the name of the stream's route, "" without routes. `back`: the
+    configured name of the route's back, "" without routes. `stream`: the stream's name there."""
+
+    route: str
+    back: str
+    stream: StreamRef
+
+
+class Back(ABC):
     """The interface that carries out operations."""
 
     @property
+    @abstractmethod
     def capabilities(self) -> frozenset[Capability]:
         """The capabilities of this back; operations that need others fail with NOT_IMPLEMENTED."""
 
+    @abstractmethod
     async def perform(self, operation: Operation[R]) -> R:
         """Carry out one operation.
 
@@ -88,6 +155,7 @@ class Back(Protocol):
         `AppendSession.send`; cancelling it after that does not undo it.
         """
 
+    @abstractmethod
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[AppendSession]:
@@ -96,5 +164,107 @@ class Back(Protocol):
         `create_if_missing` False forbids creating the stream, whatever the basin allows (as in `Append`).
         """
 
+    @abstractmethod
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
         """Begin a read. Entering fails if the start is not satisfiable."""
+
+    def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough | None:  # noqa: ARG002
+        """Return the passthrough of the stream's sessions to a server that speaks this wire format itself, or None if
+        they cannot be passed through: the server speaks another one, or the gateway must see the records.
+
+        `protocol` is the name of a codec plug-in (`s2s`). A plain back has no passthrough.
+        """
+        return None
+
+    def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:  # noqa: ARG002
+        """Check the current client's permissions, for code with several steps of which the first do not reach a back.
+
+        Raises PERMISSION_DENIED if the client has none of these permissions for the stream, STREAM_NOT_FOUND if no
+        route matches it. A plain back allows everything.
+        """
+        return
+
+    def require_some(self, basin: str, prefix: str, needs: frozenset[Permission]) -> None:  # noqa: ARG002
+        """Check the client's permissions for any stream that begins with `prefix`.
+
+        Raises BASIN_NOT_FOUND if no route of the client matches such streams, PERMISSION_DENIED if it has none of these
+        permissions for any of them. A plain back allows everything.
+        """
+        return
+
+    def require_all(self, basin: str, prefix: str) -> None:  # noqa: ARG002
+        """Raise PERMISSION_DENIED if streams that begin with `prefix` may exist that the client may not manage. A plain
+        back allows everything."""
+        return
+
+    def access_token(self) -> str | None:
+        """Return the access token that the back presents to its server for the current client, or None if it presents
+        none, as a plain back does. State begun there with one token must not be used by clients with another.
+
+        Raises PERMISSION_DENIED if the back has no token for the client.
+        """
+        return None
+
+    def destination(self, stream: StreamRef) -> Destination:
+        """Return the stream's destination for the current client: for a plain back, the stream itself. Raises
+        STREAM_NOT_FOUND, PERMISSION_DENIED or NOT_REPRESENTABLE if no route of the client takes the stream."""
+        return Destination("", "", stream)
+
+
+class BackWrapper(Back):
+    """A back in front of another one, to which it delegates what a subclass does not override.
+
+    Sessions that pass through undecoded would escape a wrapper of sessions unnoticed: a class that overrides
+    `append_session` or `read_session`, but not `passthrough`, is a TypeError.
+    """
+
+    def __init__(self, inner: Back) -> None:
+        self._inner = inner
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        delegates = cls.append_session is BackWrapper.append_session and cls.read_session is BackWrapper.read_session
+        if not delegates and cls.passthrough is BackWrapper.passthrough:
+            raise TypeError(f"{cls.__name__} overrides sessions, and must override passthrough as well")
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return self._inner.capabilities
+
+    def perform(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
+        return self._inner.perform(operation)
+
+    def append_session(
+        self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
+    ) -> AbstractAsyncContextManager[AppendSession]:
+        return self._inner.append_session(stream, create_config, create_if_missing=create_if_missing)
+
+    def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
+        return self._inner.read_session(read)
+
+    def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough | None:
+        return self._inner.passthrough(protocol, stream)
+
+    def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
+        self._inner.require(stream, needs)
+
+    def require_some(self, basin: str, prefix: str, needs: frozenset[Permission]) -> None:
+        self._inner.require_some(basin, prefix, needs)
+
+    def require_all(self, basin: str, prefix: str) -> None:
+        self._inner.require_all(basin, prefix)
+
+    def access_token(self) -> str | None:
+        return self._inner.access_token()
+
+    def destination(self, stream: StreamRef) -> Destination:
+        return self._inner.destination(stream)
+
+
+class SwappableBack(BackWrapper):
+    """The back of a front, which a reload replaces: each operation and each session uses the back behind it at its
+    beginning, until it ends."""
+
+    def take_over(self, successor: SwappableBack) -> None:
+        """Use the successor's back from now on."""
+        self._inner = successor._inner

@@ -7,10 +7,10 @@ it: it numbers the records. A native knows nothing of sequence numbers; it gets 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
@@ -74,55 +74,68 @@ class NativeAck:
     parts: tuple[NativeAck, ...] = ()
 
 
-class NativeAppendSession(Protocol):
+class NativeAppendSession(ABC):
     """Pipelined appends, acknowledged in order, like `penstock.core.back.AppendSession`, in native terms."""
 
+    @abstractmethod
     async def send(self, append: Append) -> None:
         """Send the next batch. Headers are enveloped or dropped as the native's policy says, or the batch is refused
         with NOT_REPRESENTABLE; the session goes on. A `send` that is cancelled has no effect."""
 
+    @abstractmethod
     def close(self) -> None:
         """Announce the end of sending."""
 
+    @abstractmethod
     async def receive(self) -> list[NativeAck]:
         """Return acknowledgements in order, at least one; none at the end. Raises as `AppendSession.receive`."""
 
 
-class Native(Protocol):
+class Native(ABC):
     """A client of one server."""
 
     @property
+    @abstractmethod
     def capabilities(self) -> frozenset[Capability]:
         """The capabilities of the server: HEADERS and EMPTY_BODIES if its policy envelopes them, MATCH_SEQ_NUM if it
         has conditional appends, and so on."""
 
     @property
+    @abstractmethod
     def delivery(self) -> Delivery:
         """The guarantee for appends whose acknowledgement was lost."""
 
+    @abstractmethod
     async def bounds(self, stream: StreamRef) -> Bounds:
         """Return the ends of a stream. Raises STREAM_NOT_FOUND if the protocol can tell."""
 
+    @abstractmethod
     async def scan(self, stream: StreamRef, start: Mark, *, max_records: int, max_bytes: int, wait: float) -> Scanned:
         """Return records from `start` on, about `max_bytes` at most (one record always fits); if there are none, wait
         up to `wait` seconds for the first. Raises OFFSET_TRUNCATED (details: offset) if `start` has been truncated
         (segments)."""
 
+    @abstractmethod
     def append_session(self, stream: StreamRef) -> AbstractAsyncContextManager[NativeAppendSession]:
         """Begin to append."""
 
+    @abstractmethod
     async def append_at(self, stream: StreamRef, append: Append, at: Mark) -> NativeAck:
         """Append if the stream ends at `at`, otherwise raise OFFSET_MISMATCH. Raises NOT_IMPLEMENTED if the protocol
         has no conditional appends."""
 
+    @abstractmethod
     async def trim(self, stream: StreamRef, first_kept: Mark) -> None:
         """Remove the records before this one."""
 
+    @abstractmethod
     async def create(self, stream: StreamRef) -> bool:
         """Create a stream. Returns False if it existed."""
 
+    @abstractmethod
     async def delete(self, stream: StreamRef) -> None:
         """Delete a stream. Raises STREAM_NOT_FOUND."""
 
+    @abstractmethod
     async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:
         """Return streams by name. Raises NOT_IMPLEMENTED if the protocol cannot list."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, Merge, ReadBytes, UpdateAttribute
-from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, CheckTail, GetStreamConfig, Locate
 from penstock_codecs.table_operations import (
     CreateTable,
@@ -28,11 +27,7 @@ __all__ = [
     "NEEDS",
     "READ",
     "Permission",
-    "Restricts",
     "needs_of",
-    "require",
-    "require_all",
-    "require_some",
     "trims",
 ]
 
@@ -84,38 +79,3 @@ def trims(append: Any) -> bool:
     if not headers:
         return False
     return any(len(one) == 1 and not one[0].name and one[0].value == b"trim" for one in headers.values())
-
-
-@runtime_checkable
-class Restricts(Protocol):
-    """A back that may refuse requests of the current client."""
-
-    def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
-        """Raise PERMISSION_DENIED if the client has none of these permissions for the stream, STREAM_NOT_FOUND if no
-        route matches it."""
-
-    def require_some(self, basin: str, prefix: str, needs: frozenset[Permission]) -> None:
-        """Raise BASIN_NOT_FOUND if no route of the client matches streams that begin with `prefix`, PERMISSION_DENIED
-        if it has none of these permissions for any of them."""
-
-    def require_all(self, basin: str, prefix: str) -> None:
-        """Raise PERMISSION_DENIED if streams that begin with `prefix` may exist that the client may not manage."""
-
-
-def require(back: object, stream: StreamRef, needs: frozenset[Permission]) -> None:
-    """Check the client's permissions as `Restricts.require` does, for code with several steps of which the first do not
-    reach a back."""
-    if isinstance(back, Restricts):
-        back.require(stream, needs)
-
-
-def require_some(back: object, basin: str, prefix: str, needs: frozenset[Permission]) -> None:
-    """Check the client's permissions as `Restricts.require_some` does."""
-    if isinstance(back, Restricts):
-        back.require_some(basin, prefix, needs)
-
-
-def require_all(back: object, basin: str, prefix: str) -> None:
-    """Check the client's permissions as `Restricts.require_all` does."""
-    if isinstance(back, Restricts):
-        back.require_all(basin, prefix)

@@ -13,10 +13,10 @@ import structlog
 import trio
 
 from penstock.core.address import Address
+from penstock.core.back import SwappableBack
 from penstock.core.certificate_names import names_in
 from penstock.core.errors import CannotStart
 from penstock.core.identity import CLIENT, NOBODY, Client, Identities
-from penstock.core.swappable import SwappableBack
 from penstock.net.cutting import CUT
 from penstock.net.limits import CONNECTION_QUOTA, Limiter
 from penstock.net.limits.arrivals import AT_ONCE, REST_SECONDS, Arrivals

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, runtime_checkable
 
 from penstock.core.identity import CLIENT
 from penstock_codecs.failures import FailureCode, fail
 
-__all__ = ["Credentials", "CredentialsMode", "ShowsTokens", "token_shown"]
+__all__ = ["Credentials", "CredentialsMode"]
 
 
 class CredentialsMode(Enum):
@@ -56,17 +55,3 @@ class Credentials:
             who = f"identity {identity!r}" if identity else "clients without an identity"
             raise fail(FailureCode.PERMISSION_DENIED, f"back {self.back} has no credentials for {who}")
         return self.by_identity[identity]
-
-
-@runtime_checkable
-class ShowsTokens(Protocol):
-    """A back that may present different tokens for different clients. State begun there with one token must not be used
-    by clients with another."""
-
-    def token_shown(self) -> str | None:
-        """Return the token for the client that the current task works for. Raises as `Credentials.token` does."""
-
-
-def token_shown(back: object) -> str | None:
-    """Return the token that `back` presents for the current client, or None if it presents none."""
-    return back.token_shown() if isinstance(back, ShowsTokens) else None

@@ -141,7 +141,7 @@ class ListenerServer:
         for ours, theirs in zip(mine.settings, successor.settings, strict=True):
             take_over(ours, theirs)
         if mine.back is not None and successor.back is not None:
-            mine.back.inner = successor.back.inner
+            mine.back.take_over(successor.back)
         successor.bound(self.addresses)
         if mine.tls is not None:
             mine.tls.retire()

@@ -6,16 +6,15 @@ from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
-from penstock.core.back import AppendSession, Back, ReadSession
+from penstock.core.back import AppendSession, Back, BackWrapper, ReadSession
 from penstock.core.identity import CLIENT
-from penstock.core.passthrough import S2SPassthrough, s2s_passage
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
 from penstock.observe.metrics.metered import metered_appends, metered_operation, metered_reads
 from penstock.observe.metrics.meters import meter
 from penstock.observe.taps.tap import note_use
 from penstock.routing.internal import owner_of
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Capability, Operation, Read
+from penstock_codecs.operations import Operation, Read
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["ObservedBack"]
@@ -23,45 +22,36 @@ __all__ = ["ObservedBack"]
 R = TypeVar("R")
 
 
-class ObservedBack:
+class ObservedBack(BackWrapper):
     """A `Back` for one listener's clients that hands everything on unchanged. `names`: their naming of segments."""
 
     def __init__(self, inner: Back, names: SegmentNames, called: str = "") -> None:
         """`called`: the back's name in metrics."""
-        self.inner = inner
+        super().__init__(inner)
         self._names = names
         self._called = called
 
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """See `Back.capabilities`."""
-        return self.inner.capabilities
-
     def perform(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
-        """See `Back.perform`."""
         stream = getattr(operation, "stream", None) or getattr(operation, "target", None)
         if stream is not None:
             self._note(stream)
         elif (table := getattr(operation, "table", None)) is not None:
             self._note_owner(table)
-        return metered_operation(meter("", self._called), operation, self.inner.perform(operation))
+        return metered_operation(meter("", self._called), operation, self._inner.perform(operation))
 
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[AppendSession]:
-        """See `Back.append_session`."""
         self._note(stream)
-        entering = self.inner.append_session(stream, create_config, create_if_missing=create_if_missing)
+        entering = self._inner.append_session(stream, create_config, create_if_missing=create_if_missing)
         return metered_appends(meter("", self._called), entering)
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
-        """See `Back.read_session`."""
         self._note(read.stream)
-        return metered_reads(meter("", self._called), self.inner.read_session(read))
+        return metered_reads(meter("", self._called), self._inner.read_session(read))
 
-    def s2s_passage(self, stream: StreamRef) -> S2SPassthrough | None:
-        """See `penstock.core.passthrough.PassesS2S`."""
-        return s2s_passage(self.inner, stream)
+    def passthrough(self, protocol: str, stream: StreamRef) -> None:
+        """Return None: the use of a stream is recorded and measured where its records are."""
 
     def _note(self, stream: StreamRef) -> None:
         if stream.basin == INTERNAL_BASIN:

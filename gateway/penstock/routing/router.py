@@ -6,16 +6,16 @@ Listings are merged from all backs; an operation on a basin goes to one back, bu
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from penstock.core.back import AppendSession, Back, ReadSession
+from penstock.core.back import AppendSession, Back, Destination, ReadSession
 from penstock.core.identity import CLIENT, Client
-from penstock.core.passthrough import S2SPassthrough, s2s_passage
+from penstock.core.passthrough import Passthrough
 from penstock.core.permissions import APPEND, MANAGE, Permission, needs_of
 from penstock.core.segment_names import INTERNAL_BASIN, INTERNAL_TABLES, SegmentNames
 from penstock.observe.context import ROUTE
@@ -27,7 +27,7 @@ from penstock.routing.listing import Part, merged
 from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.observed import ObservedBack
 from penstock.routing.route import Decision, Route
-from penstock.routing.sessions import append_session, in_clients_words, passage, read_session
+from penstock.routing.sessions import RoutedPassthrough, append_session, in_clients_words, read_session
 from penstock.routing.target import Target, TargetHolder
 from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, Merge, ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
@@ -380,7 +380,7 @@ class Router:
         return next((route for route in self.routes if route.name == name), None)
 
 
-class View:
+class View(Back):
     """The `Back` that a router presents to the clients of one listener."""
 
     def __init__(self, router: Router, label: str, names: SegmentNames) -> None:
@@ -396,19 +396,12 @@ class View:
         able = [route.holder.target.capabilities for route in self._routes]
         return frozenset.intersection(*able) if able else self.embedded.target.capabilities
 
-    async def perform(self, operation: Operation[R]) -> R:
-        """See `Back.perform`."""
-        return await carry_out(self, operation)
-
-    def append_session(
-        self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
-    ) -> AbstractAsyncContextManager[AppendSession]:
-        """See `Back.append_session`."""
-        return self._append_session(stream, create_config, create_if_missing)
+    def perform(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
+        return carry_out(self, operation)
 
     @asynccontextmanager
-    async def _append_session(
-        self, stream: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
+    async def append_session(
+        self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AsyncIterator[AppendSession]:
         decision = self.decide(stream)
         entering = append_session(decision, create_config, create_if_missing)
@@ -417,29 +410,26 @@ class View:
 
     @asynccontextmanager
     async def read_session(self, read: Read) -> AsyncIterator[ReadSession]:
-        """See `Back.read_session`."""
         decision = self.decide(read.stream)
         async with metered_reads(decision.meter, read_session(decision, read)) as session:
             yield session
 
-    def s2s_passage(self, stream: StreamRef) -> S2SPassthrough | None:
-        """See `penstock.core.passthrough.PassesS2S`. Sessions of routes that are mirrored, or restricted by `allow` or
-        `create_streams`, are not passed through."""
+    def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough | None:
+        """Return the target's passthrough, or None for routes that are mirrored or restricted by `allow` or
+        `create_streams`."""
         try:
             decision = self.decide(stream)
         except OperationFailed:
             return None  # the operation itself raises it
         if decision.route.mirror is not None or decision.restricted or not decision.creates:
             return None
-        inner = s2s_passage(decision.holder.target.back, decision.there)
-        return None if inner is None else passage(decision, inner)
+        inner = decision.holder.target.back.passthrough(protocol, decision.there)
+        return None if inner is None else RoutedPassthrough(decision, inner)
 
     def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
-        """See `penstock.core.permissions.Restricts`."""
         self.decide(stream).check(needs)
 
     def require_some(self, basin: str, prefix: str, needs: frozenset[Permission]) -> None:
-        """See `penstock.core.permissions.Restricts`."""
         taking = [route for route in self.routes() if route.rewriting.pattern.may_begin(basin, prefix)]
         called = prefix.rstrip("/") or basin
         if not taking:
@@ -449,12 +439,15 @@ class View:
             raise fail(FailureCode.PERMISSION_DENIED, f"no route lets its clients {words} streams of {called} (allow)")
 
     def require_all(self, basin: str, prefix: str) -> None:
-        """See `penstock.core.permissions.Restricts`."""
         admitted = self.routes()
         for route in self._routes:
             if (route not in admitted or not route.manages) and route.rewriting.pattern.may_begin(basin, prefix):
                 why = f"route {route.name} may have streams of it that are not this client's to delete"
                 raise fail(FailureCode.PERMISSION_DENIED, f"{prefix or basin} stays as it is: {why}")
+
+    def destination(self, stream: StreamRef) -> Destination:
+        decision = self.decide(stream)
+        return Destination(decision.route.name, decision.holder.target.name, decision.there)
 
     # ---- decisions -----------------------------------------------------------------------------------------------
 

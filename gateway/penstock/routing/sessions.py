@@ -7,19 +7,19 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import replace
 from typing import Final
 
-from penstock.core.back import AppendSession, Following, ReadSession
-from penstock.core.passthrough import RawSession, S2SPassthrough
+from penstock.core.back import AppendSession, AppendSessionWrapper, Following, ReadSession, ReadSessionWrapper
+from penstock.core.passthrough import HeaderList, Passthrough, RawSession
 from penstock.core.permissions import Permission
 from penstock.observe.metrics.metered import metered_passage
 from penstock.routing.route import Decision
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.http import Buffer, ResponseHead
-from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
+from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import Append, Appended, Read
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["append_session", "in_clients_words", "passage", "read_session"]
+__all__ = ["RoutedPassthrough", "append_session", "in_clients_words", "read_session"]
 
 
 _READ: Final = frozenset({Permission.READ})
@@ -45,12 +45,12 @@ def _apart(stream: StreamRef) -> str:
     return f"stream {stream.stream!r} in basin {stream.basin!r}"
 
 
-class _Appends:
+class _Appends(AppendSessionWrapper):
     """An `AppendSession` through a route. Each batch counts as a change of the target until it is acknowledged.
     `generation`: the holder's when `inner` was opened."""
 
     def __init__(self, inner: AppendSession, decision: Decision, generation: int) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._decision = decision
         self._holder = decision.holder
         self._generation = generation
@@ -90,9 +90,6 @@ class _Appends:
         there = self._decision.there
         return append if append.stream == there else replace(append, stream=there)
 
-    def close(self) -> None:
-        self._inner.close()
-
     async def receive(self) -> list[Appended]:
         with in_clients_words(self._decision):
             acknowledged = await self._inner.receive()
@@ -130,11 +127,11 @@ async def append_session(
             session.settle()  # only after it has ended: until then batches may be applied
 
 
-class _Reads:
+class _Reads(ReadSessionWrapper):
     """A `ReadSession` through a route."""
 
     def __init__(self, inner: ReadSession, decision: Decision, generation: int) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._decision = decision
         self._generation = generation
 
@@ -142,12 +139,6 @@ class _Reads:
         with in_clients_words(self._decision), self._decision.holder.interrupted(self._generation):
             return await self._inner.next()
         raise AssertionError("the block returns or raises")
-
-    def behind(self) -> bool:
-        return self._inner.behind()
-
-    def tail(self) -> StreamPosition:
-        return self._inner.tail()
 
 
 @asynccontextmanager
@@ -166,26 +157,19 @@ async def read_session(decision: Decision, read: Read) -> AsyncIterator[ReadSess
 # ---- passthrough sessions ------------------------------------------------------------------------------------
 
 
-def passage(decision: Decision, inner: S2SPassthrough) -> S2SPassthrough:
-    """Return the passthrough of a stream's S2S sessions to its target."""
-    return _Passage(decision, inner)
+class RoutedPassthrough(Passthrough):
+    """The passthrough of a stream's sessions to its target."""
 
-
-class _Passage:
-    def __init__(self, decision: Decision, inner: S2SPassthrough) -> None:
+    def __init__(self, decision: Decision, inner: Passthrough) -> None:
         self._decision = decision
         self._inner = inner
 
-    def open(
-        self, method: str, query: str, headers: Sequence[tuple[str, str]]
-    ) -> AbstractAsyncContextManager[RawSession]:
+    def open(self, method: str, query: str, headers: HeaderList) -> AbstractAsyncContextManager[RawSession]:
         changes = method == "POST"
         return metered_passage(self._decision.meter, self._open(method, query, headers, changes), appends=changes)
 
     @asynccontextmanager
-    async def _open(
-        self, method: str, query: str, headers: Sequence[tuple[str, str]], changes: bool
-    ) -> AsyncIterator[RawSession]:
+    async def _open(self, method: str, query: str, headers: HeaderList, changes: bool) -> AsyncIterator[RawSession]:
         """Open a session. A cut-over ends it like a lost server: only the client knows which batches are not
         acknowledged."""
         holder = self._decision.holder
@@ -195,7 +179,7 @@ class _Passage:
             yield _Raw(raw, self._decision, generation, changes=changes)
 
 
-class _Raw:
+class _Raw(RawSession):
     """A `RawSession` through a route."""
 
     def __init__(self, inner: RawSession, decision: Decision, generation: int, *, changes: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import trio
 
+from penstock.core.back import AppendSession
 from penstock.store.admission import Admission
 from penstock.store.committer import Ticket
 from penstock_codecs.byte_operations import AppendBytes
@@ -133,7 +134,7 @@ async def append_alone(appends: Appending[W, P], append: Append | AppendBytes) -
         raise
 
 
-class StoreAppendSession(Generic[W, P]):
+class StoreAppendSession(AppendSession, Generic[W, P]):
     """An append session, bound to the stream that it found, not to one that takes its name later."""
 
     def __init__(self, appends: Appending[W, P], place: P) -> None:

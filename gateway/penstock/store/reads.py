@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import trio
 
-from penstock.core.back import Following
+from penstock.core.back import Following, ReadSession
 from penstock.store.batches import fitting
 from penstock.store.catalog import Catalog
 from penstock.store.committer import CLOSED, Committer
@@ -200,7 +200,7 @@ class _Bounds:
         return part
 
 
-class StoreReadSession:
+class StoreReadSession(ReadSession):
     """A read session. `start`: a sequence number, or an identifier in the future that records must reach."""
 
     def __init__(self, reads: Reads, stream: Stream, read: Read, start: int | RecordId) -> None:
@@ -220,12 +220,10 @@ class StoreReadSession:
         self._fetch: Fetch | None = None
 
     def behind(self) -> bool:
-        """See `ReadSession.behind`."""
         wanted = not self._ended and self._bounds.count and self._bounds.max_bytes
         return bool(wanted) and self._position < min(self._bounds.end, self._stream.durable.next_seq)
 
     def tail(self) -> StreamPosition:
-        """See `ReadSession.tail`."""
         return self._stream.durable.tail
 
     def close(self) -> None:
@@ -234,7 +232,6 @@ class StoreReadSession:
             self._reads.taken(self._fetch)
 
     async def next(self) -> RecordBatch | Following | None:
-        """See `ReadSession.next`."""
         await trio.lowlevel.checkpoint()
         while not self._ended:
             if not self._stream.durably_alive:

@@ -37,7 +37,6 @@ class NumberedWriter(StreamWriter):
         self._numbered: NumberedAppender | None = None
 
     def put(self, cut: Cut) -> None:
-        """See `StreamWriter.put`."""
         if cut.end > _MOST_ROWS:
             raise SinkFailed(f"{self.stream}: {self._identity} has more than {_MOST_ROWS} rows")
         if self._appender is None:
@@ -46,7 +45,6 @@ class NumberedWriter(StreamWriter):
         super().put(cut)
 
     def close(self) -> None:
-        """See `StreamWriter.close`."""
         super().close()
         unused, self._numbered = self._numbered, None
         if unused is not None:

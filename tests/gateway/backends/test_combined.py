@@ -13,6 +13,7 @@ from support.store import STREAM, Fails, Wall, acknowledged, appending, records,
 
 from penstock.backends.combined import Combined
 from penstock.backends.sequence_numbering import open_indexed
+from penstock.core.back import AppendSession
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo, Merge, Merged, SegmentInfo, Truncate
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import StreamPosition
@@ -63,7 +64,7 @@ def events_of(data: bytes) -> list[bytes]:
     return found
 
 
-class ByteSession:
+class ByteSession(AppendSession):
     def __init__(self, direct: Direct) -> None:
         self._direct = direct
         self._acks: list[Appended] = []
@@ -90,7 +91,7 @@ def native() -> FakeNative:
 @pytest.fixture
 async def combined(native: FakeNative) -> AsyncIterator[tuple[Combined, Direct]]:
     direct = Direct(native)
-    async with open_indexed(native, "fake", MemoryTables()) as back:  # type: ignore[arg-type]
+    async with open_indexed(native, "fake", MemoryTables()) as back:
         yield Combined(back, direct), direct
 
 

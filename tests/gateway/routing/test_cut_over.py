@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from support.backs import DecodedBack
 from support.routing import Without, made, refusal, routed
 from support.store import appending, bodies
 
 from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
-from penstock.core.back import Back
+from penstock.core.back import Back, BackWrapper
 from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.routing.target import Target
 from penstock_codecs.byte_operations import AppendBytes, GetSegmentInfo
@@ -63,28 +64,24 @@ async def test_a_cut_over_holds_changes_and_moves_sessions(here: EmbeddedBack, t
     assert await bodies(here, FromSeqNum(0), stream) == [b"first"]
 
 
-class Slow:
+class Slow(BackWrapper):
     """A back whose appends end when they are told to."""
 
     def __init__(self, back: Back) -> None:
-        self._back = back
-        self.capabilities = back.capabilities
+        super().__init__(back)
         self.go = trio.Event()
 
     async def perform(self, operation: Any) -> Any:
         if isinstance(operation, Append):
             await self.go.wait()
-        return await self._back.perform(operation)
-
-    def read_session(self, read: Read) -> Any:
-        return self._back.read_session(read)
+        return await self._inner.perform(operation)
 
 
 async def test_a_hold_that_takes_too_long_is_given_up(
     here: EmbeddedBack, there: EmbeddedBack, autojump_clock: object
 ) -> None:
     slow = Slow(here)
-    router = routed(slow, there, RouteTable(name="all"))  # type: ignore[arg-type]
+    router = routed(slow, there, RouteTable(name="all"))
     view, holder = router.for_listener("s2"), router.routes[0].holder
     stream = StreamRef("telemetry", "orders")
     await made(here, "telemetry", "orders")
@@ -107,31 +104,30 @@ async def test_a_hold_that_takes_too_long_is_given_up(
     assert await bodies(view, FromSeqNum(0), stream) == [b"x", b"z"]
 
 
-class SlowToOpen:
+class SlowToOpen(DecodedBack):
     """A back whose sessions are opened when they are told to."""
 
     def __init__(self, back: Back) -> None:
-        self._back = back
-        self.capabilities = back.capabilities
+        super().__init__(back)
         self.go = trio.Event()
 
     @asynccontextmanager
     async def append_session(self, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
         await self.go.wait()
-        async with self._back.append_session(*arguments, **options) as session:
+        async with self._inner.append_session(*arguments, **options) as session:
             yield session
 
     @asynccontextmanager
     async def read_session(self, read: Read) -> AsyncIterator[Any]:
         await self.go.wait()
-        async with self._back.read_session(read) as session:
+        async with self._inner.read_session(read) as session:
             yield session
 
 
 async def test_sessions_that_are_being_opened_while_it_is_swapped(here: EmbeddedBack, there: EmbeddedBack) -> None:
     """They are sessions of the old target: their appends would be lost."""
     slow = SlowToOpen(here)
-    router = routed(slow, there, RouteTable(name="all"))  # type: ignore[arg-type]
+    router = routed(slow, there, RouteTable(name="all"))
     view, holder = router.for_listener("s2"), router.routes[0].holder
     stream = StreamRef("telemetry", "orders")
     for back in (here, there):
@@ -167,16 +163,14 @@ async def test_changes_of_who_has_gone_are_over_when_their_session_is(here: Embe
     """Appends of a client that has gone may be applied until its session ends, so a hold waits for that."""
     under_way = []
 
-    class Watched:
-        capabilities = here.capabilities
-
+    class Watched(DecodedBack):
         @asynccontextmanager
         async def append_session(self, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
             async with here.append_session(*arguments, **options) as session:
                 yield session
             under_way.append(holder.under_way)
 
-    router = routed(Watched(), there, RouteTable(name="all"))  # type: ignore[arg-type]
+    router = routed(Watched(here), there, RouteTable(name="all"))
     view, holder = router.for_listener("s2"), router.routes[0].holder
     stream = StreamRef("telemetry", "orders")
     await made(here, "telemetry", "orders")
@@ -192,7 +186,7 @@ async def test_what_pravega_keeps_for_itself_goes_along(here: EmbeddedBack, ther
     group = StreamRef(INTERNAL_BASIN, "telemetry/_RGreaders/0.#epoch.0")
     await view.perform(CreateStream(group))
     await there.perform(GetSegmentInfo(group))
-    holder.swap(Target("plain", "s2", Without(there, Capability.TABLES)))  # type: ignore[arg-type]
+    holder.swap(Target("plain", "s2", Without(there, Capability.TABLES)))
     await view.perform(CreateStream(group))
     await here.perform(GetSegmentInfo(group))
     holder.swap(Target("far", "segment", there))

@@ -34,8 +34,10 @@ from penstock_codecs.segment.events import join_events
 
 async def test_without_routes_all_goes_to_the_store(here: EmbeddedBack) -> None:
     given = Router((), here).for_listener("s2")
-    assert isinstance(given, ObservedBack) and given.inner is here
+    assert isinstance(given, ObservedBack)
     assert given.capabilities == here.capabilities
+    await made(given, "telemetry", "orders")
+    assert await names(here, ListStreams("telemetry")) == ["orders"]
 
 
 async def test_the_first_route_that_takes_a_stream_has_it(here: EmbeddedBack, there: EmbeddedBack) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from support.backs import DecodedBack
 from support.routing import Without, made, names, refusal, refused_read, refused_session, routed
 from support.store import appending
 
 from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
-from penstock.core.back import AppendSession, Back
+from penstock.core.back import AppendSession, Back, BackWrapper
 from penstock.core.identity import CLIENT, Client
 from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.routing.target import Target
@@ -159,12 +160,11 @@ async def test_a_transaction_is_looked_for_anew_after_a_cut_over(here: EmbeddedB
 NOWHERE = StreamPosition(0, 0)
 
 
-class Eager:
+class Eager(DecodedBack):
     """A back whose acknowledgements come before `send` is back."""
 
     def __init__(self, back: Back) -> None:
-        self._back = back
-        self.capabilities = back.capabilities
+        super().__init__(back)
         self.let_go = trio.Event()
 
     @asynccontextmanager
@@ -172,7 +172,7 @@ class Eager:
         sent: list[Append] = []
         let_go = self.let_go
 
-        class Session:
+        class Session(AppendSession):
             async def send(self, append: Append) -> None:
                 sent.append(append)
                 await let_go.wait()
@@ -183,12 +183,12 @@ class Eager:
                 count, sent[:] = len(sent), []
                 return [Appended(NOWHERE, NOWHERE, NOWHERE)] * count  # only their number matters
 
-        yield Session()  # type: ignore[misc]
+        yield Session()
 
 
 async def test_what_is_acknowledged_while_it_is_sent_is_not_under_way(here: EmbeddedBack, there: EmbeddedBack) -> None:
     eager = Eager(here)
-    router = routed(eager, there, RouteTable(name="all"))  # type: ignore[arg-type]
+    router = routed(eager, there, RouteTable(name="all"))
     holder, stream = router.routes[0].holder, StreamRef("telemetry", "orders")
     async with router.for_listener("s2").append_session(stream) as session:
         async with trio.open_nursery() as nursery:
@@ -207,7 +207,7 @@ async def test_what_is_acknowledged_while_it_is_sent_is_not_under_way(here: Embe
 
 async def test_who_gives_up_amid_a_send_leaves_nothing_under_way(here: EmbeddedBack, there: EmbeddedBack) -> None:
     eager = Eager(here)
-    router = routed(eager, there, RouteTable(name="all"))  # type: ignore[arg-type]
+    router = routed(eager, there, RouteTable(name="all"))
     holder, stream = router.routes[0].holder, StreamRef("telemetry", "orders")
     async with router.for_listener("s2").append_session(stream) as session, trio.open_nursery() as nursery:
         nursery.start_soon(session.send, appending(b"x", stream=stream))
@@ -245,15 +245,13 @@ async def test_a_basin_that_has_no_legal_name_there_is_not_asked_for(
 ) -> None:
     asked: list[str] = []
 
-    class Listening:
-        capabilities = there.capabilities
-
+    class Listening(BackWrapper):
         async def perform(self, operation: Any) -> Any:
             asked.append(operation.basin)
             return await there.perform(operation)
 
     table = RouteTable(name="all", basin="telemetry*", back="far", to_basin="{1}")
-    view = routed(here, Listening(), table).for_listener("s2")  # type: ignore[arg-type]
+    view = routed(here, Listening(there), table).for_listener("s2")
     for operation in (GetBasinConfig(basin), DeleteBasin(basin)):
         assert (await refusal(view, operation)).failure.code is FailureCode.BASIN_NOT_FOUND
     assert await names(view, ListStreams(basin)) == []

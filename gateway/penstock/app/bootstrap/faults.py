@@ -5,41 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.app.config import FaultTable
-from penstock.core.back import Back
-from penstock.routing.faults.back import FaultyBack, RouteOf
 from penstock.routing.faults.rule import Action, Direction, Fault, Kind
-from penstock.routing.faults.rules import Faults
-from penstock.routing.router import View
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.model import StreamRef
+from penstock_codecs.failures import FailureCode
 
-__all__ = ["fault_settings", "faulty"]
+__all__ = ["fault_settings"]
 
 
 def fault_settings(tables: Iterable[FaultTable]) -> list[Fault]:
     """Return the fault rules of the configuration."""
     return [_fault(table) for table in tables]
-
-
-def faulty(back: Back, faults: Faults, label: str) -> FaultyBack:
-    """Wrap a listener's `back` (the router's view) so that faults are injected into its operations."""
-    return FaultyBack(back, faults, label, _route_of(back))
-
-
-def _route_of(back: Back) -> RouteOf:
-    def route_of(stream: StreamRef) -> str:
-        inner: object = back
-        while not isinstance(inner, View):  # follow wrappers: a SwappableBack may change its inner back
-            inner = getattr(inner, "inner", None)
-            if inner is None:
-                return ""
-        try:
-            route = inner.decide(stream).route
-        except OperationFailed:  # the operation itself reports this to the client
-            return ""
-        return "" if route is None else route.name
-
-    return route_of
 
 
 def _fault(table: FaultTable) -> Fault:

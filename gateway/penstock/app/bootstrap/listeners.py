@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from penstock.app.bootstrap.access import check_closed, open_authority, open_delegation, passwords
-from penstock.app.bootstrap.faults import fault_settings, faulty
+from penstock.app.bootstrap.faults import fault_settings
 from penstock.app.bootstrap.files import handshake_settings, tls_of
 from penstock.app.bootstrap.fronts import (
     controller_http_settings,
@@ -33,10 +33,9 @@ from penstock.app.config.exposure import is_private
 from penstock.app.management.controls import Controls
 from penstock.app.management.traffic import Traffic
 from penstock.core.address import Address
-from penstock.core.back import Back
+from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import Identities
 from penstock.core.segment_names import SegmentNames
-from penstock.core.swappable import SwappableBack
 from penstock.net.accepting import Listener
 from penstock.net.http.traced import traced_connections
 from penstock.net.limits.refusals import Refuse, close_at_once
@@ -46,6 +45,7 @@ from penstock.protocols.s2.front import S2Front
 from penstock.protocols.s3p.front import S3PFront, refuse_s3p
 from penstock.protocols.segment.front import SegmentFront
 from penstock.routing.access.guard import Guarded
+from penstock.routing.faults.back import FaultyBack
 from penstock.routing.faults.exchange import FaultyFront
 from penstock.routing.faults.rules import Faults
 from penstock.routing.router import Router
@@ -112,7 +112,7 @@ class _Opening:
         return back if self._access is None else Guarded(back, self._access.vigil)
 
     def _faulty(self, back: Back, label: str) -> Back:
-        return faulty(back, self._faults, label)
+        return FaultyBack(back, self._faults, label)
 
     def _s3p(self, label: str, listener: S3PListener) -> Listener:
         settings, back = s3p_settings(listener), SwappableBack(self._router.for_listener(label))

@@ -13,8 +13,6 @@ from penstock.app.management.overview import ListenerView, Overview
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT
 from penstock.core.segment_names import SegmentNames
-from penstock.routing.observed import ObservedBack
-from penstock.routing.router import View
 from penstock_codecs.byte_operations import GetSegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import U64_MAX, RecordId, StreamRef
@@ -134,15 +132,13 @@ class Positions:
             raise fail(_BAD, f"{name}: {error.failure.message}") from None
 
 
-def _place(back: Back, stream: StreamRef) -> tuple[object, StreamRef] | None:
+def _place(back: Back, stream: StreamRef) -> tuple[str, StreamRef] | None:
     """Return the back and name that a listener's clients reach by this stream name, or None if no route takes it."""
-    if not isinstance(back, View):
-        return (back.inner if isinstance(back, ObservedBack) else back), stream
     try:
-        decision = back.decide(stream)
+        destination = back.destination(stream)
     except OperationFailed:
         return None
-    return decision.holder.target.name, decision.there
+    return destination.back, destination.stream
 
 
 async def _counted(listeners: Sequence[ListenerView], back: Back, stream: StreamRef) -> bool:

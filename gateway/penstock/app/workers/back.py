@@ -13,7 +13,7 @@ from penstock.app.workers.calls import Calls
 from penstock.app.workers.channel import Channel
 from penstock.app.workers.messages import Acknowledgements, Done, Failed, Found, Perform, Reconfigured, State
 from penstock.app.workers.reads import RemoteReads
-from penstock.core.back import AppendSession, ReadSession
+from penstock.core.back import AppendSession, Back, ReadSession
 from penstock.store.byte_reads import ByteReads
 from penstock.store.reader import Reader
 from penstock.store.settings import Clock, StoreSettings, wall_clock
@@ -29,8 +29,8 @@ R = TypeVar("R")
 _CAPABILITIES: Final = frozenset(Capability)
 
 
-class RemoteBack:
-    """Implements `Back`. Made by `open_remote`; pass every received message to `receive`."""
+class RemoteBack(Back):
+    """A back over the store in the parent. Made by `open_remote`; pass every received message to `receive`."""
 
     def __init__(self, channel: Channel, settings: StoreSettings, reader: Reader, clock: Clock) -> None:
         self._calls = Calls(channel)
@@ -58,7 +58,6 @@ class RemoteBack:
         return _CAPABILITIES
 
     async def perform(self, operation: Operation[R]) -> R:
-        """See `Back.perform`."""
         here = self._here.get(type(operation))
         result: R
         if here is not None:
@@ -70,11 +69,9 @@ class RemoteBack:
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[AppendSession]:
-        """See `Back.append_session`."""
         return self._appends.session(stream, create_config, create_if_missing)
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
-        """See `Back.read_session`."""
         return self.reads.session(read)
 
     # ---- messages from the parent ----

@@ -61,11 +61,9 @@ class _Receipt(Ticket[Appended]):
         self._call = call
 
     def resolve(self, result: Appended) -> None:
-        """See `Ticket.resolve`."""
         self._hub.acknowledge(self._call, result)
 
     def fail(self, failure: Failure) -> None:
-        """See `Ticket.fail`."""
         self._hub.post(Failed(self._call, failure))
 
 

@@ -79,7 +79,6 @@ class RemoteReads(Reads):
 
     @contextmanager
     def holding(self, stream: Stream) -> Iterator[None]:
-        """See `Reads.holding`."""
         with super().holding(stream):
             yield
         self._leave(stream)

@@ -13,9 +13,9 @@ from penstock.backends.byte_view.appends import Appends
 from penstock.backends.byte_view.reads import Reads
 from penstock.backends.byte_view.settings import BytesSettings
 from penstock.backends.byte_view.streams import OffsetCounter, Replaced, Streams, Windows, unknown
-from penstock.core.back import AppendSession, Back, ReadSession
+from penstock.core.back import AppendSession, Back, BackWrapper
 from penstock.core.clock import Clock, wall_clock
-from penstock.core.passthrough import S2SPassthrough, s2s_passage
+from penstock.core.passthrough import Passthrough
 from penstock_codecs.byte_operations import (
     AppendBytes,
     GetAttribute,
@@ -39,7 +39,6 @@ from penstock_codecs.operations import (
     Operation,
     Provisioned,
     ProvisionResult,
-    Read,
     Trim,
 )
 from penstock_codecs.streams import StreamConfig, StreamInfo
@@ -49,7 +48,7 @@ __all__ = ["BytesOnRecords", "open_bytes_on_records"]
 R = TypeVar("R")
 
 
-class BytesOnRecords:
+class BytesOnRecords(BackWrapper):
     """A back that adds byte operations to a back of records, and forwards operations on records unchanged.
 
     Made by `open_bytes_on_records`.
@@ -64,7 +63,7 @@ class BytesOnRecords:
         sources: SourceBacks | None,
         clock: Clock,
     ) -> None:
-        self._records = records
+        super().__init__(records)
         self._streams = streams
         self._settings = settings
         self._clock = clock
@@ -95,13 +94,12 @@ class BytesOnRecords:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Capabilities of the back of records, and BYTES."""
-        return self._records.capabilities | {Capability.BYTES}
+        return self._inner.capabilities | {Capability.BYTES}
 
     async def perform(self, operation: Operation[R]) -> R:
-        """See `Back.perform`."""
         handler = self._handlers.get(type(operation))
         if handler is None:
-            return await self._records.perform(operation)
+            return await self._inner.perform(operation)
         try:
             result: R = await handler(operation)
         except Replaced as replaced:
@@ -112,16 +110,11 @@ class BytesOnRecords:
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[AppendSession]:
-        """See `Back.append_session`."""
         return self._appends.session(stream, create_config, create_if_missing)
 
-    def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
-        """See `Back.read_session`."""
-        return self._records.read_session(read)
-
-    def s2s_passage(self, stream: StreamRef) -> S2SPassthrough | None:
+    def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough | None:
         """Return the inner back's passthrough, or None for a stream with byte operations, since it may be sealed."""
-        return None if self._streams.may_be_known(stream) else s2s_passage(self._records, stream)
+        return None if self._streams.may_be_known(stream) else self._inner.passthrough(protocol, stream)
 
     async def run(self) -> None:
         """End idle read sessions and make counts durable, every `idle_seconds`, until cancelled."""
@@ -138,10 +131,10 @@ class BytesOnRecords:
         stream = await self._streams.known(operation.stream)
         if stream is not None:
             await self._counter.count_durably(stream)
-        return await self._records.perform(operation)
+        return await self._inner.perform(operation)
 
     async def _provision(self, operation: CreateStream | EnsureStream) -> Provisioned[StreamInfo]:
-        provisioned = await self._records.perform(operation)
+        provisioned = await self._inner.perform(operation)
         if provisioned.result is ProvisionResult.CREATED:
             await self._forget(operation.stream)
         return provisioned
@@ -150,7 +143,7 @@ class BytesOnRecords:
         if (stream := self._streams.peek(operation.stream)) is not None:
             self._windows.close(stream, used=False)
         try:
-            await self._records.perform(operation)
+            await self._inner.perform(operation)
         except OperationFailed as error:
             if error.failure.code is FailureCode.STREAM_NOT_FOUND:
                 await self._forget(operation.stream)
@@ -158,7 +151,7 @@ class BytesOnRecords:
         await self._forget(operation.stream)
 
     async def _delete_basin(self, operation: DeleteBasin) -> None:
-        await self._records.perform(operation)
+        await self._inner.perform(operation)
         for ref in await self._streams.of_basin(operation.basin):
             await self._forget(ref)
 

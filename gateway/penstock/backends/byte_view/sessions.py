@@ -41,7 +41,7 @@ class Ways(Protocol):
         """Count `count` appends of records as no longer in flight."""
 
 
-class Session:
+class Session(AppendSession):
     """An append session for bytes and records. An append of one kind waits until all before it of the other settle."""
 
     def __init__(

@@ -38,7 +38,6 @@ from penstock.backends.byte_view.traces import Traces
 from penstock.backends.byte_view.writers import GROUP_INTENTS, Writers
 from penstock.core.back import AppendSession, Back, Following, ReadSession
 from penstock.core.identity import CLIENT
-from penstock.net.credentials import token_shown
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, AppendBytes, Attribute, WriterPosition
 from penstock_codecs.byte_rendering import Rendered
@@ -256,7 +255,7 @@ class Windows:
 
         Raises OperationFailed(PERMISSION_DENIED) if the back has no token for the client.
         """
-        shown = token_shown(self._records)
+        shown = self._records.access_token()
         if (window := _serving(stream, offset, shown)) is not None:
             return window
         async with self._turns:
@@ -638,7 +637,7 @@ class Lane:
 
         Raises OperationFailed(PERMISSION_DENIED) if the back has no token for the client.
         """
-        request.token = token_shown(self._records)
+        request.token = self._records.access_token()
         if self._stream.sealing:
             request.fail(Failure(FailureCode.STREAM_SEALED, f"stream {self._stream.ref} is sealed"))
             return

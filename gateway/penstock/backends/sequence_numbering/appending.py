@@ -11,6 +11,7 @@ import trio
 from penstock.backends.sequence_numbering.assigning import Handed, Settling
 from penstock.backends.sequence_numbering.state import StreamState
 from penstock.backends.sequence_numbering.trimming import carry_out_commands, check_commands
+from penstock.core.back import AppendSession
 from penstock.core.native import NativeAppendSession
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
@@ -24,7 +25,7 @@ _TRIES: Final = 5
 """Attempts at a conditional append, if another client appends between reading the tail and appending."""
 
 
-class IndexedAppendSession:
+class IndexedAppendSession(AppendSession):
     """An append session of records; see `penstock.core.back.AppendSession`. `run` must run while it is used."""
 
     def __init__(self, stream: StreamState, settling: Settling, native: NativeAppendSession) -> None:
@@ -67,7 +68,6 @@ class IndexedAppendSession:
         self._changed.unpark_all()
 
     async def send(self, append: Append | AppendBytes) -> None:
-        """See `AppendSession.send`."""
         if isinstance(append, AppendBytes):
             raise fail(FailureCode.NOT_IMPLEMENTED, f"stream {self._stream.ref} takes records, not bytes")
         async with self._turn:
@@ -159,13 +159,11 @@ class IndexedAppendSession:
     # ---- acknowledgements ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """See `AppendSession.close`."""
         self._closed = True
         self._native.close()
         self._changed.unpark_all()
 
     async def receive(self) -> list[Appended]:
-        """See `AppendSession.receive`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while not self._results:
             if self._failure is not None and not self._handed:

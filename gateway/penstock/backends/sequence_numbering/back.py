@@ -103,7 +103,7 @@ class _Stream(NamedTuple):
     follower: Follower
 
 
-class IndexedBack:
+class IndexedBack(Back):
     """A back of records over a native server. Made by `open_indexed`.
 
     Records are numbered from 0 in the order in which the server has them. If a stream was trimmed before the gateway
@@ -147,7 +147,6 @@ class IndexedBack:
         return native | kept | {Capability.LOCATE, Capability.FOLLOW}
 
     async def perform(self, operation: Operation[R]) -> R:
-        """See `Back.perform`."""
         handler = self._handlers.get(type(operation))
         if handler is None:
             raise fail(FailureCode.NOT_IMPLEMENTED, f"back {self._name} cannot {type(operation).__name__}")
@@ -188,7 +187,6 @@ class IndexedBack:
     async def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AsyncIterator[IndexedAppendSession]:
-        """See `Back.append_session`."""
         await self.prepare(stream, create_config, create_if_missing)
         async with (
             self._use(stream) as found,
@@ -235,7 +233,6 @@ class IndexedBack:
             yield session
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[IndexedReadSession]:
-        """See `Back.read_session`."""
         return self._read(read)
 
     async def _check_tail(self, operation: CheckTail) -> StreamPosition:

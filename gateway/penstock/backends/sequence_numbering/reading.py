@@ -12,7 +12,7 @@ from penstock.backends.sequence_numbering.history import Cursor, cursor_in, curs
 from penstock.backends.sequence_numbering.numbered import Numbered
 from penstock.backends.sequence_numbering.prefetch import Fetch, ReadAhead
 from penstock.backends.sequence_numbering.state import StreamState
-from penstock.core.back import Following
+from penstock.core.back import Following, ReadSession
 from penstock.store.batches import fitting
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
@@ -67,7 +67,7 @@ async def _start(stream: StreamState, asked: Read) -> tuple[Cursor, RecordId | N
     return cursor, None
 
 
-class IndexedReadSession:
+class IndexedReadSession(ReadSession):
     """A read session over numbered records; see `penstock.core.back.ReadSession`."""
 
     def __init__(
@@ -104,12 +104,10 @@ class IndexedReadSession:
         return max(self._cursor.at.seq_num, self._stream.index.first.seq_num)
 
     def behind(self) -> bool:
-        """See `ReadSession.behind`."""
         wanted = not self._ended and self._count and self._bytes
         return bool(wanted) and self._position < self._stream.end.seq_num
 
     def tail(self) -> StreamPosition:
-        """See `ReadSession.tail`."""
         return self._stream.tail
 
     def close(self) -> None:
@@ -125,7 +123,6 @@ class IndexedReadSession:
             self._follower.leave()
 
     async def next(self) -> RecordBatch | Following | None:
-        """See `ReadSession.next`."""
         await trio.lowlevel.checkpoint()
         while not self._ended:
             self._stream.check()

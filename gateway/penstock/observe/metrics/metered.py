@@ -15,7 +15,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from penstock.core.back import AppendSession, Following, ReadSession
+from penstock.core.back import AppendSession, AppendSessionWrapper, Following, ReadSession, ReadSessionWrapper
 from penstock.core.passthrough import RawSession
 from penstock.observe.metrics.meters import Flow, Meter, spelled
 from penstock.observe.metrics.passthrough_appends import PassedAppends, PassedReads
@@ -129,11 +129,9 @@ class _Entered(AbstractAsyncContextManager[S]):
             self._span.end()
 
 
-class _Appends:
-    """See `AppendSession`."""
-
+class _Appends(AppendSessionWrapper):
     def __init__(self, inner: AppendSession, meter: Meter, groups: AppendGroups | None) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._meter = meter
         self._groups = groups  # None: tracing is off
         self._sent: deque[tuple[float, int]] = deque()  # send time and size of each unacknowledged append
@@ -153,9 +151,6 @@ class _Appends:
         waited = perf_counter() - began
         if waited > _WAITED:
             self._meter.append_wait.value += waited
-
-    def close(self) -> None:
-        self._inner.close()
 
     async def receive(self) -> list[Appended]:
         try:
@@ -179,15 +174,13 @@ class _EnteredAppends(_Entered[AppendSession]):
         return _Appends(inner, self._meter, None if self._span is None else self._span.groups)
 
 
-class _Reads:
-    """See `ReadSession`."""
-
+class _Reads(ReadSessionWrapper):
     def __init__(self, inner: ReadSession, meter: Meter, began: float) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._meter = meter
         self._flow = meter.reads
         self._began: float | None = began  # None: the first result has been measured
-        self.behind, self.tail = inner.behind, inner.tail
+        self.behind, self.tail = inner.behind, inner.tail  # type: ignore[method-assign]  # one call less for each
 
     async def next(self) -> RecordBatch | Following | None:
         try:
@@ -209,7 +202,7 @@ class _EnteredReads(_Entered[ReadSession]):
 
 
 class _Raw:
-    """See `RawSession`."""
+    """A `RawSession`, measured."""
 
     def __init__(self, inner: RawSession, meter: Meter, flow: Flow) -> None:
         self._inner = inner

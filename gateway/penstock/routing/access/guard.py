@@ -16,19 +16,28 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from penstock.core.back import AppendSession, Back, Following, ReadSession
+from penstock.core.back import (
+    AppendSession,
+    AppendSessionWrapper,
+    Back,
+    BackWrapper,
+    Destination,
+    Following,
+    ReadSession,
+    ReadSessionWrapper,
+)
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT
-from penstock.core.passthrough import S2SPassthrough, s2s_passage
+from penstock.core.passthrough import Passthrough
+from penstock.core.permissions import Permission
 from penstock.core.scopes import common_prefix
 from penstock.routing.access.revocation import RevocationMonitor, Watched
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, OperationFailed
-from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
+from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import (
     Append,
     Appended,
-    Capability,
     CheckTail,
     CreateBasin,
     CreateStream,
@@ -86,26 +95,15 @@ def ops_of_append(append: Any) -> tuple[Op, ...]:
 R = TypeVar("R")
 
 
-class Guarded:
+class Guarded(BackWrapper):
     """A `Back` that enforces the client's access token. `vigil` ends sessions whose tokens were revoked or have
     expired."""
 
     def __init__(self, inner: Back, vigil: RevocationMonitor) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._vigil = vigil
 
-    @property
-    def inner(self) -> Back:
-        """The wrapped back."""
-        return self._inner
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """See `Back.capabilities`."""
-        return self._inner.capabilities
-
     async def perform(self, operation: Operation[R]) -> R:
-        """See `Back.perform`."""
         grant = CLIENT.get().grant
         if grant is None:
             return await self._inner.perform(operation)
@@ -160,7 +158,6 @@ class Guarded:
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[AppendSession]:
-        """See `Back.append_session`."""
         grant = CLIENT.get().grant
         if grant is None:
             return self._inner.append_session(stream, create_config, create_if_missing=create_if_missing)
@@ -177,7 +174,6 @@ class Guarded:
                 yield _Appends(inner, grant, watched)
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
-        """See `Back.read_session`."""
         grant = CLIENT.get().grant
         return self._inner.read_session(read) if grant is None else self._read_session(grant, read)
 
@@ -190,17 +186,41 @@ class Guarded:
             async with self._inner.read_session(replace(read, stream=stream, create_if_missing=create)) as inner:
                 yield _Reads(inner, watched)
 
-    def s2s_passage(self, stream: StreamRef) -> S2SPassthrough | None:
-        """See `penstock.core.passthrough.PassesS2S`. Sessions of clients with tokens are not passed through: their
-        batches must be checked."""
-        return None if CLIENT.get().grant is not None else s2s_passage(self._inner, stream)
+    def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough | None:
+        """Return None for clients with tokens: their batches must be checked."""
+        return None if CLIENT.get().grant is not None else self._inner.passthrough(protocol, stream)
+
+    # ---- permissions of routes -----------------------------------------------------------------------------------
+
+    def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
+        """Refuse clients with tokens, here and below: no operation of a token is one of several steps."""
+        _refuse_tokens()
+        self._inner.require(stream, needs)
+
+    def require_some(self, basin: str, prefix: str, needs: frozenset[Permission]) -> None:
+        _refuse_tokens()
+        self._inner.require_some(basin, prefix, needs)
+
+    def require_all(self, basin: str, prefix: str) -> None:
+        _refuse_tokens()
+        self._inner.require_all(basin, prefix)
+
+    def destination(self, stream: StreamRef) -> Destination:
+        grant = CLIENT.get().grant
+        return self._inner.destination(stream if grant is None else grant.place(stream))
 
 
-class _Appends:
+def _refuse_tokens() -> None:
+    grant = CLIENT.get().grant
+    if grant is not None:
+        raise grant.denied("it allows nothing that is done in several steps")
+
+
+class _Appends(AppendSessionWrapper):
     """An `AppendSession` that checks each batch. One that the token does not allow ends it, as a failed batch does."""
 
     def __init__(self, inner: AppendSession, grant: Grant, watched: Watched) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._grant = grant
         self._watched = watched
         self._refused: Failure | None = None
@@ -216,9 +236,6 @@ class _Appends:
             self._inner.close()
             return
         await self._inner.send(append if stream is append.stream else replace(append, stream=stream))
-
-    def close(self) -> None:
-        self._inner.close()
 
     async def receive(self) -> list[Appended]:
         if self._refused is None:
@@ -239,11 +256,11 @@ class _Appends:
         return acknowledged
 
 
-class _Reads:
+class _Reads(ReadSessionWrapper):
     """A `ReadSession` that ends when the token is revoked or expires."""
 
     def __init__(self, inner: ReadSession, watched: Watched) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._watched = watched
 
     async def next(self) -> RecordBatch | Following | None:
@@ -253,12 +270,6 @@ class _Reads:
         if scope.cancelled_caught and self._watched.failure is not None:
             raise OperationFailed(self._watched.failure)
         return event
-
-    def behind(self) -> bool:
-        return self._inner.behind()
-
-    def tail(self) -> StreamPosition:
-        return self._inner.tail()
 
 
 def _shown(grant: Grant, info: StreamInfo) -> StreamInfo:

@@ -8,17 +8,24 @@ encoded (`penstock.routing.faults.messages`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum, auto
 from typing import Any, Final, TypeVar, cast
 
 import trio
 
-from penstock.core.back import AppendSession, Back, Following, ReadSession
+from penstock.core.back import (
+    AppendSession,
+    AppendSessionWrapper,
+    Back,
+    BackWrapper,
+    Following,
+    ReadSession,
+    ReadSessionWrapper,
+)
 from penstock.core.identity import CLIENT
-from penstock.core.passthrough import S2SPassthrough, s2s_passage
-from penstock.core.permissions import Permission, require, require_all, require_some
+from penstock.core.passthrough import Passthrough
 from penstock.net.cutting import CUT
 from penstock.routing.faults.arriving import GHOST, Answer, arrival, held_back, lost
 from penstock.routing.faults.messages import DUE, Due
@@ -26,20 +33,20 @@ from penstock.routing.faults.rule import About, Action, Direction, Kind, Rule
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
-from penstock_codecs.operations import Append, Appended, Capability, Operation, Read
+from penstock_codecs.model import RecordBatch, StreamRef
+from penstock_codecs.operations import Append, Appended, Operation, Read
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["FaultyAppends", "FaultyBack", "FaultyReads", "RouteOf"]
+__all__ = ["FaultyAppends", "FaultyBack", "FaultyReads"]
 
 _TERMINAL: Final = frozenset({Action.TERMINAL})
 
 
-class FaultyReads:
+class FaultyReads(ReadSessionWrapper):
     """A `ReadSession` with faults. A batch that is held back survives the cancellation of `next` by a heartbeat."""
 
     def __init__(self, inner: ReadSession, faults: Faults, about: About, due: Due) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._faults = faults
         self._about = about
         self._due = due
@@ -51,7 +58,6 @@ class FaultyReads:
         self._counting: tuple[Rule, ...] = () if session else rules
 
     async def next(self) -> RecordBatch | Following | None:
-        """See `ReadSession.next`."""
         if self._held is None:
             got = await self._fetch()
             if not isinstance(got, RecordBatch):
@@ -88,12 +94,7 @@ class FaultyReads:
         return batch
 
     def behind(self) -> bool:
-        """See `ReadSession.behind`."""
         return self._held is not None or self._inner.behind()
-
-    def tail(self) -> StreamPosition:
-        """See `ReadSession.tail`."""
-        return self._inner.tail()
 
 
 class _Sent(Enum):
@@ -105,11 +106,11 @@ class _Sent(Enum):
     DROPPED = auto()
 
 
-class FaultyAppends:
+class FaultyAppends(AppendSessionWrapper):
     """An `AppendSession` with faults. It returns acknowledgements one at a time, so that each becomes one message."""
 
     def __init__(self, inner: AppendSession, faults: Faults, about: About, due: Due) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._faults = faults
         self._about = about
         self._due = due
@@ -126,7 +127,6 @@ class FaultyAppends:
     # ---- in ------------------------------------------------------------------------------------------------------
 
     async def send(self, append: Append | AppendBytes) -> None:
-        """See `AppendSession.send`."""
         if self._over:
             return
         records, size = (len(append.bodies), append.metered) if isinstance(append, Append) else (1, len(append.data))
@@ -164,14 +164,9 @@ class FaultyAppends:
         if self._waiting is not None:  # it waits for acknowledgements, and none may come before this
             self._waiting.cancel()
 
-    def close(self) -> None:
-        """See `AppendSession.close`."""
-        self._inner.close()
-
     # ---- out -----------------------------------------------------------------------------------------------------
 
     async def receive(self) -> list[Appended]:
-        """See `AppendSession.receive`."""
         while True:
             first = self._order[0] if self._order else None
             if isinstance(first, Failure):
@@ -223,55 +218,32 @@ class FaultyAppends:
 
 
 R = TypeVar("R")
-RouteOf = Callable[[StreamRef], str]
-"""Returns the name of the route of a stream, "" if it has none."""
 _KINDS: Final[dict[type, Kind]] = {Append: Kind.APPEND, AppendBytes: Kind.APPEND, ReadBytes: Kind.READ}
 
 
-class FaultyBack:
-    """A `Back` that injects faults. Without rules it hands everything on unchanged."""
+class FaultyBack(BackWrapper):
+    """A listener's back that injects faults. Without rules it hands everything on unchanged."""
 
-    def __init__(self, inner: Back, faults: Faults, listener: str, route_of: RouteOf = lambda _stream: "") -> None:
-        self.inner = inner
+    def __init__(self, inner: Back, faults: Faults, listener: str) -> None:
+        super().__init__(inner)
         self._faults = faults
         self._listener = listener
-        self._route_of = route_of
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """See `Back.capabilities`."""
-        return self.inner.capabilities
 
     def perform(self, operation: Operation[R]) -> Coroutine[Any, Any, R]:
-        """See `Back.perform`."""
-        return self._perform(operation) if self._faults.active and self._wanted else self.inner.perform(operation)
+        return self._perform(operation) if self._faults.active and self._wanted else self._inner.perform(operation)
 
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[AppendSession]:
-        """See `Back.append_session`."""
-        inner = self.inner.append_session(stream, create_config, create_if_missing=create_if_missing)
+        inner = self._inner.append_session(stream, create_config, create_if_missing=create_if_missing)
         return self._append_session(stream, inner) if self._wanted else inner
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
-        """See `Back.read_session`."""
-        return self._read_session(read) if self._wanted else self.inner.read_session(read)
+        return self._read_session(read) if self._wanted else self._inner.read_session(read)
 
-    def s2s_passage(self, stream: StreamRef) -> S2SPassthrough | None:
-        """See `penstock.core.passthrough.PassesS2S`. None while there are rules: faults need decoded sessions."""
-        return None if self._wanted else s2s_passage(self.inner, stream)
-
-    def require(self, stream: StreamRef, needs: frozenset[Permission]) -> None:
-        """See `penstock.core.permissions.Restricts`."""
-        require(self.inner, stream, needs)
-
-    def require_some(self, basin: str, prefix: str, needs: frozenset[Permission]) -> None:
-        """See `penstock.core.permissions.Restricts`."""
-        require_some(self.inner, basin, prefix, needs)
-
-    def require_all(self, basin: str, prefix: str) -> None:
-        """See `penstock.core.permissions.Restricts`."""
-        require_all(self.inner, basin, prefix)
+    def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough | None:
+        """Return None while there are rules: faults need decoded sessions."""
+        return None if self._wanted else self._inner.passthrough(protocol, stream)
 
     @property
     def _wanted(self) -> bool:
@@ -279,8 +251,16 @@ class FaultyBack:
         return self._faults.active and CUT.get() is not None
 
     def _about(self, kind: Kind, stream: StreamRef | None) -> About:
-        route = "" if stream is None else self._route_of(stream)
-        return About(self._listener, kind, stream, route, CLIENT.get().identity)
+        return About(self._listener, kind, stream, self._route_of(stream), CLIENT.get().identity)
+
+    def _route_of(self, stream: StreamRef | None) -> str:
+        """Return the name of the stream's route, "" if it has none."""
+        if stream is None:
+            return ""
+        try:
+            return self._inner.destination(stream).route
+        except OperationFailed:  # the operation itself reports this to the client
+            return ""
 
     # ---- one operation -------------------------------------------------------------------------------------------
 
@@ -295,7 +275,7 @@ class FaultyBack:
             due.only(dropped=True)
             return cast(R, _ghost(operation))
         self._check_terminal(about, _records(operation))
-        result = await self.inner.perform(operation)
+        result = await self._inner.perform(operation)
         for _ in range(copies - 1):
             await self._again(operation)
         answer = held_back(self._faults, about, len(result.data) if isinstance(result, BytesRead) else 0)
@@ -307,7 +287,7 @@ class FaultyBack:
     async def _again(self, operation: Operation[Any]) -> None:
         """Perform a duplicated operation once more; only the first one is answered."""
         try:
-            await self.inner.perform(operation)
+            await self._inner.perform(operation)
         except OperationFailed:
             return  # the first was answered already
 
@@ -342,7 +322,7 @@ class FaultyBack:
         if await arrival(self._faults, about, 0) == 0:
             due.only(dropped=True)
             raise lost()
-        async with self.inner.read_session(read) as inner:
+        async with self._inner.read_session(read) as inner:
             due = Due(self._faults, about)
             if about.protocol != "s2":
                 due.owe()  # the only reply, with records or without

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
-from penstock.core.back import AppendSession, Back, ReadSession
+from penstock.core.back import AppendSession, AppendSessionWrapper, Back, BackWrapper
 from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.routing.mirror.attributes import Attributes
 from penstock_codecs.byte_operations import AppendBytes, Merge, Seal
 from penstock_codecs.model import StreamRef
-from penstock_codecs.operations import Append, Appended, Capability, CreateStream, EnsureStream, Operation, Read
+from penstock_codecs.operations import Append, Appended, CreateStream, EnsureStream, Operation
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["Tap"]
@@ -23,33 +23,26 @@ _BY_BYTES: Final = (AppendBytes, Merge, Seal)
 _CHANGES: Final = (Append, AppendBytes, Seal, CreateStream, EnsureStream)
 
 
-class Tap:
+class Tap(BackWrapper):
     """A `Back` that reports changes. `touched` is called for every stream that may have new records or was sealed; it
     must not block. `attributes` records the attributes that operations name.
 
-    Internal segments are not reported, nor are transactions until they are committed. No session is passed through
-    undecoded (`penstock.core.passthrough`), since the tap needs the acknowledgements.
+    Internal segments are not reported, nor are transactions until they are committed.
     """
 
     def __init__(self, back: Back, touched: Touched, attributes: Attributes) -> None:
-        self._back = back
+        super().__init__(back)
         self._touched = touched
         self._attributes = attributes
 
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """The primary's capabilities."""
-        return self._back.capabilities
-
     async def perform(self, operation: Operation[R]) -> R:
-        """Carry out one operation; see `Back.perform`."""
         self._attributes.saw(operation)
         stream = _changed_by(operation)
         if stream is None:
-            return await self._back.perform(operation)
+            return await self._inner.perform(operation)
         tail: int | None = None
         try:
-            result = await self._back.perform(operation)
+            result = await self._inner.perform(operation)
             if isinstance(result, Appended):
                 tail = result.tail.seq_num
             return result
@@ -60,8 +53,7 @@ class Tap:
     async def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AsyncIterator[AppendSession]:
-        """See `Back.append_session`."""
-        opened = self._back.append_session(stream, create_config, create_if_missing=create_if_missing)
+        opened = self._inner.append_session(stream, create_config, create_if_missing=create_if_missing)
         if stream.basin == INTERNAL_BASIN:
             async with opened as session:
                 yield session
@@ -72,9 +64,8 @@ class Tap:
         finally:
             self._touched(stream, None, False)
 
-    def read_session(self, read: Read) -> AbstractAsyncContextManager[ReadSession]:
-        """See `Back.read_session`."""
-        return self._back.read_session(read)
+    def passthrough(self, protocol: str, stream: StreamRef) -> None:
+        """Return None: the tap needs the acknowledgements."""
 
 
 def _changed_by(operation: Operation[R]) -> StreamRef | None:
@@ -86,9 +77,9 @@ def _changed_by(operation: Operation[R]) -> StreamRef | None:
     return None if stream is None or stream.basin == INTERNAL_BASIN else stream
 
 
-class _TappedSession:
+class _TappedSession(AppendSessionWrapper):
     def __init__(self, session: AppendSession, stream: StreamRef, touched: Touched, attributes: Attributes) -> None:
-        self._session = session
+        super().__init__(session)
         self._stream = stream
         self._touched = touched
         self._attributes = attributes
@@ -98,13 +89,10 @@ class _TappedSession:
         if isinstance(append, AppendBytes):
             self._by_bytes = True
             self._attributes.saw(append)
-        await self._session.send(append)
-
-    def close(self) -> None:
-        self._session.close()
+        await self._inner.send(append)
 
     async def receive(self) -> list[Appended]:
-        acknowledged = await self._session.receive()
+        acknowledged = await self._inner.receive()
         if acknowledged:
             self._touched(self._stream, acknowledged[-1].tail.seq_num, self._by_bytes)
         return acknowledged

@@ -14,7 +14,7 @@ from support.store import BASIN, STREAM, appending
 from penstock.app.config import RouteTable
 from penstock.app.management.overview import Overview
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.core.back import Back
+from penstock.core.back import BackWrapper
 from penstock.core.identity import CLIENT, Client
 from penstock.core.names import FixedBasin
 from penstock_codecs.model import StreamRef
@@ -98,15 +98,12 @@ async def test_a_name_that_is_no_text(back: EmbeddedBack) -> None:
 async def test_a_listeners_own_routes_are_asked(back: EmbeddedBack) -> None:
     asked: list[Client] = []
 
-    class Watched:
-        capabilities = back.capabilities
-
+    class Watched(BackWrapper):
         async def perform(self, operation: Locate) -> object:
             asked.append(CLIENT.get())
             return await back.perform(operation)
 
-    watched: Back = Watched()  # type: ignore[assignment]
-    async with asking(overview(watched)) as asker:
+    async with asking(overview(Watched(back))) as asker:
         for listener in ("", "&listener=listeners.segment", "&listener=s3p", "&listener=s3p&identity=analytics"):
             await asker.get(f"/positions?stream={STREAM}&seq_num=0{listener}")
         await asker.get(f"/positions?s3p={STREAM}&seq_num=0")

@@ -53,7 +53,7 @@ class History:
     @asynccontextmanager
     async def started(self) -> AsyncIterator[None]:
         """A gateway over what is there."""
-        async with open_indexed(self.native, "fake", self.tables, self.settings, self.wall) as self.back:  # type: ignore[arg-type]
+        async with open_indexed(self.native, "fake", self.tables, self.settings, self.wall) as self.back:
             yield
 
     @property

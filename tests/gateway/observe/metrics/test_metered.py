@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from penstock.core.back import AppendSession, ReadSession
 from penstock.observe.context import TRACE, TraceContext
 from penstock.observe.metrics.metered import metered_appends, metered_operation, metered_passage, metered_reads
 from penstock.observe.metrics.meters import Meter
@@ -33,7 +34,7 @@ def errors(meter: Meter) -> dict[str, float]:
     return {code.value: count.value for code, count in meter._errors.items()}
 
 
-class Back:
+class Appends(AppendSession):
     """Acknowledges what was sent when it is told to, and fails as it is told to."""
 
     def __init__(self) -> None:
@@ -67,7 +68,7 @@ def append() -> Append:
 
 
 async def test_appends_count_when_they_are_acknowledged(meter: Meter) -> None:
-    back = Back()
+    back = Appends()
     async with metered_appends(meter, back.session()) as session:
         await session.send(append())
         assert (meter.appends.records.value, meter.appends.sessions.value) == (0, 1)
@@ -80,7 +81,7 @@ async def test_appends_count_when_they_are_acknowledged(meter: Meter) -> None:
 
 
 async def test_a_failure_counts_once_where_it_is_said(meter: Meter) -> None:
-    back = Back()
+    back = Appends()
     with pytest.raises(OperationFailed):
         async with metered_appends(meter, back.session()) as session:
             await session.send(append())
@@ -95,7 +96,7 @@ async def test_a_failure_counts_once_where_it_is_said(meter: Meter) -> None:
 
 
 async def test_a_send_that_is_given_up_leaves_nothing_behind(meter: Meter) -> None:
-    back = Back()
+    back = Appends()
     back.taking = trio.Event()
     async with metered_appends(meter, back.session()) as session:
         with trio.CancelScope() as scope:
@@ -109,7 +110,7 @@ async def test_a_send_that_is_given_up_leaves_nothing_behind(meter: Meter) -> No
     assert meter.appends.bytes.value == 18
 
 
-class Reading:
+class Reading(ReadSession):
     """Gives these events, then fails where one is a failure."""
 
     def __init__(self, *events: Any) -> None:
@@ -221,7 +222,7 @@ class Remembered:
 
 
 async def test_appends_of_a_session_are_spans_in_groups(meter: Meter) -> None:
-    back, spans = Back(), Spans()
+    back, spans = Appends(), Spans()
     with tracing(spans):
         async with metered_appends(meter, back.session()) as session:
             assert TRACE.get() is not None

@@ -19,8 +19,8 @@ from support.store import Wall
 
 from penstock.app.config import RouteTable
 from penstock.backends.embedded import EmbeddedBack
+from penstock.core.back import SwappableBack
 from penstock.core.identity import CLIENT, Client
-from penstock.core.swappable import SwappableBack
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.records import ReaderGroup
 from penstock.protocols.controller.front.calls import Call

@@ -7,6 +7,7 @@ from support.controller import BASIN_SCOPE, SCOPE, SCOPES, RefusedWith, content,
 from support.store import Fails, Wall
 
 from penstock.backends.embedded import EmbeddedBack
+from penstock.core.back import BackWrapper
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.problems import Problem
 from penstock.protocols.controller.controller.records import Configuration, ReaderGroup, TransactionState
@@ -167,17 +168,17 @@ async def test_transactions_of_a_stream_that_was_made_again(
     assert (await back.perform(ListStreams("_pravega"))).items == []
 
 
-class NeverForgets:
+class NeverForgets(BackWrapper):
     """A back that takes no name twice, as a real segment store."""
 
     def __init__(self, back: EmbeddedBack) -> None:
-        self._back = back
+        super().__init__(back)
         self._deleted: set[StreamRef] = set()
 
     async def perform(self, operation: Operation[R]) -> R:
         if isinstance(operation, CreateStream) and operation.stream in self._deleted:
             raise fail(FailureCode.STREAM_DELETION_PENDING, str(operation.stream))
-        result = await self._back.perform(operation)
+        result = await self._inner.perform(operation)
         if isinstance(operation, DeleteStream) and operation.stream.basin == "_pravega":
             self._deleted.add(operation.stream)
         return result
@@ -186,7 +187,7 @@ class NeverForgets:
 async def test_internal_streams_are_called_otherwise_each_time(back: EmbeddedBack, wall: Wall) -> None:
     """Internal streams are deleted with their stream, or by others at the server behind the gateway."""
     behind = NeverForgets(back)
-    controller = Controller(behind, settings(), wall)  # type: ignore[arg-type]
+    controller = Controller(behind, settings(), wall)
     await controller.scopes.create(SCOPE)
     for number in range(3):
         await controller.streams.create(SCOPE, "stream", segments(1))

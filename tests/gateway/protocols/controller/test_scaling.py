@@ -67,7 +67,7 @@ async def test_a_writer_that_finds_its_segment_sealed_is_told_who_follows(
             return result
 
     await controller.streams.create(SCOPE, "stream", segments(2))
-    scaling = Controller(Watching(back), settings(), wall).scaling  # type: ignore[arg-type]
+    scaling = Controller(Watching(back), settings(), wall).scaling
     await scaling.scale(SCOPE, "stream", [0], QUARTERS)
     assert seen == [([0, 1], [ONE, TWO])]
 

@@ -9,7 +9,7 @@ from support.controller import SCOPE, SCOPES, RefusedWith, content, event, info,
 from support.store import NOW, Wall
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock.core.back import Back
+from penstock.core.back import Back, BackWrapper
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.problems import Problem
 from penstock.protocols.controller.controller.records import TransactionState
@@ -366,7 +366,7 @@ async def test_a_deleted_stream_takes_its_transactions_along(back: EmbeddedBack,
 async def test_more_than_the_store_merges_at_once_is_aborted(back: EmbeddedBack, stream: Controller) -> None:
     """The largest part is merged first, so all or nothing is."""
     limited = LimitedMerges(back, 30)
-    controller = Controller(limited, settings(), Wall())  # type: ignore[arg-type]
+    controller = Controller(limited, settings(), Wall())
     transaction = await begin(back, controller, event(b"small"), event(b"x" * 30))
     with RefusedWith(Problem.TRANSACTION_NOT_FOUND):
         await controller.transactions.commit(SCOPE, "stream", transaction)
@@ -376,16 +376,16 @@ async def test_more_than_the_store_merges_at_once_is_aborted(back: EmbeddedBack,
     assert await info(back, SCOPE, "stream", 0, suffix(transaction)) is None
 
 
-class LimitedMerges:
+class LimitedMerges(BackWrapper):
     """A back that merges at most `most` bytes at once."""
 
     def __init__(self, back: Back, most: int) -> None:
-        self._back = back
+        super().__init__(back)
         self._most = most
 
     async def perform(self, operation: Operation[R]) -> R:
         if isinstance(operation, Merge):
-            sizes = [(await self._back.perform(GetSegmentInfo(source))).length for source in operation.sources]
+            sizes = [(await self._inner.perform(GetSegmentInfo(source))).length for source in operation.sources]
             if sum(sizes) > self._most:
                 raise fail(FailureCode.LIMIT_EXCEEDED, "too much at once")
-        return await self._back.perform(operation)
+        return await self._inner.perform(operation)

@@ -8,21 +8,22 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from support.backs import PartialBack
 from support.s2s import FrameReader, append_input, encode_frame
 from trio.testing import MockClock, memory_stream_pair
 
-from penstock.core.back import Following
+from penstock.core.back import AppendSession, Following, ReadSession
 from penstock.net.http.serving import HttpSettings, serve_http
 from penstock.protocols.s2.front import S2Front, S2Settings
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
-from penstock_codecs.operations import Append, Appended, Capability, Read
+from penstock_codecs.operations import Append, Appended, Read
 from penstock_codecs.streams import StreamConfig
 from penstock_proto import s2_pb2 as pb
 
 EMPTY = StreamPosition(0, 0)
 
 
-class WaitingRead:
+class WaitingRead(ReadSession):
     """A read of a stream to which nothing is ever appended."""
 
     def __init__(self, read: Read) -> None:
@@ -43,7 +44,7 @@ class WaitingRead:
         return EMPTY
 
 
-class CountingAppends:
+class CountingAppends(AppendSession):
     """Acknowledges at once whatever it is given."""
 
     def __init__(self) -> None:
@@ -66,10 +67,8 @@ class CountingAppends:
             return []
 
 
-class QuietBack:
+class QuietBack(PartialBack):
     """A back with nothing in it."""
-
-    capabilities: frozenset[Capability] = frozenset()
 
     @asynccontextmanager
     async def read_session(self, read: Read) -> AsyncIterator[WaitingRead]:
@@ -100,7 +99,7 @@ class Client:
 
 
 def quiet_front() -> S2Front:
-    return S2Front(QuietBack(), S2Settings())  # type: ignore[arg-type]  # it performs nothing
+    return S2Front(QuietBack(), S2Settings())
 
 
 @asynccontextmanager

@@ -8,22 +8,23 @@ from typing import Any
 
 import trio
 import trio.testing
+from support.backs import PartialBack
 from support.http_client import HttpClient, memory_pair
 
-from penstock.core.back import Following
+from penstock.core.back import Following, ReadSession
 from penstock.net.http.exchange import Exchange, HeaderList
 from penstock.net.http.serving import HttpSettings, serve_http
 from penstock.protocols.s2.front import S2Front, S2Settings
 from penstock_codecs.http import End, HttpLimits
 from penstock_codecs.model import Columns, RecordBatch, StreamPosition
-from penstock_codecs.operations import Capability, Read
+from penstock_codecs.operations import Read
 
 MANY = 30
 TARGET = "/v1/streams/s/records?seq_num=0&wait=60"
 BATCH = RecordBatch(Columns([0], [5], [b"x" * 1_000_000]))
 
 
-class Session:
+class Session(ReadSession):
     """A read that waits for news, and is then given the batch of all who wait."""
 
     def __init__(self, news: trio.Event) -> None:
@@ -37,11 +38,15 @@ class Session:
         await self._news.wait()
         return BATCH
 
+    def behind(self) -> bool:
+        return self._news.is_set()
 
-class Back:
+    def tail(self) -> StreamPosition:
+        return StreamPosition(0, 0)
+
+
+class Back(PartialBack):
     """A back with one stream, to which something comes once there is news."""
-
-    capabilities: frozenset[Capability] = frozenset()
 
     def __init__(self) -> None:
         self.news = trio.Event()
@@ -69,7 +74,7 @@ class Watched:
 
 async def test_long_polls_are_answered_when_there_is_room(autojump_clock: trio.testing.MockClock) -> None:
     back = Back()
-    front = S2Front(back, S2Settings())  # type: ignore[arg-type]  # it performs nothing
+    front = S2Front(back, S2Settings())
     said: list[int] = []
 
     async def handler(exchange: Exchange) -> None:

@@ -16,9 +16,11 @@ from support.access import ALL, TokensOf, scope
 from support.store import BASIN, STREAM, Wall, appending, command
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.core.back import Following
+from penstock.core.back import BackWrapper, Following
 from penstock.core.grants import Grant
 from penstock.core.identity import CLIENT, Client
+from penstock.core.passthrough import Passthrough
+from penstock.core.permissions import MANAGE
 from penstock.routing.access.authority import Authority
 from penstock.routing.access.guard import OPS, Guarded
 from penstock.routing.access.revocation import LAPSE_SECONDS
@@ -260,3 +262,40 @@ async def test_a_read_ends_when_its_token_has_expired(guards: Guards, autojump_c
             assert ended.value.failure.code is FailureCode.PERMISSION_DENIED
     with pytest.raises(OperationFailed):
         guards.authority.grant(guards.tokens.texts["token"])
+
+
+async def test_work_in_several_steps_is_not_for_tokens(guards: Guards) -> None:
+    """Its first steps reach no back, so that no token's operation would be checked."""
+    steps = (
+        lambda: guards.back.require(STREAM, MANAGE),
+        lambda: guards.back.require_some(BASIN, "", MANAGE),
+        lambda: guards.back.require_all(BASIN, ""),
+    )
+    for step in steps:
+        step()
+    with guards.client(ALL):
+        for step in steps:
+            with pytest.raises(OperationFailed, match="done in several steps") as refused:
+                step()
+            assert refused.value.failure.code is FailureCode.PERMISSION_DENIED
+
+
+async def test_a_destination_is_that_of_the_name_behind_the_prefix(guards: Guards) -> None:
+    """So that a fault rule for a route hits the route that the operation takes."""
+    assert guards.back.destination(STREAM).stream == STREAM
+    with guards.client(scope("read", streams=ResourceSet(prefix="t/")), auto_prefix=True):
+        assert guards.back.destination(STREAM).stream == StreamRef(BASIN, f"t/{STREAM.stream}")
+
+
+@pytest.mark.parametrize("with_token", [False, True])
+async def test_sessions_of_clients_with_tokens_are_decoded(guards: Guards, with_token: bool) -> None:
+    class Passing(BackWrapper):
+        def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough:
+            return NotImplemented
+
+    back = Guarded(Passing(guards.store), guards.authority.vigil)
+    if not with_token:
+        assert back.passthrough("s2s", STREAM) is NotImplemented
+        return
+    with guards.client(ALL):
+        assert back.passthrough("s2s", STREAM) is None

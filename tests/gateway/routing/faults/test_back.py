@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing, nullcontext
 from typing import Any
 
+from support.backs import PartialBack
 from support.faults import with_faults
 from support.process import GatewayProcess
 from support.s3p import S3PClient
@@ -21,10 +22,8 @@ STREAM = StreamRef("penstock", "orders")
 REFUSED = Fault(name="no", action=Action.ERROR, direction=Direction.IN)
 
 
-class Inner:
+class Inner(PartialBack):
     """A back that gives what can be recognized."""
-
-    capabilities: frozenset[Any] = frozenset()
 
     def __init__(self) -> None:
         self.session = nullcontext("a session")
@@ -38,12 +37,12 @@ class Inner:
     def read_session(self, _: object) -> Any:
         return self.session
 
-    def s2s_passage(self, _: object) -> Any:
+    def passthrough(self, *_: object) -> Any:
         return "a passage"
 
 
 def both(inner: Inner, faults: Faults) -> FaultyBack:
-    return FaultyBack(inner, faults, "s2")  # type: ignore[arg-type]
+    return FaultyBack(inner, faults, "s2")
 
 
 async def test_without_rules_nothing_is_wrapped() -> None:
@@ -53,7 +52,7 @@ async def test_without_rules_nothing_is_wrapped() -> None:
     CUT.set(lambda: None)
     assert back.read_session(read) is inner.session
     assert back.append_session(STREAM) is inner.session
-    assert back.s2s_passage(STREAM) == "a passage"
+    assert back.passthrough("s2s", STREAM) == "a passage"
     tail = CheckTail(STREAM)
     assert await back.perform(tail) is tail
 
@@ -61,7 +60,7 @@ async def test_without_rules_nothing_is_wrapped() -> None:
 async def test_sessions_are_taken_apart_while_there_are_rules() -> None:
     back = both(Inner(), Faults([REFUSED]))
     CUT.set(lambda: None)
-    assert back.s2s_passage(STREAM) is None
+    assert back.passthrough("s2s", STREAM) is None
 
 
 async def test_what_the_gateway_does_for_itself() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from support.backs import DecodedBack
 from support.mirror import PRIMARY, ROUTE, SECONDARY, Fragile, Two, append, running, settled
 from support.store import BASIN, STREAM
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock.core.back import Back, Following, ReadSession
+from penstock.core.back import Back, Following, ReadSession, ReadSessionWrapper
 from penstock.routing.mirror.mirror import Mirror
 from penstock.routing.mirror.settings import MirrorSettings
 from penstock.routing.target import Target
@@ -116,15 +117,14 @@ class Gated(Fragile):
         return await super().perform(operation)
 
 
-class SingleRead:
+class SingleRead(ReadSessionWrapper):
     """A read of `Single`."""
 
     def __init__(self, inner: ReadSession, bad: int | None, waits: bool) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._bad = bad
         self._waits = waits
         self._left: RecordBatch | None = None
-        self.tail = inner.tail
 
     def behind(self) -> bool:
         return self._left is not None or self._inner.behind()
@@ -144,24 +144,22 @@ class SingleRead:
         return batch.part(0, 1)
 
 
-class Single:
+class Single(DecodedBack):
     """A primary that gives one record at a time, and fails at the one of number `bad`; or waits for it without end."""
 
     def __init__(self, back: Back, bad: int | None = None, waits: bool = False) -> None:
-        self._back = back
+        super().__init__(back)
         self._bad = bad
         self._waits = waits
-        self.capabilities = back.capabilities
-        self.perform = back.perform
 
     @asynccontextmanager
     async def read_session(self, read: Any) -> AsyncIterator[SingleRead]:
-        async with self._back.read_session(read) as session:
+        async with self._inner.read_session(read) as session:
             yield SingleRead(session, self._bad, self._waits)
 
 
 def mirror_of(primary: Single, two: Two) -> Mirror:
-    sides = (Target(PRIMARY, "embedded", primary), Target(SECONDARY, "embedded", two.secondary))  # type: ignore[arg-type]
+    sides = (Target(PRIMARY, "embedded", primary), Target(SECONDARY, "embedded", two.secondary))
     return Mirror(ROUTE, *sides, two.states, MirrorSettings(), lambda _stream: True)
 
 

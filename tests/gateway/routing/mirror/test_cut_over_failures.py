@@ -10,7 +10,7 @@ import trio.testing
 from support.mirror import PRIMARY, ROUTE, SECONDARY, Two, append, routed, running, settled
 from support.store import BASIN, STREAM, Fails, sending
 
-from penstock.core.back import Back
+from penstock.core.back import BackWrapper
 from penstock.routing.mirror.mirror import Mirror
 from penstock.routing.mirror.route import MirroredRoute
 from penstock.routing.mirror.settings import MirrorSettings
@@ -24,24 +24,19 @@ from penstock_codecs.streams import BasinConfig, StreamConfig, TimestampingMode
 Clock = trio.testing.MockClock
 
 
-class SlowToList:
+class SlowToList(BackWrapper):
     """A back that takes its time to list basins."""
-
-    def __init__(self, back: Back) -> None:
-        self._back = back
-        self.capabilities = back.capabilities
-        self.read_session = back.read_session
 
     async def perform(self, operation: Any) -> Any:
         if isinstance(operation, ListBasins):
             await trio.sleep(10)
-        return await self._back.perform(operation)
+        return await self._inner.perform(operation)
 
 
 async def test_streams_that_found_no_place_in_the_queue_are_not_forgotten(two: Two, clock: Clock) -> None:
     """They are listed again, and a cut-over that needs all streams equal waits for that."""
     names = [StreamRef(BASIN, name) for name in ("a", "b", "c", "d")]
-    primary = Target(PRIMARY, "embedded", SlowToList(two.primary))  # type: ignore[arg-type]
+    primary = Target(PRIMARY, "embedded", SlowToList(two.primary))
     secondary = Target(SECONDARY, "embedded", two.secondary)
     settings = MirrorSettings(most_waiting=2, streams_at_once=1)
     mirror = Mirror(ROUTE, primary, secondary, two.states, settings, lambda _stream: True)

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import trio
 
 from penstock.core.back import Back
-from penstock.core.permissions import ANY, Permission, require, require_all, require_some
+from penstock.core.permissions import ANY, Permission
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
 from penstock.protocols.controller.controller.problems import Problem, Refused
 from penstock_codecs.byte_operations import GetSegmentInfo, Merge, Seal, SegmentInfo, Truncate
@@ -84,7 +84,7 @@ class SegmentStore:
         except OperationFailed:
             return  # no stream can have such a name
         try:
-            require(self._back, ref, needs)
+            self._back.require(ref, needs)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
@@ -104,7 +104,7 @@ class SegmentStore:
         Raises SCOPE_NOT_FOUND if none of its routes matches any, and PERMISSION_DENIED.
         """
         try:
-            require_some(self._back, *self._names.basin_of(scope), needs)
+            self._back.require_some(*self._names.basin_of(scope), needs)
         except OperationFailed as error:
             if error.failure.code is not FailureCode.BASIN_NOT_FOUND:
                 raise
@@ -116,7 +116,7 @@ class SegmentStore:
             basin, prefix = self._names.basin_of(scope)
         except OperationFailed:
             return  # no stream can have such a name
-        require_all(self._back, basin, prefix)
+        self._back.require_all(basin, prefix)
 
     async def info(self, name: SegmentName) -> SegmentInfo | None:
         """Return the segment's offsets and state, or None if it does not exist."""

@@ -11,6 +11,7 @@ from typing import Final
 
 import trio
 
+from penstock.core.back import AppendSession
 from penstock.core.clock import Clock
 from penstock.protocols.s2.back.pending import Chain, Pending
 from penstock.protocols.s2.back.shared import Shared
@@ -138,8 +139,8 @@ class Appending:
                 await self._left.park()
 
 
-class S2AppendSession:
-    """See `AppendSession`."""
+class S2AppendSession(AppendSession):
+    """An append session with an S2 server, over the queue of its stream."""
 
     def __init__(self, appending: Appending, writer: Writer) -> None:
         self._appending = appending
@@ -152,7 +153,6 @@ class S2AppendSession:
         self._closed = False
 
     async def send(self, append: Append | AppendBytes) -> None:
-        """Enqueue the next batch; see `AppendSession.send`."""
         if isinstance(append, AppendBytes):
             raise fail(FailureCode.NOT_IMPLEMENTED, "an S2 server knows nothing of bytes without records")
         while len(self._pending) >= MAX_UNRECEIVED and not self._broken:
@@ -187,7 +187,6 @@ class S2AppendSession:
         return self._chain.broken_at is not None
 
     def close(self) -> None:
-        """Declare that nothing more will be sent; see `AppendSession.close`."""
         self._closed = True
         self._settled.unpark_all()
 
@@ -198,7 +197,6 @@ class S2AppendSession:
                 self._line.withdraw(pending)
 
     async def receive(self) -> list[Appended]:
-        """Return the acknowledgements that are ready; see `AppendSession.receive`."""
         await trio.lowlevel.checkpoint_if_cancelled()  # before they are taken: later they would be lost
         while True:
             if acknowledged := self._take_acknowledged():

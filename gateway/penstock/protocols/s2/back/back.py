@@ -7,14 +7,16 @@ A trim on an S2 server is an appended command record (S2 fact sheet, 5.3), which
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import trio
 
+from penstock.core.back import Back
 from penstock.core.clock import Clock, wall_clock
+from penstock.core.passthrough import HeaderList, Passthrough
 from penstock.net.http.client.client import HttpClient
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.http.client.settings import HttpClientSettings
@@ -63,13 +65,14 @@ from penstock_codecs.operations import (
     Trim,
 )
 from penstock_codecs.s2.validation import TRIM
+from penstock_codecs.s2s import PLUGIN
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["Passthrough", "S2Back", "Trimming", "open_s2"]
+__all__ = ["S2Back", "S2SPassthrough", "Trimming", "open_s2"]
 
 
 class _Session:
-    """See `penstock.core.passthrough.RawSession`."""
+    """A `RawSession`: the HTTP stream itself, but for the check of the head."""
 
     def __init__(self, calls: Calls, stream: HttpStream) -> None:
         self._calls = calls
@@ -77,10 +80,7 @@ class _Session:
         self.send, self.finish, self.receive_pieces = stream.send, stream.finish, stream.receive_pieces
 
     async def receive_head(self) -> ResponseHead:
-        """Receive the head; see `RawSession.receive_head`.
-
-        Raises OperationFailed for an answer that is neither an S2S session nor an error in JSON.
-        """
+        """Receive the head. Raises OperationFailed for an answer that is neither a session nor an error in JSON."""
         head = await self._stream.receive_head()
         if head.status == 200:
             self._calls.check_media(head, S2S)
@@ -90,15 +90,14 @@ class _Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Passthrough:
-    """See `penstock.core.passthrough.S2SPassthrough`."""
+class S2SPassthrough(Passthrough):
+    """The S2S sessions of one stream, undecoded."""
 
     calls: Calls
     stream: StreamRef
 
     @asynccontextmanager
-    async def open(self, method: str, query: str, headers: Sequence[tuple[str, str]]) -> AsyncIterator[_Session]:
-        """See `S2SPassage.open`."""
+    async def open(self, method: str, query: str, headers: HeaderList) -> AsyncIterator[_Session]:
         path = records_path(self.stream)
         async with self.calls.open(method, path, self.stream.basin, headers, query) as stream:
             yield _Session(self.calls, stream)
@@ -151,7 +150,7 @@ R = TypeVar("R")
 _CAPABILITIES: Final = frozenset(Capability) - {Capability.BYTES, Capability.TABLES}
 
 
-class S2Back:
+class S2Back(Back):
     """`Back` of a server that speaks S2. Made by `open_s2`.
 
     The server assigns sequence numbers and timestamps. Appends to a stream with one token are applied in the order in
@@ -188,7 +187,6 @@ class S2Back:
         return _CAPABILITIES
 
     async def perform(self, operation: Operation[R]) -> R:
-        """Perform one operation; see `Back.perform`."""
         handler = self._handlers.get(type(operation))
         if handler is None:
             where = self._shared.calls.where
@@ -199,23 +197,17 @@ class S2Back:
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True
     ) -> AbstractAsyncContextManager[S2AppendSession]:
-        """See `Back.append_session`."""
         return self._appending.session(stream, create_config, create_if_missing)
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[RemoteReadSession]:
-        """Open a read; see `Back.read_session`.
-
-        Batches carry the identifiers of their records if the read begins at one.
-        """
+        """Begin a read; its batches carry the identifiers of their records if it begins at one."""
         return self._reading(read)
 
-    def token_shown(self) -> str | None:
-        """See `penstock.net.credentials.ShowsTokens`."""
+    def access_token(self) -> str | None:
         return self._shared.calls.token()
 
-    def s2s_passage(self, stream: StreamRef) -> Passthrough:
-        """See `penstock.core.passthrough.PassesS2S`."""
-        return Passthrough(self._shared.calls, stream)
+    def passthrough(self, protocol: str, stream: StreamRef) -> Passthrough | None:
+        return S2SPassthrough(self._shared.calls, stream) if protocol == PLUGIN.name else None
 
     @asynccontextmanager
     async def _reading(self, read: Read) -> AsyncIterator[RemoteReadSession]:

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 import trio
 
-from penstock.core.back import Following
+from penstock.core.back import Following, ReadSession
 from penstock.net.http.client.connection import HttpStream
 from penstock.net.retries import RetryPolicy, retry_after, tried_again, worth_retrying
 from penstock.protocols.s2.back.calls import Calls
@@ -54,8 +54,8 @@ async def reading(
         await session.close()
 
 
-class RemoteReadSession:
-    """See `ReadSession`."""
+class RemoteReadSession(ReadSession):
+    """A read from an S2 server, which is begun again where its connection is lost."""
 
     def __init__(
         self,
@@ -98,17 +98,14 @@ class RemoteReadSession:
     # ---- interface -----------------------------------------------------------------------------------------------
 
     def behind(self) -> bool:
-        """See `ReadSession.behind`."""
         if self._ended or not (self._left_count and self._left_bytes):
             return False
         return self._held is not None or (self._position is not None and self._position < self._tail.seq_num)
 
     def tail(self) -> StreamPosition:
-        """See `ReadSession.tail`."""
         return self._tail
 
     async def next(self) -> RecordBatch | Following | None:
-        """See `ReadSession.next`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while not self._ended and self._left_count and self._left_bytes:
             if self._caught_up:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from penstock.core.back import AppendSession, Following
+from penstock.core.back import AppendSession, Back, Following
 from penstock.net.http.client.client import HttpClient
 from penstock.net.http.client.settings import HttpClientSettings
 from penstock.net.upstream import Upstream
@@ -55,7 +55,7 @@ _MISSING: Final = frozenset(
 )
 
 
-class S2SseBack:
+class S2SseBack(Back):
     """Read-only `Back` over server-sent events. Made by `open_s2_sse`."""
 
     def __init__(self, calls: Calls, settings: S2BackSettings) -> None:
@@ -69,8 +69,7 @@ class S2SseBack:
         """Headers, empty bodies and timestamps can be read, and reads can follow the tail."""
         return _CAPABILITIES
 
-    def token_shown(self) -> str | None:
-        """See `penstock.net.credentials.ShowsTokens`."""
+    def access_token(self) -> str | None:
         return self._calls.token()
 
     async def perform(self, operation: Operation[R]) -> R:
@@ -97,10 +96,7 @@ class S2SseBack:
         return _Refused(self._cannot(f"append to {stream}"))
 
     def read_session(self, read: Read) -> AbstractAsyncContextManager[RemoteReadSession]:
-        """Open a read; see `Back.read_session`.
-
-        Raises NOT_IMPLEMENTED on entering for starts at identifiers or byte offsets.
-        """
+        """Begin a read. Entering raises NOT_IMPLEMENTED for starts at identifiers or byte offsets."""
         return self._reading(read)
 
     @asynccontextmanager

@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from penstock.core.passthrough import RawSession, S2SPassthrough
+from penstock.core.passthrough import Passthrough, RawSession
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
 from penstock.observe.metrics.clients import count_told
@@ -36,16 +36,16 @@ _PASSED: Final = frozenset({"accept-encoding", "s2-encryption-key", "s2-stream-c
 """The client's headers that are forwarded (S2 fact sheet, 1.5 and 2.1)."""
 
 
-async def pass_read(call: Call, passage: S2SPassthrough, draining: Draining) -> None:
+async def pass_read(call: Call, passthrough: Passthrough, draining: Draining) -> None:
     """Pass a read session through."""
-    async with passage.open("GET", call.request.query, _headers(call)) as raw:
+    async with passthrough.open("GET", call.request.query, _headers(call)) as raw:
         if await _begin(call, raw):
             await _finish(call.exchange, await _frames_back(call.exchange, raw, draining))
 
 
-async def pass_append(call: Call, passage: S2SPassthrough, draining: Draining) -> None:
+async def pass_append(call: Call, passthrough: Passthrough, draining: Draining) -> None:
     """Pass an append session through."""
-    async with passage.open("POST", call.request.query, _headers(call)) as raw:
+    async with passthrough.open("POST", call.request.query, _headers(call)) as raw:
         if not await _begin(call, raw):
             return
         intake = _Intake(call.exchange, raw)

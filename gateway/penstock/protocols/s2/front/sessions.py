@@ -5,7 +5,6 @@ from __future__ import annotations
 import trio
 
 from penstock.core.back import AppendSession, Back
-from penstock.core.passthrough import s2s_passage
 from penstock.net.draining import SHUTTING_DOWN, Draining
 from penstock.net.http.exchange import Exchange
 from penstock.observe.metrics.clients import count_told
@@ -17,6 +16,7 @@ from penstock.protocols.s2.front.parameters import read_of
 from penstock.protocols.s2.front.passthrough import pass_append, pass_read
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import Failure, OperationFailed, RemoteProtocolError
+from penstock_codecs.s2s import PLUGIN
 from penstock_codecs.s2s.sessions import AppendServer, ReadServer
 
 __all__ = ["S2SSessions"]
@@ -35,9 +35,9 @@ class S2SSessions:
         """Run a read session: frames until its bounds are met, or without end."""
         PROTOCOL.set("s2s")
         stream = call.stream()
-        passage = s2s_passage(self._back, stream) if call.request.method == "GET" else None
-        if passage is not None:
-            await pass_read(call, passage, self._draining)
+        passthrough = self._back.passthrough(PLUGIN.name, stream) if call.request.method == "GET" else None
+        if passthrough is not None:
+            await pass_read(call, passthrough, self._draining)
             return
         read = read_of(stream, call.query(), call.create_config())
         codec = ReadServer(call.compression())
@@ -66,9 +66,9 @@ class S2SSessions:
         """Run an append session: inputs are applied as they arrive, acknowledgements are sent in order."""
         PROTOCOL.set("s2s")
         stream = call.stream()
-        passage = s2s_passage(self._back, stream)
-        if passage is not None:
-            await pass_append(call, passage, self._draining)
+        passthrough = self._back.passthrough(PLUGIN.name, stream)
+        if passthrough is not None:
+            await pass_append(call, passthrough, self._draining)
             return
         config = call.create_config()
         codec = AppendServer(stream, call.compression())

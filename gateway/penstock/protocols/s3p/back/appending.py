@@ -16,7 +16,7 @@ import trio
 
 from penstock.backends.background import background
 from penstock.core.delivery import Delivery
-from penstock.core.native import NativeAck
+from penstock.core.native import NativeAck, NativeAppendSession
 from penstock.net.retries import RetryPolicy, worth_retrying
 from penstock.net.upstream import doubtful
 from penstock.protocols.s3p.back.bodies import to_bodies
@@ -81,8 +81,8 @@ class _Part:
         self.again = False
 
 
-class S3PAppendSession:
-    """`penstock.core.native.NativeAppendSession` of an S3P server. `run` must run in the background while it is used.
+class S3PAppendSession(NativeAppendSession):
+    """An append session with an S3P server. `run` must run in the background while it is used.
 
     An APPEND with option ID is sent alone, because it may fail while those behind it succeed.
     """
@@ -139,12 +139,10 @@ class S3PAppendSession:
         return self._waiting[-1] if self._waiting else self._sent[-1]
 
     def close(self) -> None:
-        """See `NativeAppendSession.close`."""
         self._closed = True
         self._changed.unpark_all()
 
     async def receive(self) -> list[NativeAck]:
-        """See `NativeAppendSession.receive`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while not self._acks:
             if self._failure is not None:

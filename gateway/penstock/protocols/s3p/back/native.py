@@ -12,7 +12,7 @@ import trio
 
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
-from penstock.core.native import Bounds, NativeAck, NativeAppendSession, Scanned
+from penstock.core.native import Bounds, Native, NativeAck, NativeAppendSession, Scanned
 from penstock.net.retries import RetryPolicy, retrying
 from penstock.net.upstream import Upstream
 from penstock.protocols.s3p.back.appending import append_session
@@ -41,7 +41,7 @@ _FEW_BYTES: Final = 16 * KIB
 _ENDLESS: Final = 1_000_000
 
 
-class S3PNative:
+class S3PNative(Native):
     """`penstock.core.native.Native` of an S3P server. Made by `open_s3p`.
 
     Commands that fail with their connection are retried on another if that does no harm; appends, as `delivery`
@@ -56,7 +56,6 @@ class S3PNative:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """See `Native.capabilities`."""
         loss = self._settings.loss
         enveloped = {Capability.HEADERS: loss.headers, Capability.EMPTY_BODIES: loss.empty_body}
         kept = {capability for capability, what in enveloped.items() if what is Loss.ENVELOPE}
@@ -64,7 +63,6 @@ class S3PNative:
 
     @property
     def delivery(self) -> Delivery:
-        """See `Native.delivery`."""
         return self._settings.delivery
 
     # ---- commands ------------------------------------------------------------------------------------------------
@@ -142,7 +140,6 @@ class S3PNative:
         raise fail(FailureCode.NOT_IMPLEMENTED, f"S3P, which stream {stream} is behind, has no conditional appends")
 
     async def trim(self, stream: StreamRef, first_kept: Mark) -> None:
-        """See `Native.trim`."""
         ms, place = first_kept.record_id
         if self._settings.trim_keeps_last and place:
             place -= 1
@@ -150,7 +147,6 @@ class S3PNative:
         await self._retrying(partial(self._call, command), self._patient)
 
     async def create(self, stream: StreamRef) -> bool:
-        """See `Native.create`."""
         try:
             await self._retrying(partial(self._call, Create(self._name(stream))), self._patient, idempotent=False)
         except OperationFailed as error:
@@ -160,7 +156,6 @@ class S3PNative:
         return True
 
     async def delete(self, stream: StreamRef) -> None:
-        """See `Native.delete`."""
         await self._retrying(partial(self._call, Delete(self._name(stream))), self._patient, idempotent=False)
 
     async def list_streams(self, operation: ListStreams) -> Page[StreamInfo]:

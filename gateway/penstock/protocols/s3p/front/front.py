@@ -27,7 +27,7 @@ from penstock.protocols.s3p.front.settings import S3PSettings
 from penstock.routing.loss.loss import LossPolicy, Refusal, carry, take_in
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError, fail
 from penstock_codecs.features import Feature
-from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, metered_size
+from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamRef, metered_size
 from penstock_codecs.operations import (
     Append,
     Appended,
@@ -293,15 +293,15 @@ class _Connection:
             case TrimRecords():
                 await self._back.perform(Trim(stream, FromRecordId(command.min_id)))
             case ReadRecords():
-                return await self._read(command)
+                return await self._read(command, stream)
             case AppendRecords():
                 raise AssertionError("appends are run together")
         return Ok()
 
-    async def _read(self, command: ReadRecords) -> Reply:
+    async def _read(self, command: ReadRecords, stream: StreamRef) -> Reply:
         await self._seat.answer_room()
         read = Read(
-            self._settings.names.to_stream(command.name),
+            stream,
             FromRecordId(command.min_id),
             count=command.count,
             max_bytes=self._settings.max_read_bytes,

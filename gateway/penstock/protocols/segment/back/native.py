@@ -11,7 +11,7 @@ import trio
 
 from penstock.core.delivery import Delivery
 from penstock.core.marks import Mark
-from penstock.core.native import Bounds, NativeAck, NativeAppendSession, Scanned
+from penstock.core.native import Bounds, Native, NativeAck, NativeAppendSession, Scanned
 from penstock.protocols.segment.back.administration import Administration
 from penstock.protocols.segment.back.in_flight import raise_or
 from penstock.protocols.segment.back.reader import Found, Reader
@@ -35,7 +35,7 @@ _LEAST_READ: Final = 64 * KIB
 """Least bytes to ask for in a read, even for a few records: the rest costs little."""
 
 
-class SegmentNative:
+class SegmentNative(Native):
     """`penstock.core.native.Native` of segment stores. Each event is a record, with byte offsets as positions.
 
     An event whose body is larger than `byte_layout.MAX_BODY` becomes raw pieces of that size, counted from the event's
@@ -67,13 +67,11 @@ class SegmentNative:
 
     @property
     def delivery(self) -> Delivery:
-        """See `Native.delivery`."""
         return self._settings.delivery
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     async def bounds(self, stream: StreamRef) -> Bounds:
-        """See `Native.bounds`."""
         info = await self._administration.info(stream)
         return Bounds(info.start_offset, info.length, info.sealed)
 
@@ -188,11 +186,9 @@ class SegmentNative:
         await self._administration.truncate(stream, first_kept.offset)
 
     async def create(self, stream: StreamRef) -> bool:
-        """See `Native.create`."""
         return await self._administration.create(stream)
 
     async def delete(self, stream: StreamRef) -> None:
-        """See `Native.delete`."""
         segment = await self._stores.segment_of(stream)
         await self._writers.over_so_far(segment)
         await self._administration.delete(stream)

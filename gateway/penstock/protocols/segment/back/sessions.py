@@ -8,7 +8,8 @@ from uuid import UUID
 
 import trio
 
-from penstock.core.native import NativeAck
+from penstock.core.back import AppendSession
+from penstock.core.native import NativeAck, NativeAppendSession
 from penstock.protocols.segment.back.administration import Administration
 from penstock.protocols.segment.back.in_flight import InFlight, in_order
 from penstock.protocols.segment.back.settings import SegmentBackSettings
@@ -122,8 +123,8 @@ class _Session:
             await self._changed.wait()
 
 
-class RecordSession(_Session):
-    """See `NativeAppendSession`."""
+class RecordSession(_Session, NativeAppendSession):
+    """A session that appends records as events."""
 
     def __init__(self, writers: Writers, administration: Administration, stream: StreamRef, segment: str) -> None:
         super().__init__(administration, stream)
@@ -131,7 +132,6 @@ class RecordSession(_Session):
         self._segment = segment
 
     async def send(self, append: Append) -> None:
-        """See `NativeAppendSession.send`."""
         data = data_of(append, self._administration.settings)
         if self._over:
             await trio.lowlevel.checkpoint()
@@ -142,7 +142,6 @@ class RecordSession(_Session):
             self._refused(error)
 
     async def receive(self) -> list[NativeAck]:
-        """See `NativeAppendSession.receive`."""
         try:
             done = await self._done()
         except OperationFailed as error:
@@ -150,7 +149,7 @@ class RecordSession(_Session):
         return [NativeAck(slot.count, end_offset=slot.end_offset, length=len(slot.data)) for slot in done]
 
 
-class ByteSession(_Session):
+class ByteSession(_Session, AppendSession):
     """`AppendSession` that takes only `AppendBytes`."""
 
     def __init__(self, writers: Writers, stores: Stores, administration: Administration, stream: StreamRef) -> None:
@@ -159,7 +158,6 @@ class ByteSession(_Session):
         self._stores = stores
 
     async def send(self, append: Append | AppendBytes) -> None:
-        """See `AppendSession.send`."""
         if isinstance(append, Append):
             raise fail(FailureCode.NOT_IMPLEMENTED, f"{self._stores.settings.upstream.where} is given bytes here")
         if append.match_offset is not None:
@@ -173,5 +171,4 @@ class ByteSession(_Session):
             self._refused(error)
 
     async def receive(self) -> list[Appended]:
-        """See `AppendSession.receive`."""
         return [appended(slot.end_offset) for slot in await self._done()]

@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from penstock.core.back import Back
-from penstock.core.permissions import MANAGE, require
+from penstock.core.permissions import MANAGE
 from penstock.protocols.segment.front.merges import Merges
 from penstock.protocols.segment.front.streams import SegmentStreams
 from penstock_codecs import byte_operations
@@ -136,7 +136,7 @@ async def _truncate(desk: Desk, request: released.TruncateSegment) -> Message:
 async def _update_policy(desk: Desk, request: released.UpdateSegmentPolicy) -> Message:
     """Do nothing (see `_create`), but check that the segment exists and that the client may manage it."""
     stream, _ = await desk.streams.info(request.segment)
-    require(desk.back, stream, MANAGE)
+    desk.back.require(stream, MANAGE)
     return released.SegmentPolicyUpdated(request.request_id, request.segment)
 
 

@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from penstock.core.back import Following
+from penstock.core.back import Following, ReadSession
 from penstock.net.draining import Draining
 from penstock.protocols.s2.front.following import Follower
 from penstock_codecs.failures import FailureCode, OperationFailed
@@ -17,7 +17,7 @@ BATCH = RecordBatch(Columns([0], [5], [b"x"]))
 TAIL = StreamPosition(1, 5)
 
 
-class ScriptedRead:
+class ScriptedRead(ReadSession):
     """A read session that gives what a test puts into it."""
 
     def __init__(self, *script: RecordBatch | Following | None) -> None:

@@ -108,7 +108,7 @@ class Server:
         settings = IndexedSettings(exclusive=exclusive)
         async with (
             self.native(**options) as native,
-            open_indexed(native, "s3p", MemoryTables(), settings) as back,  # type: ignore[arg-type]
+            open_indexed(native, "s3p", MemoryTables(), settings) as back,
         ):
             yield back
 

@@ -108,7 +108,7 @@ async def test_a_store_that_takes_back_what_it_truncated(clock: MockClock, start
         open_indexed(
             back.native,
             "x",
-            MemoryTables(),  # type: ignore[arg-type]
+            MemoryTables(),
         ) as indexed,
     ):
         for _ in range(3):

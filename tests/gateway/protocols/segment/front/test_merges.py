@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 import trio
+from support.backs import PartialBack
 from support.segment_front import SEGMENT, Client, Connect, WatchedBack
 from trio.testing import MockClock
 
@@ -82,10 +83,8 @@ async def test_a_source_of_the_same_name_is_another(client: Client, clock: MockC
 # ---- without a store -----------------------------------------------------------------------------------------------
 
 
-class _Back:
+class _Back(PartialBack):
     """Merges when the gate is open: a source once, and `fails` as often as it says."""
-
-    capabilities = frozenset[Any]()
 
     def __init__(self) -> None:
         self.gate = trio.Event()
@@ -119,7 +118,7 @@ async def test_while_the_first_is_under_way(autojump_clock: MockClock, fails: in
 
     async def run() -> None:
         try:
-            ended.append(await merges.merge(back, _merge(1)))  # type: ignore[arg-type]
+            ended.append(await merges.merge(back, _merge(1)))
         except OperationFailed as error:
             ended.append(error.failure.code)
 
@@ -137,8 +136,8 @@ async def test_so_many_are_remembered() -> None:
     back, merges = _Back(), Merges(most=2)
     back.gate.set()
     for number in (1, 2, 3):
-        await merges.merge(back, _merge(number))  # type: ignore[arg-type]
+        await merges.merge(back, _merge(number))
     for number in (2, 3):
-        assert await merges.merge(back, _merge(number)) == (3,)  # type: ignore[arg-type]
+        assert await merges.merge(back, _merge(number)) == (3,)
     with pytest.raises(OperationFailed):
-        await merges.merge(back, _merge(1))  # type: ignore[arg-type]
+        await merges.merge(back, _merge(1))

@@ -21,6 +21,7 @@ from penstock.backends.byte_view import open_bytes_on_records
 from penstock.backends.combined import Combined
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.backends.sequence_numbering import open_indexed
+from penstock.core.back import BackWrapper
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
 from penstock_codecs.model import StreamRef
@@ -35,19 +36,16 @@ def segment(number: int, epoch: int = 0) -> str:
     return f"scope/stream/{number}.#epoch.{epoch}"
 
 
-class Beside:
+class Beside(BackWrapper):
     """A server of segments, and the store with what the gateway knows of its streams, as routes have it."""
 
     def __init__(self, store: EmbeddedBack, server: Combined) -> None:
+        super().__init__(server)
         self._store = store
-        self._server = server
-        self.capabilities = server.capabilities
-        self.append_session = server.append_session
-        self.read_session = server.read_session
 
     async def perform(self, operation: Any) -> Any:
         ours = getattr(operation, "table", "").startswith("#")
-        return await (self._store if ours else self._server).perform(operation)
+        return await (self._store if ours else self._inner).perform(operation)
 
 
 @pytest.fixture(params=["embedded", "bytes on records", "segment store"])

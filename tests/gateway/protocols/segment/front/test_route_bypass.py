@@ -27,11 +27,10 @@ from penstock.backends.byte_view import open_bytes_on_records
 from penstock.backends.combined import Combined
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.backends.sequence_numbering import IndexedSettings, open_indexed
-from penstock.core.back import Back
+from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import CLIENT
 from penstock.core.identity import Client as Who
 from penstock.core.segment_names import INTERNAL_BASIN
-from penstock.core.swappable import SwappableBack
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import EnsureBasin

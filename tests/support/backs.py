@@ -1,0 +1,33 @@
+"""Bases of tests' own backs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.back import Back, BackWrapper
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Capability, Read
+
+__all__ = ["DecodedBack", "PartialBack"]
+
+
+class PartialBack(Back):
+    """A back that has only what a test needs; anything else fails the test."""
+
+    capabilities: frozenset[Capability] = frozenset()
+
+    async def perform(self, operation: Any) -> Any:
+        raise AssertionError(operation)
+
+    def append_session(self, stream: StreamRef, create_config: object = None, *, create_if_missing: bool = True) -> Any:
+        raise AssertionError(stream)
+
+    def read_session(self, read: Read) -> Any:
+        raise AssertionError(read)
+
+
+class DecodedBack(BackWrapper):
+    """A wrapper that no session passes undecoded."""
+
+    def passthrough(self, protocol: str, stream: StreamRef) -> None:
+        return None
