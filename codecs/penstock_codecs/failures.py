@@ -10,9 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-__all__ = ["Failure", "FailureCode", "LocalProtocolError", "OperationFailed", "RemoteProtocolError", "fail"]
+__all__ = [
+    "Failure",
+    "FailureCode",
+    "LocalProtocolError",
+    "OperationFailed",
+    "RemoteProtocolError",
+    "fail",
+    "printable",
+]
+
+MAX_SHOWN: Final = 64
 
 
 class FailureCode(Enum):
@@ -128,3 +138,9 @@ class LocalProtocolError(Exception):
 def fail(code: FailureCode, message: str, **details: object) -> OperationFailed:
     """Shorthand: `raise fail(FailureCode.INVALID, "...")`."""
     return OperationFailed(Failure(code, message, details))
+
+
+def printable(data: bytes) -> str:
+    """Return the peer's bytes as ASCII for a message: escaped like a Python literal, at most 64 bytes of them."""
+    shown = repr(data[:MAX_SHOWN])[2:-1]
+    return shown if len(data) <= MAX_SHOWN else f"{shown}..."

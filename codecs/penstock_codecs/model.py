@@ -14,10 +14,11 @@ may carry the wire bytes that it arrived in, and then decodes only on access.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple, Self
 
 __all__ = [
     "NO_HEADERS",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 U64_MAX = 2**64 - 1
+_RECORD_ID: Final = re.compile(rb"0*([0-9]{1,20})-0*([0-9]{1,20})")
 
 
 class Header(NamedTuple):
@@ -73,6 +75,16 @@ class RecordId(NamedTuple):
 
     ms: int
     seq: int
+
+    @classmethod
+    def parse(cls, text: bytes) -> Self | None:
+        """Parse `<ms>-<seq>`, both unsigned 64-bit; leading zeros are accepted (S3P fact sheet 3, item 18). None if
+        malformed."""
+        found = _RECORD_ID.fullmatch(text)
+        if found is None:
+            return None
+        ms, seq = int(found[1]), int(found[2])
+        return cls(ms, seq) if ms <= U64_MAX and seq <= U64_MAX else None
 
     def __str__(self) -> str:
         return f"{self.ms}-{self.seq}"

@@ -7,7 +7,7 @@ from typing import Any
 from support.dialogues import CLIENT, SERVER, Said, conversation, messages
 
 from penstock_analysis.dialogue import Message
-from penstock_analysis.dialogue.s3p import S3PDialogue
+from penstock_analysis.s3p.conversation import S3PDialogue
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import (
     AppendedId,

@@ -13,20 +13,13 @@ A conversation of unknown protocol: its events are kept until its bytes reveal t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Joined, Lost, Opened, Sender
-from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_analysis.dialogue.messages import Dialogue, Message, Problem
-from penstock_analysis.dialogue.s3p import S3PDialogue
-from penstock_analysis.dialogue.s3p.reading import reply_begins
-from penstock_analysis.dialogue.segment import Deliveries, SegmentDialogue
-from penstock_analysis.dialogue.segment.spoken import HELLO, Spoken
-from penstock_codecs.http.sniff import PREFACE
-from penstock_codecs.segment.layout import Direction
+from penstock_analysis.plugin import HTTP, Likeness, plugins
 
 __all__ = [
     "ENOUGH",
@@ -37,6 +30,7 @@ __all__ = [
     "OpaqueDialogue",
     "dialogue_for",
     "dialogue_of",
+    "memories",
     "spoken_by",
 ]
 
@@ -91,7 +85,8 @@ class OpaqueDialogue:
 MOST_BYTES: Final = 64 * 1024
 MOST_EVENTS: Final = 1024
 """Most bytes and events kept; beyond that the protocol counts as unsupported."""
-_ENOUGH: Final = 64
+ENOUGH: Final = 64
+"""Bytes at a side's beginning that suffice to recognize its protocol."""
 
 
 class SpokenBy(Protocol):
@@ -157,7 +152,7 @@ class DecidingDialogue:
                 self._late.add(event.sender)
                 self._firsts.pop(event.sender, None)
             case Joined():
-                return "http"
+                return HTTP
             case Chunk():
                 return self._first_bytes(event.sender, bytes(event.data))
             case _:
@@ -168,9 +163,9 @@ class DecidingDialogue:
         if sender in self._late:
             return self._spoken_by(sender, data, late=True) or None
         first = self._firsts.get(sender, b"")
-        if len(first) >= _ENOUGH:
+        if len(first) >= ENOUGH:
             return None
-        self._firsts[sender] = first = (first + data)[:_ENOUGH]
+        self._firsts[sender] = first = (first + data)[:ENOUGH]
         spoken = self._spoken_by(sender, first)
         # A server's greeting may be anything; what the client says first is the protocol's own.
         return None if spoken == self._unknown and sender is Sender.SERVER else spoken
@@ -183,166 +178,64 @@ class DecidingDialogue:
         yield from self._inner.end()
 
 
-ENOUGH: Final = 64
-"""Bytes at a side's beginning that suffice to recognize its protocol."""
 UNKNOWN: Final = ""
 """A protocol that Penstock does not support."""
 TLS: Final = "tls"
-_REQUEST_LINE: Final = re.compile(rb"[A-Z]{1,16}(?: ([/*a-z])?)?")
-"""A method, and how a target begins: a path, `*`, or a whole URI (RFC 9112, section 3)."""
-_PROTOCOLS: Final[dict[str, Callable[[Conversation, Deliveries | None], Dialogue]]] = {
-    **dict.fromkeys(("s2", "controller", "management", "http"), lambda conversation, _: HttpDialogue(conversation)),
-    "s3p": lambda conversation, _: S3PDialogue(conversation),
-    "segment": SegmentDialogue,
-    TLS: lambda conversation, _: OpaqueDialogue(
-        conversation, "TLS, and what is said inside it is not known", "RFC 8446, section 5.1"
-    ),
-    UNKNOWN: lambda conversation, _: OpaqueDialogue(
-        conversation, "the first bytes are those of no protocol that Penstock speaks"
-    ),
+_OPAQUE: Final = {
+    TLS: ("TLS, and what is said inside it is not known", "RFC 8446, section 5.1"),
+    UNKNOWN: ("the first bytes are those of no protocol that Penstock speaks", ""),
 }
-"""`http` is what bytes can tell of the first three."""
-
-
-class _Test(NamedTuple):
-    """Test whether a side begins in a protocol: True, False, or None if more bytes are needed."""
-
-    protocol: str
-    begins: Callable[[bytes], bool | None]
-
-
-def _starts(wanted: bytes) -> Callable[[bytes], bool | None]:
-    def begins(data: bytes) -> bool | None:
-        if len(data) < len(wanted):
-            return None if wanted.startswith(data) else False
-        return data.startswith(wanted)
-
-    return begins
-
-
-def _request_line(data: bytes) -> bool | None:
-    found = _REQUEST_LINE.match(data)
-    if found is None or found[1]:
-        return found is not None
-    return None if found.end() == len(data) else False
-
-
-def _star(data: bytes) -> bool | None:
-    return None if data == b"*" else data[:1] == b"*" and data[1:2].isdigit()
-
-
-def _settings(data: bytes) -> bool | None:
-    """Test for a server's first frame over HTTP/2: SETTINGS of stream 0, without ACK, its length a multiple of 6."""
-    if len(data) < 9:
-        return None if data[:1] == b"\0"[: len(data)] else False
-    length = int.from_bytes(data[:3], "big")
-    return data[3:9] == b"\x04\0\0\0\0\0" and length % 6 == 0
-
-
-def _messages(direction: Direction) -> Callable[[bytes], bool | None]:
-    return lambda data: Spoken().begins(direction, data)
-
-
 _TLS_RECORD: Final = re.compile(rb"\x16\x03[\0-\x04]")
 
 
-def _tls(data: bytes) -> bool | None:
-    if len(data) < 3:
-        return None if b"\x16\x03".startswith(data[:2]) else False
-    return _TLS_RECORD.match(data) is not None
-
-
-_FRAME_HEAD: Final = Struct(">HBBBI")
-_FRAME_HEAD_BYTES: Final = _FRAME_HEAD.size
-_ALONE: Final = {4, 6, 7}  # SETTINGS, PING, GOAWAY: of stream 0
-_FRAME_LENGTHS: Final[dict[int, Callable[[int], bool]]] = {
-    0: lambda _length: True,  # DATA
-    1: lambda length: length > 0,  # HEADERS
-    2: lambda length: length == 5,  # PRIORITY
-    3: lambda length: length == 4,  # RST_STREAM
-    4: lambda length: length % 6 == 0,  # SETTINGS
-    6: lambda length: length == 8,  # PING
-    7: lambda length: length >= 8,  # GOAWAY
-    8: lambda length: length == 4,  # WINDOW_UPDATE
-    9: lambda length: length > 0,  # CONTINUATION
-}
-"""Types of frames and their lengths (RFC 9113, section 6)."""
-_LONGEST_FRAME: Final = 16_384
-"""Default limit; longer frames are allowed only by a setting that is rarely changed."""
-
-
-def _frames(data: bytes) -> bool | None:
-    """Test for consecutive frames of HTTP/2, as far as these bytes go."""
-    if len(data) < _FRAME_HEAD_BYTES:
-        return None
-    at = 0
-    while at + _FRAME_HEAD_BYTES <= len(data):
-        high, low, kind, _flags, stream = _FRAME_HEAD.unpack_from(data, at)
-        length = high << 8 | low
-        fits = _FRAME_LENGTHS.get(kind)
-        if fits is None or not fits(length) or length > _LONGEST_FRAME:
-            return False
-        if stream >> 31 or (kind != 8 and (stream == 0) is not (kind in _ALONE)):
-            return False
-        at += _FRAME_HEAD_BYTES + length
-    return True
-
-
-_LATE: Final[tuple[_Test, ...]] = (_Test("http", _frames),)
-"""Tests for the middle of a conversation, tried after those of its beginning."""
-_TESTS: Final[dict[Sender, tuple[_Test, ...]]] = {
-    Sender.CLIENT: (
-        _Test("http", _starts(PREFACE)),
-        _Test("s3p", _star),
-        _Test("segment", _starts(HELLO)),
-        _Test(TLS, _tls),
-        _Test("http", _request_line),
-        _Test("segment", _messages(Direction.REQUEST)),
-    ),
-    Sender.SERVER: (
-        _Test("http", _starts(b"HTTP/1.")),
-        _Test("http", _settings),
-        _Test("segment", _starts(HELLO)),
-        _Test(TLS, _tls),
-        _Test("s3p", reply_begins),
-        _Test("segment", _messages(Direction.REPLY)),
-    ),
-}
-"""The first that fits is what is spoken."""
+def _tls(_sender: Sender, first: bytes, _late: bool) -> Likeness | None:
+    if len(first) < 3:
+        return None if b"\x16\x03".startswith(first[:2]) else Likeness.NONE
+    return Likeness.MARK if _TLS_RECORD.match(first) else Likeness.NONE
 
 
 def spoken_by(sender: Sender, first: bytes, *, late: bool = False) -> str | None:
-    """Return the protocol of a side that begins with these bytes: `http`, `s3p`, `segment`, `tls`, or UNKNOWN.
+    """Return the protocol of a side that begins with these bytes: the name of a plug-in, `tls`, or UNKNOWN.
 
     None: more bytes are needed; `ENOUGH` of them always suffice. `late`: these are the first bytes of some message, and
     not of the conversation.
     """
     if not first:
         return None
-    undecided = False
-    for test in _TESTS[sender] + _LATE if late else _TESTS[sender]:
-        begins = test.begins(first[:ENOUGH])
-        if begins:
-            return test.protocol
-        undecided |= begins is None
-    return None if undecided and len(first) < ENOUGH else UNKNOWN
+    tests = {TLS: _tls} | {name: plugin.begins for name, plugin in plugins().items() if plugin.begins is not None}
+    found = {name: begins(sender, first[:ENOUGH], late) for name, begins in tests.items()}
+    best = max(found, key=lambda name: found[name] or Likeness.NONE)
+    if found[best]:
+        return best
+    return None if None in found.values() and len(first) < ENOUGH else UNKNOWN
 
 
-def dialogue_for(conversation: Conversation, deliveries: Deliveries | None = None) -> Dialogue:
+def memories() -> dict[str, Any]:
+    """Return what the dialogues of one capture share, by protocol."""
+    return {name: plugin.memory() for name, plugin in plugins().items() if plugin.memory is not None}
+
+
+def dialogue_for(conversation: Conversation, shared: Mapping[str, Any] | None = None) -> Dialogue:
     """Return a dialogue for a conversation, which detects the protocol by itself if the conversation does not name it.
 
-    It must receive the conversation's events from the first one (`Opened`) on. `deliveries`, one for all conversations
-    of a capture, allows events to be put together whose parts were read over several connections.
+    It must receive the conversation's events from the first one (`Opened`) on. `shared`: the `memories` of the capture,
+    without which messages that are spread over several conversations are not put together.
     """
-    make = _PROTOCOLS.get(conversation.protocol) if conversation.protocol else None
-    if make is not None:
-        return make(conversation, deliveries)
-    return DecidingDialogue(conversation, spoken_by, lambda protocol: _PROTOCOLS[protocol](conversation, deliveries))
+    if conversation.protocol in plugins():
+        return _dialogue(conversation.protocol, conversation, shared)
+    return DecidingDialogue(conversation, spoken_by, lambda protocol: _dialogue(protocol, conversation, shared))
+
+
+def _dialogue(protocol: str, conversation: Conversation, shared: Mapping[str, Any] | None = None) -> Dialogue:
+    if protocol in _OPAQUE:
+        return OpaqueDialogue(conversation, *_OPAQUE[protocol])
+    plugin = plugins()[protocol]
+    memory = None if plugin.memory is None else plugin.memory() if shared is None else shared[protocol]
+    return plugin.dialogue(conversation, memory)
 
 
 def dialogue_of(conversation: Conversation, first: bytes) -> Dialogue | None:
     """Return the dialogue for a conversation whose client began with `first`, or None if more of these bytes are
     needed."""
-    protocol = conversation.protocol if conversation.protocol in _PROTOCOLS else ""
-    spoken = protocol or spoken_by(Sender.CLIENT, first)
-    return None if spoken is None else _PROTOCOLS[spoken](conversation, None)
+    spoken = conversation.protocol if conversation.protocol in plugins() else spoken_by(Sender.CLIENT, first)
+    return None if spoken is None else _dialogue(spoken, conversation)

@@ -7,17 +7,19 @@ from typing import Final
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import Message, Problem
+from penstock_analysis.plugin import layers_over_http
 
 __all__ = ["MAX_REMEMBERED", "Failures"]
 
 MAX_REMEMBERED: Final = 1000
 """Most failed exchanges of one conversation that are remembered; later items of a failure come soon."""
-_IN_PARTS: Final = frozenset({"http", "s2s", "sse", "grpc"})
-"""Layers whose exchanges fail once, in however many messages. Elsewhere each failure is one of its own."""
 
 
 class Failures:
-    """Memory of the exchanges that failed."""
+    """Memory of the exchanges that failed.
+
+    An exchange over HTTP fails once, in however many messages. Elsewhere each failure is one of its own.
+    """
 
     def __init__(self) -> None:
         self._failed: dict[Conversation, dict[object, None]] = {}
@@ -48,7 +50,7 @@ class Failures:
         if isinstance(item, Message):
             yield "refusal", item.exchange
             yield "refusal", None
-        if item.exchange is not None and (isinstance(item, Problem) or item.layer in _IN_PARTS):
+        if item.exchange is not None and (isinstance(item, Problem) or item.layer in layers_over_http()):
             yield item.exchange
 
     @staticmethod
@@ -57,7 +59,7 @@ class Failures:
         if isinstance(item, Problem):
             if item.sender is Sender.CLIENT and (item.fatal or item.exchange is not None):
                 yield "refusal", item.exchange
-        elif item.exchange is not None and item.layer in _IN_PARTS:
+        elif item.exchange is not None and item.layer in layers_over_http():
             yield item.exchange
 
     def forget(self, conversation: Conversation) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from penstock_analysis.capture import CaptureEvent, Closed, Conversation, Lost, Sender
-from penstock_analysis.dialogue.choosing import dialogue_for
+from penstock_analysis.dialogue.choosing import dialogue_for, memories
 from penstock_analysis.dialogue.messages import Dialogue, Message, Problem
-from penstock_analysis.dialogue.segment import Deliveries
 
 __all__ = ["MAX_DIALOGUES", "Dialogues"]
 
@@ -28,7 +27,7 @@ class Dialogues:
         self._wanted = wanted
         self._most = most
         self._heard: OrderedDict[Conversation, _Heard] = OrderedDict()
-        self._deliveries = Deliveries()
+        self._shared = memories()
 
     def __len__(self) -> int:
         return len(self._heard)
@@ -46,7 +45,7 @@ class Dialogues:
                 return
             if len(self._heard) >= self._most:
                 yield from self._heard.popitem(last=False)[1].dialogue.end()
-            heard = self._heard[conversation] = _Heard(dialogue_for(conversation, self._deliveries))
+            heard = self._heard[conversation] = _Heard(dialogue_for(conversation, self._shared))
         self._heard.move_to_end(conversation)
         yield from heard.dialogue.receive(event)
         if heard.over(event):

@@ -21,16 +21,15 @@ Streams are not compared: the caller decides which belong together, with `plain_
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from penstock_analysis.dialogue.messages import Message, Problem, SeenRecord
+from penstock_analysis.plugin import plugins
 from penstock_codecs.envelope import is_marked, unwrap
 from penstock_codecs.model import Headers, RecordId
-from penstock_codecs.s3p.values import parse_id
 
 __all__ = [
     "FIELDS",
@@ -49,7 +48,6 @@ FIELDS: Final = ("body", "headers", "timestamp", "seq_num", "record_id", "offset
 """Fields that `differences` compares, in the order of its result."""
 _ALWAYS: Final = frozenset({"body", "headers"})
 _KEY_BYTES: Final = 16
-_SEGMENT: Final = re.compile(r"/[0-9]+(?:\.#epoch\.[0-9]+)?(?:#transaction\.[0-9a-f]+)?\Z")
 
 
 class NormalRecord(NamedTuple):
@@ -86,14 +84,11 @@ def records_in(
 
 
 def plain_stream(stream: str) -> str:
-    """Return `scope/stream` for a segment's full name, also for one of a transaction; other names unchanged.
-
-    A segment's name ends with its number, and mostly an epoch: `scope/stream/0.#epoch.0`. An S2 stream called
-    `basin/a/0` looks like one, so this is a guess.
-    """
-    if stream.count("/") < 2:
-        return stream
-    return _SEGMENT.sub("", stream)
+    """Return the stream of which a name in a record names a part, such as a segment; other names unchanged."""
+    for plugin in plugins().values():
+        if plugin.stream_of is not None:
+            stream = plugin.stream_of(stream)
+    return stream
 
 
 def normal_form(record: SeenRecord, *, envelopes: bool = True) -> NormalRecord:
@@ -103,7 +98,7 @@ def normal_form(record: SeenRecord, *, envelopes: bool = True) -> NormalRecord:
     if envelopes and not headers and is_marked(body):
         with suppress(ValueError):  # it may only look like one
             headers, body = unwrap(body)
-    record_id = None if record.record_id is None else parse_id(record.record_id.encode("utf-8"))
+    record_id = None if record.record_id is None else RecordId.parse(record.record_id.encode())
     return NormalRecord(body, tuple(headers), record.timestamp, record.seq_num, record_id, record.offset)
 
 

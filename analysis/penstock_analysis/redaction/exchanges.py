@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from penstock_analysis.capture import Sender
+from google.protobuf.descriptor import Descriptor
 
-__all__ = ["UNKNOWN", "Exchange", "Exchanges"]
+from penstock_analysis.capture import Sender
+from penstock_analysis.redaction.contents import Content
+from penstock_analysis.redaction.flow import Flow
+from penstock_analysis.redaction.leaves import Leaves
+from penstock_analysis.redaction.units import Format
+
+__all__ = ["UNKNOWN", "Exchange", "Exchanges", "Fields", "HttpBodies", "value_of"]
 
 _MOST: Final = 10_000
 """Most pending requests that are remembered; older ones count as unknown when they are answered, and over HTTP/1.1 so
 do those behind them."""
 
 
+Fields = Mapping[bytes, list[bytes]]
+"""Headers that tell what follows, by their names in lower case, with their values in lower case."""
+
+
+def value_of(fields: Fields, name: bytes) -> bytes:
+    """Return a header's value, b"" if it is missing, or all values if there are different ones."""
+    values = fields.get(name)
+    return b", ".join(dict.fromkeys(values)) if values else b""
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Parts of a request that determine the format of both bodies. `base64`: the header `s2-format` says so.
+    """Parts of a request that determine the format of both bodies.
 
     `known` is False if the request passed before the recording began.
     """
 
     method: bytes = b""
     path: bytes = b""
-    base64: bool = False
+    fields: Fields = field(default_factory=dict)
     known: bool = True
 
 
@@ -70,3 +86,34 @@ class Exchanges:
     def over(self, stream: int) -> None:
         """HTTP/2: forget a stream, on which no response will follow."""
         self._by_stream.pop(stream, None)
+
+
+class HttpBodies:
+    """One protocol over HTTP: where secrets are in its bodies. This base finds none.
+
+    All protocols are asked about each body, in the order of their names. JSON, event streams, text, and the framing of
+    gRPC are common to all and need nothing here.
+    """
+
+    def issues(self, _exchange: Exchange) -> bool:
+        """Return whether the response to a known request may hold a token, so that its body is read under all
+        rules."""
+        return False
+
+    def in_base64(self, _fields: Fields) -> bool:
+        """Return whether a request with these headers has bytes in base64 in the JSON of both bodies."""
+        return False
+
+    def call(self, _path: bytes, *, request: bool) -> Descriptor | None:  # noqa: ARG002 - for those that have calls
+        """Return the message of a gRPC call by its path, or None if it is not one of this protocol."""
+        return None
+
+    def content(
+        self, _flow: Flow, _leaves: Leaves, _exchange: Exchange, _kind: bytes, _fields: Fields
+    ) -> Content | None:
+        """Return the content of a body of media type `kind`, or None if it is not of this protocol."""
+        return None
+
+    def formats(self, _flow: Flow, _leaves: Leaves) -> Sequence[Format]:
+        """Return formats that a body may have whose head was not recorded."""
+        return ()

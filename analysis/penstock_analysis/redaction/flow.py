@@ -8,13 +8,15 @@ on as they came, by reference.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from penstock_analysis.capture import Chunk, Conversation, Sender
+from penstock_analysis.redaction.leaves import Leaves
 from penstock_analysis.redaction.text import Buffer
 
-__all__ = ["FOR_EVER", "Cut", "Flow", "NotUnderstood", "Parser"]
+__all__ = ["FOR_EVER", "Cut", "Flow", "NotUnderstood", "Parser", "Redaction"]
 
 SMALL: Final = 4096
 """Chunks that are held are joined up to this size: an object for each of many short ones would cost more."""
@@ -25,6 +27,21 @@ FOR_EVER: Final = 1 << 62
 """More bytes than any side sends."""
 
 Parser = Generator[None, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """Search for secrets in the messages of one protocol on bare TCP.
+
+    `parse` makes the parser of one side: it moves `Flow.at` behind what it has decided about, blanks secrets, and
+    raises NotUnderstood at bytes that break the protocol. `begins` tells by the first byte of a side whether this
+    protocol is spoken; its last argument is True if the protocol is the configured one. `joins` returns the parser of
+    a side from the middle of a connection if the bytes at hand begin with a message, else None.
+    """
+
+    parse: Callable[[Flow, Leaves], Parser]
+    begins: Callable[[Sender, bytes, bool], bool]
+    joins: Callable[[Flow, Leaves, bytes], Parser | None]
 
 
 class NotUnderstood(Exception):

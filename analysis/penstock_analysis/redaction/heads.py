@@ -6,29 +6,16 @@ import re
 from collections.abc import Generator
 from typing import Final
 
+from penstock_analysis.redaction.exchanges import Fields
 from penstock_analysis.redaction.flow import Flow, NotUnderstood
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Span
 
-__all__ = ["MAX_LINE", "Fields", "first_line", "read_fields", "value_of"]
+__all__ = ["MAX_LINE", "first_line", "read_fields"]
 
 MAX_LINE: Final = 64 * 1024
 """Longest line that is waited for, in bytes; a longer one is blanked, if it is secret, as by `unknown`."""
 _MOST_FIELDS: Final = 1000
-_KEPT: Final = frozenset(
-    {
-        b"connection",
-        b"content-encoding",
-        b"content-length",
-        b"content-type",
-        b"s2-format",
-        b"transfer-encoding",
-        b"upgrade",
-    }
-)
-
-Fields = dict[bytes, list[bytes]]
-"""Headers that say what follows, by their names in lower case."""
 
 
 def first_line(flow: Flow, secrets: Secrets, pattern: re.Pattern[bytes]) -> Generator[None, None, re.Match[bytes]]:
@@ -53,7 +40,7 @@ def first_line(flow: Flow, secrets: Secrets, pattern: re.Pattern[bytes]) -> Gene
 
 def read_fields(flow: Flow, secrets: Secrets) -> Generator[None, None, Fields]:
     """Read headers or trailers up to the empty line behind them, and blank their secrets."""
-    fields: Fields = {}
+    fields: dict[bytes, list[bytes]] = {}
     name = b""
     for _ in range(_MOST_FIELDS):
         raw = yield from flow.line(MAX_LINE)
@@ -79,7 +66,7 @@ def read_fields(flow: Flow, secrets: Secrets) -> Generator[None, None, Fields]:
         _blank(flow, [(start + first, start + last) for first, last in secrets.in_header(name, value)])
         flow.at += len(raw)
         flow.folds = name in secrets.headers
-        if name in _KEPT:
+        if name in secrets.wanted:
             fields.setdefault(name, []).append(value.lower())
     raise NotUnderstood
 
@@ -87,9 +74,3 @@ def read_fields(flow: Flow, secrets: Secrets) -> Generator[None, None, Fields]:
 def _blank(flow: Flow, spans: list[Span]) -> None:
     for start, end in spans:
         flow.blank(flow.at + start, flow.at + end)
-
-
-def value_of(fields: Fields, name: bytes) -> bytes:
-    """Return a header's value in lower case, b"" if it is missing, or all values if there are different ones."""
-    values = fields.get(name)
-    return b", ".join(dict.fromkeys(values)) if values else b""

@@ -8,7 +8,6 @@ have as many bits in all: as many `*` as possible, then shorter ones, `0`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from hpack.exceptions import HPACKDecodingError
@@ -17,24 +16,19 @@ from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
+from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Edit, Span, joined, stars
 
 __all__ = ["UNTOLD", "HeaderNames", "Unparsable", "filler", "redact_block"]
 
-WANTED: Final = frozenset(
-    {b":method", b":path", b":status", b"content-type", b"content-encoding", b"s2-format", b"grpc-encoding"}
-)
-"""Headers whose values are returned to the caller, because they determine the format of a body."""
 UNTOLD: Final = b""
-"""Key among the WANTED headers for one whose name is unknown, since it was sent before the recording began."""
+"""Key among the wanted headers for one whose name is unknown, since it was sent before the recording began."""
 _TABLE: Final = 4096
 _MOST_TABLE: Final = 64 * 1024
 """Largest dynamic table that is kept, in the bytes of RFC 7541, 4.1. What a larger one holds has no name here."""
 _ENTRY: Final = 32
 _STATIC: Final = tuple(HeaderTable.STATIC_TABLE)
 _encoder: Final = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH)
-
-Secret = Callable[[bytes | None, bytes], list[Span]]
 
 
 class Unparsable(Exception):
@@ -48,7 +42,7 @@ class _Entry(NamedTuple):
 
 
 class HeaderNames:
-    """One direction's dynamic table, as far as redaction needs it: names, and the values that are WANTED.
+    """One direction's dynamic table, as far as redaction needs it: names, and the values that are wanted.
 
     In the middle of a connection it begins empty, and an entry that is referred to and missing has no name. Indices
     count from the newest entry, so all entries added since are found.
@@ -141,10 +135,10 @@ class _Reader:
             raise Unparsable from None
 
 
-def redact_block(block: bytes, names: HeaderNames, secret: Secret) -> tuple[list[Edit], dict[bytes, bytes]]:
-    """Return the edits of a header block, and the values of WANTED headers in it; update `names`.
+def redact_block(block: bytes, names: HeaderNames, secrets: Secrets) -> tuple[list[Edit], dict[bytes, bytes]]:
+    """Return the edits of a header block, and the values of `Secrets.wanted` headers in it; update `names`.
 
-    `secret` returns the secret parts of a header's value. Raises Unparsable.
+    Raises Unparsable.
     """
     reader = _Reader(block)
     edits: list[Edit] = []
@@ -157,16 +151,16 @@ def redact_block(block: bytes, names: HeaderNames, secret: Secret) -> tuple[list
         if first & 0x80:
             name, value = names.get(reader.integer(7))
         else:
-            name, value = _literal(reader, names, secret, edits)
+            name, value = _literal(reader, names, secrets, edits)
         if name is None:
             fields[UNTOLD] = b""
-        elif name in WANTED and value is not None and fields.setdefault(name, value) != value:
+        elif name in secrets.wanted and value is not None and fields.setdefault(name, value) != value:
             fields[name] += b", " + value
     return edits, fields
 
 
 def _literal(
-    reader: _Reader, names: HeaderNames, secret: Secret, edits: list[Edit]
+    reader: _Reader, names: HeaderNames, secrets: Secrets, edits: list[Edit]
 ) -> tuple[bytes | None, bytes | None]:
     """RFC 7541, 6.2: with a name by index or as a string, and to be remembered or not."""
     indexing = bool(reader.block[reader.at] & 0x40)
@@ -174,11 +168,11 @@ def _literal(
     name = names.get(index)[0] if index else reader.decoded(reader.string()).lower()
     string = reader.string()
     value = reader.decoded(string)
-    spans = joined(secret(name and name.strip(), value))
+    spans = joined(secrets.in_header(name and name.strip(), value))
     if spans:
         edits.append(Edit(string.start, _blanked(value, spans, string.coded)))
     if indexing:
-        kept = value if name in WANTED else None
+        kept = value if name in secrets.wanted else None
         names.add(name, kept, len(name or b"") + len(value))
     return name, value
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from penstock_analysis.redaction.choice import Choice
 from penstock_analysis.redaction.contents import Content, feed
-from penstock_analysis.redaction.exchanges import Exchange, Exchanges
+from penstock_analysis.redaction.exchanges import Exchange, Exchanges, Fields
 from penstock_analysis.redaction.flow import FOR_EVER, Cut, Flow, NotUnderstood, Parser
-from penstock_analysis.redaction.heads import MAX_LINE, Fields, first_line, read_fields, value_of
+from penstock_analysis.redaction.heads import MAX_LINE, first_line, read_fields
 from penstock_analysis.redaction.secrets import Secrets
 
 __all__ = ["REQUEST_LINE", "STATUS_LINE", "requests", "responses"]
@@ -31,7 +31,7 @@ def requests(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges)
         # The answer may come before the head's end, but for its format only who has the head can be asked.
         exchanges.asks(Exchange(method, path))
         fields = yield from read_fields(flow, secrets)
-        exchange = Exchange(method, path, value_of(fields, b"s2-format") in (b"base64", b"json-binsafe"))
+        exchange = Exchange(method, path, fields)
         if exchanges.in_order and exchanges.in_order[-1] == Exchange(method, path):
             exchanges.in_order[-1] = exchange
         content = choice.of_unknown(flow) if exchanges.joining else choice.of_request(flow, exchange, fields)

@@ -204,7 +204,7 @@ class Http2Side:
         fields: dict[bytes, bytes] = {}
         if not block.blind:
             try:
-                edits, fields = redact_block(bytes(block.unit), self._names, self._secrets.in_header)
+                edits, fields = redact_block(bytes(block.unit), self._names, self._secrets)
             except Unparsable:
                 block.abandon()
             else:
@@ -224,9 +224,8 @@ class Http2Side:
         told = {name: [value.lower()] for name, value in fields.items()}
         untold = UNTOLD in fields
         if self._sender is Sender.CLIENT and (b":method" in fields or (untold and stream not in self._contents)):
-            base64 = fields.get(b"s2-format", b"").lower() in (b"base64", b"json-binsafe")
             known = not untold or b":path" in fields
-            exchange = Exchange(fields.get(b":method", b""), fields.get(b":path", b""), base64, known)
+            exchange = Exchange(fields.get(b":method", b""), fields.get(b":path", b""), told, known)
             self._exchanges.asked(stream, exchange)
             content = None if untold else self._choice.of_request(self._flow, exchange, told)
         elif self._sender is Sender.SERVER and (fields.get(b":status", b"1")[:1] != b"1" or untold):

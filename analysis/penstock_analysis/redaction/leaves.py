@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_analysis.redaction.secrets import Secrets
-from penstock_analysis.redaction.text import Edit, Span, joined, stars
+from penstock_analysis.redaction.text import Edit, Patterns, Span, joined, stars
 from penstock_codecs.envelope import MARK
 
 __all__ = ["Leaves", "whole_characters"]
@@ -18,10 +17,11 @@ _HEADERS: Final = 0x12
 class Leaves:
     """Rules that apply to content, wherever it is."""
 
-    def __init__(self, secrets: Secrets) -> None:
-        self.tokens = secrets.tokens
-        self.patterns = secrets.patterns
-        self._record_headers = secrets.record_headers
+    def __init__(self, patterns: Patterns, record_headers: frozenset[bytes], *, tokens: bool) -> None:
+        self.tokens = tokens
+        """True if tokens inside messages are secret."""
+        self.patterns = patterns
+        self._record_headers = record_headers
 
     @property
     def any(self) -> bool:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.redaction import http1, s3p
+from penstock_analysis.plugin import plugins
+from penstock_analysis.redaction import http1
 from penstock_analysis.redaction.choice import Choice
 from penstock_analysis.redaction.contents import Content
 from penstock_analysis.redaction.exchanges import Exchanges
 from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser
 from penstock_analysis.redaction.http2 import Http2Side, begins_with_frames
 from penstock_analysis.redaction.secrets import Secrets
-from penstock_analysis.redaction.segment import SegmentSide, dialect_of
 from penstock_analysis.redaction.units import Blind
-from penstock_analysis.redaction.unknown import guarded, is_hidden
+from penstock_analysis.redaction.unknown import guarded, is_hidden, redaction_of
 from penstock_codecs.http.sniff import PREFACE
 
 __all__ = ["parser_of"]
@@ -23,8 +23,6 @@ _ENOUGH: Final = 64 * 1024
 """Bytes that are inspected to recognize a protocol."""
 _STATUS: Final = b"HTTP/1."
 _FRAME_HEAD: Final = 9
-_HELLO: Final = b"\xff"
-_S3P: Final = {Sender.CLIENT: b"*", Sender.SERVER: b"*+-$:"}
 
 
 class _Openings:
@@ -37,16 +35,16 @@ class _Openings:
         self._exchanges = exchanges
 
     def begin(self) -> Parser:
-        """Parse from the connection's first byte, which tells S3P and the segment protocol from HTTP: the protocol
-        spoken need not be the configured one."""
+        """Parse from the connection's first byte, which tells most protocols from HTTP: the protocol spoken need not be
+        the configured one."""
         yield from self._flow.need(1)
         first, protocol = self._flow.peek(1), self._flow.conversation.protocol
-        if first == _HELLO or (protocol == "segment" and first == b"\0"):
-            yield from SegmentSide(self._flow, self._secrets).parse()
-        elif first in _S3P[Sender.SERVER if protocol == "s3p" else self._flow.sender]:
-            yield from s3p.items(self._flow, self._secrets)
-        else:
-            yield from self._http()
+        for name in sorted(plugins(), key=lambda name: name != protocol):
+            redaction = redaction_of(name)
+            if redaction is not None and redaction.begins(self._flow.sender, first, name == protocol):
+                yield from redaction.parse(self._flow, self._secrets.leaves)
+                return
+        yield from self._http()
 
     def _http(self) -> Parser:
         flow = self._flow
@@ -95,12 +93,9 @@ class _Openings:
                 content.take(flow.next_view(flow.available), offset)
 
     def _joined(self, start: bytes) -> Parser | None:
-        protocol = self._flow.conversation.protocol
-        if protocol == "segment":
-            dialect = dialect_of(start, self._flow.sender)
-            return None if dialect is None else SegmentSide(self._flow, self._secrets, dialect).parse()
-        if protocol == "s3p":
-            return s3p.items(self._flow, self._secrets) if s3p.begins_with_item(start) else None
+        redaction = redaction_of(self._flow.conversation.protocol)
+        if redaction is not None:
+            return redaction.joins(self._flow, self._secrets.leaves, start)
         line = start.partition(b"\n")[0].rstrip(b"\r")
         known = http1.REQUEST_LINE if self._flow.sender is Sender.CLIENT else http1.STATUS_LINE
         if b"HTTP/1." in line and known.fullmatch(line):

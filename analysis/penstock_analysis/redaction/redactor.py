@@ -9,7 +9,6 @@ from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation,
 from penstock_analysis.redaction.choice import Choice
 from penstock_analysis.redaction.exchanges import Exchanges
 from penstock_analysis.redaction.flow import Cut, Flow, NotUnderstood
-from penstock_analysis.redaction.leaves import Leaves
 from penstock_analysis.redaction.protocols import parser_of
 from penstock_analysis.redaction.rules import RedactionRules
 from penstock_analysis.redaction.secrets import Secrets
@@ -104,7 +103,6 @@ class Redactor:
         """Compile the rules. Raises ValueError for a pattern that is not a regular expression."""
         self._secrets = Secrets(rules)
         self._choice = Choice(self._secrets)
-        self._leaves = Leaves(self._secrets)
         self._conversations: dict[Conversation, _Sides] = {}
         self._time_ns = 0  # of the last event
         self.held = 0
@@ -146,7 +144,7 @@ class Redactor:
     def _noted(self, event: Noted) -> Noted:
         """Redact a note: names of streams are text like any other."""
         value = event.value.encode("utf-8", "surrogatepass")
-        spans = self._leaves.spans(value, text=True)
+        spans = self._secrets.leaves.spans(value, text=True)
         if not spans:
             return event
         blanked = bytearray(value)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["SECRET_HEADERS", "SECRET_PARAMETERS", "RedactionRules"]
+from penstock_analysis.plugin import plugins
 
-SECRET_HEADERS: Final = ("authorization", "proxy-authorization", "cookie", "set-cookie", "s2-encryption-key")
-"""HTTP headers (and gRPC metadata) whose values are never written, unless a configuration says so."""
+__all__ = ["SECRET_PARAMETERS", "RedactionRules", "secret_headers"]
+
 
 SECRET_PARAMETERS: Final = (
     "access_token",
@@ -24,18 +24,24 @@ SECRET_PARAMETERS: Final = (
 """Parameters of a URL's query whose values are never written, unless a configuration says so."""
 
 
+def secret_headers() -> tuple[str, ...]:
+    """Return the HTTP headers (and gRPC metadata) whose values are never written, unless a configuration says so."""
+    of_protocols = [name for plugin in plugins().values() for name in plugin.secret_headers]
+    return ("authorization", "proxy-authorization", "cookie", "set-cookie", *of_protocols)
+
+
 @dataclass(frozen=True, slots=True)
 class RedactionRules:
     """Rules that select the bytes to blank.
 
     `headers`: names of HTTP headers and gRPC metadata, in any case, whose values are blanked. `parameters`: names of
     query parameters, in any case, likewise. `tokens`: access and delegation tokens inside messages are blanked (those
-    of the segment protocol, of the controller and of S2's access-token API). `record_headers`: names of record headers
+    that the protocols have). `record_headers`: names of record headers
     whose values are blanked. `patterns`: regular expressions (bytes) that are blanked wherever they match in heads,
     bodies and plain text; a match may have `longest_match` bytes at most, including what a lookahead inspects.
     """
 
-    headers: tuple[str, ...] = SECRET_HEADERS
+    headers: tuple[str, ...] = field(default_factory=secret_headers)
     tokens: bool = True
     record_headers: tuple[bytes, ...] = ()
     patterns: tuple[bytes, ...] = ()

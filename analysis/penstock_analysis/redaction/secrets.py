@@ -7,6 +7,8 @@ from binascii import a2b_base64
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from penstock_analysis.plugin import plugins
+from penstock_analysis.redaction.leaves import Leaves
 from penstock_analysis.redaction.rules import RedactionRules
 from penstock_analysis.redaction.text import Patterns, Span
 
@@ -30,11 +32,10 @@ _FRAMING: Final = frozenset(
         b"content-length",
         b"content-type",
         b"grpc-encoding",
-        b"s2-format",
         b"transfer-encoding",
     }
 )
-"""Headers without which nothing could be read; patterns are not looked for in them."""
+"""Headers without which nothing could be read; patterns are not looked for in them, nor in those that plug-ins name."""
 _WITH_USER: Final = frozenset({b":authority", b"host"})
 _USER: Final = re.compile(rb"//([^/?#\s]+)@")
 _PARAMETER: Final = re.compile(rb"[?&;#]([^?&;#=\s]*)=([^&;#]+)")
@@ -53,6 +54,10 @@ class Secrets:
         self.parameters = frozenset(name.lower().encode() for name in rules.parameters)
         self.record_headers = frozenset(rules.record_headers)
         self.patterns = Patterns(rules.patterns, rules.longest_match)
+        self._framing = _FRAMING.union(name.encode() for one in plugins().values() for name in one.format_headers)
+        self.wanted = self._framing | {b":path"}
+        """Headers whose values tell how bodies are to be read."""
+        self.leaves = Leaves(self.patterns, self.record_headers, tokens=rules.tokens)
 
     @property
     def looks_inside(self) -> bool:
@@ -68,7 +73,7 @@ class Secrets:
         found = self.in_target(value) if name in _WITH_URL else []
         if name in _WITH_USER and b"@" in value:
             found.append((0, value.rindex(b"@")))
-        if self.patterns and name not in _FRAMING:
+        if self.patterns and name not in self._framing:
             found += self.matches_in_url(value)
             if name.endswith(_BINARY):
                 found += self._in_base64(value)

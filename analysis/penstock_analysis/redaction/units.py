@@ -1,22 +1,40 @@
-"""Contents that are read unit by unit: whole bodies, S2S frames, events of an event stream, gRPC messages."""
+"""Contents that are read unit by unit: whole bodies, events of an event stream, gRPC messages."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, NamedTuple
 
 from penstock_analysis.redaction.compressed import compressed_edits
 from penstock_analysis.redaction.contents import Content, Gathered
 from penstock_analysis.redaction.flow import Flow
 from penstock_analysis.redaction.text import Buffer, Edit, Patterns, Search, stars
 from penstock_codecs.compression import Compression
-from penstock_codecs.limits import MIB, S2S_MAX_FRAME_LENGTH
+from penstock_codecs.limits import MIB
 
-__all__ = ["MOST", "Blind", "Events", "GrpcMessages", "Redact", "S2sFrames", "Sniffed", "Unheard", "Whole"]
+__all__ = [
+    "CODINGS",
+    "MOST",
+    "PLAIN",
+    "Blind",
+    "Events",
+    "Format",
+    "GrpcMessages",
+    "Redact",
+    "Sniffed",
+    "Unheard",
+    "Whole",
+    "coded",
+    "edits_or_stars",
+]
 
 MOST: Final = 4 * MIB
 """Longest unit that is waited for, and the most that a compressed one may hold. Longer ones are blanked."""
+
+CODINGS: Final = {b"zstd": Compression.ZSTD, b"gzip": Compression.GZIP, b"x-gzip": Compression.GZIP}
+PLAIN: Final = frozenset({b"", b"identity"})
 
 Redact = Callable[[bytes], list[Edit]]
 """Function that returns the edits of a unit. Raises ValueError for one it cannot parse, which is then blanked whole."""
@@ -93,43 +111,6 @@ class Sniffed(Whole):
         self.certain = self._search.certain
 
 
-class S2sFrames(Gathered):
-    """S2S frames (S2 fact sheet, 2.1). `message` redacts their payloads, `json` the body of a terminal frame, `plain`
-    the bytes of compressed payloads that decoders skip."""
-
-    _LENGTH: Final = 3
-    _TERMINAL: Final = 0x80
-
-    def __init__(self, flow: Flow, message: Redact, json: Redact, plain: Redact) -> None:
-        super().__init__(flow)
-        self._message = message
-        self._plain = plain
-        self._json = json
-
-    def read(self) -> None:
-        while len(self.unit) > self._LENGTH:
-            length = int.from_bytes(self.unit[: self._LENGTH], "big")
-            if not 0 < length <= S2S_MAX_FRAME_LENGTH:
-                self.abandon()
-                return
-            if len(self.unit) < self._LENGTH + length:
-                return
-            head = self._LENGTH + 1
-            edits = self._frame(self.unit[self._LENGTH], bytes(self.unit[head : head + length - 1]))
-            self.done(self._LENGTH + length, [Edit(head + start, data) for start, data in edits])
-
-    def _frame(self, flags: int, payload: bytes) -> list[Edit]:
-        if flags & self._TERMINAL:
-            return edits_or_stars(payload, lambda data: [Edit(2 + at, blank) for at, blank in self._json(data[2:])])
-        try:
-            compression = Compression(flags >> 5 & 3)
-        except ValueError:
-            return [Edit(0, stars(len(payload)))]
-        if compression is Compression.NONE:
-            return edits_or_stars(payload, self._message)
-        return compressed_edits(compression, payload, MOST, self._message, self._plain)
-
-
 class Events(Gathered):
     """Events of an event stream, each with the empty line behind it."""
 
@@ -185,27 +166,28 @@ class GrpcMessages(Gathered):
         return compressed_edits(self._compression, message, MOST, self._redact, self._plain)
 
 
+class Format(NamedTuple):
+    """A format that a body of an unknown head may turn out to have: whether its first bytes (up to 12) begin so, and
+    its content."""
+
+    begins: Callable[[bytes], object]
+    content: Callable[[], Gathered]
+
+
 class Unheard(Content):
     """A body whose head was not recorded, or refers to bytes that were not. Once bytes that its sender wrote at once
-    begin like an S2S frame, or like an event of an event stream, it is read as these; until then all of it is blanked.
+    begin like one of the formats, it is read in that format; until then all of it is blanked.
     """
 
+    _LOOKED_AT: Final = 12
     _EVENT: Final = re.compile(rb"(?:data|event|id|retry)?:")
-    _HEAD: Final = 4
-    _RECONNECT: Final = 0x10
 
-    def __init__(
-        self,
-        flow: Flow,
-        frames: Callable[[], Gathered],
-        events: Callable[[], Gathered],
-        json: Callable[[], Gathered] | None,
-    ) -> None:
-        """Take the formats that the body may turn out to have; `json` only at its very beginning."""
+    def __init__(self, flow: Flow, json: Redact, formats: Iterable[Format], *, begun: bool) -> None:
+        """Take the formats that the body may have, beside an event stream. `begun`: the body is recorded from its first
+        byte, so that it may also be JSON."""
         super().__init__(flow)
-        self._frames = frames
-        self._events = events
-        self._json = json
+        self._formats = [Format(self._EVENT.match, partial(Events, flow, json)), *formats]
+        self._json = Format(lambda start: start[:1] in (b"{", b"["), partial(Whole, flow, json)) if begun else None
         self._inner: Gathered | None = None
         self._begins = True
 
@@ -214,27 +196,15 @@ class Unheard(Content):
 
     def take(self, data: Buffer, offset: int) -> None:
         if self._inner is None and self._begins and not self.blind:
-            start = bytes(data[: self._HEAD + 8])
-            if self._EVENT.match(start):
-                self._inner = self._events()
-            elif self._is_frame(start):
-                self._inner = self._frames()
-            elif self._json is not None and start[:1] in (b"{", b"["):
-                self._inner = self._json()
+            start = bytes(data[: self._LOOKED_AT])
+            formats = self._formats if self._json is None else [*self._formats, self._json]
+            self._inner = next((found.content() for found in formats if found.begins(start)), None)
             self._json = None
         self._begins = False
         if self._inner is None:
             self._flow.blank(offset, offset + len(data))
         else:
             self._inner.take(data, offset)
-
-    def _is_frame(self, start: bytes) -> bool:
-        """Return whether these bytes begin with an S2S frame: a compressed payload, or one that begins with a field of
-        a message."""
-        if len(start) <= self._HEAD or not 1 < int.from_bytes(start[:3], "big") <= S2S_MAX_FRAME_LENGTH:
-            return False
-        begins = _STARTS.get(start[3] & ~self._RECONNECT)
-        return begins is not None and start[self._HEAD :].startswith(begins)
 
     def end(self) -> None:
         if self._inner is not None:
@@ -250,5 +220,12 @@ class Unheard(Content):
             self._inner.abandon()
 
 
-_STARTS: Final = {0x00: b"\x0a", 0x20: b"\x28\xb5\x2f\xfd", 0x40: b"\x1f\x8b"}
-"""How payloads begin, by a frame's flags: with field 1, records or a position, or with the mark of the compression."""
+def coded(flow: Flow, coding: bytes, redact: Redact, plain: Redact) -> Content:
+    """Return the content of a body that is one unit, in this content-encoding. `plain` redacts bytes that decoders of a
+    compressed one skip."""
+    if coding in PLAIN:
+        return Whole(flow, redact)
+    compression = CODINGS.get(coding)
+    if compression is None:
+        return Blind(flow)
+    return Whole(flow, lambda data: compressed_edits(compression, data, MOST, redact, plain) if data else [])

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from functools import cache
 from typing import Final
 
-from penstock_analysis.capture import Sender
+from penstock_analysis.plugin import plugins
 from penstock_analysis.redaction.contents import Content, feed
-from penstock_analysis.redaction.flow import FOR_EVER, Cut, Flow, Parser
+from penstock_analysis.redaction.flow import FOR_EVER, Cut, Flow, Parser, Redaction
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Buffer, Edit, Search
 from penstock_analysis.redaction.triggers import Triggers
 
-__all__ = ["Guarded", "guarded", "is_hidden", "unknown"]
+__all__ = ["Guarded", "guarded", "is_hidden", "is_on_tcp", "redaction_of", "unknown"]
 
 _QUOTE: Final = re.compile(rb"(?<!\\)\"")
 _LINE_END: Final = re.compile(rb"[\r\n]")
@@ -119,21 +120,32 @@ class Guarded(Content):
 _SHOWN: Final = 12
 """Bytes that reveal the fault of a message; no token is in them (the segment protocol's ListStorageChunks and
 FlushToStorage have theirs first)."""
-_WITH_TOKENS: Final = frozenset({("segment", Sender.CLIENT), ("controller", Sender.SERVER)})
-"""Protocols and senders of tokens that no search finds."""
+
+
+@cache
+def redaction_of(protocol: str) -> Redaction | None:
+    """Return how secrets are found in a protocol on bare TCP, or None for others."""
+    plugin = plugins().get(protocol)
+    return None if plugin is None or plugin.redaction is None else plugin.redaction()
+
+
+def is_on_tcp(protocol: str) -> bool:
+    """Return whether a protocol is known not to be carried by HTTP."""
+    plugin = plugins().get(protocol)
+    return plugin is not None and not plugin.over_http
 
 
 def is_hidden(flow: Flow, secrets: Secrets) -> bool:
     """Return whether there may be secrets that no search finds: compressed, in base64, or a token among other bytes."""
-    protocol = flow.conversation.protocol
-    if secrets.tokens and (protocol, flow.sender) in _WITH_TOKENS:
+    plugin = plugins().get(flow.conversation.protocol)
+    if secrets.tokens and plugin is not None and flow.sender in plugin.hides:
         return True
-    return secrets.looks_inside and protocol != "s3p"
+    return secrets.looks_inside and (plugin is None or plugin.packs)
 
 
 def guarded(flow: Flow, secrets: Secrets, *, amid: bool = False) -> Guarded:
     """Return a content for bytes of unknown meaning in this flow. `amid`: the bytes before them were not recorded."""
-    http = flow.conversation.protocol not in ("s3p", "segment")
+    http = not is_on_tcp(flow.conversation.protocol)
     return Guarded(flow, secrets, http2=http, amid=amid and http and bool(secrets.headers or secrets.parameters))
 
 

@@ -9,7 +9,7 @@ from penstock_codecs.limits import MIB, S3PLimits
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p.conversation import MAX_REPLY_BYTES, S3PClient, S3PServer
 from penstock_codecs.s3p.encoding import encode_command, encode_reply
-from penstock_codecs.s3p.errors import error_reply, failure_of, printable
+from penstock_codecs.s3p.errors import error_reply, failure_of
 from penstock_codecs.s3p.events import (
     AppendedId,
     AppendRecords,
@@ -43,7 +43,6 @@ __all__ = [
     "TrimRecords",
     "error_reply",
     "failure_of",
-    "printable",
 ]
 
 DIALECT: Final = "0.2.0"

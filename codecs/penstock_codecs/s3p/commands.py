@@ -10,11 +10,12 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 
 from penstock_codecs.codec import NEED_DATA, Pull
+from penstock_codecs.failures import printable
 from penstock_codecs.limits import S3PLimits
-from penstock_codecs.s3p.errors import printable
+from penstock_codecs.model import RecordId
 from penstock_codecs.s3p.events import FIRST_ID, AppendRecords, Command, Create, Delete, ReadRecords, TrimRecords
 from penstock_codecs.s3p.source import Source
-from penstock_codecs.s3p.values import parse_id, parse_integer, parse_ms
+from penstock_codecs.s3p.values import parse_integer, parse_ms
 
 __all__ = ["SCHEMAS", "Schema", "parse_commands"]
 
@@ -29,7 +30,7 @@ def _id(source: Source, _limits: S3PLimits, value: bytes) -> Any:
 
 
 def _min_id(source: Source, _limits: S3PLimits, value: bytes) -> Any:
-    found = parse_id(value)
+    found = RecordId.parse(value)
     if found is None:
         raise source.bad_format(f"MIN_ID '{printable(value)}' is not <ms>-<seq> of unsigned 64-bit integers")
     return found

@@ -8,10 +8,8 @@ from typing import Final
 from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.s3p.events import ErrorReply
 
-__all__ = ["Fault", "error_reply", "failure_of", "one_line", "printable"]
+__all__ = ["Fault", "error_reply", "failure_of", "one_line"]
 
-MAX_SHOWN: Final = 64
-"""Most bytes of a name or value that an error message shows."""
 
 _CODES: Final[dict[FailureCode, str]] = {
     FailureCode.BAD_FORMAT: "ERR_BAD_FORMAT",
@@ -44,12 +42,6 @@ class Fault(Exception):
         self.code = code
         self.message = message
         self.at = at
-
-
-def printable(data: bytes) -> str:
-    """Return the peer's bytes as ASCII for a message: escaped like a Python literal, at most 64 bytes of them."""
-    shown = repr(data[:MAX_SHOWN])[2:-1]
-    return shown if len(data) <= MAX_SHOWN else f"{shown}..."
 
 
 def one_line(text: str) -> str:

@@ -8,12 +8,11 @@ from collections.abc import Generator
 from typing import Final, NoReturn
 
 from penstock_codecs.codec import NEED_DATA, Pull
+from penstock_codecs.failures import printable
 from penstock_codecs.limits import S3PLimits
 from penstock_codecs.model import RecordId
-from penstock_codecs.s3p.errors import printable
 from penstock_codecs.s3p.events import AppendedId, ErrorReply, Ok, Records, Reply
 from penstock_codecs.s3p.source import Source
-from penstock_codecs.s3p.values import parse_id
 
 __all__ = ["MAX_ERROR_LINE", "parse_replies"]
 
@@ -85,7 +84,7 @@ def _columns(source: Source, ids: list[bytes]) -> tuple[list[int], list[int]]:
 
 
 def _one_id(source: Source, text: bytes) -> RecordId:
-    record_id = parse_id(text)
+    record_id = RecordId.parse(text)
     if record_id is None:
         raise source.bad_message(f"'{printable(text)}' is not an identifier")
     return record_id

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from penstock_codecs.failures import FailureCode
+from penstock_codecs.failures import FailureCode, printable
 from penstock_codecs.limits import S3P_MAX_HEADER_LINE
-from penstock_codecs.s3p.errors import Fault, printable
+from penstock_codecs.s3p.errors import Fault
 
 __all__ = ["Source"]
 

@@ -1,4 +1,4 @@
-"""Values in decimal digits: identifiers, and the values of options (S3P 0.2.0, sections 5 and 8)."""
+"""Values in decimal digits: identifiers that are sent, and values of options (S3P 0.2.0, sections 5 and 8)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,11 @@ from typing import Final
 
 from penstock_codecs.model import U64_MAX, RecordId
 
-__all__ = ["parse_id", "parse_integer", "parse_ms", "spell_id"]
+__all__ = ["parse_integer", "parse_ms", "spell_id"]
 
-_ID: Final = re.compile(rb"([0-9]+)-([0-9]+)")
 _INTEGER: Final = re.compile(rb"(-?)([0-9]+)")
 _ENOUGH_DIGITS: Final = 21
 """More digits than any number used here has, leading zeros aside. Python refuses to convert more than 4,300."""
-
-
-def parse_id(text: bytes) -> RecordId | None:
-    """Parse `<ms>-<seq>`, both unsigned 64-bit; leading zeros are accepted (S3P fact sheet 3, item 18). None if
-    malformed."""
-    found = _ID.fullmatch(text)
-    if found is None:
-        return None
-    ms, seq = _number(found[1]), _number(found[2])
-    return RecordId(ms, seq) if ms <= U64_MAX and seq <= U64_MAX else None
 
 
 def parse_ms(text: bytes) -> int | None:

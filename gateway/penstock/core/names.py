@@ -15,10 +15,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.failures import FailureCode, OperationFailed, fail, printable
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
-from penstock_codecs.s3p import printable
 
 __all__ = ["BasinInName", "FixedBasin", "S3PNames", "s3p_names"]
 

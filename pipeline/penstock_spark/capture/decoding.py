@@ -27,7 +27,7 @@ from penstock_analysis.dialogue.hearing import Dialogues
 from penstock_analysis.dialogue.summaries import Summaries, Summary
 from penstock_spark.capture.facts import FACTS, Facts
 from penstock_spark.capture.files import Place, plain_name
-from penstock_spark.capture.grouping import TOGETHER, group_of
+from penstock_spark.capture.grouping import group_of, stays_together
 from penstock_spark.capture.messages import MessageRows
 from penstock_spark.capture.notes import NO_NOTES, Notes
 from penstock_spark.capture.reading import Reading
@@ -272,7 +272,7 @@ def _chosen(part: Part) -> Callable[[Conversation], bool]:
             return False
         if not only:
             return True
-        together = conversation.protocol in TOGETHER
+        together = stays_together(conversation)
         facts = Facts.of(conversation, NO_NOTES)
         return all(
             (name in _ALONE and together) or getattr(facts, name) in (None, *values) for name, values in only.items()
@@ -323,7 +323,7 @@ class Decoding:
         if known is None:
             if len(self._wanted) >= MOST_REMEMBERED:
                 self._wanted.clear()
-            goes_on = self._new or conversation.protocol in TOGETHER or self._first.is_open(conversation)
+            goes_on = self._new or stays_together(conversation) or self._first.is_open(conversation)
             known = self._wanted[conversation] = goes_on and self._chosen(conversation)
         return known
 

@@ -6,14 +6,11 @@ from typing import Final
 from zlib import crc32
 
 from penstock_analysis.capture import Conversation
+from penstock_analysis.plugin import plugins
 from penstock_codecs.limits import MIB
 from penstock_spark.capture.recordings import Recording
 
-__all__ = ["TOGETHER", "automatic", "group_of"]
-
-TOGETHER: Final = ("segment", "")
-"""Protocols whose conversations need each other to be decoded: clients read the rest of an event over another
-connection. "": unknown."""
+__all__ = ["automatic", "group_of", "stays_together"]
 
 GROUP_BYTES: Final = 128 * MIB
 """Bytes of a recording per group: decoding them takes seconds, or a minute if the messages are small."""
@@ -36,6 +33,12 @@ def group_of(conversation: Conversation, groups: int) -> int:
     by server."""
     if groups == 1:
         return 0
-    if conversation.protocol in TOGETHER:
+    if stays_together(conversation):
         return crc32(str(conversation.server).encode()) % groups
     return crc32(f"{conversation.run} {conversation.number}".encode()) % groups
+
+
+def stays_together(conversation: Conversation) -> bool:
+    """Return whether conversations of this protocol may need each other to be decoded; of an unknown one they may."""
+    plugin = plugins().get(conversation.protocol)
+    return plugin is None or plugin.memory is not None

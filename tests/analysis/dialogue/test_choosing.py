@@ -15,8 +15,8 @@ from penstock_analysis.capture import Chunk, Lost, Opened, Sender, Side
 from penstock_analysis.dialogue import choosing as deciding
 from penstock_analysis.dialogue.choosing import ENOUGH, UNKNOWN, OpaqueDialogue, dialogue_for, dialogue_of, spoken_by
 from penstock_analysis.dialogue.http.dialogue import HttpDialogue
-from penstock_analysis.dialogue.s3p import S3PDialogue
-from penstock_analysis.dialogue.segment import SegmentDialogue
+from penstock_analysis.s3p.conversation import S3PDialogue
+from penstock_analysis.segment.conversation import SegmentDialogue
 from penstock_codecs.http.sniff import PREFACE
 from penstock_codecs.segment import draft, released
 

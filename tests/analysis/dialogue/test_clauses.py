@@ -9,7 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from penstock_analysis.dialogue.clauses import S3P_ERRORS, SEGMENT_ERRORS, s3p_clause, segment_clause
+from penstock_analysis.s3p.clauses import S3P_ERRORS, s3p_clause
+from penstock_analysis.segment.clauses import SEGMENT_ERRORS, segment_clause
 from penstock_codecs.s3p import commands, replies, source
 from penstock_codecs.s3p import errors as s3p_errors
 from penstock_codecs.segment import (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from penstock_analysis.dialogue import APPENDED, SeenRecord
 from penstock_analysis.dialogue import places as module
 from penstock_analysis.dialogue.places import CONTEXT_BYTES, KEPT_BYTES, Places, Span
-from penstock_analysis.dialogue.segment.delivering import Deliveries
 from penstock_analysis.dialogue.waiting import Waiting
+from penstock_analysis.segment.delivering import Deliveries
 from penstock_codecs.segment import join_events
 
 

@@ -18,7 +18,7 @@ from penstock_analysis.dialogue.records import (
     records_in,
     same_record,
 )
-from penstock_analysis.dialogue.s3p import S3PDialogue
+from penstock_analysis.s3p.conversation import S3PDialogue
 from penstock_codecs.envelope import MARK, wrap
 from penstock_codecs.model import Header, RecordId
 from penstock_codecs.s3p import AppendedId, AppendRecords, ReadRecords, Records

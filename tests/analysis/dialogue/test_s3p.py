@@ -20,8 +20,8 @@ from support.s3p_front import Client, store_with_basin
 from penstock.core.back import Back
 from penstock.protocols.s3p.front import S3PFront
 from penstock_analysis.dialogue import APPENDED, DELIVERED
-from penstock_analysis.dialogue.s3p import S3PDialogue
 from penstock_analysis.dialogue.waiting import Waiting
+from penstock_analysis.s3p.conversation import S3PDialogue
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import AppendedId, AppendRecords, Create, Ok, ReadRecords, Records
 from penstock_codecs.s3p.encoding import encode_command, encode_reply
@@ -156,7 +156,7 @@ def test_appends_that_are_never_answered_are_given_up(monkeypatch: pytest.Monkey
 
 
 def test_commands_that_are_never_answered_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock_analysis.dialogue.s3p.conversation.MOST_WAITING", 2)
+    monkeypatch.setattr("penstock_analysis.s3p.conversation.MOST_WAITING", 2)
     said = [command(*[Create(b"%d" % number) for number in range(4)]), reply(Ok(), Ok(), Ok(), Ok())]
     assert [(each.exchange, each.stream) for each in told(said)[4:]] == [(1, ""), (2, ""), (3, "2"), (4, "3")]
 

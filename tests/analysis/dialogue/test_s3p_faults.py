@@ -8,7 +8,7 @@ from support.dialogues import CLIENT, SERVER, Said, conversation, cut_up, events
 
 from penstock_analysis.capture import Chunk, Closed, Lost, Opened, Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED
-from penstock_analysis.dialogue.s3p import S3PDialogue
+from penstock_analysis.s3p.conversation import S3PDialogue
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import AppendedId, AppendRecords, Create, Delete, ErrorReply, Ok, ReadRecords, Records
 from penstock_codecs.s3p.encoding import encode_command, encode_reply

@@ -30,7 +30,8 @@ from support.segment_front import SEGMENT, Client, bytes_of
 
 from penstock.protocols.segment.front import SegmentFront
 from penstock_analysis.dialogue import APPENDED, DELIVERED
-from penstock_analysis.dialogue.segment import Deliveries, SegmentDialogue
+from penstock_analysis.segment.conversation import SegmentDialogue
+from penstock_analysis.segment.delivering import Deliveries
 from penstock_codecs.segment import Dialect, TableEntry, TableKey, append_messages, join_events, released
 from penstock_codecs.segment.layout import Message as Wire
 
@@ -302,7 +303,7 @@ def test_reads_that_share_a_request_id_are_told_apart_by_their_offsets() -> None
 
 
 def test_requests_that_are_never_answered_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock_analysis.dialogue.segment.requests.MOST_WAITING", 2)
+    monkeypatch.setattr("penstock_analysis.segment.requests.MOST_WAITING", 2)
     said = [
         *GREETING,
         asks(*[released.GetStreamSegmentInfo(number, f"s{number}") for number in range(3)]),

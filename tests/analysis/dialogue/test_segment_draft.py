@@ -16,7 +16,7 @@ from support.segment_front import SEGMENT, Client, bytes_of
 
 from penstock.protocols.segment.front import SegmentFront
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message
-from penstock_analysis.dialogue.segment import SegmentDialogue
+from penstock_analysis.segment.conversation import SegmentDialogue
 from penstock_codecs.segment import Dialect, draft, join_events, released
 from penstock_codecs.segment.layout import Message as Wire
 

@@ -27,8 +27,8 @@ from support.segment_front import SEGMENT, bytes_of
 
 from penstock_analysis.capture import Chunk, Closed, Lost, Opened
 from penstock_analysis.dialogue import APPENDED
-from penstock_analysis.dialogue.segment import SegmentDialogue
 from penstock_analysis.dialogue.waiting import Waiting
+from penstock_analysis.segment.conversation import SegmentDialogue
 from penstock_codecs.segment import append_messages, join_events, released
 from penstock_codecs.segment.layout import Message as Wire
 
@@ -183,7 +183,7 @@ def test_appends_that_are_never_answered_are_given_up() -> None:
 @pytest.mark.parametrize("writers", [1, 5])
 def test_appends_of_all_writers_are_bounded_together(writers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that are forgotten are acknowledged by nothing."""
-    monkeypatch.setattr("penstock_analysis.dialogue.segment.appending.MOST_WAITING", 3)
+    monkeypatch.setattr("penstock_analysis.segment.appending.MOST_WAITING", 3)
     of = conversation("segment")
     names = [UUID(int=number) for number in range(writers)]
     setups = [asks(released.SetupAppend(1, name, SEGMENT)) for name in names]

@@ -12,7 +12,8 @@ from support.segment_front import SEGMENT
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Problem
-from penstock_analysis.dialogue.segment import Deliveries, SegmentDialogue
+from penstock_analysis.segment.conversation import SegmentDialogue
+from penstock_analysis.segment.delivering import Deliveries
 from penstock_codecs.segment import append_messages, released
 from penstock_codecs.segment.layout import Message as Wire
 

@@ -10,8 +10,9 @@ import pytest
 from hyperframe.frame import DataFrame, HeadersFrame, SettingsFrame
 from support.redaction import CLIENT, SERVER, Said, at_every_cut, leaks, redacted
 
+from penstock_analysis.controller.redaction import ControllerBodies
 from penstock_analysis.redaction import RedactionRules
-from penstock_analysis.redaction.protobuf import call, has_tokens
+from penstock_analysis.redaction.protobuf import has_tokens
 from penstock_codecs.http import PREFACE
 from penstock_proto import pravega_controller_pb2 as controller
 
@@ -86,7 +87,7 @@ def test_every_token_of_the_contract_is_known() -> None:
         if "oken" in field.name and message.name != "ContinuationToken"
     }
     assert names == {"delegationToken", "continuationToken"}
-    found = call(b"/x/getDelegationToken", request=False)
+    found = ControllerBodies().call(b"/x/getDelegationToken", request=False)
     assert found is not None
     assert has_tokens(found)
 

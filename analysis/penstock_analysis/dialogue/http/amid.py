@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.exchange import Exchange
+from penstock_analysis.dialogue.http.exchange import Exchange, Reader
 from penstock_analysis.dialogue.http.places import Span
-from penstock_analysis.dialogue.http.readers import Reader
 from penstock_analysis.dialogue.http.telling import Fault, Teller
 
 __all__ = ["Amid"]
@@ -25,7 +24,7 @@ class Amid(Reader):
     session = True
 
     def __init__(
-        self, teller: Teller, exchange: Exchange, sender: Sender, make: Callable[[Teller, Exchange], Reader]
+        self, teller: Teller, exchange: Exchange, sender: Sender, make: Callable[[Teller, Exchange, Sender], Reader]
     ) -> None:
         super().__init__(teller, exchange, sender)
         self._make = make
@@ -38,7 +37,7 @@ class Amid(Reader):
             self._found.receive(data, offset, time_ns)
             return
         if len(self._tried) < _MOST_TRIED:
-            reader = self._make(self._teller, self._exchange)
+            reader = self._make(self._teller, self._exchange, self._sender)
             if not reader.session:
                 return
             self._tried.append(reader)

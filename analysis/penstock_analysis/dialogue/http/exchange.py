@@ -1,22 +1,41 @@
-"""One exchange: a request and its responses."""
+"""One exchange over HTTP, readers of its bodies, and what the protocol adds that the exchange belongs to."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import Book
-from penstock_analysis.dialogue.http.targets import NOWHERE, Target
+from penstock_analysis.dialogue.http.places import Places, Span
+from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_analysis.dialogue.messages import SeenRecord
+from penstock_codecs.compression import Compression
 from penstock_codecs.http import Headers, RequestHead
+from penstock_codecs.model import StreamRef
 
-__all__ = ["APPENDING", "READING", "Exchange"]
+__all__ = ["APPENDING", "CODINGS", "READING", "Deaf", "Exchange", "HttpProtocol", "Reader", "Sizes", "header"]
 
 APPENDING: Final = "appending"
 READING: Final = "reading"
+CODINGS: Final[Mapping[str, Compression]] = {
+    "identity": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "zstd": Compression.ZSTD,
+}
+"""Values of content-encoding that are understood."""
+_NOWHERE: Final = StreamRef("", "")
+
+
+def header(headers: Headers, name: str) -> str | None:
+    """Return the first header of this name."""
+    return next((value for found, value in headers if found == name), None)
 
 
 class Exchange:
-    """State of an exchange. `session`: APPENDING or READING, if it is a session of either kind."""
+    """State of an exchange. `session`: APPENDING or READING, if it is a session of either kind. `protocol`: that of the
+    request, None if it is unknown; `subject`: what it has found in the head. `stream`: the name of the stream, as in
+    `SeenRecord`; `ref`: its parts as far as they are known."""
 
     __slots__ = (
         "answered",
@@ -24,6 +43,8 @@ class Exchange:
         "asked_ns",
         "body_bytes",
         "number",
+        "protocol",
+        "ref",
         "request",
         "request_over",
         "reset",
@@ -31,14 +52,18 @@ class Exchange:
         "response_over",
         "session",
         "status",
-        "target",
+        "stream",
+        "subject",
     )
 
     def __init__(self, number: int, appends: Book) -> None:
         self.number = number
         self.body_bytes = dict.fromkeys(Sender, 0)
         self.appends = appends
-        self.target: Target = NOWHERE
+        self.protocol: HttpProtocol | None = None
+        self.subject: Any = None
+        self.ref = _NOWHERE
+        self.stream = ""
         self.request: RequestHead | None = None
         self.request_over = False
         self.status = 0
@@ -73,3 +98,128 @@ class Exchange:
         if self.request_over:
             return "half-closed"
         return self.session or "open"
+
+
+class Reader:
+    """Reader of one body, which reports its messages. It raises Fault at bytes it cannot read, and ends there."""
+
+    layer = "http"
+    session = False
+    """True if the body has many messages, so that its end is reported as one too."""
+
+    def __init__(self, teller: Teller, exchange: Exchange, sender: Sender) -> None:
+        self._teller = teller
+        self._exchange = exchange
+        self._sender = sender
+        self._places = Places()
+
+    def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
+        """Read a piece of the body (never empty) at its place. Raises Fault."""
+        raise NotImplementedError
+
+    def finish(self, end: Span) -> None:
+        """Finish: the body is complete. Raises Fault."""
+
+    @property
+    def half(self) -> str:
+        """Name of the incomplete part if the body ends here; "" if it may end."""
+        return ""
+
+    @property
+    def offset(self) -> int:
+        """Offset of the incomplete part."""
+        return self._places.offset()
+
+    def _say(
+        self,
+        span: Span,
+        kind: str,
+        fields: Mapping[str, Any],
+        *,
+        records: Sequence[SeenRecord] = (),
+        failure: str = "",
+        event: Any = None,
+        answers: int | None = None,
+    ) -> None:
+        self._teller.say(
+            self._sender,
+            span,
+            self.layer,
+            kind,
+            exchange=self._exchange.number,
+            stream=self._exchange.stream,
+            fields=fields,
+            records=records,
+            state=self._exchange.state,
+            failure=failure,
+            event=event,
+            answers=answers,
+        )
+
+    def _fault(self, fault: Fault, time_ns: int) -> None:
+        """Report a fault of one message; those that follow are read."""
+        self._teller.fault(self._sender, time_ns, fault, exchange=self._exchange.number, fatal=False)
+
+
+_MOST_TEXT: Final = 500
+_FAILED: Final = 400
+
+
+class Sizes(Reader):
+    """Reader that counts the bytes of a body. Of an error's text it keeps the beginning, which describes the error."""
+
+    def __init__(self, teller: Teller, exchange: Exchange, sender: Sender, content_type: str) -> None:
+        super().__init__(teller, exchange, sender)
+        self._content_type = content_type
+        plain = content_type.startswith("text/") and header(exchange.response_headers, "content-encoding") is None
+        self._tells = plain and sender is Sender.SERVER and exchange.status >= _FAILED
+        self._text = b""
+        self._bytes = 0
+        self._span: Span | None = None
+
+    def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
+        """Count a piece."""
+        if self._tells:
+            self._text += bytes(data[: _MOST_TEXT - len(self._text)])
+        self._bytes += len(data)
+        span = Span(offset, offset + len(data), time_ns, time_ns)
+        self._span = span if self._span is None else self._span.to(span)
+
+    def finish(self, end: Span) -> None:
+        """Report how many bytes there were."""
+        del end
+        if self._span is not None:
+            text = self._text.decode(errors="replace").strip()
+            failure = f"{self._exchange.status}: {text}" if text else ""
+            fields = {"bytes": self._bytes, "content_type": self._content_type}
+            self._say(self._span, "body", fields, failure=failure)
+
+
+class Deaf(Reader):
+    """Reader that reports nothing: of the rest of a body with a fault. Its end is reported."""
+
+    session = True
+
+    def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
+        """Ignore a piece."""
+
+
+class HttpProtocol:
+    """One protocol over HTTP: how its requests and bodies are read. This base reads nothing."""
+
+    guesses: Mapping[Sender, Mapping[Callable[[Teller, Exchange, Sender], Reader], str]] = {}
+    """Readers, with their sessions, that are tried on bodies whose heads were not recorded. The first one that decodes
+    a message reads on."""
+
+    def claims(self, exchange: Exchange, request: RequestHead, noted: Sequence[str]) -> bool:
+        """Return whether a request belongs to this protocol, and set the exchange's `subject`, `ref` and `stream` then.
+        `noted`: streams that the gateway noted for the connection."""
+        raise NotImplementedError
+
+    def session(self, _exchange: Exchange) -> str:
+        """Return APPENDING or READING if the heads so far begin such a session, else ""."""
+        return ""
+
+    def reader(self, _teller: Teller, _exchange: Exchange, _sender: Sender, _content_type: str | None) -> Reader | None:
+        """Return the reader of a body, or None if it is shown as its size."""
+        return None

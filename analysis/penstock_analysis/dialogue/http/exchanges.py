@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from http import HTTPStatus
 from typing import Any, Final
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.amid import Amid
 from penstock_analysis.dialogue.http.appends import Book, Room
-from penstock_analysis.dialogue.http.choosing import request_reader, response_reader, session_of
-from penstock_analysis.dialogue.http.exchange import READING, Exchange
+from penstock_analysis.dialogue.http.exchange import READING, Deaf, Exchange, HttpProtocol, Reader, Sizes, header
 from penstock_analysis.dialogue.http.places import Span
-from penstock_analysis.dialogue.http.readers import Deaf, Reader
-from penstock_analysis.dialogue.http.targets import NOWHERE, target_of
 from penstock_analysis.dialogue.http.telling import Fault, Teller
 from penstock_analysis.dialogue.messages import SeenRecord
+from penstock_analysis.plugin import plugins
 from penstock_codecs.grpc import error_in
 from penstock_codecs.http import End, Headers, RequestHead, ResponseHead
 
-__all__ = ["MAX_EXCHANGES", "Exchanges"]
+__all__ = ["MAX_EXCHANGES", "Exchanges", "http_protocols"]
 
 MAX_EXCHANGES: Final = 1000
 """Most exchanges that are followed at once."""
@@ -52,14 +51,14 @@ class Exchanges:
         exchange.request = head
         exchange.request_over = end
         exchange.asked_ns = span.end_ns
-        protocol = self._teller.conversation.protocol
-        exchange.target = target_of(head, self.noted_streams) if protocol in ("s2", "") else NOWHERE
-        exchange.appends.stream = exchange.target.stream
-        exchange.session = session_of(exchange)
+        protocols = http_protocols(self._teller.conversation.protocol)
+        exchange.protocol = next((one for one in protocols if one.claims(exchange, head, self.noted_streams)), None)
+        exchange.appends.stream = exchange.stream
+        exchange.session = _session_of(exchange)
         fields = {"target": head.target, "authority": head.authority, "version": head.version}
         self._say(Sender.CLIENT, span, head.method, exchange, fields | _shown(head.headers), event=head)
         if not end:
-            self._readers[exchange.number, Sender.CLIENT] = request_reader(self._teller, exchange)
+            self._readers[exchange.number, Sender.CLIENT] = _reader(self._teller, exchange, Sender.CLIENT)
 
     def unasked(self, number: int, span: Span) -> None:
         """Handle a response, begun or promised, without a request: one that could not be read, or a push."""
@@ -80,7 +79,7 @@ class Exchanges:
             return
         exchange.status = head.status
         exchange.response_headers = head.headers
-        exchange.session = session_of(exchange)
+        exchange.session = _session_of(exchange)
         exchange.response_over = end
         failure = _failure(head, end)
         asked = exchange.asked_ns
@@ -98,7 +97,7 @@ class Exchanges:
         if end:
             self._forget_if_over(exchange)
         else:
-            self._readers[exchange.number, Sender.SERVER] = response_reader(self._teller, exchange)
+            self._readers[exchange.number, Sender.SERVER] = _reader(self._teller, exchange, Sender.SERVER)
 
     # ---- bodies ------------------------------------------------------------------------------------------------------
     def data(self, number: int, sender: Sender, data: memoryview, offset: int, time_ns: int) -> None:
@@ -166,8 +165,7 @@ class Exchanges:
             exchange.appends.unsure = True
         for number, sender in self._readers:
             exchange = self._exchanges[number]
-            make = request_reader if sender is Sender.CLIENT else response_reader
-            self._readers[number, sender] = Amid(self._teller, exchange, sender, make)
+            self._readers[number, sender] = Amid(self._teller, exchange, sender, _reader)
 
     def left_alone(self, number: int, sender: Sender) -> bool:
         """Return whether a side may stop in the middle of its message: a client whose request is answered in full (RFC
@@ -244,7 +242,7 @@ class Exchanges:
             "http",
             kind,
             exchange=exchange.number,
-            stream=exchange.target.stream,
+            stream=exchange.stream,
             fields=fields,
             records=records,
             state=exchange.state,
@@ -252,6 +250,25 @@ class Exchanges:
             event=event,
             answers=answers,
         )
+
+
+@cache
+def http_protocols(protocol: str) -> tuple[HttpProtocol, ...]:
+    """Return the protocols over HTTP that requests in a conversation may belong to: its own one, or all of them."""
+    own = plugins().get(protocol)
+    return tuple(plugin.http() for plugin in (plugins().values() if own is None else (own,)) if plugin.http is not None)
+
+
+def _session_of(exchange: Exchange) -> str:
+    return "" if exchange.protocol is None else exchange.protocol.session(exchange)
+
+
+def _reader(teller: Teller, exchange: Exchange, sender: Sender) -> Reader:
+    headers = exchange.headers if sender is Sender.CLIENT else exchange.response_headers
+    content_type = header(headers, "content-type")
+    protocol = exchange.protocol
+    found = None if protocol is None else protocol.reader(teller, exchange, sender, content_type)
+    return Sizes(teller, exchange, sender, content_type or "") if found is None else found
 
 
 def _shown(headers: Headers) -> dict[str, Any]:

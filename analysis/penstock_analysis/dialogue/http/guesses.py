@@ -1,53 +1,20 @@
-"""Find S2S frames in DATA of streams whose heads were not recorded: reported if they decode, for want of a media type.
-
-The matching of acknowledgements to inputs is unknown there, too: appended records come with their input, as not
-acknowledged.
-"""
+"""Find messages in DATA of streams whose heads were not recorded: reported if they decode, for want of a media type."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.appends import Book, Room, unacknowledged
-from penstock_analysis.dialogue.http.exchange import APPENDING, READING, Exchange
-from penstock_analysis.dialogue.http.places import Span
-from penstock_analysis.dialogue.http.readers import Deaf, Reader
-from penstock_analysis.dialogue.http.sessions import Acknowledgements, Batches, Inputs
-from penstock_analysis.dialogue.http.shapes import append_fields, appended_fields
-from penstock_analysis.dialogue.http.targets import Target
+from penstock_analysis.dialogue.http.appends import Book, Room
+from penstock_analysis.dialogue.http.exchange import Deaf, Exchange, Reader
+from penstock_analysis.dialogue.http.exchanges import http_protocols
 from penstock_analysis.dialogue.http.telling import Fault, Teller
-from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.s2.protobuf import decode_append_ack, decode_append_input
-from penstock_codecs.s2s.frames import Frame
 
 __all__ = ["Guesses"]
 
 _MOST_STREAMS: Final = 100
-
-
-class _Inputs(Inputs):
-    def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
-        append = decode_append_input(frame.payload, self._exchange.target.ref)
-        if not append.bodies:
-            raise fail(FailureCode.BAD_PROTO, "an AppendInput has records")
-        records = unacknowledged([(append, span.end_ns)], self._exchange.target.stream, self._teller.conversation)
-        self._say(span, "AppendInput", append_fields(append) | fields, records=records, event=append)
-
-
-class _Acknowledgements(Acknowledgements):
-    def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
-        appended = decode_append_ack(frame.payload)
-        self._say(span, "AppendAck", appended_fields(appended) | fields, event=appended)
-
-
-# An AppendAck has three fields that must all be there, of which a ReadBatch never has the third.
-_KINDS: Final[dict[Sender, dict[Callable[[Teller, Exchange, Sender], Reader], str]]] = {
-    Sender.CLIENT: {_Inputs: APPENDING},
-    Sender.SERVER: {_Acknowledgements: APPENDING, Batches: READING},
-}
 
 
 class _Guess:
@@ -78,7 +45,9 @@ class Guesses:
             return
         if begins and not guess.tried:
             guess.tried = [
-                kind(self._teller, self._exchange(number, session), sender) for kind, session in _KINDS[sender].items()
+                kind(self._teller, self._exchange(number, session), sender)
+                for protocol in http_protocols(self._teller.conversation.protocol)
+                for kind, session in protocol.guesses.get(sender, {}).items()
             ]
         for reader in list(guess.tried):
             before = self._teller.count
@@ -113,6 +82,6 @@ class Guesses:
         exchange = Exchange(number, Book(self._teller.conversation, Room()))
         exchange.session = session
         if len(self._noted) == 1:
-            basin, _, stream = self._noted[0].partition("/")
-            exchange.target = Target(None, StreamRef(basin, stream), self._noted[0])
+            exchange.stream = self._noted[0]
+            exchange.ref = StreamRef(*exchange.stream.partition("/")[::2])
         return exchange

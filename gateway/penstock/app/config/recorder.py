@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from penstock.core.config_fields import Table, key
-from penstock_analysis.redaction.rules import SECRET_HEADERS, SECRET_PARAMETERS
+from penstock_analysis.redaction.rules import SECRET_PARAMETERS, secret_headers
 from penstock_codecs.expressions import compile_expression
 from penstock_codecs.limits import MIB
 
 __all__ = ["RecorderTable", "RedactTable"]
+
+SECRET_HEADERS: Final = secret_headers()
 
 
 class RedactTable(Table, frozen=True, kw_only=True):

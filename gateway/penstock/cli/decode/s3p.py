@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from penstock.cli.decode.listing import Line, Listing, Reading, Undecodable, size
 from penstock_codecs.codec import Codec, Pull
-from penstock_codecs.failures import RemoteProtocolError
-from penstock_codecs.s3p import S3PClient, S3PServer, printable
+from penstock_codecs.failures import RemoteProtocolError, printable
+from penstock_codecs.s3p import S3PClient, S3PServer
 
 __all__ = ["LISTING"]
 

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from penstock.recorder.captures.text import printable
+from penstock_analysis.plugin import HTTP, plugins
 
 __all__ = ["PLURALS", "SPOKEN", "in_words", "selection_options"]
 
@@ -27,7 +28,7 @@ PLURALS: Final = {name: plural for name, plural, _, _ in _OPTIONS}
 """The name of each option in the JSON of the management listener."""
 
 
-SPOKEN: Final = ("s2", "s3p", "segment", "controller")
+SPOKEN: Final = tuple(name for name, plugin in plugins().items() if plugin.layers != (HTTP,))
 """Protocols that connections are known to speak by configuration."""
 
 

@@ -9,20 +9,14 @@ from typing import Final
 
 from penstock_analysis.capture import Conversation
 from penstock_analysis.dialogue import Message, Problem, SeenRecord
+from penstock_analysis.plugin import plugins
 
 __all__ = ["PROTOCOLS", "Choice"]
 
-_CARRIED: Final = {
-    "s2": ("http", "s2s", "sse"),
-    "s3p": ("s3p",),
-    "segment": ("segment",),
-    "controller": ("http", "grpc"),
-    "management": ("http",),
-}
-"""The layers that messages of such a listener or back may have."""
 _UNKNOWN: Final = "tcp"
-_LAYERS: Final = ("http", "s2s", "sse", "grpc", "s3p", "segment", _UNKNOWN)
-PROTOCOLS: Final = tuple(dict.fromkeys((*_CARRIED, *_LAYERS)))
+PROTOCOLS: Final = tuple(
+    dict.fromkeys((*plugins(), *(layer for plugin in plugins().values() for layer in plugin.layers), _UNKNOWN))
+)
 """Accepted filter values: the protocol of a listener or a back, or the layer of a message."""
 
 
@@ -79,9 +73,9 @@ class Choice:
 
     def _may_speak(self, protocol: str) -> bool:
         """Return whether a conversation of this protocol ("": unknown) may carry a wanted protocol or layer."""
-        if not self.protocols or protocol not in _CARRIED:
+        if not self.protocols or protocol not in plugins():
             return True
-        return not {protocol, *_CARRIED[protocol], _UNKNOWN}.isdisjoint(self.protocols)
+        return not {protocol, *plugins()[protocol].layers, _UNKNOWN}.isdisjoint(self.protocols)
 
 
 def _matches(text: str, patterns: Sequence[str]) -> bool:

@@ -18,7 +18,7 @@ from penstock.recorder.captures.lines import conversation_keys, utc
 from penstock.recorder.captures.recent import Recent
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
 from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.http.unary import CODINGS
+from penstock_analysis.dialogue.http.exchange import CODINGS
 from penstock_codecs.compression import DecompressionError, decompress
 from penstock_codecs.http import RequestHead, ResponseHead
 from penstock_codecs.limits import KIB

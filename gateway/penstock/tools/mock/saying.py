@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import Message, Problem
+from penstock_analysis.plugin import HTTP, layers_over_http, plugins
 from penstock_codecs.expressions import compile_expression
 
 __all__ = ["END", "ENDS", "Saying", "alike", "saying_of"]
-
-_VOLATILE: Final = frozenset(
-    {
-        *("authority", "frame_bytes", "bytes"),  # the server's address, and the framing
-        *("writer_id", "request_id", "delegation_token_size"),  # generated anew by each client of Pravega
-    }
-)
-"""Fields that differ between runs of the same client."""
-_VOLATILE_HEADERS: Final = frozenset(
-    {
-        *("host", "authorization", "cookie", "date", "user-agent"),
-        *("traceparent", "tracestate", "x-request-id", "x-correlation-id"),
-        *("grpc-timeout", "content-length", "s2-request-token"),
-    }
-)
-
 
 END: Final = "END"
 """Kind of the end of a request's body."""
@@ -57,14 +43,18 @@ def saying_of(told: Message | Problem) -> Saying | None:
     if isinstance(told, Problem):
         kind = "problem"
         return Saying(0, kind, f"{kind} {told.rule}", told.offset) if told.fatal else None
-    if not told.length or (told.layer == "http" and told.exchange is None):
+    if not told.length or (told.layer == HTTP and told.exchange is None):
         return None
     if told.kind == END and told.state == _ANSWERED:
         return None  # nothing depended on it; whether it precedes the response is chance
-    over_http = told.layer not in ("s3p", "segment", "tcp")
-    fields = json.dumps(_steady(told.fields), sort_keys=True, ensure_ascii=False, default=str)
+    fields = json.dumps(_steady(told.layer, told.fields), sort_keys=True, ensure_ascii=False, default=str)
     stream = f" {told.stream}" if told.stream else ""
-    return Saying((told.exchange or 0) if over_http else 0, told.kind, f"{told.kind}{stream} {fields}", told.offset)
+    return Saying(
+        (told.exchange or 0) if told.layer in layers_over_http() else 0,
+        told.kind,
+        f"{told.kind}{stream} {fields}",
+        told.offset,
+    )
 
 
 def alike(recorded: str, live: str) -> bool:
@@ -79,13 +69,21 @@ def alike(recorded: str, live: str) -> bool:
     return compile_expression(between).fullmatch(said[len(first) : len(said) - len(rest[-1])]) is not None
 
 
-def _steady(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _steady(layer: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields without those that differ between runs."""
-    kept = {name: value for name, value in fields.items() if name not in _VOLATILE and name != "headers"}
+    varying_fields, varying_headers = _varying(layer)
+    kept = {name: value for name, value in fields.items() if name not in varying_fields and name != "headers"}
     if "headers" in fields:
-        kept["headers"] = sorted(_steady_headers(fields["headers"]))
+        kept["headers"] = sorted(list(pair) for pair in fields["headers"] if next(iter(pair)) not in varying_headers)
     return kept
 
 
-def _steady_headers(headers: Iterable[Iterable[str]]) -> list[list[str]]:
-    return [list(pair) for pair in headers if next(iter(pair)) not in _VOLATILE_HEADERS]
+@cache
+def _varying(layer: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the fields, and the headers, that differ between runs in messages of a layer."""
+    together = layers_over_http() if layer in layers_over_http() else {layer}
+    found = [plugin for plugin in plugins().values() if not together.isdisjoint(plugin.layers)]
+    return (
+        frozenset().union(*(plugin.varying_fields for plugin in found)),
+        frozenset().union(*(plugin.varying_headers for plugin in found)),
+    )

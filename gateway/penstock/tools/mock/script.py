@@ -17,6 +17,7 @@ from penstock.tools.mock.saying import Saying, alike, saying_of
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender, Side
 from penstock_analysis.dialogue import Dialogue
 from penstock_analysis.dialogue.choosing import ENOUGH, dialogue_for, spoken_by
+from penstock_analysis.plugin import plugins
 from penstock_codecs.http import PREFACE
 
 __all__ = ["Bytes", "Ended", "Entry", "Part", "Script", "spoken"]
@@ -67,13 +68,14 @@ class Part:
 
 
 def spoken(protocol: str, first: bytes) -> str | None:
-    """Return the client's protocol, to find similar conversations: `h2`, `http`, `s3p`, `segment`, or "" for anything
-    else. None: more of its first bytes are needed."""
+    """Return the client's protocol, to find similar conversations: a plug-in, `h2`, or "" for anything else. None: more
+    of its first bytes are needed."""
     if first.startswith(PREFACE[: len(first)]) and len(first) < len(PREFACE):
         return None
     if first.startswith(PREFACE):
         return "h2"
-    if protocol in ("s3p", "segment"):
+    plugin = plugins().get(protocol)
+    if plugin is not None and not plugin.over_http:
         return protocol
     return spoken_by(Sender.CLIENT, first)
 

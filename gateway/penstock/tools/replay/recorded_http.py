@@ -33,7 +33,7 @@ class _Heard(Exchanges):
     def request(self, head: RequestHead, span: Span, end: bool) -> None:
         super().request(head, span, end)
         exchange = self.get(head.stream_id)
-        basin = "" if exchange is None else exchange.target.ref.basin
+        basin = "" if exchange is None else exchange.ref.basin
         self._items.append(Say(replace(head), span.end_ns, head.stream_id, basin))
         if end:
             self._items.append(Say(End(head.stream_id), span.end_ns))

@@ -30,7 +30,7 @@ from penstock.tools.replay.target import Target, TargetKind
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
 from penstock_analysis.dialogue import Dialogue
 from penstock_analysis.dialogue.choosing import dialogue_for
-from penstock_analysis.dialogue.segment.spoken import HELLO
+from penstock_analysis.segment.spoken import HELLO
 from penstock_codecs.http import PREFACE
 
 __all__ = ["Replay", "ReplaySettings"]

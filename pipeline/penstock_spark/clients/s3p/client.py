@@ -10,7 +10,6 @@ from uuid import UUID
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import Columns, RecordId
 from penstock_codecs.s3p import Create, Delete, ReadRecords, Records, TrimRecords
-from penstock_codecs.s3p.values import parse_id
 from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost
@@ -217,7 +216,7 @@ class S3PStreams:
         return mark if mark.place else self._count(stream, self.first(stream), mark.seq_num)
 
     def _id(self, place: str) -> RecordId:
-        found = parse_id(place.encode("utf-8", "replace"))
+        found = RecordId.parse(place.encode("utf-8", "replace"))
         if found is None:
             raise fail(FailureCode.INVALID, f"{self._endpoint}: {place!r:.80} is no identifier ms-seq")
         return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from penstock_analysis.dialogue.clauses import segment_clause
-from penstock_analysis.dialogue.segment.spoken import Spoken
 from penstock_analysis.dialogue.sides import Heard, Unreadable
+from penstock_analysis.segment.clauses import segment_clause
+from penstock_analysis.segment.spoken import Spoken
 from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment.appends import Violation
 from penstock_codecs.segment.blocks import BlockData

@@ -7,13 +7,11 @@ from typing import Any, Final
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import delivered
-from penstock_analysis.dialogue.http.clauses import S2_EVENTS
-from penstock_analysis.dialogue.http.exchange import Exchange
+from penstock_analysis.dialogue.http.exchange import Exchange, Reader, header
 from penstock_analysis.dialogue.http.places import Span
-from penstock_analysis.dialogue.http.readers import Reader
-from penstock_analysis.dialogue.http.shapes import batch_fields, position
-from penstock_analysis.dialogue.http.targets import header
 from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_analysis.s2.clauses import S2_EVENTS
+from penstock_analysis.s2.shapes import batch_fields, position
 from penstock_codecs.failures import OperationFailed, RemoteProtocolError
 from penstock_codecs.sse import MAX_EVENT_BYTES, BatchEvent, Dialect, Done, ErrorEvent, Event, EventStreamClient, Ping
 from penstock_codecs.sse.dialects import S2, SEED
@@ -68,7 +66,7 @@ class EventStream(Reader):
         fields: dict[str, Any] = {"id": raw.last_event_id} if raw.sets_id else {}
         if isinstance(event, BatchEvent):
             batch = event.batch
-            records = delivered(batch, self._exchange.target.stream, self._teller.conversation, span.end_ns)
+            records = delivered(batch, self._exchange.stream, self._teller.conversation, span.end_ns)
             self._say(span, "batch", batch_fields(batch) | fields, records=records, event=event)
         elif isinstance(event, ErrorEvent):
             failure = event.failure

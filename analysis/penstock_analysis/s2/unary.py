@@ -10,15 +10,13 @@ from google.protobuf.descriptor import Descriptor
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered
-from penstock_analysis.dialogue.http.clauses import S2_BODIES, S2_MESSAGES, S2_UNARY
-from penstock_analysis.dialogue.http.exchange import Exchange
+from penstock_analysis.dialogue.http.exchange import Exchange, Reader, header
 from penstock_analysis.dialogue.http.json_places import place_of
 from penstock_analysis.dialogue.http.places import Span
 from penstock_analysis.dialogue.http.protobuf_faults import first_fault
-from penstock_analysis.dialogue.http.readers import Reader
-from penstock_analysis.dialogue.http.shapes import append_fields, appended_fields, batch_fields, json_fields, position
-from penstock_analysis.dialogue.http.targets import Target, header
 from penstock_analysis.dialogue.http.telling import Fault, Held, Teller
+from penstock_analysis.s2.clauses import S2_BODIES, S2_MESSAGES, S2_UNARY
+from penstock_analysis.s2.shapes import append_fields, appended_fields, batch_fields, json_fields, position
 from penstock_codecs.compression import Compression, DecompressionError, decompress, most_compressed
 from penstock_codecs.failures import OperationFailed, RemoteProtocolError
 from penstock_codecs.limits import S2_MAX_UNARY_BODY
@@ -31,13 +29,8 @@ from penstock_codecs.s2.routes import Endpoint
 from penstock_codecs.sse import MAX_EVENT_BYTES
 from penstock_proto import s2_pb2
 
-__all__ = ["CODINGS", "Acknowledgement", "Batch", "Control", "Error", "Input", "Tail", "Unary"]
+__all__ = ["Acknowledgement", "Batch", "Control", "Error", "Input", "Tail", "Unary"]
 
-CODINGS: Final[Mapping[str, Compression]] = {
-    "identity": Compression.NONE,
-    "gzip": Compression.GZIP,
-    "zstd": Compression.ZSTD,
-}
 _LIMITS: Final = {Sender.CLIENT: S2_MAX_UNARY_BODY, Sender.SERVER: MAX_EVENT_BYTES}
 """Largest body, decompressed. An answer has at most 1 MiB metered; its worst spelling in JSON is six times that."""
 
@@ -114,7 +107,7 @@ class Input(Unary):
     kind = cast(Descriptor, s2_pb2.AppendInput.DESCRIPTOR)
 
     def _understand(self, content: bytes, span: Span) -> None:
-        ref = self._exchange.target.ref
+        ref = self._exchange.ref
         if self._media is Media.PROTOBUF:
             append = protobuf.decode_append_input(content, ref)
         else:
@@ -149,7 +142,7 @@ class Batch(Unary):
             fields = {"records": 0} | ({} if tail is None else {"tail": position(tail)})
             self._say(span, "ReadBatch", fields | self._size(), event=tail)
             return
-        records = delivered(batch, self._exchange.target.stream, self._teller.conversation, span.end_ns)
+        records = delivered(batch, self._exchange.stream, self._teller.conversation, span.end_ns)
         self._say(span, "ReadBatch", batch_fields(batch) | self._size(), records=records, event=batch)
 
     def _decoded(self, content: bytes) -> tuple[RecordBatch | None, StreamPosition | None]:
@@ -202,7 +195,7 @@ class Control(Unary):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise self._undecodable(content, span, why) from None
-        endpoint = self._exchange.target.endpoint
+        endpoint = self._exchange.subject
         client, server = ("", "") if endpoint is None else _CONTROL.get(endpoint, ("", ""))
         kind = client if self._sender is Sender.CLIENT else server
         if endpoint is Endpoint.CREATE_STREAM and self._sender is Sender.CLIENT:
@@ -212,6 +205,5 @@ class Control(Unary):
     def _name_stream(self, value: object) -> None:
         name = value.get("stream") if isinstance(value, dict) else None
         if isinstance(name, str):
-            endpoint, (basin, _), _ = self._exchange.target
-            ref = StreamRef(basin, name)
-            self._exchange.target = Target(endpoint, ref, str(ref) if basin else name)
+            ref = self._exchange.ref = StreamRef(self._exchange.ref.basin, name)
+            self._exchange.stream = str(ref) if ref.basin else name

@@ -10,11 +10,11 @@ from uuid import UUID
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import DELIVERED, SeenRecord
 from penstock_analysis.dialogue.places import Span
-from penstock_analysis.dialogue.segment import describing
-from penstock_analysis.dialogue.segment.appending import Answered, Appends, Stored
-from penstock_analysis.dialogue.segment.delivering import Deliveries
-from penstock_analysis.dialogue.segment.reading import Told
-from penstock_analysis.dialogue.segment.requests import Requests
+from penstock_analysis.segment import describing
+from penstock_analysis.segment.appending import Answered, Appends, Stored
+from penstock_analysis.segment.delivering import Deliveries
+from penstock_analysis.segment.reading import Told
+from penstock_analysis.segment.requests import Requests
 from penstock_codecs.segment import draft, released
 from penstock_codecs.segment.blocks import BlockData
 

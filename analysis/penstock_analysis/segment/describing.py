@@ -9,8 +9,8 @@ from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
-from penstock_analysis.dialogue.clauses import SEGMENT_ERRORS
-from penstock_codecs.s3p.errors import printable
+from penstock_analysis.segment.clauses import SEGMENT_ERRORS
+from penstock_codecs.failures import printable
 from penstock_codecs.segment.blocks import BlockData
 from penstock_codecs.segment.layout import Message
 from penstock_codecs.segment.lists import TableKey

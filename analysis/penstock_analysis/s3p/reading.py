@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Final, NoReturn
 
-from penstock_analysis.dialogue.clauses import s3p_clause
 from penstock_analysis.dialogue.sides import Heard, Unreadable
+from penstock_analysis.s3p.clauses import s3p_clause
 from penstock_codecs.codec import Pull
 from penstock_codecs.limits import MIB, S3PLimits
 from penstock_codecs.s3p.commands import parse_commands

@@ -5,26 +5,30 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from penstock_analysis.redaction.flow import FOR_EVER, Flow, NotUnderstood, Parser
+from penstock_analysis.capture import Sender
+from penstock_analysis.redaction.flow import FOR_EVER, Flow, NotUnderstood, Parser, Redaction
 from penstock_analysis.redaction.leaves import Leaves
-from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.units import MOST
 
-__all__ = ["begins_with_item", "items"]
+__all__ = ["REDACTION"]
 
 _LINE: Final = re.compile(rb"([*$:+-])([^\r\n]*)\r?\n")
 _MOST_LINE: Final = 16 * 1024
 _CRLF: Final = 2
 
 
-def begins_with_item(data: bytes) -> bool:
-    """Return whether these bytes begin with an item: one complete line."""
-    return _LINE.match(data) is not None
+def _begins(sender: Sender, first: bytes, configured: bool) -> bool:
+    """A client that is known to speak S3P may send anything that a server may."""
+    return first in (b"*" if sender is Sender.CLIENT and not configured else b"*+-$:")
 
 
-def items(flow: Flow, secrets: Secrets) -> Parser:
+def _joins(flow: Flow, leaves: Leaves, start: bytes) -> Parser | None:
+    """Read on if there is one complete line."""
+    return _items(flow, leaves) if _LINE.match(start) else None
+
+
+def _items(flow: Flow, leaves: Leaves) -> Parser:
     """Parse one side. S3P has no tokens, so with the default rules everything passes uninspected."""
-    leaves = Leaves(secrets)
     if not leaves.any:
         yield from flow.skip(FOR_EVER)
     while True:
@@ -57,3 +61,6 @@ def _bulk(flow: Flow, leaves: Leaves, size: int) -> Parser:
     if data[size:] != b"\r\n":
         raise NotUnderstood
     flow.at += _CRLF
+
+
+REDACTION: Final = Redaction(_items, _begins, _joins)

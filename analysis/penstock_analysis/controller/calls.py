@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, cast
 
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.clauses import GRPC
-from penstock_analysis.dialogue.http.exchange import Exchange
+from penstock_analysis.dialogue.http.exchange import Exchange, HttpProtocol, Reader, header
 from penstock_analysis.dialogue.http.places import Span
 from penstock_analysis.dialogue.http.protobuf_faults import first_fault
-from penstock_analysis.dialogue.http.readers import Reader
-from penstock_analysis.dialogue.http.shapes import protobuf_fields, status_of
-from penstock_analysis.dialogue.http.targets import Target, header
 from penstock_analysis.dialogue.http.telling import Fault, Teller
-from penstock_codecs.grpc import GrpcError, MessageReader
+from penstock_codecs.grpc import GrpcError, MessageReader, accepts_content_type
+from penstock_codecs.http import RequestHead
 from penstock_codecs.model import StreamRef
 from penstock_proto import pravega_controller_pb2 as pb
 
-__all__ = ["CallMessage", "method_of"]
+__all__ = ["ControllerCalls"]
+
+GRPC: Final = "gRPC over HTTP2, section Length-Prefixed-Message"
 
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
 _PREFIX_BYTES: Final = 5
 _SUCCESS: Final = "SUCCESS"
-
-
-def method_of(target: str) -> MethodDescriptor | None:
-    """Return the method that a path names, or None if it is not one of the controller's."""
-    service, _, name = target.removeprefix("/").rpartition("/")
-    return _SERVICE.methods_by_name.get(name) if service == _SERVICE.full_name else None
 
 
 class CallMessage(Reader):
@@ -72,7 +66,7 @@ class CallMessage(Reader):
             raise self._undecodable(content, str(error)) from None
         self._name_stream(message)
         kind = self._method.name if self._sender is Sender.CLIENT else self._kind.name
-        fields = {"method": self._method.name} | protobuf_fields(message)
+        fields = {"method": self._method.name} | _fields(message)
         self._say(span, kind, fields, failure=self._refusal(message), event=message)
 
     @property
@@ -91,7 +85,7 @@ class CallMessage(Reader):
         field = message.DESCRIPTOR.fields_by_name.get("status")
         if field is None or field.enum_type is None or _SUCCESS not in field.enum_type.values_by_name:
             return ""
-        status = status_of(message)
+        status = _status_of(message)
         return "" if status == _SUCCESS else f"{status}: {self._method.name}"
 
     def _name_stream(self, message: Message) -> None:
@@ -99,6 +93,55 @@ class CallMessage(Reader):
         for one in (message, *(getattr(message, name, None) for name in ("streamInfo", "stream"))):
             scope, stream = getattr(one, "scope", None), getattr(one, "stream", None)
             if isinstance(scope, str) and isinstance(stream, str) and stream:
-                ref = StreamRef(scope, stream)
-                self._exchange.target = Target(None, ref, str(ref))
+                self._exchange.ref = StreamRef(scope, stream)
+                self._exchange.stream = str(self._exchange.ref)
                 return
+
+
+class ControllerCalls(HttpProtocol):
+    """Calls of the controller; `subject` is the method."""
+
+    def claims(self, exchange: Exchange, request: RequestHead, _noted: Sequence[str]) -> bool:
+        service, _, name = request.target.removeprefix("/").rpartition("/")
+        exchange.subject = _SERVICE.methods_by_name.get(name) if service == _SERVICE.full_name else None
+        return exchange.subject is not None
+
+    def reader(self, teller: Teller, exchange: Exchange, sender: Sender, content_type: str | None) -> Reader | None:
+        return CallMessage(teller, exchange, sender, exchange.subject) if accepts_content_type(content_type) else None
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    """Return the fields of a message that are set, by the names of its descriptor; bytes as sizes, enums by name.
+
+    A response's `status` is included even if it is the enum's first value, which is not sent.
+    """
+    fields = {field.name: _value(field, value) for field, value in message.ListFields()}
+    status = _status_of(message)
+    return fields if status is None else fields | {"status": status}
+
+
+def _status_of(message: Message) -> str | None:
+    """Return the name of a response's `status`, or None if it has none."""
+    field = message.DESCRIPTOR.fields_by_name.get("status")
+    if field is None or field.enum_type is None:
+        return None
+    return str(_one(cast(FieldDescriptor, field), getattr(message, field.name)))
+
+
+def _value(field: FieldDescriptor, value: Any) -> Any:
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        of = kind.fields_by_name["value"]
+        return {str(key): _one(of, one) for key, one in value.items()}
+    if field.is_repeated:
+        return [_one(field, one) for one in value]
+    return _one(field, value)
+
+
+def _one(field: FieldDescriptor, value: Any) -> Any:
+    if field.message_type is not None:
+        return _fields(value)
+    if field.enum_type is not None:
+        named = field.enum_type.values_by_number.get(value)
+        return value if named is None else named.name
+    return {"bytes": len(value)} if isinstance(value, bytes) else value

@@ -7,10 +7,10 @@ from typing import Final
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.redaction.contents import Gathered, Searched, feed
-from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser
+from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser, Redaction
 from penstock_analysis.redaction.leaves import Leaves
-from penstock_analysis.redaction.secrets import Secrets
-from penstock_analysis.redaction.segment_bodies import (
+from penstock_analysis.redaction.text import Edit, stars
+from penstock_analysis.segment.redaction_bodies import (
     TOKENS,
     append_edits,
     body_edits,
@@ -18,13 +18,12 @@ from penstock_analysis.redaction.segment_bodies import (
     events_in,
     field_places,
 )
-from penstock_analysis.redaction.text import Edit, stars
 from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
 from penstock_codecs.segment import draft, released
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, TYPE_TABLE, Dialect, Direction, Message, decode_body
 from penstock_codecs.segment.wire import NAME_WIRE, Malformed
 
-__all__ = ["SegmentSide", "dialect_of"]
+__all__ = ["REDACTION"]
 
 _HELLO: Final = released.Hello.type_id.to_bytes(4, "big", signed=True)
 _TEXT: Final = 2 + 0xFFFF
@@ -127,12 +126,12 @@ def _edits_or_stars(cls: type[Message], body: bytes, leaves: Leaves) -> list[Edi
         return [Edit(0, stars(len(body)))]
 
 
-class SegmentSide:
+class _Side:
     """One direction of a connection. `dialect`: None to detect it from the first message."""
 
-    def __init__(self, flow: Flow, secrets: Secrets, dialect: Dialect | None = None) -> None:
+    def __init__(self, flow: Flow, leaves: Leaves, dialect: Dialect | None = None) -> None:
         self._flow = flow
-        self._leaves = Leaves(secrets)
+        self._leaves = leaves
         self._known = dialect is not None
         self._tables = TYPE_TABLE[dialect or Dialect.DRAFT]
         self._runs: dict[str, _Run] = {}
@@ -297,7 +296,7 @@ class SegmentSide:
             self._parts = None
 
 
-def dialect_of(data: bytes, sender: Sender) -> Dialect | None:
+def _dialect_of(data: bytes, sender: Sender) -> Dialect | None:
     """Return the dialect of the messages that these bytes are, complete up to the end, or several; None if they are
     not."""
     wanted = Direction.REQUEST if sender is Sender.CLIENT else Direction.REPLY
@@ -327,3 +326,15 @@ def _data_at(cls: type[Message]) -> int:
             break
         at += field.wire.size or 0
     return at
+
+
+def _begins(_sender: Sender, first: bytes, configured: bool) -> bool:
+    return first == b"\xff" or (configured and first == b"\0")
+
+
+def _joins(flow: Flow, leaves: Leaves, start: bytes) -> Parser | None:
+    dialect = _dialect_of(start, flow.sender)
+    return None if dialect is None else _Side(flow, leaves, dialect).parse()
+
+
+REDACTION: Final = Redaction(lambda flow, leaves: _Side(flow, leaves).parse(), _begins, _joins)

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.dialogue.clauses import S3P_ERRORS, s3p_clause
 from penstock_analysis.dialogue.messages import DELIVERED, Message, Problem, SeenRecord
 from penstock_analysis.dialogue.places import Span
-from penstock_analysis.dialogue.s3p.describing import (
+from penstock_analysis.dialogue.sides import Side
+from penstock_analysis.dialogue.two_sided import TwoSided
+from penstock_analysis.dialogue.waiting import MOST_WAITING, Waiting
+from penstock_analysis.s3p.clauses import S3P_ERRORS, s3p_clause
+from penstock_analysis.s3p.describing import (
     REPLY_NAMES,
     appended,
     command_fields,
@@ -26,7 +29,7 @@ from penstock_analysis.dialogue.s3p.describing import (
     reply_kind,
     stream_of,
 )
-from penstock_analysis.dialogue.s3p.reading import (
+from penstock_analysis.s3p.reading import (
     NO_COUNT,
     command_begins,
     command_reader,
@@ -34,9 +37,6 @@ from penstock_analysis.dialogue.s3p.reading import (
     reply_begins,
     reply_reader,
 )
-from penstock_analysis.dialogue.sides import Side
-from penstock_analysis.dialogue.two_sided import TwoSided
-from penstock_analysis.dialogue.waiting import MOST_WAITING, Waiting
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p.events import AppendedId, Command, ErrorReply, ReadRecords, Records, Reply, reply_type
 

@@ -7,29 +7,28 @@ from typing import cast
 from google.protobuf.descriptor import Descriptor
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered
-from penstock_analysis.dialogue.http.clauses import S2_MESSAGES, S2S_FRAMES, S2S_SESSIONS
-from penstock_analysis.dialogue.http.exchange import Exchange
+from penstock_analysis.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered, unacknowledged
+from penstock_analysis.dialogue.http.exchange import Exchange, Reader
 from penstock_analysis.dialogue.http.places import Span
 from penstock_analysis.dialogue.http.protobuf_faults import first_fault
-from penstock_analysis.dialogue.http.readers import Reader
-from penstock_analysis.dialogue.http.shapes import (
+from penstock_analysis.dialogue.http.telling import Fault, Held, Teller
+from penstock_analysis.s2.clauses import S2_MESSAGES, S2S_FRAMES, S2S_SESSIONS
+from penstock_analysis.s2.shapes import (
     append_fields,
     appended_fields,
     batch_fields,
     frame_fields,
     position,
 )
-from penstock_analysis.dialogue.http.telling import Fault, Held, Teller
 from penstock_codecs.compression import Compression
-from penstock_codecs.failures import FailureCode, OperationFailed
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import RecordBatch
 from penstock_codecs.s2.errors import failure_from_http
 from penstock_codecs.s2.protobuf import decode_append_ack, decode_append_input, decode_read_batch
 from penstock_codecs.s2s.frames import Frame, FrameError, FrameReader, Terminal
 from penstock_proto import s2_pb2
 
-__all__ = ["Acknowledgements", "Batches", "Inputs"]
+__all__ = ["Acknowledgements", "Batches", "GuessedAcknowledgements", "GuessedInputs", "Inputs"]
 
 _HEAD_BYTES = 4
 
@@ -130,7 +129,7 @@ class Inputs(_Frames):
     kind = cast(Descriptor, s2_pb2.AppendInput.DESCRIPTOR)
 
     def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
-        append = decode_append_input(frame.payload, self._exchange.target.ref)
+        append = decode_append_input(frame.payload, self._exchange.ref)
         if not self._exchange.appends.ask(append, span.end_ns):
             rule = f"of at most {MAX_WAITING} appends and {MAX_WAITING_BYTES} bytes an acknowledgement is waited for"
             self._fault(Fault(span.start, rule, ""), span.end_ns)
@@ -202,8 +201,28 @@ class Batches(_Frames):
                 rule = f"sequence numbers grow: {event.first_seq_num} comes after {self._next_seq_num - 1}"
                 self._fault(Fault(span.start, rule, S2S_SESSIONS), span.end_ns)
             self._next_seq_num = event.next_seq_num
-            stream = self._exchange.target.stream
+            stream = self._exchange.stream
             records = delivered(event, stream, self._teller.conversation, span.end_ns)
             self._say(span, "ReadBatch", batch_fields(event) | fields, records=records, event=event)
         else:
             self._say(span, "heartbeat", {"tail": position(event)} | fields, event=event)
+
+
+class GuessedInputs(Inputs):
+    """Inputs of a session whose head was not recorded. Which acknowledgement is of which input is unknown there, so
+    their records count as not acknowledged."""
+
+    def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
+        append = decode_append_input(frame.payload, self._exchange.ref)
+        if not append.bodies:
+            raise fail(FailureCode.BAD_PROTO, "an AppendInput has records")
+        records = unacknowledged([(append, span.end_ns)], self._exchange.stream, self._teller.conversation)
+        self._say(span, "AppendInput", append_fields(append) | fields, records=records, event=append)
+
+
+class GuessedAcknowledgements(Acknowledgements):
+    """Acknowledgements of such a session."""
+
+    def _message(self, frame: Frame, span: Span, fields: dict[str, object]) -> None:
+        appended = decode_append_ack(frame.payload)
+        self._say(span, "AppendAck", appended_fields(appended) | fields, event=appended)

@@ -7,16 +7,16 @@ from functools import partial
 from typing import Final
 
 from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.dialogue.clauses import segment_clause
 from penstock_analysis.dialogue.messages import Message, Problem, SeenRecord
 from penstock_analysis.dialogue.places import Span
-from penstock_analysis.dialogue.segment import describing
-from penstock_analysis.dialogue.segment.delivering import Deliveries
-from penstock_analysis.dialogue.segment.meaning import Meanings
-from penstock_analysis.dialogue.segment.reading import SegmentReader, Told
-from penstock_analysis.dialogue.segment.spoken import Spoken
 from penstock_analysis.dialogue.sides import Side
 from penstock_analysis.dialogue.two_sided import TwoSided
+from penstock_analysis.segment import describing
+from penstock_analysis.segment.clauses import segment_clause
+from penstock_analysis.segment.delivering import Deliveries
+from penstock_analysis.segment.meaning import Meanings
+from penstock_analysis.segment.reading import SegmentReader, Told
+from penstock_analysis.segment.spoken import Spoken
 from penstock_codecs.segment.layout import Dialect, Direction
 from penstock_codecs.segment.released import Hello
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock_analysis.capture import Conversation
-from penstock_analysis.dialogue.clauses import S3P_ERRORS, Meaning
+from penstock_analysis.dialogue.clauses import Meaning
 from penstock_analysis.dialogue.messages import APPENDED, SeenRecord
+from penstock_analysis.s3p.clauses import S3P_ERRORS
 from penstock_codecs.s3p.events import (
     FIRST_ID,
     AppendedId,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from penstock_analysis.dialogue.segment import describing
 from penstock_analysis.dialogue.waiting import MOST_WAITING
+from penstock_analysis.segment import describing
 from penstock_codecs.segment import draft, released
 
 __all__ = ["Request", "Requests"]

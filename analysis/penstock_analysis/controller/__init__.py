@@ -1,0 +1,1 @@
+"""The controller's gRPC calls in captures: as messages, and where secrets are in them."""

@@ -1,0 +1,32 @@
+"""The controller in the analysis layer: gRPC calls over HTTP/2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue.http.plugin import http_dialogue
+from penstock_analysis.plugin import HTTP, AnalysisPlugin
+
+if TYPE_CHECKING:
+    from penstock_analysis.dialogue.http.exchange import HttpProtocol
+    from penstock_analysis.redaction.exchanges import HttpBodies
+
+__all__ = ["PLUGIN"]
+
+
+def _http() -> HttpProtocol:
+    from penstock_analysis.controller.calls import ControllerCalls
+
+    return ControllerCalls()
+
+
+def _bodies() -> HttpBodies:
+    from penstock_analysis.controller.redaction import ControllerBodies
+
+    return ControllerBodies()
+
+
+PLUGIN: Final = AnalysisPlugin(
+    dialogue=http_dialogue, layers=(HTTP, "grpc"), hides=frozenset({Sender.SERVER}), http=_http, bodies=_bodies
+)

@@ -1,0 +1,106 @@
+"""Plug-ins of the analysis layer: what a protocol adds so that its captures can be shown, redacted and recognized.
+
+An installed distribution registers one `AnalysisPlugin` for each protocol in the entry-point group `penstock.analysis`,
+under the name that conversations in this protocol have (`Conversation.protocol`). The built-in protocols are registered
+in the same way, in `<protocol>/plugin.py`; no other module has a list of protocols.
+
+Plug-ins are loaded when the first conversation is looked at, all of them: a module with a plug-in imports the code that
+does the work inside the functions that need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock_codecs.plugins import installed
+
+if TYPE_CHECKING:
+    from penstock_analysis.capture import Conversation, Sender
+    from penstock_analysis.dialogue.http.exchange import HttpProtocol
+    from penstock_analysis.dialogue.messages import Dialogue
+    from penstock_analysis.redaction.exchanges import HttpBodies
+    from penstock_analysis.redaction.flow import Redaction
+
+__all__ = ["HTTP", "AnalysisPlugin", "Likeness", "layers_over_http", "plugins"]
+
+HTTP: Final = "http"
+"""The layer of messages over HTTP, and the name of HTTP's own plug-in."""
+
+
+class Likeness(IntEnum):
+    """Likeness of the first bytes of a side to a protocol. Among plug-ins that give the same, the first by name is
+    taken."""
+
+    NONE = 0
+    GUESS = 1
+    """Bytes from the middle of a message of many protocols would do."""
+    SHAPE = 2
+    """A message of this protocol could begin so, and few others."""
+    MARK = 3
+    """Only this protocol begins so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisPlugin:
+    """One protocol, in the analysis layer.
+
+    `dialogue` makes the dialogue of a conversation (`penstock_analysis.dialogue.messages.Dialogue`); its second
+    argument is what `memory` returned, for this capture. `layers`: the values of `Message.layer` that it gives, all of
+    them; one that is carried by HTTP has `HTTP` among them.
+    """
+
+    dialogue: Callable[[Conversation, Any], Dialogue]
+    layers: tuple[str, ...]
+    begins: Callable[[Sender, bytes, bool], Likeness | None] | None = None
+    """Compares the first bytes of a side, 1 to 64 of them, with this protocol; the last argument is True if they begin
+    some message, and not the conversation. None as a result: more bytes are needed, which 64 never are. Without this
+    function the protocol is known by configuration alone."""
+    memory: Callable[[], Any] | None = None
+    """Makes what all dialogues of one capture share, where messages of one conversation go on in another. Spark decodes
+    conversations with one server in one task then."""
+    stream_of: Callable[[str], str] | None = None
+    """Shortens the name of a part of a stream, as in `SeenRecord`, to that of the stream; other names stay."""
+    varying_fields: frozenset[str] = frozenset()
+    """Fields of messages that differ between two runs of the same client: `penstock mock` does not compare them."""
+    varying_headers: frozenset[str] = frozenset()
+    """Headers over HTTP that differ so, in lower case."""
+
+    redaction: Callable[[], Redaction] | None = None
+    """Returns how secrets are found in messages on bare TCP. Without it (and without HTTP) bytes are searched for
+    patterns, and for text that looks like a header line."""
+    hides: frozenset[Sender] = frozenset()
+    """Senders of tokens that no search finds, since nothing names them. Bytes of theirs that cannot be parsed are
+    withheld."""
+    packs: bool = True
+    """Contents may be compressed or in base64: where rules look into contents, bytes that cannot be parsed are
+    withheld."""
+    secret_headers: tuple[str, ...] = ()
+    """Headers over HTTP whose values are secret by default, in lower case."""
+    format_headers: tuple[str, ...] = ()
+    """Headers over HTTP that tell how a body is to be read, in lower case. They stay, whatever the rules are."""
+
+    http: Callable[[], HttpProtocol] | None = None
+    """Returns how requests and bodies of a protocol on HTTP are read."""
+    bodies: Callable[[], HttpBodies] | None = None
+    """Returns how secrets are found in bodies of a protocol on HTTP."""
+
+    @property
+    def over_http(self) -> bool:
+        """True if the protocol is carried by HTTP."""
+        return HTTP in self.layers
+
+
+@cache
+def plugins() -> dict[str, AnalysisPlugin]:
+    """Return all installed plug-ins by protocol, in alphabetical order."""
+    return installed("penstock.analysis", AnalysisPlugin)
+
+
+@cache
+def layers_over_http() -> frozenset[str]:
+    """Return the layers of messages that HTTP carries: their exchanges have several messages each, and may overlap."""
+    return frozenset(layer for plugin in plugins().values() if plugin.over_http for layer in plugin.layers)

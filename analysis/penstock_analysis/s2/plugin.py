@@ -1,0 +1,37 @@
+"""S2 in the analysis layer: sessions, event streams, JSON and protobuf over HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock_analysis.dialogue.http.plugin import http_dialogue
+from penstock_analysis.plugin import HTTP, AnalysisPlugin
+
+if TYPE_CHECKING:
+    from penstock_analysis.dialogue.http.exchange import HttpProtocol
+    from penstock_analysis.redaction.exchanges import HttpBodies
+
+__all__ = ["PLUGIN"]
+
+
+def _http() -> HttpProtocol:
+    from penstock_analysis.s2.exchanges import S2Exchanges
+
+    return S2Exchanges()
+
+
+def _bodies() -> HttpBodies:
+    from penstock_analysis.s2.redaction import S2Bodies
+
+    return S2Bodies()
+
+
+PLUGIN: Final = AnalysisPlugin(
+    dialogue=http_dialogue,
+    layers=(HTTP, "s2s", "sse"),
+    varying_headers=frozenset({"s2-request-token"}),
+    secret_headers=("s2-encryption-key",),
+    format_headers=("s2-format",),
+    http=_http,
+    bodies=_bodies,
+)

@@ -1,0 +1,40 @@
+"""S3P in the analysis layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock_analysis.capture import Conversation, Sender
+from penstock_analysis.plugin import AnalysisPlugin, Likeness
+
+if TYPE_CHECKING:
+    from penstock_analysis.dialogue.messages import Dialogue
+    from penstock_analysis.redaction.flow import Redaction
+
+__all__ = ["PLUGIN"]
+
+
+def _dialogue(conversation: Conversation, _memory: Any) -> Dialogue:
+    from penstock_analysis.s3p.conversation import S3PDialogue
+
+    return S3PDialogue(conversation)
+
+
+def _begins(sender: Sender, first: bytes, _late: bool) -> Likeness | None:
+    if sender is Sender.CLIENT:
+        if first == b"*":
+            return None
+        return Likeness.MARK if first[:1] == b"*" and first[1:2].isdigit() else Likeness.NONE
+    from penstock_analysis.s3p.reading import reply_begins
+
+    found = reply_begins(first)
+    return None if found is None else Likeness.MARK if found else Likeness.NONE
+
+
+def _redaction() -> Redaction:
+    from penstock_analysis.s3p.redaction import REDACTION
+
+    return REDACTION
+
+
+PLUGIN: Final = AnalysisPlugin(dialogue=_dialogue, layers=("s3p",), begins=_begins, redaction=_redaction, packs=False)

@@ -1,0 +1,1 @@
+"""The segment protocol in captures, both dialects: messages, events, and where secrets are in them."""

@@ -1,0 +1,66 @@
+"""The segment protocol in the analysis layer."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock_analysis.capture import Conversation, Sender
+from penstock_analysis.plugin import AnalysisPlugin, Likeness
+
+if TYPE_CHECKING:
+    from penstock_analysis.dialogue.messages import Dialogue
+    from penstock_analysis.redaction.flow import Redaction
+
+__all__ = ["PLUGIN"]
+
+_SEGMENT: Final = re.compile(r"/[0-9]+(?:\.#epoch\.[0-9]+)?(?:#transaction\.[0-9a-f]+)?\Z")
+
+
+def _dialogue(conversation: Conversation, memory: Any) -> Dialogue:
+    from penstock_analysis.segment.conversation import SegmentDialogue
+
+    return SegmentDialogue(conversation, memory)
+
+
+def _memory() -> Any:
+    from penstock_analysis.segment.delivering import Deliveries
+
+    return Deliveries()
+
+
+def _begins(sender: Sender, first: bytes, _late: bool) -> Likeness | None:
+    from penstock_analysis.segment.spoken import HELLO, Spoken
+    from penstock_codecs.segment.layout import Direction
+
+    if first.startswith(HELLO):
+        return Likeness.MARK
+    found = Spoken().begins(Direction.REQUEST if sender is Sender.CLIENT else Direction.REPLY, first)
+    return None if found is None else Likeness.SHAPE if found else Likeness.NONE
+
+
+def _stream_of(name: str) -> str:
+    """Return `scope/stream` for a segment's full name, also for one of a transaction; other names unchanged.
+
+    A segment's name ends with its number, and mostly an epoch: `scope/stream/0.#epoch.0`. A name of another protocol
+    such as `basin/a/0` looks like one, so this is a guess.
+    """
+    return name if name.count("/") < 2 else _SEGMENT.sub("", name)
+
+
+def _redaction() -> Redaction:
+    from penstock_analysis.segment.redaction import REDACTION
+
+    return REDACTION
+
+
+PLUGIN: Final = AnalysisPlugin(
+    dialogue=_dialogue,
+    layers=("segment",),
+    begins=_begins,
+    memory=_memory,
+    stream_of=_stream_of,
+    varying_fields=frozenset({"writer_id", "request_id", "delegation_token_size"}),  # each client generates its own
+    redaction=_redaction,
+    hides=frozenset({Sender.CLIENT}),
+)
