@@ -79,7 +79,8 @@ class Keeper:
     def _run(self) -> None:
         if sys.platform == "linux":  # only there does a thread have its own priority
             with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+                own = threading.get_native_id()
+                os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, own) + _NICE)
         while True:
             with self._state:
                 self._state.wait_for(lambda: self._ending or self._wanted > self._done)

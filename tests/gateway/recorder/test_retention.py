@@ -250,5 +250,7 @@ def test_the_keeper_is_not_in_the_way(tmp_path: Path) -> None:
         pytest.skip("threads have priorities of their own under Linux only")
     recorded = record(FileSettings(directory=tmp_path), 1)
     thread = next(one for one in threading.enumerate() if one.name == "penstock-captures")
-    assert os.getpriority(os.PRIO_PROCESS, thread.native_id or 0) == os.getpriority(os.PRIO_PROCESS, 0) + 10
+    lowest = 19
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, thread.native_id or 0) == min(own + 10, lowest)
     assert recorded.close()

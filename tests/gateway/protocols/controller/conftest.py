@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import trio.testing
+from support.clocks import threads_hold
 from support.controller import SCOPE, SCOPES, settings, store
 from support.controller_client import Client
 from support.http_client import serving
@@ -37,10 +38,9 @@ async def controller(back: EmbeddedBack, wall: Wall) -> Controller:
 
 
 @pytest.fixture
-def clock(autojump_clock: trio.testing.MockClock) -> trio.testing.MockClock:
-    """Time passes when nothing happens, the store's threads included: a disk needs some real milliseconds."""
-    autojump_clock.autojump_threshold = 0.1
-    return autojump_clock
+def clock(autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
+    """Time passes when nothing happens, the store's threads included."""
+    return threads_hold(autojump_clock, monkeypatch)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.segment_back import STORE, STREAM, Wires, append_of, opened
+from support.clocks import threads_hold
+from support.segment_back import STREAM, Wires, append_of, opened
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
@@ -28,7 +28,6 @@ from penstock_codecs.byte_operations import AppendBytes, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.segment import Dialect, join_events
 
-PATIENT = replace(STORE, request_seconds=600)
 CUTS = st.lists(st.tuples(st.sampled_from(["out", "in"]), st.integers(0, 600)), max_size=6)
 BATCHES = st.lists(st.lists(st.binary(max_size=100).map(lambda body: b"x" + body), min_size=1, max_size=4), max_size=8)
 
@@ -42,18 +41,19 @@ async def receive_all(session: NativeAppendSession) -> list[NativeAck]:
 
 @asynccontextmanager
 async def over_a_new_store(**more: Any) -> AsyncIterator[tuple[SegmentBack, Wires]]:
-    """For each example one of its own; patient, since its disk takes real time."""
+    """For each example one of its own."""
     with tempfile.TemporaryDirectory() as directory:
         async with (
             open_embedded(EmbeddedSettings(directory=Path(directory))) as store,
-            opened(SegmentFront(store), store=PATIENT, recover_seconds=1000, **more) as (back, wires),
+            opened(SegmentFront(store), recover_seconds=1000, **more) as (back, wires),
         ):
             await back.native.create(STREAM)
             yield back, wires
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
-    trio.run(main, clock=MockClock(autojump_threshold=0.02))
+    with pytest.MonkeyPatch.context() as patch:
+        trio.run(main, clock=threads_hold(MockClock(), patch))
 
 
 async def append_all(back: SegmentBack, batches: list[list[bytes]]) -> list[NativeAck]:
