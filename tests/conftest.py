@@ -2,12 +2,13 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from support.needs import PACKAGES
 from support.process import GatewayProcess, running_gateway
 from support.sharing import ByFile, needs_spark
 from xdist.remote import Producer
@@ -27,6 +28,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move tests that need Spark to the front, so that no process waits for them at the end."""
     items.sort(key=lambda item: not needs_spark(item.location[0]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a file or folder that imports a package which may be missing."""
+    report = yield
+    error = report.call.excinfo.value if report.failed else None
+    cause = error and (error.__cause__ or error)
+    package = (cause.name or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
+    if package in PACKAGES:
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, f"Skipped: {package} is not installed: {PACKAGES[package].how}")
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)

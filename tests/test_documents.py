@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import selectors
-import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.peers import need
 from support.process import GatewayProcess
 
 ROOT = Path(__file__).parents[1]
@@ -77,8 +77,8 @@ def command(block: Block) -> list[str]:
     if block.language == "python":
         return [sys.executable, "-c", block.text]
     for program in ("bash", "curl", "nc"):
-        if re.search(rf"\b{program} ", block.text + " bash ") and shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
+        if re.search(rf"\b{program} ", block.text + " bash "):
+            need(program)
     return ["bash", "-e", "-o", "pipefail", "-c", block.text]
 
 
@@ -117,8 +117,7 @@ def test_the_commands_work(document: str, fresh_gateway: GatewayProcess) -> None
         url = f"{fresh_gateway.s2_url}/v1/streams/{stream}/records"
         record = '{"records":[{"body":"from the guide"}]}'
         arguments = ["curl", url, "-H", "s2-basin: penstock", "-H", "content-type: application/json", "-d", record]
-        if shutil.which("curl") is None:
-            pytest.skip("curl is not installed")
+        need("curl")
         output(arguments, ["seq_num"])
     for block in blocks(document):
         key = next((key for key in expected if key in block.text), None)
@@ -151,8 +150,7 @@ def test_the_readme_and_the_banner_show_the_same(fresh_gateway: GatewayProcess) 
 def test_make_serve_on_a_fresh_clone(tmp_path: Path) -> None:
     """A copy of what is committed, and nothing else: `make serve` sets it up, and it answers."""
     for program in ("git", "make"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
+        need(program)
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x", "-C", tmp_path], input=archive, check=True)
     flags = " ".join(f"--{listener} 127.0.0.1:0" for listener in ("s2", "s3p", "segment", "controller", "management"))

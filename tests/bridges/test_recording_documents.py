@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.captures import s3p_talk, written
+from support.peers import need
 from support.process import running_gateway
 from support.real_backs import free_ports
 from support.s3p import S3PClient, options
@@ -57,8 +57,7 @@ def serving(block: str, directory: Path) -> Iterator[None]:
 @pytest.mark.peer
 def test_the_tour(tmp_path: Path) -> None:
     for program in ("bash", "curl", "nc"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
+        need(program)
     first, s3p, second = free_ports(3)
     ports = {":8080": f":{first}", " 7500": f" {s3p}", ":8081": f":{second}"}
     found = []
@@ -94,8 +93,7 @@ def test_comparing(tmp_path: Path) -> None:
     for name, capture in (("before", talk), ("after", talk), ("altered", talk.replace(b"record 1", b"record X"))):
         (tmp_path / name).mkdir()
         (tmp_path / name / "penstock-1.pcapng").write_bytes(capture)
-    if shutil.which("bash") is None:
-        pytest.skip("bash is not installed")
+    need("bash")
     with running_gateway() as gateway, S3PClient(("127.0.0.1", gateway.s3p_port)) as client:
         client.send("CREATE", "orders", options())
         assert client.reply() == "OK"

@@ -77,7 +77,7 @@ def files(directory: Path) -> list[Path]:
 
 def can_be_looked_at(directory: Path) -> None:
     """By tshark, each file by itself, and by our own command, all of them as one recording."""
-    program = need("tshark", "apt-get install tshark")
+    program = need("tshark")
     for path in files(directory):
         done = subprocess.run(
             [program, "-n", "-r", str(path), "-q", "-z", "io,stat,0"], capture_output=True, text=True, timeout=60

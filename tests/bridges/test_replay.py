@@ -4,7 +4,6 @@ servers, over the same protocol and over others, and are spoken to again without
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import s2_sdk as s2
 from click.testing import CliRunner
 from redis.connection import Connection
 from s2_sdk import AppendInput, Compression, Record, SeqNum
-from support.peers import finish
+from support.peers import finish, need
 from support.pravega import Found, PravegaClient, bodies_by_s2s, need_pravega
 from support.process import BASIN, GatewayProcess
 from support.real_backs import BackServer, PravegaStandalone, S2Lite, S3PReference
@@ -127,8 +126,7 @@ def sdk_work(port: int) -> list[Any]:
 
 def curl_work(port: int) -> list[Any]:
     """Return curl's output, heads included, for an append, reads of all kinds, and an error."""
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed")
+    need("curl")
     records = f"http://127.0.0.1:{port}/v1/streams/curl/records"
     body = json.dumps({"records": [{"body": "first"}, {"body": "second"}]})
     asked: list[list[str]] = [

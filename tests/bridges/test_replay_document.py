@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from support.captures import written
+from support.peers import need
 from support.process import GatewayProcess
 from support.real_backs import free_ports
 from support.replay import Recording, append, create
@@ -36,8 +36,7 @@ EXPECTED = {
 @pytest.mark.peer
 def test_every_command_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for program in ("bash", "nc"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
+        need(program)
     (tmp_path / "recordings").mkdir()
     (tmp_path / "recordings" / "one.pcapng").write_bytes(written(recorded().events))
     monkeypatch.chdir(tmp_path)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.peers import need
 from support.walking import Walk, blocks_of
 
 from penstock.app.config import parse_config
@@ -71,8 +71,8 @@ def test_it_works(name: str, tmp_path: Path) -> None:
             if block.language == "toml":
                 walk.write(guide.file, block.text)
                 continue
-            if "nc -w" in block.text and shutil.which("nc") is None:
-                pytest.skip("nc is not installed")
+            if "nc -w" in block.text:
+                need("nc")
             if guide.ends and guide.ends in block.text:
                 walk.stop()
             if block.text.startswith("penstock serve"):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from support.peers import Curl, create_basin, create_stream, need, unique
 from support.pravega import PravegaClient, need_pravega
 from support.process import GatewayProcess, running_gateway
-from support.s2_sdk_client import Connect, connector
+
+if TYPE_CHECKING:
+    from support.s2_sdk_client import Connect
 
 HERE = Path(__file__).parent
 
@@ -40,6 +43,8 @@ def stream(gateway: GatewayProcess, basin: str) -> str:
 @pytest.fixture
 def connect(gateway: GatewayProcess) -> Connect:
     """Opens a client of the shared gateway, the official Python one."""
+    from support.s2_sdk_client import connector
+
     return connector(gateway.s2_port)
 
 
@@ -69,7 +74,7 @@ def scope(client: PravegaClient) -> str:
 @pytest.fixture
 def curl() -> Curl:
     """Runs curl with the given arguments; a deadline ends it."""
-    program = need("curl", "apt-get install curl")
+    program = need("curl")
 
     def run(*args: str, stdin: bytes = b"", seconds: float = 20) -> subprocess.CompletedProcess[bytes]:
         command = [program, "--silent", "--show-error", "--noproxy", "*", *args]

@@ -129,7 +129,7 @@ def test_compressed_requests_are_understood(
 
 def follow(version: str, *args: str) -> subprocess.Popen[bytes]:
     """Starts a curl that prints as it receives; ends by itself after 20 s."""
-    program = need("curl", "apt-get install curl")
+    program = need("curl")
     command = [program, version, "--silent", "--no-buffer", "--noproxy", "*", "--max-time", "20", *args]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
 
@@ -209,7 +209,7 @@ def test_a_full_duplex_append_session_over_http_1(url: str, there: tuple[str, ..
     It looks at the answer only between two pieces of its input, so that the input is fed piece by piece; still all
     but the last acknowledgements must come while the request is open.
     """
-    program = need("curl", "apt-get install curl")
+    program = need("curl")
     command = [program, "--http1.1", "-sN", "--noproxy", "*", "--max-time", "20", *there]
     command += ["-X", "POST", "-H", "content-type: s2s/proto", "-H", "expect:", "-T", "-", url]
     frame = bytes.fromhex("00000f000a0c12060a016b1201761a026869")  # one record, header k=v, body "hi"

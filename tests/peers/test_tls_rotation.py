@@ -107,7 +107,7 @@ def by_s3p(gateway: SecuredGateway, name: str) -> Callable[[], None]:
 
 
 def by_curl(gateway: SecuredGateway, name: str) -> Callable[[], None]:
-    program = need("curl", "apt-get install curl")
+    program = need("curl")
     url = f"https://localhost:{gateway.port('s2.mutual')}/v1/streams/{name}/records"
     files = ("--cacert", gateway.authority.ca, "--cert", gateway.ingest.certificate, "--key", gateway.ingest.key)
     headers = ("-H", f"s2-basin: {BASIN}", "-H", "content-type: application/json")

@@ -17,14 +17,13 @@ from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation,
 
 pytestmark = pytest.mark.peer
 
-TSHARK = "Debian package tshark"
 CLIENT, SERVER = Sender.CLIENT, Sender.SERVER
 
 
 def tshark(*arguments: str | Path) -> str:
     """Run tshark and return its standard output; its warnings (about root, say) go to standard error."""
     done = subprocess.run(
-        [need("tshark", TSHARK), "-n", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
+        [need("tshark"), "-n", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -139,7 +138,7 @@ def test_what_wireshark_saves_says_the_same(
     """With its comments as pcapng; else by TCP alone."""
     path, events = recorded
     saved = tmp_path / "saved"
-    subprocess.run([need("editcap", TSHARK), "-F", kind, path, saved], check=True, timeout=60)
+    subprocess.run([need("editcap"), "-F", kind, path, saved], check=True, timeout=60)
     found = read(saved.read_bytes(), range(0, 40_000_000, 1_000_000))
     if kind == "pcapng":
         assert story(found) == story(events)
@@ -155,7 +154,7 @@ def test_what_wireshark_saves_says_the_same(
 def test_what_dumpcap_captures_on_loopback(tmp_path: Path) -> None:
     """Real TCP, with packets that the system makes larger than any link would."""
     path = tmp_path / "captured.pcapng"
-    need("dumpcap", TSHARK)
+    need("dumpcap")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         capturing = subprocess.Popen(
@@ -213,7 +212,7 @@ def test_what_others_merge(recorded: tuple[Path, list[CaptureEvent]], tmp_path: 
     """Two files of one conversation, put together by mergecap: several interfaces, one of each file."""
     path, events = recorded
     merged = tmp_path / "merged.pcapng"
-    subprocess.run([need("mergecap", TSHARK), "-a", "-w", merged, path, path], check=True, timeout=60)
+    subprocess.run([need("mergecap"), "-a", "-w", merged, path, path], check=True, timeout=60)
     twice = read(merged.read_bytes(), range(0, 80_000_000, 1_000_000))
     assert sum(isinstance(event, Opened) for event in twice) == 12
     whole = sum(len(event.data) for event in events if isinstance(event, Chunk))

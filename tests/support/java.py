@@ -47,8 +47,8 @@ def running_java(project: Path, main: str, directory: Path, *arguments: object) 
 
     Skips the test if Java or Maven is missing, or the dependencies are unavailable.
     """
-    maven = need("mvn", "apt-get install maven")
-    compiler = need("javac", "apt-get install default-jdk")
+    maven = need("mvn")
+    compiler = need("javac")
     fetch = [maven, "-q", "-B", "-f", str(project / "pom.xml"), "dependency:copy-dependencies"]
     fetched = subprocess.run(
         [*fetch, f"-DoutputDirectory={directory}"], capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False
@@ -64,7 +64,7 @@ def running_java(project: Path, main: str, directory: Path, *arguments: object) 
 @contextmanager
 def running_again(main: str, directory: Path, *arguments: object) -> Iterator[JavaProgram]:
     """Run `main` after `running_java` has put everything into `directory`."""
-    java = need("java", "apt-get install default-jdk")
+    java = need("java")
     command = [java, "-Xmx300m", "-cp", _path(directory), main, *map(str, arguments)]
     complaints = directory / "stderr.log"
     with (

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from support.needs import PROGRAMS
 
 __all__ = ["Curl", "call", "create_basin", "create_stream", "finish", "need", "run_client", "unique"]
 
@@ -63,11 +64,11 @@ def finish(main: Coroutine[Any, Any, T], seconds: float = 60) -> T:
     return asyncio.run(bounded())
 
 
-def need(program: str, how: str) -> str:
-    """Return the path of `program`; skips the test, saying how to get it, if it is missing."""
+def need(program: str) -> str:
+    """Return the path of `program`; skip the test, saying how to get it, if it is missing."""
     found = shutil.which(program)
     if found is None:
-        pytest.skip(f"{program} is not installed: {how}")
+        pytest.skip(f"{program} is not installed: {PROGRAMS[program].how}")
     return found
 
 

@@ -26,6 +26,7 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from support import real_peers
+from support.peers import need
 from support.process import BASIN, CONFIG, LISTENERS, GatewayProcess
 from support.s2_http import S2Client
 
@@ -236,9 +237,7 @@ class PravegaStandalone(RealServer):
 
     def command(self) -> Sequence[object]:
         library = _installed(real_peers.pravega_library(), "Pravega standalone")
-        java = shutil.which("java")
-        if java is None:
-            pytest.skip("java is not installed: `make peers` says how to get it")
+        java = need("java")
         properties = self.directory / "standalone.properties"
         properties.touch()
         assert self.controller is not None

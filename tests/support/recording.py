@@ -116,7 +116,7 @@ def tshark_warnings(path: Path) -> list[str]:
 
     A packet that reports a loss and carries nothing else is not a complaint.
     """
-    program = need("tshark", "apt-get install tshark")
+    program = need("tshark")
     odd = "_ws.malformed or (tcp.analysis.flags and not tcp.analysis.keep_alive)"
     as_data = ("-d", "tcp.port==8080,data")  # `Talk` does not send HTTP
     command = [

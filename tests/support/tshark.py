@@ -97,7 +97,7 @@ def captured(path: Path, *talks: Talk) -> Path:
 
 def need_tshark() -> str:
     """Return the path of tshark; skips the test if it is missing."""
-    return need("tshark", "apt-get install tshark")
+    return need("tshark")
 
 
 def tshark(capture: Path, *arguments: str, dissectors: bool = True) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from support.crews import TWO
-from support.peers import call
+from support.peers import call, need
 from support.process import BASIN, CONFIG, GatewayProcess
 
 HEADERS = {"s2-basin": BASIN, "content-type": "application/json"}
@@ -21,9 +20,7 @@ FAILED = "the store stops, since what it wrote may not be on disk: disk I/O erro
 @contextmanager
 def broken_disk(gateway: GatewayProcess) -> Iterator[None]:
     """From its third sync on, each thread of the running gateway is told that it failed, until the gateway ends."""
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed")
+    strace = need("strace")
     inject = ["-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=3+"]
     command = [strace, "-f", "-p", str(gateway.pid), *inject]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.certificates import needs_openssl, self_signed
+from support.peers import need
 from support.process import GatewayProcess
 
 LOG = '[store]\ndirectory = "{data}"\n[log]\nformat = "json"\n'
@@ -25,8 +25,7 @@ PRAVEGA = (
 def run(banner: str, **environment: str) -> list[str]:
     """Run the banner's commands and return the output of each; one that follows a stream is cut short."""
     for program in ("bash", "curl", "nc"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
+        need(program)
     joined = re.sub(r"\\\n *", "", banner)
     commands = re.findall(r"^  ((?:curl|printf|python3|pravega_client_tls_cert_path).*)", joined, re.MULTILINE)
     if any("pravega_client" in text for text in commands):

@@ -10,8 +10,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
 from support.captures import NOW_NS, s2_talk, s3p_talk, written
+from support.peers import need
 
 from penstock_analysis.capture import CaptureWriter
 
@@ -60,8 +60,7 @@ def output(block: str, directory: Path) -> str:
     """Run a block, which must succeed, and return its output."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     arguments = ["bash", "-e", "-o", "pipefail", "-c", block]
-    if shutil.which("bash") is None:
-        pytest.skip("bash is not installed")
+    need("bash")
     done = subprocess.run(arguments, cwd=directory, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, f"{block}\n{done.stderr}"
     return done.stdout

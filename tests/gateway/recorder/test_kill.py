@@ -44,7 +44,7 @@ def record_and_kill(directory: Path, dice: random.Random) -> list[int]:
 
 def opened_by_tshark(path: Path) -> None:
     """At the most it may say that the file ends in the middle of a packet."""
-    program = need("tshark", "apt-get install tshark")
+    program = need("tshark")
     command = [program, "-r", str(path), "-d", "tcp.port==8080,data", "-Y", "tcp.analysis.flags or _ws.malformed"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 or "cut short in the middle of a packet" in done.stderr, done.stderr

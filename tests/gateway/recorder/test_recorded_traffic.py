@@ -39,7 +39,7 @@ async def sdk_session(port: int) -> None:
 def use_all(s2_port: int, s3p_port: int) -> None:
     """A client of each kind."""
     finish(sdk_session(s2_port))
-    curl = need("curl", "apt-get install curl")
+    curl = need("curl")
     body = json.dumps({"records": [{"body": "by curl"}] * 100})
     url = f"http://127.0.0.1:{s2_port}/v1/streams/by-curl/records"
     headers = ("-H", f"s2-basin: {BASIN}", "-H", "content-type: application/json", "-H", "authorization: Bearer t")

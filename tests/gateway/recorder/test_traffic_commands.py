@@ -36,7 +36,7 @@ def following(port: int, *arguments: str, **more: Any) -> Iterator[subprocess.Po
 
 def test_tail_into_tshark() -> None:
     """The pipe is a capture that tshark decodes while it grows."""
-    tshark = need("tshark", "apt-get install tshark")
+    tshark = need("tshark")
     with GatewayProcess(CONFIG + MANAGEMENT) as gateway:
         port = management_port(gateway)
         with following(port, "--pcapng", "-", "--stream", f"{BASIN}/wanted") as tail:

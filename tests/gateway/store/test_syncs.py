@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import trio
 from support import sync_writer
+from support.peers import need
 from support.store import BASIN, STREAM, Fails, Wall, appending, bodies
 
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
@@ -31,9 +32,7 @@ SOME = (1, 3, 8, 9, 11, 13, 14, 21, 34, 55, 89)
 
 def traced(call: str, number: int, appends: int, directory: Path, log: Path) -> subprocess.CompletedProcess[str]:
     """Run the writer, with an error instead of this call in each thread."""
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed")
+    strace = need("strace")
     options = ["-f", "-qq", "-y", "--seccomp-bpf", "-o", str(log), "-e", "trace=fsync,fdatasync"]
     inject = ["-e", f"inject={call}:error=EIO:when={number}"]
     writer = [sys.executable, sync_writer.__file__, str(directory), str(appends)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.peers import need
 
 from penstock.net.breaker import BreakerState
 from penstock.observe.metrics.families import FAMILIES
@@ -91,9 +91,7 @@ def test_every_kind_of_trouble_has_an_alert() -> None:
 
 
 def test_promtool_has_nothing_to_say() -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed (Debian: prometheus)")
+    promtool = need("promtool")
     for command in ("rules", "alerts.yml"), ("config", "prometheus.yml"):
         done = subprocess.run(
             [promtool, "check", command[0], command[1]], cwd=PROMETHEUS, capture_output=True, text=True, timeout=60
