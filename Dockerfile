@@ -11,14 +11,14 @@
 FROM python:3.11-slim AS build
 WORKDIR /src
 RUN python -m venv --without-pip /opt/penstock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml requirements.lock README.md LICENSE ./
 COPY proto proto
 COPY codecs codecs
 COPY analysis analysis
 COPY gateway gateway
 COPY pipeline pipeline
 COPY config config
-RUN pip --python /opt/penstock/bin/python install --no-cache-dir --no-compile . \
+RUN pip --python /opt/penstock/bin/python install --no-cache-dir --no-compile --constraint requirements.lock . \
  && /opt/penstock/bin/python -m compileall -q /opt/penstock/lib
 
 FROM python:3.11-slim

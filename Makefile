@@ -15,24 +15,28 @@ VERSION = $(addprefix $(1)=,$(shell $(1) -c 'import platform; print(platform.pyt
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help measure setup serve pipeline test test-long check bench soak hostile node-peers peers proto clean
+.PHONY: help measure setup serve pipeline test test-all test-long test-newest check lock docs bench soak hostile node-peers peers proto clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
 
-$(VENV)/.run: pyproject.toml
+# Every package in the version with which all was tested. LOCK= takes the newest that pyproject.toml allows.
+LOCK := --constraint requirements.lock
+INSTALL = $(BIN)/python -m pip install --quiet $(LOCK)
+
+$(VENV)/.run: pyproject.toml requirements.lock
 	$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable .
+	$(INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.spark: $(VENV)/.run pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[spark]'
+$(VENV)/.spark: $(VENV)/.run
+	$(INSTALL) --editable '.[spark]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run pyproject.toml
-	$(BIN)/python -m pip install --quiet --group dev
+$(VENV)/.dev: $(VENV)/.run
+	$(INSTALL) --editable '.[otel,spark]' --group dev
 	@touch $@
 
 setup: $(VENV)/.run  ## set up the virtual environment in .venv, and run nothing
@@ -46,20 +50,46 @@ PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadscope
 pipeline: $(VENV)/.spark  ## set up Spark, then recordings and streams to tables and a report (ARGS="run recordings")
 	$(BIN)/penstock pipeline $(or $(ARGS),run --config config/pipeline.toml)
 
-test: $(VENV)/.dev  ## set up, then run every check and test
-	$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory node-peers
+test: $(VENV)/.dev node-peers  ## set up, say what is missing, and run ruff, mypy and the tests of a few minutes
+	@PYTHONPATH=tests $(BIN)/python -m support.needs
+	$(STATIC)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-long: $(VENV)/.dev  ## the tests that take long, and the generated ones with four times the examples
-	$(BIN)/python -m pytest -m slow $(ARGS)
-	PENSTOCK_TEST_PROFILE=long $(BIN)/python -m pytest tests/codecs tests/gateway/store $(ARGS)
+test-all: $(VENV)/.dev node-peers  ## all other tests: what takes long, and the generated ones with twenty times the examples
+	$(BIN)/python -m pytest $(PARALLEL) -m slow $(ARGS)
+	PENSTOCK_TEST_PROFILE=long $(BIN)/python -m pytest $(PARALLEL) \
+	  -m 'hypothesis and not slow' tests/codecs tests/analysis tests/gateway/store $(ARGS)
+
+test-long: test-all
+
+# The parts that stand alone, in an environment of their own that ignores the lock.
+test-newest:  ## the tests of codecs, captures, network and store with the newest packages that pyproject.toml allows
+	@$(MAKE) --no-print-directory VENV=$(VENV)/newest LOCK=--upgrade $(VENV)/newest/.run
+	$(VENV)/newest/bin/python -m pip install --quiet --upgrade --group test
+	$(VENV)/newest/bin/python -m pytest $(PARALLEL) $(addprefix tests/,proto codecs analysis gateway/net gateway/store) $(ARGS)
+
+define STATIC
+$(BIN)/ruff check .
+$(BIN)/ruff format --check .
+$(BIN)/mypy
+endef
 
 check: $(VENV)/.dev  ## ruff, mypy --strict, and the rules of the house: imports, cycles, docstrings, links
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(STATIC)
 	$(BIN)/python -m pytest -q --numprocesses 0 tests/architecture
+
+lock: $(VENV)/.run  ## write the newest versions of all packages to requirements.lock
+	$(BIN)/python -m pip install --dry-run --ignore-installed --quiet --report $(VENV)/report.json --editable '.[otel,spark]' --group dev
+	$(BIN)/python -c 'import json, sys; found = json.load(sys.stdin)["install"]; \
+	  pins = ["{name}=={version}".format(**one["metadata"]) for one in found if not one["is_direct"]]; \
+	  print(*sorted(pins, key=str.lower), sep="\n")' <$(VENV)/report.json >requirements.lock
+
+docs: $(VENV)/.dev  ## write the generated pages of docs/ and config/gateway.toml
+	$(BIN)/python -m penstock.app.config.document
+	$(BIN)/python -m penstock.observe.metrics.document
+	$(BIN)/python -m penstock.tools.wireshark
+	$(BIN)/python -m penstock_spark.document
+	PYTHONPATH=tests $(BIN)/python -m support.matrix_page
 
 measure: $(VENV)/.dev  ## sizes, import cycles and five traced operations of the source
 	PYTHONPATH=tests $(BIN)/python tests/architecture/measure.py

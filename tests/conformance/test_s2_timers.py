@@ -1,7 +1,7 @@
 """The items of the S2 checklist that wait for timers.
 
-They run all at once, in threads, so that they take as long as the slowest. Those of a minute are marked `slow` (`make
-test-long`); their counterparts on a virtual clock are in tests/gateway.
+They run all at once, in threads, so that they take as long as the slowest. Their counterparts on a virtual clock are in
+tests/gateway.
 """
 
 import time

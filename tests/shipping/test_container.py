@@ -24,6 +24,7 @@ DOCKERFILE: Final = (ROOT / "Dockerfile").read_text()
 COMPOSE: Final = yaml.safe_load((ROOT / "compose.yaml").read_text())
 CONTEXT: Final = (
     "pyproject.toml",
+    "requirements.lock",
     "README.md",
     "LICENSE",
     "proto",

@@ -108,3 +108,13 @@ def test_private_parts_are_those_of_the_version_that_is_tested(name: str) -> Non
 
 def test_every_dependency_has_a_bound() -> None:
     assert [name for name, one in requirements().items() if not one.specifier] == []
+
+
+def test_the_lock_has_every_dependency_in_a_version_within_its_bounds() -> None:
+    """If this fails, run `make lock`."""
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
+    locked = {canonicalize_name(one.name): one.specifier for one in map(Requirement, lines)}
+    for name, one in requirements().items():
+        (pin,) = locked[name]
+        assert one.specifier.contains(pin.version, prereleases=True), name

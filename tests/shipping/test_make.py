@@ -30,7 +30,8 @@ def programs(tmp_path: Path) -> Path:
         assert found is not None, name
         (folder / name).symlink_to(found)
     shutil.copy(ROOT / "Makefile", tmp_path)
-    (tmp_path / "pyproject.toml").touch()
+    for name in ("pyproject.toml", "requirements.lock"):
+        (tmp_path / name).touch()
     return folder
 
 

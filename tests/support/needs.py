@@ -23,7 +23,7 @@ _NODE_CLIENTS = Path(__file__).parents[1] / "peers" / "node" / "node_modules" / 
 
 
 class Need(NamedTuple):
-    """How to install it, and what is not tested without it."""
+    """The way to get a missing program, package or server, and the tests that are skipped without it."""
 
     how: str
     tests: str

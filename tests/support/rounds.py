@@ -8,4 +8,4 @@ FEW = 3
 MANY = 20
 
 each_number_of_rounds = pytest.mark.parametrize("rounds", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-"""A test is given `rounds`: a few in the ordinary suite, many in `make test-long`."""
+"""A test is given `rounds`: a few in `make test`, many in `make test-all`."""

@@ -69,4 +69,4 @@ def _row(family: AnyFamily) -> str:
 
 
 if __name__ == "__main__":
-    (Path(__file__).parents[3] / "docs" / "metrics.md").write_text(metrics_page())
+    (Path.cwd() / "docs" / "metrics.md").write_text(metrics_page(), encoding="utf-8")
