@@ -24,6 +24,7 @@ from penstock_codecs.http.events import (
     Ended,
     GoAway,
     Headers,
+    HttpCodec,
     HttpLimits,
     Noise,
     Outgoing,
@@ -57,7 +58,7 @@ class _Parts:
         return self.length
 
 
-class Http1Connection:
+class Http1Connection(HttpCodec):
     """One HTTP/1.1 connection, as server or as client. See `HttpCodec`.
 
     Exchanges follow each other; the next one begins by itself when both messages of the last are complete.
@@ -341,7 +342,6 @@ class Http1Connection:
         return len(self._h11._receive_buffer) if body is None else body.held + len(body.surplus)
 
     def preludes(self) -> Preludes | None:
-        """See `HttpCodec`."""
         ours, theirs, body = self._h11.our_state, self._h11.their_state, self._chunked
         if self._error is not None or self._aborted or h11.SWITCHED_PROTOCOL in (ours, theirs):
             return None

@@ -26,6 +26,7 @@ from penstock_codecs.http.events import (
     End,
     Ended,
     GoAway,
+    HttpCodec,
     HttpLimits,
     Noise,
     Outgoing,
@@ -49,10 +50,11 @@ _STREAMS_PER_NOISE: Final = 4
 """Number of streams for which changing the initial window takes as long as one frame without an event."""
 
 
-class Http2Connection:
+class Http2Connection(HttpCodec):
     """One HTTP/2 connection, as server or as client. See `HttpCodec`."""
 
     version = "2"
+    held = 0
 
     def __init__(self, role: Role, limits: HttpLimits | None = None, scheme: str = "http") -> None:
         self._limits = limits or HttpLimits()
@@ -70,8 +72,6 @@ class Http2Connection:
         self._aborted = False
         self._abandoned = 0
         self._peer_ended = False
-        self.held = 0
-        """Bytes of body that may still be in memory, of all streams."""
         self.given = 0
         """Bytes of body that were returned."""
         self.noise = 0
@@ -369,7 +369,6 @@ class Http2Connection:
         return len(self._frames) + sum(len(event.data) for event in self._events if isinstance(event, Data))
 
     def preludes(self) -> Preludes | None:
-        """See `HttpCodec`."""
         if self._error is not None or self._aborted or not self._frames.begun or self._frames.header_bytes:
             return None
         self._collect()

@@ -61,7 +61,7 @@ class BytesAndTables(Protocol):
         """The capabilities BYTES and TABLES."""
 
     async def perform(self, operation: Operation[R]) -> R:
-        """See `Back.perform`."""
+        """Carry out one operation, as `Back.perform` does."""
 
     def append_session(
         self, stream: StreamRef, create_config: StreamConfig | None = None, *, create_if_missing: bool = True

@@ -39,7 +39,7 @@ class S3PNames(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FixedBasin:
+class FixedBasin(S3PNames):
     """The mapping that puts all S3P streams in one basin: the whole S3P name is the stream's name there. Raises
     ValueError for a bad basin."""
 
@@ -49,29 +49,25 @@ class FixedBasin:
         _check_basin(self.basin)
 
     def to_stream(self, name: bytes) -> StreamRef:
-        """See `S3PNames`."""
         return StreamRef(self.basin, _escaped(name))
 
     def from_stream(self, stream: StreamRef) -> bytes:
-        """See `S3PNames`."""
         if stream.basin != self.basin:
             raise fail(NO_COUNTERPART, f"stream {stream} is not in basin {self.basin}, the one that S3P clients see")
         return _unescaped(stream.stream)
 
 
 @dataclass(frozen=True, slots=True)
-class BasinInName:
+class BasinInName(S3PNames):
     """The mapping for S3P names of the form `basin/stream`, split at the first slash."""
 
     def to_stream(self, name: bytes) -> StreamRef:
-        """See `S3PNames`."""
         basin, slash, stream = name.partition(b"/")
         if not slash:
             raise fail(NO_COUNTERPART, f"stream name {printable(name)} is not of the form basin/stream")
         return StreamRef(validate_basin_name(basin.decode("latin-1"), NO_COUNTERPART), _escaped(stream))
 
     def from_stream(self, stream: StreamRef) -> bytes:
-        """See `S3PNames`."""
         basin = validate_basin_name(stream.basin, NO_COUNTERPART)
         return basin.encode("ascii") + b"/" + _unescaped(stream.stream)
 

@@ -35,7 +35,7 @@ from opentelemetry.trace import Tracer as OtelTracer
 
 from penstock import DISTRIBUTION
 from penstock.observe.context import TraceContext
-from penstock.observe.tracing import Attributes, SpanKind
+from penstock.observe.tracing import Attributes, SpanKind, Tracer
 
 __all__ = ["OtelSpans", "exporting"]
 
@@ -72,14 +72,13 @@ class _Span:
         self._inner.end()
 
 
-class OtelSpans:
+class OtelSpans(Tracer):
     """See `penstock.observe.tracing.Tracer`."""
 
     def __init__(self, inner: OtelTracer) -> None:
         self._inner = inner
 
     def start(self, name: str, kind: SpanKind, parent: TraceContext | None, attributes: Attributes) -> _Span:
-        """See `Tracer.start`."""
         context = _NOBODY if parent is None else set_span_in_context(_as_span(parent), _NOBODY)
         return _Span(self._inner.start_span(name, context, _KINDS[kind], dict(attributes)))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from penstock.observe.taps.sink import Sink
 from penstock_analysis.capture import CaptureEvent, Chunk, Joined, Opened, Sender
 from penstock_codecs.limits import KIB, MIB
 
@@ -53,7 +54,7 @@ class Holding:
             self._held.pop(one, None)
 
 
-class HeldBack:
+class HeldBack(Sink):
     """A Sink that keeps the last bytes of one connection for other sinks."""
 
     def __init__(self, holding: Holding) -> None:
@@ -67,7 +68,6 @@ class HeldBack:
 
     @property
     def generation(self) -> int:
-        """See `Sink`."""
         return 0
 
     def put(self, event: CaptureEvent) -> bool:

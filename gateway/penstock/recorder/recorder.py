@@ -12,7 +12,7 @@ import trio
 
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.sink import Sink
-from penstock.observe.taps.tap import Tap, Use
+from penstock.observe.taps.tap import Tap, Use, Watcher
 from penstock.recorder.pending import HeldBack, Holding
 from penstock.recorder.selection import Selection, Verdict
 
@@ -38,7 +38,7 @@ class Recording:
     """Connections that the sink dropped, each with the sink's generation when it last accepted their events."""
 
 
-class Recorder:
+class Recorder(Watcher):
     """Attaches sinks to taps as connections open, and as requests show their identity, route and stream.
 
     While a recording selects by these, connections that may still match are held back: once one does, the recording
@@ -145,20 +145,17 @@ class Recorder:
             self._consider(recording, tap)
 
     def used(self, tap: Tap, use: Use) -> None:
-        """See `penstock.observe.taps.tap.Watcher`."""
         for recording in tuple(self._late):
             if recording.selection.wants(use) and self._waits(recording, tap):
                 self._begin(recording, tap, use)
 
     def dropped(self, tap: Tap, sink: Sink, generation: int) -> None:
-        """See `penstock.observe.taps.tap.Watcher`."""
         recording = self._recordings.get(sink)
         if recording is not None:
             recording.dropped[tap] = generation
             self._dropping.unpark_all()
 
     def ended(self, tap: Tap) -> None:
-        """See `penstock.observe.taps.tap.Watcher`."""
         for recording in self.recordings:
             recording.dropped.pop(tap, None)
         self._release(tap)

@@ -12,7 +12,7 @@ from typing import Final
 from penstock.app.bootstrap.store import ENVELOPES
 from penstock.app.bootstrap.upstreams import credentials, secret_in, upstream_settings
 from penstock.app.config import BackTable, S2Back, S2SseBack, S3PBack, SegmentBack, SegmentLoss
-from penstock.backends.byte_view import BytesSettings, open_bytes_on_records
+from penstock.backends.byte_view import BytesSettings, SourceBacks, open_bytes_on_records
 from penstock.backends.combined import Combined
 from penstock.backends.sequence_numbering import IndexedSettings, open_indexed
 from penstock.core.back import Back
@@ -45,14 +45,13 @@ __all__ = [
 ]
 
 
-class _Sources:
+class _Sources(SourceBacks):
     """Keeps transactions in the embedded store, for servers that have none."""
 
     def __init__(self, embedded: Back) -> None:
         self._embedded = embedded
 
     def back_of(self, stream: StreamRef) -> Back | None:
-        """See `penstock.backends.byte_view.SourceBacks`."""
         return self._embedded if stream.basin == INTERNAL_BASIN else None
 
 

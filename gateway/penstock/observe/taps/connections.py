@@ -46,7 +46,7 @@ class Opening(Watcher, Protocol):
         """Handle a new connection, before its first byte."""
 
 
-class Connections:
+class Connections(Watcher):
     """All open connections of one process. `run`: distinguishes its captures from those of other processes."""
 
     def __init__(self) -> None:
@@ -102,17 +102,14 @@ class Connections:
     # ---- events of taps ------------------------------------------------------------------------------------------
 
     def used(self, tap: Tap, use: Use) -> None:
-        """See `Watcher`."""
         if self.watcher is not None:
             self.watcher.used(tap, use)
 
     def dropped(self, tap: Tap, sink: Sink, generation: int) -> None:
-        """See `Watcher`."""
         if self.watcher is not None:
             self.watcher.dropped(tap, sink, generation)
 
     def ended(self, tap: Tap) -> None:
-        """See `Watcher`."""
         self._dialled.pop(tap.conversation.number, None)
         if self._open.pop(tap.conversation.number, None) is not None:
             _counts(tap.conversation)[0].value -= 1

@@ -17,7 +17,7 @@ from penstock.net.transport import Transport
 from penstock.net.upstream import Upstream
 from penstock.observe.taps.tapped import encrypted
 from penstock.tools.replay.items import Say
-from penstock.tools.replay.live import LINGER_SECONDS
+from penstock.tools.replay.live import LINGER_SECONDS, Live
 from penstock.tools.replay.tally import Tally
 from penstock_codecs.codec import Role
 from penstock_codecs.failures import LocalProtocolError, OperationFailed
@@ -69,7 +69,7 @@ def _without(headers: Headers, name: str) -> list[tuple[str, str]]:
     return [pair for pair in headers if pair[0] != name]
 
 
-class LiveExchanges:
+class LiveExchanges(Live):
     """A `Live` connection (`penstock.tools.replay.live`) over HTTP. `version`: "2" or "1.1", as it was recorded; over
     TLS the server chooses."""
 
@@ -94,7 +94,6 @@ class LiveExchanges:
         return None if exchange is None else self._recorded.get(exchange)
 
     async def open(self, nursery: trio.Nursery) -> None:
-        """See `Live`."""
         self._nursery = nursery
         stream = await self._upstream.connect([self._alpn])
         scheme, agreed = "http", self._alpn
@@ -107,7 +106,6 @@ class LiveExchanges:
         nursery.start_soon(self._connection.run)
 
     async def say(self, item: Say) -> None:
-        """See `Live`."""
         move = item.move
         try:
             match move:
@@ -183,11 +181,9 @@ class LiveExchanges:
             self._tally.changed.unpark_all()
 
     def over(self, exchange: int | None) -> bool:
-        """See `Live`."""
         return bool(self._tally.over) or exchange in self._ended
 
     def broken(self, exchange: int) -> str:
-        """See `Live`."""
         return self._broken.get(exchange, "")
 
     def forget(self, exchange: int) -> None:

@@ -93,7 +93,7 @@ def upstream_of(
     return Upstream(settings, dial=dial, watch=watch)
 
 
-class LiveBytes:
+class LiveBytes(Live):
     """A connection without HTTP: bytes are sent as they were recorded. `numbers`: called with the recorded exchange of
     each message that is sent, in order."""
 
@@ -104,7 +104,6 @@ class LiveBytes:
         self._stream: trio.abc.Stream
 
     async def open(self, nursery: trio.Nursery) -> None:
-        """See `Live`."""
         self._stream = await self._upstream.connect()
         nursery.start_soon(self._hear)
 
@@ -117,7 +116,6 @@ class LiveBytes:
             self._tally.end(f"the connection was lost: {reason_of(error)}")
 
     async def say(self, item: Say) -> None:
-        """See `Live`."""
         if item.exchange is not None:
             self._numbers(item.exchange)
         assert isinstance(item.move, bytes)
@@ -127,21 +125,17 @@ class LiveBytes:
             self._tally.end(f"the connection was lost: {reason_of(error)}")
 
     def over(self, exchange: int | None) -> bool:
-        """See `Live`."""
         del exchange
         return bool(self._tally.over)
 
     def broken(self, exchange: int) -> str:
-        """See `Live`."""
         del exchange
         return ""
 
     def forget(self, exchange: int) -> None:
-        """See `Live`."""
         del exchange
 
     async def finish(self) -> None:
-        """See `Live`."""
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             try:
                 await self._stream.send_eof()
@@ -149,7 +143,6 @@ class LiveBytes:
                 self._tally.end(f"the connection was lost: {reason_of(error)}")
 
     async def close(self, *, at_once: bool = False) -> None:
-        """See `Live`."""
         if not at_once:
             await self.finish()
             with trio.move_on_after(LINGER_SECONDS):

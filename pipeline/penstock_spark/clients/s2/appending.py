@@ -14,6 +14,7 @@ from penstock_codecs.model import Headers, StreamPosition, StreamRef, metered_si
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2.validation import validate_append
 from penstock_codecs.s2s.sessions import AppendClient
+from penstock_spark.clients.base import Appender
 from penstock_spark.clients.failing import lost
 from penstock_spark.clients.http import HttpConnection
 from penstock_spark.clients.s2.calls import Calls
@@ -25,7 +26,7 @@ _MAX_FLYING: Final = 16 * MIB
 """Largest number of metered bytes in flight before `append` waits."""
 
 
-class S2Appender:
+class S2Appender(Appender):
     """An appender to one stream. After an error every later call raises the same error, unless it concerns a batch that
     was not sent."""
 
@@ -67,7 +68,6 @@ class S2Appender:
                 pass
 
     def flush(self) -> StreamPosition | None:
-        """See `Appender.flush`."""
         self._check()
         with self._final():
             while self._flying:
@@ -76,7 +76,6 @@ class S2Appender:
         return self._end
 
     def close(self) -> None:
-        """See `Appender.close`."""
         if self._connection is not None and not self._flying:
             with contextlib.suppress(OperationFailed):
                 self._connection.finish()  # otherwise the server would take it for an accident

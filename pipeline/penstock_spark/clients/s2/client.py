@@ -20,7 +20,7 @@ from penstock_codecs.s2.json_records import decode_tail
 from penstock_codecs.s2.names import encode_path_segment, validate_basin_name
 from penstock_codecs.s2.protobuf import decode_append_ack, decode_read_batch, encode_append_input
 from penstock_codecs.streams import INFINITE, BasinInfo, StreamConfig, StreamInfo
-from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows
+from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows, StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.s2.appending import S2Appender
 from penstock_spark.clients.s2.calls import JSON, PROTOBUF, Calls, Query, records_path, reference, stream_path
@@ -36,7 +36,7 @@ _NOT_TOLD: Final = (FailureCode.PERMISSION_DENIED, FailureCode.NOT_IMPLEMENTED)
 """Error codes of a server that does not reveal whether a stream exists."""
 
 
-class S2Client:
+class S2Client(StreamClient):
     """An S2 client. Every request is retried while that may help, for `recover_seconds` at most; `create` sends a
     request token, by which the server recognises a retry."""
 
@@ -84,7 +84,6 @@ class S2Client:
             after = page.items[-1].name
 
     def tail(self, stream: str, after: Mark | None = None) -> Mark:  # noqa: ARG002 - S2 knows without counting
-        """See `StreamClient.tail`."""
         return Mark(self._tail(reference(stream)).seq_num)
 
     def last_timestamp(self, stream: str) -> int | None:
@@ -93,19 +92,15 @@ class S2Client:
         return tail.timestamp if tail.seq_num else None
 
     def first(self, stream: str) -> Mark:
-        """See `StreamClient.first`."""
         return self._spot(reference(stream), {"seq_num": 0})
 
     def at_timestamp(self, stream: str, timestamp: int) -> Mark:
-        """See `StreamClient.at_timestamp`."""
         return self._spot(reference(stream), {"timestamp": max(0, timestamp)})
 
     def advance(self, stream: str, start: Mark, count: int) -> Mark:
-        """See `StreamClient.advance`."""
         return Mark(max(start.seq_num, min(start.seq_num + count, self._tail(reference(stream)).seq_num)))
 
     def identity(self, stream: str, mark: Mark, like: str = "") -> str:  # noqa: ARG002 - it is always of one record
-        """See `StreamClient.identity`."""
         if not mark.seq_num:
             return ""
         try:
@@ -192,7 +187,6 @@ class S2Client:
         return read_range(self._calls, named, start.seq_num, end.seq_num, why_short)
 
     def appender(self, stream: str) -> Appender:
-        """See `StreamClient.appender`."""
         return S2Appender(self._calls, reference(stream))
 
     def numbered_appender(self, stream: str, writer: uuid.UUID) -> NumberedAppender:
@@ -203,7 +197,6 @@ class S2Client:
     # ---- creating, deleting and trimming -------------------------------------------------------------------------
 
     def create(self, stream: str, *, endless: bool = False) -> bool:
-        """See `StreamClient.create`."""
         named = reference(stream)
         config = StreamConfig(retention=INFINITE) if endless else StreamConfig()
         headers = [("content-type", JSON), ("s2-request-token", uuid.uuid4().hex)]
@@ -217,7 +210,6 @@ class S2Client:
         return True
 
     def delete(self, stream: str) -> None:
-        """See `StreamClient.delete`."""
         named = reference(stream)
         try:
             self._calls.ask("DELETE", stream_path(named), named.basin)
@@ -236,5 +228,4 @@ class S2Client:
         self._calls.ask("POST", records_path(named), named.basin, headers=typed, body=body).read(decode_append_ack)
 
     def close(self) -> None:
-        """See `StreamClient.close`."""
         self._calls.close()

@@ -10,7 +10,7 @@ from uuid import UUID
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import Columns, RecordId
 from penstock_codecs.s3p import Create, Delete, ReadRecords, Records, TrimRecords
-from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows
+from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows, StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost
 from penstock_spark.clients.pool import Pool
@@ -23,7 +23,7 @@ _LAST_MS: Final = (1 << 63) - 1
 """Bound above every record's time, in ms. Later times are never asked for: some of them crash the reference server."""
 
 
-class S3PStreams:
+class S3PStreams(StreamClient):
     """See `StreamClient`. A stream's name is its bytes as UTF-8 (other bytes by Python's surrogateescape).
 
     Numbers are counted by reading, so `tail` costs reading what lies after `after`, `advance` what lies between, and
@@ -54,11 +54,9 @@ class S3PStreams:
         return Mark(0, str(self._find(stream, START) or START))
 
     def tail(self, stream: str, after: Mark | None = None) -> Mark:
-        """See `StreamClient`."""
         return self._count(stream, self.first(stream) if after is None else after, ALL)
 
     def advance(self, stream: str, start: Mark, count: int) -> Mark:
-        """See `StreamClient`."""
         return self._count(stream, start, count)
 
     def identity(self, stream: str, mark: Mark, like: str = "") -> str:  # noqa: ARG002 - as there
@@ -81,7 +79,6 @@ class S3PStreams:
         return last
 
     def at_timestamp(self, stream: str, timestamp: int) -> Mark:
-        """See `StreamClient`."""
         at = self.first(stream)
         for page in self._pages(stream, at, ALL):
             earlier = bisect_left(page.timestamps, timestamp)
@@ -134,7 +131,6 @@ class S3PStreams:
         return True
 
     def delete(self, stream: str) -> None:
-        """See `StreamClient`."""
         try:
             self._pool.call(lambda connection: connection.call(Delete(_name(stream))))
         except OperationFailed as error:
@@ -142,12 +138,10 @@ class S3PStreams:
                 raise
 
     def trim(self, stream: str, first: Mark) -> None:
-        """See `StreamClient`."""
         command = TrimRecords(_name(stream), self._id(self._placed(stream, first).place))
         self._pool.call(lambda connection: connection.call(command))
 
     def close(self) -> None:
-        """See `StreamClient`."""
         self._pool.close()
 
     # ---- internals -----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from penstock_codecs.limits import MIB, S3PLimits
 from penstock_codecs.s3p import Command, ErrorReply, ReadRecords, Records, Reply, S3PClient, failure_of
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost
+from penstock_spark.clients.pool import Connection
 from penstock_spark.clients.wire import Wire
 
 __all__ = ["S3PConnection"]
@@ -27,7 +28,7 @@ _OURS: Final = {FailureCode.BAD_FORMAT: FailureCode.OTHER}
 """Failure codes to report instead: a command that the client formatted wrongly is not the user's mistake."""
 
 
-class S3PConnection:
+class S3PConnection(Connection):
     """See `pool.Connection`. Raises OperationFailed: the server's error, UNAVAILABLE if it goes away or breaks the
     protocol, LIMIT_EXCEEDED for a reply that is too large."""
 
@@ -40,7 +41,6 @@ class S3PConnection:
 
     @property
     def clean(self) -> bool:
-        """See `pool.Connection`."""
         return self._wire.open and not self._broken and not self._outstanding
 
     def send(self, command: Command) -> None:

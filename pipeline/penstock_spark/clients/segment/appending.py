@@ -11,6 +11,7 @@ from penstock_codecs.byte_operations import NO_ATTRIBUTE
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT
 from penstock_codecs.segment import join_events, released
+from penstock_spark.clients.base import NumberedAppender
 from penstock_spark.clients.segment.stores import Stores
 
 __all__ = ["SegmentAppender"]
@@ -21,7 +22,7 @@ _UNDER_WAY: Final = 8 * MIB
 """Unacknowledged bytes above which an append waits."""
 
 
-class SegmentAppender:
+class SegmentAppender(NumberedAppender):
     """See `NumberedAppender`. An append is stored as a whole or not at all; its events have no headers and no
     timestamps."""
 
@@ -85,7 +86,6 @@ class SegmentAppender:
             raise fail(FailureCode.STALE_WRITER_POSITION, message, position=self._sent)
 
     def flush(self) -> None:
-        """See `NumberedAppender`."""
         if self._failure is not None:
             raise self._failure
         try:

@@ -9,7 +9,7 @@ from uuid import UUID
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import Columns
 from penstock_codecs.segment import Message, released
-from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows
+from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows, StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.segment.appending import SegmentAppender
 from penstock_spark.clients.segment.controller import Controller
@@ -25,7 +25,7 @@ _INTERNAL = "_"
 """Prefix of the names that controllers and clients reserve for themselves."""
 
 
-class SegmentStreams:
+class SegmentStreams(StreamClient):
     """See `StreamClient`. Each segment is a stream; see `names` for their names. After a stream is scaled, the records
     that follow a sealed segment are in other segments, which are streams of their own.
 
@@ -60,15 +60,12 @@ class SegmentStreams:
         """See `StreamClient`: reads make no streams here."""
 
     def first(self, stream: str) -> Mark:
-        """See `StreamClient`."""
         return Mark(0, str(self._stores.info(stream).start_offset))
 
     def tail(self, stream: str, after: Mark | None = None) -> Mark:
-        """See `StreamClient`."""
         return self._count(stream, self.first(stream) if after is None else after, ALL)
 
     def advance(self, stream: str, start: Mark, count: int) -> Mark:
-        """See `StreamClient`."""
         return self._count(stream, start, count)
 
     def identity(self, stream: str, mark: Mark, like: str = "") -> str:
@@ -101,7 +98,6 @@ class SegmentStreams:
     # ---- records -------------------------------------------------------------------------------------------------
 
     def read(self, stream: str, start: Mark, end: Mark) -> Iterator[Rows]:
-        """See `StreamClient`."""
         at = self._placed(stream, start)
         if at == end:
             return
@@ -177,7 +173,6 @@ class SegmentStreams:
         raise fail(FailureCode.NOT_IMPLEMENTED, message)
 
     def numbered_appender(self, stream: str, writer: UUID) -> NumberedAppender:
-        """See `StreamClient`."""
         return self._stores.patience().over(lambda: SegmentAppender(self._stores, stream, writer))
 
     # ---- creating, deleting and trimming -------------------------------------------------------------------------
@@ -218,7 +213,6 @@ class SegmentStreams:
                 raise
 
     def trim(self, stream: str, first: Mark) -> None:
-        """See `StreamClient`."""
         offset = self._offset(self._placed(stream, first).place)
 
         def make(request_id: int, place: Place) -> Message:
@@ -235,7 +229,6 @@ class SegmentStreams:
         return name.scope, name.stream
 
     def close(self) -> None:
-        """See `StreamClient`."""
         self._stores.close()
 
 

@@ -12,6 +12,7 @@ from penstock_codecs.segment import Dialect, Message, SegmentClient, released
 from penstock_codecs.segment.refusals import refusal
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost
+from penstock_spark.clients.pool import Connection
 from penstock_spark.clients.wire import Wire
 
 __all__ = ["StoreConnection"]
@@ -21,7 +22,7 @@ _UNSOLICITED: Final = (released.KeepAlive,)
 _EXPIRED: Final = 1
 
 
-class StoreConnection:
+class StoreConnection(Connection):
     """See `pool.Connection`. Construction exchanges Hello. Every method raises OperationFailed with the store's error,
     or UNAVAILABLE if it goes away or breaks the protocol."""
 
@@ -41,7 +42,6 @@ class StoreConnection:
 
     @property
     def clean(self) -> bool:
-        """See `pool.Connection`."""
         return self._wire.open and not self._broken and not self._outstanding
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from penstock_codecs.http import Body, Credit, Data, End, Http2Connection, Noise
 from penstock_proto import pravega_controller_pb2 as pb
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost
+from penstock_spark.clients.pool import Connection
 from penstock_spark.clients.wire import Wire
 
 __all__ = ["GrpcConnection"]
@@ -22,7 +23,7 @@ _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ControllerService"]
 _ALL: Final = 2**31
 
 
-class GrpcConnection:
+class GrpcConnection(Connection):
     """See `pool.Connection`. A token `user:password` is sent as Pravega's own clients do (Basic), any other as
     Bearer."""
 
@@ -35,7 +36,6 @@ class GrpcConnection:
 
     @property
     def clean(self) -> bool:
-        """See `pool.Connection`."""
         return self._clean and self._wire.open and not self._codec.closed
 
     def close(self) -> None:

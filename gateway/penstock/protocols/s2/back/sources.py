@@ -64,7 +64,7 @@ class Source(Protocol):
 _CODINGS = {Compression.ZSTD: "zstd", Compression.GZIP: "gzip"}
 
 
-class S2SSource:
+class S2SSource(Source):
     """Source that reads S2S frames."""
 
     media = S2S
@@ -75,23 +75,20 @@ class S2SSource:
         self._codec = ReadClient()
 
     def begin(self) -> list[tuple[str, str]]:
-        """See `Source`."""
         self._codec = ReadClient()
         return self._headers
 
     def receive(self, data: bytes | bytearray) -> None:
-        """See `Source`."""
         self._codec.receive(data)
 
     def next_event(self) -> RecordBatch | StreamPosition | Failure | Mark:
-        """See `Source`."""
         event = self._codec.next_event()
         if isinstance(event, RecordBatch | StreamPosition | Failure):
             return event
         return Mark.NEED_DATA if event is NEED_DATA else Mark.END
 
 
-class SseSource:
+class SseSource(Source):
     """Source that reads server-sent events, with bodies in base64 so that any bytes survive.
 
     A lost connection is resumed by the query, never by Last-Event-ID: servers differ in whether its counts are of this
@@ -105,16 +102,13 @@ class SseSource:
         self._dialect = dialect
 
     def begin(self) -> list[tuple[str, str]]:
-        """See `Source`."""
         self._codec = EventStreamClient(self._dialect, Format.BASE64)
         return [("accept", "text/event-stream"), ("s2-format", "base64")]
 
     def receive(self, data: bytes | bytearray) -> None:
-        """See `Source`."""
         self._codec.receive(data)
 
     def next_event(self) -> RecordBatch | StreamPosition | Failure | Mark:
-        """See `Source`."""
         event = self._codec.next_event()
         match event:
             case BatchEvent(batch):

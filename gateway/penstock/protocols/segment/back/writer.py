@@ -16,7 +16,7 @@ import trio
 from penstock.core.delivery import Delivery
 from penstock.net.retries import RetryPolicy, retrying, tried_again, worth_retrying
 from penstock.net.upstream import too_late
-from penstock.protocols.segment.back.connection import EVERYTHING, StoreConnection
+from penstock.protocols.segment.back.connection import EVERYTHING, Listener, StoreConnection
 from penstock.protocols.segment.back.dialects import APPENDING, Appending
 from penstock.protocols.segment.back.in_flight import InFlight, Pending, ends_from
 from penstock.protocols.segment.back.pool import ConnectionPool, Kind
@@ -37,7 +37,7 @@ _LONGEST_PAUSE: Final = 1.0
 """Seconds between attempts to recover a writer; they double."""
 
 
-class Writer:
+class Writer(Listener):
     """Writer of one segment. `writer_id` identifies it to the server.
 
     `knows_ends`: the segment's length is requested before the first append, so that one acknowledgement for several
@@ -353,7 +353,6 @@ class Writer:
     # ---- replies -----------------------------------------------------------------------------------------------------
 
     def take(self, reply: Any) -> None:
-        """See `Listener`."""
         stored = self._dialect.stored(reply)
         if stored is not None:
             self._pending.acknowledge(*stored)
@@ -369,7 +368,6 @@ class Writer:
         self._news.set()
 
     def lost(self, failure: Failure) -> None:
-        """See `Listener`."""
         self._fail_line(failure)
         self._news.set()
 
