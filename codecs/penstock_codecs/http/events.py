@@ -8,7 +8,7 @@ in lower case; names and values are text of latin-1 characters.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -56,6 +56,16 @@ ENHANCE_YOUR_CALM: Final = 0xB
 
 NOISE_FROM: Final = 16
 """Number of consecutive frames or pieces without an event after which `Noise` is delivered; each takes 10 to 60 us."""
+
+
+class FramePieces(list[Buffer]):
+    """Pieces of a body that are whole frames together, of a protocol above HTTP. `frames`: their number."""
+
+    __slots__ = ("frames",)
+
+    def __init__(self, pieces: Iterable[Buffer] = (), frames: int = 0) -> None:
+        super().__init__(pieces)
+        self.frames = frames
 
 
 @dataclass(slots=True)
@@ -242,6 +252,10 @@ class HttpCodec(Protocol):
     def output(self, room: int) -> list[Buffer]:
         """Return the bytes that may be written now, in order. Body is held back after `room` bytes, or without
         window."""
+
+    @property
+    def has_output(self) -> bool:
+        """False if `output` would return nothing. True does not promise that it returns anything."""
 
     def unsent(self, stream_id: int) -> int:
         """Return the bytes of body given to `send` that `output` has not returned. The sender bounds it by waiting."""

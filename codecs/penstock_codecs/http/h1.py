@@ -224,7 +224,7 @@ class Http1Connection(HttpCodec):
 
     def _head_fits(self, items: Iterable[tuple[bytes, bytes]]) -> None:
         # h11 checks its limit only while a head is incomplete: one that arrives in a single read would pass.
-        if sum(len(name) + len(value) + 4 for name, value in items) > self._limits.max_head:
+        if sum([len(name) + len(value) + 4 for name, value in items]) > self._limits.max_head:
             raise h11.RemoteProtocolError("head too long", error_status_hint=431)
 
     def _body_is_framed_once(self, event: h11.Request) -> None:
@@ -310,6 +310,11 @@ class Http1Connection(HttpCodec):
         out, self._out = self._out, []
         return out
 
+    @property
+    def has_output(self) -> bool:
+        """See `HttpCodec`."""
+        return bool(self._out)
+
     def unsent(self, stream_id: int) -> int:  # noqa: ARG002
         """Return 0: there is no window to wait for."""
         return 0
@@ -383,7 +388,7 @@ def _says_close(headers: Headers) -> bool:
 
 
 def _text(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
-    return tuple((bytes(name).decode("latin-1"), bytes(value).decode("latin-1")) for name, value in headers)
+    return tuple([(str(name, "latin-1"), str(value, "latin-1")) for name, value in headers])
 
 
 def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:

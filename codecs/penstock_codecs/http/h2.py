@@ -306,6 +306,11 @@ class Http2Connection(HttpCodec):
         out, self._out = self._out, []
         return out
 
+    @property
+    def has_output(self) -> bool:
+        """See `HttpCodec`."""
+        return bool(self._out or self._turns or self._h2._data_to_send)
+
     def _collect(self) -> None:
         if data := self._h2.data_to_send():
             self._out.append(data)

@@ -164,11 +164,9 @@ def _conditions(match_seq_num: int | None, fencing_token: str | None) -> bytes:
 
 def encode_append_ack(appended: Appended) -> bytes:
     """Encode an AppendAck: all three positions are present even if they are zero (S2 fact sheet, 2.3)."""
-    return (
-        field(b"\x0a", _position(appended.start))
-        + field(b"\x12", _position(appended.end))
-        + field(b"\x1a", _position(appended.tail))
-    )
+    end = _position(appended.end)
+    tail = end if appended.tail == appended.end else _position(appended.tail)
+    return field(b"\x0a", _position(appended.start)) + field(b"\x12", end) + field(b"\x1a", tail)
 
 
 def decode_append_ack(payload: Payload) -> Appended:

@@ -42,7 +42,11 @@ def varint(number: int) -> bytes:
     """Return the shortest varint of a number from 0 to 2^64-1."""
     if number <= _MASK:
         return _WHOLE[number]
-    return _CONTINUED[number & _MASK] + varint(number >> _TABLE_BITS)
+    first = b""
+    while number > _MASK:
+        first += _CONTINUED[number & _MASK]
+        number >>= _TABLE_BITS
+    return first + _WHOLE[number]
 
 
 def varint_width(number: int) -> int:
@@ -117,8 +121,14 @@ def sequenced_records(
         )
     low, high, early, late = min(seq_nums), max(seq_nums), min(timestamps), max(timestamps)
     width, time_width = varint_width(high), varint_width(late)
-    even = varint_width(low) == width and varint_width(early) == time_width
-    if headers or not even or not low or not early:
+    even = low > 0 and varint_width(low) == width
+    uneven_at = 1 << 7 * varint_width(low) if low else 1  # the first number whose varint is wider, or not omitted
+    if not even and not headers and low < uneven_at <= high and seq_nums == range(low, high + 1):
+        cut = uneven_at - low
+        return sequenced_records(seq_nums[:cut], timestamps[:cut], bodies[:cut], {}) + sequenced_records(
+            seq_nums[cut:], timestamps[cut:], bodies[cut:], {}
+        )
+    if headers or not even or not early or varint_width(early) != time_width:
         return _sequenced_records_one_by_one(seq_nums, timestamps, bodies, headers)
     numbers, rest = _varints(seq_nums, low, high)
     rest += _TIMESTAMP

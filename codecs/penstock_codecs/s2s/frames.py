@@ -134,7 +134,7 @@ class FrameReader:
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take more bytes."""
-        if self.held == 0:
+        if self._at == len(self._buffer) and not self._waiting:
             self._buffer, self._at = bytes(data), 0
             return
         if self._pieces and len(self._pieces[-1]) < _SMALL:
@@ -159,13 +159,13 @@ class FrameReader:
 
         Raises FrameError as soon as it is clear that the bytes are not a frame.
         """
-        if self.held < self._wanted:
+        held = len(self._buffer) - self._at + self._waiting
+        if held < self._wanted:
             self._wait_for(self._wanted)
             return None
         if self._pieces:
             self._join()
         at = self._at
-        held = len(self._buffer) - at
         if held < _LENGTH_BYTES:
             self._wait_for(_LENGTH_BYTES)
             return None

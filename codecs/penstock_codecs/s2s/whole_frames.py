@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_codecs.http.events import Buffer
+from penstock_codecs.http.events import Buffer, FramePieces
 from penstock_codecs.limits import S2S_MAX_FRAME_LENGTH
 from penstock_codecs.s2s.frames import FrameError
 
@@ -43,14 +43,14 @@ class WholeFrames:
         """Bytes missing of the current frame; 1 while its length is unknown, since any number may be missing."""
         return self._left or 1
 
-    def feed(self, piece: Buffer) -> list[Buffer]:
+    def feed(self, piece: Buffer) -> FramePieces:
         """Return all frames that are now complete, in pieces. Kept pieces are not copied: they must not change.
 
         Raises FrameError as soon as it is clear that the bytes are not a frame; frames before the bad one were
         returned, unless they came in this piece.
         """
         size = len(piece)
-        at = end = 0
+        at = end = frames = 0
         while at < size:
             if not self._left:
                 at = self._take_head(piece, at)
@@ -61,7 +61,8 @@ class WholeFrames:
             at += step
             if not self._left:
                 end = at
-        return self._give(piece, end)
+                frames += 1
+        return FramePieces(self._give(piece, end), frames)
 
     def _take_head(self, piece: Buffer, at: int) -> int:
         """Read length and flags of the next frame; the flags count as the first of the missing bytes."""

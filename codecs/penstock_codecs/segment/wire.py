@@ -127,7 +127,9 @@ class _Number(Wire[int]):
         self._highest = highest
 
     def read(self, body: memoryview, at: int) -> tuple[int, int]:
-        end = need(body, at, self._struct.size)
+        end = at + self._struct.size
+        if end > len(body):
+            need(body, at, self._struct.size)
         value: int = self._struct.unpack_from(body, at)[0]
         return value, end
 

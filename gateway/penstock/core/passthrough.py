@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from penstock_codecs.http import Buffer, ResponseHead
+from penstock_codecs.http import Buffer, FramePieces, ResponseHead
 
 __all__ = ["HeaderList", "Passthrough", "RawSession"]
 
@@ -25,9 +25,9 @@ class RawSession(Protocol):
     All methods raise OperationFailed if the connection to the server is lost. One task sends and another receives.
     """
 
-    async def send(self, pieces: Sequence[Buffer]) -> None:
-        """Send more of the request's body. Waits for a slow server; if it is cancelled meanwhile, the pieces are still
-        sent, never a part of them."""
+    async def send(self, pieces: FramePieces) -> None:
+        """Send whole frames of the request's body. Waits for a slow server; if it is cancelled meanwhile, the pieces
+        are still sent, never a part of them."""
 
     async def finish(self) -> None:
         """End the request's body."""

@@ -61,10 +61,6 @@ class SlowSender(Exception):
     """Raised when a client's message did not come in time, nor at the least rate."""
 
 
-def _nothing(_room: int) -> tuple[Buffer, ...]:
-    return ()
-
-
 class Transport:
     """One stream with a write buffer. One task may receive, and one may flush or drain, at a time.
 
@@ -88,7 +84,7 @@ class Transport:
         self._writing = self._given_up = False
         self._senders = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery | None = None
-        self._source: Callable[[int], Iterable[Buffer]] = _nothing
+        self._source: Callable[[int], Iterable[Buffer]] | None = None
         self._moved: Callable[[], object] = self._wake_senders
         self._lost: Callable[[Exception], object] | None = None
         self.pending = 0
@@ -100,7 +96,7 @@ class Transport:
         self,
         nursery: trio.Nursery,
         *,
-        source: Callable[[int], Iterable[Buffer]] = _nothing,
+        source: Callable[[int], Iterable[Buffer]] | None = None,
         moved: Callable[[], object] | None = None,
         lost: Callable[[Exception], object] | None = None,
     ) -> None:
@@ -180,10 +176,14 @@ class Transport:
                 self.pending += len(part)
         self._waiting.value += self.pending - before
 
-    def fill(self) -> None:
-        """Move output of the source to the write buffer, as far as there is room."""
-        if more := self._source(max(0, WRITE_ROOM - self.pending)):
-            self.put(more)
+    def fill(self) -> bool:
+        """Move output of the source to the write buffer, as far as there is room. Return whether there may be more."""
+        if self._source is None:
+            return False
+        before = self.pending
+        room = max(0, WRITE_ROOM - before)
+        self.put(self._source(room))
+        return self.pending - before >= room
 
     def forget(self) -> None:
         """Drop the write buffer: nothing will be written any more."""
@@ -198,14 +198,14 @@ class Transport:
         """
         if self._nursery is None:
             return
-        self.fill()
+        more = self.fill()
         if self._writing:
             self._grew()
             return
         if at_once:
             try:
-                while self.pending and self.write_now():
-                    self.fill()
+                while self.pending and self.write_now() and more:
+                    more = self.fill()
             except trio.BrokenResourceError as error:
                 self._fail(error)
                 return

@@ -14,7 +14,7 @@ from penstock.observe.metrics.metered import metered_passage
 from penstock.routing.route import Decision
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http import Buffer, ResponseHead
+from penstock_codecs.http import Buffer, FramePieces, ResponseHead
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import Append, Appended, Read
 from penstock_codecs.streams import StreamConfig
@@ -188,7 +188,7 @@ class _Raw(RawSession):
         self._generation = generation
         self._changes = changes
 
-    async def send(self, pieces: Sequence[Buffer]) -> None:
+    async def send(self, pieces: FramePieces) -> None:
         if self._changes and self._holder.held:
             await self._holder.admitted()
         with self._holder.interrupted(self._generation):

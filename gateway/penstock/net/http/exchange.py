@@ -35,7 +35,10 @@ class Request:
 
     def header(self, name: str) -> str | None:
         """Return the value of header `name` (lower case), the first if it is repeated, or None."""
-        return next((value for key, value in self.headers if key == name), None)
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
 
     def header_values(self, name: str) -> list[str]:
         """Return all comma-separated values of all lines of header `name`, stripped, in order."""

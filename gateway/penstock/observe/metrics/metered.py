@@ -23,7 +23,7 @@ from penstock.observe.metrics.spans import AppendGroups, SessionSpan, operation_
 from penstock.observe.tracing import tracer
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
 from penstock_codecs.failures import OperationFailed
-from penstock_codecs.http import Buffer, ResponseHead
+from penstock_codecs.http import Buffer, FramePieces, ResponseHead
 from penstock_codecs.model import RecordBatch
 from penstock_codecs.operations import Append, Appended, Operation
 
@@ -211,9 +211,9 @@ class _Raw:
         self._appends = None if flow is meter.reads else PassedAppends(meter)
         self._answers = self._appends or PassedReads(flow)
 
-    async def send(self, pieces: Sequence[Buffer]) -> None:
+    async def send(self, pieces: FramePieces) -> None:
         if self._appends is not None:
-            self._appends.sent(pieces)  # before sending: they may be acknowledged before `send` returns
+            self._appends.sent(pieces.frames)  # before sending: they may be acknowledged before `send` returns
         try:
             await self._inner.send(pieces)
         except OperationFailed as error:

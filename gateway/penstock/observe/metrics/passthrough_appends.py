@@ -98,32 +98,10 @@ class PassedAppends(_Answers):
         super().__init__()
         self._meter = meter
         self._sent: deque[float] = deque()  # send times of batches that are not acknowledged
-        self._head = b""  # the received part of a frame's length field
-        self._left = 0  # missing bytes of the current frame, once its length is known
 
-    def sent(self, pieces: Sequence[Buffer]) -> None:
-        """Start timing the batches whose frames end in these pieces, which are on their way to the server."""
-        now, ended = perf_counter(), 0
-        for piece in pieces:
-            ended += self._ends(piece)
-        self._sent.extend([now] * ended)
-
-    def _ends(self, piece: Buffer) -> int:
-        """Return the number of frames that end in a piece."""
-        at, size, ended = 0, len(piece), 0
-        while at < size:
-            if not self._left:
-                missing = _LENGTH_BYTES - len(self._head)
-                self._head += bytes(piece[at : at + missing])
-                at += missing
-                if len(self._head) == _LENGTH_BYTES:
-                    self._left, self._head = int.from_bytes(self._head, "big"), b""
-                continue
-            step = min(self._left, size - at)
-            self._left -= step
-            at += step
-            ended += not self._left
-        return ended
+    def sent(self, frames: int) -> None:
+        """Start timing the batches of so many frames, which are on their way to the server."""
+        self._sent.extend([perf_counter()] * frames)
 
     def _count(self, frame: Frame) -> None:
         ack = _parse(bytes(frame.payload))

@@ -17,6 +17,7 @@ from penstock.observe.metrics.meters import Meter
 from penstock.observe.tracing import Attributes, SpanKind, tracing
 from penstock_codecs.byte_operations import BytesRead, ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.http import FramePieces
 from penstock_codecs.model import Columns, RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended, CheckTail
 
@@ -183,7 +184,7 @@ class Raw:
 
 async def test_sessions_that_are_passed_through_count_bytes_of_records_not_of_acknowledgements(meter: Meter) -> None:
     async with metered_passage(meter, Raw().session(), appends=True) as raw:
-        await raw.send([b"1", b"2345678"])
+        await raw.send(FramePieces([b"1", b"2345678"], 1))
         await raw.receive_pieces(1)
         await raw.finish()
     assert (meter.appends.bytes.value, meter.reads.bytes.value) == (8, 0)

@@ -16,6 +16,7 @@ from penstock_codecs.model import StreamPosition
 from penstock_codecs.operations import Appended
 from penstock_codecs.s2.protobuf import encode_append_ack
 from penstock_codecs.s2s.frames import compress_payload, encode_frame, encode_terminal
+from penstock_codecs.s2s.whole_frames import WholeFrames
 from penstock_proto import s2_pb2
 
 METER = Meter("listeners.test", "passed", "back", "s2s")
@@ -49,7 +50,9 @@ def test_however_they_are_cut(sizes: list[int], places: list[int]) -> None:
     before = counted()
     passed = PassedAppends(METER)
     sent = b"".join((1 + size).to_bytes(3, "big") + b"\0" + b"x" * size for size in sizes)
-    passed.sent(list(cut(sent, places)))
+    frames = WholeFrames()
+    for piece in cut(sent, places):
+        passed.sent(frames.feed(piece).frames)
     said = b"".join(acknowledgement(100 * index, size) for index, size in enumerate(sizes))
     for piece in cut(said, places):
         passed.answered([memoryview(piece)])
@@ -60,7 +63,7 @@ def test_however_they_are_cut(sizes: list[int], places: list[int]) -> None:
 def test_what_is_no_acknowledgement_ends_the_count(end: bytes) -> None:
     before = counted()
     passed = PassedAppends(METER)
-    passed.sent([b"\0\0\2\0x" * 3])
+    passed.sent(3)
     passed.answered([acknowledgement(0, 7), end])
     assert since(before) == (1, 7, 1)
     passed.answered([acknowledgement(7, 7)])

@@ -428,7 +428,7 @@ class HttpClientConnection:
         self._flush()
 
     def _flush(self) -> None:
-        if not self._deaf:
+        if self._codec.has_output and not self._deaf:
             self._transport.flush(at_once=len(self._streams) <= 1)
 
     def _stop_writing(self, error: Exception) -> None:

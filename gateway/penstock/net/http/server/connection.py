@@ -201,8 +201,9 @@ class HttpServerConnection:
         self._send_room = SendRoom(
             codec, self._exchanges, settings.max_unsent, settings.slow_reader, self._reset_stream
         )
+        self._multiplexed = codec.version == "2"
         # On HTTP/2 the flow-control windows bound the unread bytes.
-        self._unread_limit = math.inf if codec.version == "2" else settings.receive_buffer
+        self._unread_limit = math.inf if self._multiplexed else settings.receive_buffer
         self._unread = 0
         self._woken = 0
         self._lost = self._broken = False
@@ -301,7 +302,8 @@ class HttpServerConnection:
         except RemoteProtocolError as error:
             self._break_off(error)
         self._set_deadline()
-        self.flush()
+        if self._multiplexed or self._codec.closed:  # nothing else answers by itself, or lets others send
+            self.flush()
 
     def _wait_for_turn(self) -> None:
         if not self._taking_turns:
@@ -352,7 +354,7 @@ class HttpServerConnection:
         self._wake_reader()
         if held_back:
             self._pump()
-        else:
+        elif self._codec.has_output:
             self.flush()
 
     def _wake_reader(self) -> None:
@@ -511,7 +513,7 @@ class HttpServerConnection:
             self._limit_half_closed(exchange)
 
     def _limit_half_closed(self, exchange: HttpExchange) -> None:
-        exchange.scope.deadline = trio.current_time() + (self._settings.half_close if self._codec.version != "2" else 0)
+        exchange.scope.deadline = trio.current_time() + (0 if self._multiplexed else self._settings.half_close)
 
     def _break_off(self, error: RemoteProtocolError) -> None:
         count_told(error.failure.code)
@@ -535,6 +537,6 @@ class HttpServerConnection:
         """Begin to drain. On HTTP/2, GOAWAY is sent when no exchange is running: clients on python-h2 (S2's SDK) accept
         no frame after it, so it would cut off the responses in flight. Until then the handler refuses new requests."""
         self._draining = True
-        if not (self._exchanges and self._codec.version == "2"):
+        if not (self._exchanges and self._multiplexed):
             self._codec.send(GoAway())
             self.flush()
