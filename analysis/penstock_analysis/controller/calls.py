@@ -11,11 +11,11 @@ from google.protobuf.message_factory import GetMessageClass
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.exchange import Exchange, HttpProtocol, Reader, header
-from penstock_analysis.dialogue.http.places import Span
 from penstock_analysis.dialogue.http.protobuf_faults import first_fault
-from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_analysis.dialogue.http.telling import Teller
 from penstock_codecs.grpc import GrpcError, MessageReader, accepts_content_type
 from penstock_codecs.http import RequestHead
+from penstock_codecs.http.observer.faults import Fault, Span
 from penstock_codecs.model import StreamRef
 from penstock_proto import pravega_controller_pb2 as pb
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import delivered
 from penstock_analysis.dialogue.http.exchange import Exchange, Reader, header
-from penstock_analysis.dialogue.http.places import Span
-from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_analysis.dialogue.http.telling import Teller
 from penstock_analysis.s2.clauses import S2_EVENTS
 from penstock_analysis.s2.shapes import batch_fields, position
 from penstock_codecs.failures import OperationFailed, RemoteProtocolError
+from penstock_codecs.http.observer.faults import Fault, Span
 from penstock_codecs.sse import MAX_EVENT_BYTES, BatchEvent, Dialect, Done, ErrorEvent, Event, EventStreamClient, Ping
 from penstock_codecs.sse.dialects import S2, SEED
 from penstock_codecs.sse.parser import EventParser, RawEvent

@@ -9,9 +9,8 @@ from google.protobuf.descriptor import Descriptor
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered, unacknowledged
 from penstock_analysis.dialogue.http.exchange import Exchange, Reader
-from penstock_analysis.dialogue.http.places import Span
 from penstock_analysis.dialogue.http.protobuf_faults import first_fault
-from penstock_analysis.dialogue.http.telling import Fault, Held, Teller
+from penstock_analysis.dialogue.http.telling import Teller
 from penstock_analysis.s2.clauses import S2_MESSAGES, S2S_FRAMES, S2S_SESSIONS
 from penstock_analysis.s2.shapes import (
     append_fields,
@@ -22,6 +21,7 @@ from penstock_analysis.s2.shapes import (
 )
 from penstock_codecs.compression import Compression
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.http.observer.faults import Fault, Held, Span
 from penstock_codecs.model import RecordBatch
 from penstock_codecs.s2.errors import failure_from_http
 from penstock_codecs.s2.protobuf import decode_append_ack, decode_append_input, decode_read_batch

@@ -12,13 +12,13 @@ from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered
 from penstock_analysis.dialogue.http.exchange import Exchange, Reader, header
 from penstock_analysis.dialogue.http.json_places import place_of
-from penstock_analysis.dialogue.http.places import Span
 from penstock_analysis.dialogue.http.protobuf_faults import first_fault
-from penstock_analysis.dialogue.http.telling import Fault, Held, Teller
+from penstock_analysis.dialogue.http.telling import Teller
 from penstock_analysis.s2.clauses import S2_BODIES, S2_MESSAGES, S2_UNARY
 from penstock_analysis.s2.shapes import append_fields, appended_fields, batch_fields, json_fields, position
 from penstock_codecs.compression import Compression, DecompressionError, decompress, most_compressed
 from penstock_codecs.failures import OperationFailed, RemoteProtocolError
+from penstock_codecs.http.observer.faults import Fault, Held, Span
 from penstock_codecs.limits import S2_MAX_UNARY_BODY
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.s2 import json_records, protobuf

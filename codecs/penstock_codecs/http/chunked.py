@@ -12,12 +12,13 @@ from typing import Final
 
 from penstock_codecs.http.events import Buffer, Headers
 
-__all__ = ["SIZE_LINE", "TRAILER", "ChunkError", "ChunkedBody", "chunk_framing"]
+__all__ = ["ChunkError", "ChunkLines", "ChunkedBody", "chunk_framing"]
 
-SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n\0]*)?\r\n")
-TRAILER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n\0\v\f]*)\r\n")
+_SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n\0]*)?\r\n")
+_TRAILER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\r\n\0\v\f]*)\r\n")
 """The caller strips blanks around the value: an expression that did so would take cubic time on many of them."""
 _CRLF: Final = b"\r\n"
+_HEX: Final = b"0123456789abcdefABCDEF"
 
 
 def chunk_framing(left: int, line_end: bytes) -> bytes:
@@ -29,20 +30,23 @@ def chunk_framing(left: int, line_end: bytes) -> bytes:
 
 
 class ChunkError(ValueError):
-    """The bytes are not a chunked body."""
+    """The bytes are not a chunked body. For an observer: the rule, its clause, and the line that breaks it, whose first
+    wrong byte is at `at`."""
+
+    def __init__(self, message: str, rule: str, line: bytes = b"", at: int = 0, section: str = "7.1") -> None:
+        super().__init__(message)
+        self.rule = rule
+        self.line = line
+        self.at = at
+        self.clause = f"RFC 9112, section {section}"
 
 
-class ChunkedBody:
-    """Decodes a chunked body: `receive` takes bytes, `next` returns pieces of the body; `trailers` is complete once
-    `ended`.
-
-    `next` raises a fault after all pieces before it were taken, and on every later call. `most`: bytes of the longest
-    line, and of all trailers together.
-    """
+class ChunkLines:
+    """State of a chunked body between its pieces: the lines around chunks, and the trailers. `most`: bytes of the
+    longest line, and of all trailers together."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._pieces: deque[bytes] = deque()
         self._line = b""  # received part of the current line
         self._left = 0  # bytes missing of the current chunk
         self._behind_data = False  # the current line is the empty one after a chunk's data
@@ -50,6 +54,75 @@ class ChunkedBody:
         self._trailers: list[tuple[str, str]] = []
         self._trailer_bytes = 0
         self._complete = False
+
+    @property
+    def trailers(self) -> Headers:
+        """Fields after the last chunk; names in lower case."""
+        return tuple(self._trailers)
+
+    def _take_line(self, view: memoryview, at: int) -> int:
+        """Read on in a line, and interpret it once complete. Nearly always it is complete at once, and short."""
+        begin = at - len(self._line)
+        for step in (64, self._most + 2):
+            line = self._line + bytes(view[at : begin + step])
+            end = line.find(b"\n")
+            if end >= 0:
+                self._line = b""
+                self._understand(line[: end + 1])
+                return begin + end + 1
+        if len(line) > self._most:
+            raise ChunkError(
+                f"a line of more than {self._most} bytes in a chunked body",
+                f"a line of a chunked body has at most {self._most} bytes here",
+            )
+        self._line = line
+        return len(view)
+
+    def _understand(self, line: bytes) -> None:
+        if self._behind_data:
+            if line != _CRLF:
+                raise ChunkError("a chunk is longer than it says", "a line end stands behind a chunk", line)
+            self._behind_data = False
+        elif self._in_trailers:
+            self._trailer(line)
+        else:
+            found = _SIZE_LINE.fullmatch(line)
+            if found is None:
+                raise ChunkError(
+                    f"no chunk begins like this: {line[:20]!r}",
+                    "a chunk begins with its size, in a line of its own",
+                    line,
+                    len(line) - len(line.lstrip(_HEX)),
+                )
+            self._left = int(found[1], 16)
+            self._in_trailers = not self._left
+
+    def _trailer(self, line: bytes) -> None:
+        if line == _CRLF:
+            self._complete = True
+            return
+        self._trailer_bytes += len(line)
+        found = _TRAILER.fullmatch(line)
+        if found is None or self._trailer_bytes > self._most:
+            raise ChunkError(
+                "trailers that are malformed, or too long",
+                "trailers are fields, and not longer than a head",
+                line,
+                section="7.1.2",
+            )
+        self._trailers.append((found[1].decode("ascii").lower(), found[2].strip(b" \t").decode("latin-1")))
+
+
+class ChunkedBody(ChunkLines):
+    """Decodes a chunked body: `receive` takes bytes, `next` returns pieces of the body; `trailers` is complete once
+    `ended`.
+
+    `next` raises a fault after all pieces before it were taken, and on every later call.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self._pieces: deque[bytes] = deque()
         self._error: ChunkError | None = None
         self.held = 0
         """Bytes of body that have not been taken."""
@@ -74,11 +147,6 @@ class ChunkedBody:
         """True if the body is complete, and was taken to its last byte."""
         return self._complete and not self._pieces
 
-    @property
-    def trailers(self) -> Headers:
-        """Fields after the last chunk; names in lower case."""
-        return tuple(self._trailers)
-
     def receive(self, data: Buffer) -> None:
         """Take bytes, copying them."""
         if self._error is not None:
@@ -97,7 +165,9 @@ class ChunkedBody:
     def finish(self) -> None:
         """End the input: the peer has closed."""
         if not self._complete and self._error is None:
-            self._error = ChunkError("the connection was closed amid a chunked body")
+            self._error = ChunkError(
+                "the connection was closed amid a chunked body", "the last chunk of a body is missing"
+            )
 
     def next(self) -> bytes | None:
         """Return the next piece of the body, or None if there is none now. Raises ChunkError."""
@@ -116,42 +186,3 @@ class ChunkedBody:
         self._left -= len(piece)
         self._behind_data = not self._left
         return at + len(piece)
-
-    def _take_line(self, view: memoryview, at: int) -> int:
-        """Read on in a line, and interpret it once complete. Nearly always it is complete at once, and short."""
-        begin = at - len(self._line)
-        for step in (64, self._most + 2):
-            line = self._line + bytes(view[at : begin + step])
-            end = line.find(b"\n")
-            if end >= 0:
-                self._line = b""
-                self._understand(line[: end + 1])
-                return begin + end + 1
-        if len(line) > self._most:
-            raise ChunkError(f"a line of more than {self._most} bytes in a chunked body")
-        self._line = line
-        return len(view)
-
-    def _understand(self, line: bytes) -> None:
-        if self._behind_data:
-            if line != _CRLF:
-                raise ChunkError("a chunk is longer than it says")
-            self._behind_data = False
-        elif self._in_trailers:
-            self._trailer(line)
-        else:
-            found = SIZE_LINE.fullmatch(line)
-            if found is None:
-                raise ChunkError(f"no chunk begins like this: {line[:20]!r}")
-            self._left = int(found[1], 16)
-            self._in_trailers = not self._left
-
-    def _trailer(self, line: bytes) -> None:
-        if line == _CRLF:
-            self._complete = True
-            return
-        self._trailer_bytes += len(line)
-        found = TRAILER.fullmatch(line)
-        if found is None or self._trailer_bytes > self._most:
-            raise ChunkError("trailers that are malformed, or too long")
-        self._trailers.append((found[1].decode("ascii").lower(), found[2].strip(b" \t").decode("latin-1")))

@@ -38,7 +38,7 @@ from penstock_codecs.http.events import (
 )
 from penstock_codecs.http.preludes import h1_framing, h1_prelude
 
-__all__ = ["Http1Connection"]
+__all__ = ["Http1Connection", "authority_and_target"]
 
 _REASONS: Final = {int(status): status.phrase.encode("ascii") for status in HTTPStatus}
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)(.*)")
@@ -209,12 +209,8 @@ class Http1Connection(HttpCodec):
         self._method = event.method.decode("ascii")
         self._head_fits([(b"", event.target), *event.headers.raw_items()])
         self._body_is_framed_once(event)
-        target = event.target.decode("latin-1")
         headers = _text(event.headers)
-        authority = next((value for name, value in headers if name == "host"), "")
-        if (absolute := _ABSOLUTE.fullmatch(target)) is not None:  # RFC 9112, 3.2.2
-            authority, target = absolute.groups()
-            target = target if target.startswith("/") else "/" + target
+        authority, target = authority_and_target(event.target.decode("latin-1"), headers)
         version = event.http_version.decode("ascii")
         waits = self._h11.they_are_waiting_for_100_continue
         self._asked = RequestHead(
@@ -399,3 +395,11 @@ def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
 def _with_host(event: RequestHead) -> list[tuple[str, str]]:
     named = any(name == "host" for name, _ in event.headers)
     return list(event.headers) if named else [("host", event.authority), *event.headers]
+
+
+def authority_and_target(target: str, headers: Headers) -> tuple[str, str]:
+    """Return authority, and path with query, of a request whose target may be a whole URI (RFC 9112, 3.2.2)."""
+    if (absolute := _ABSOLUTE.fullmatch(target)) is None:
+        return next((value for name, value in headers if name == "host"), ""), target
+    authority, path = absolute.groups()
+    return authority, path if path.startswith("/") else "/" + path

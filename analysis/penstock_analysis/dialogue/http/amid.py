@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.exchange import Exchange, Reader
-from penstock_analysis.dialogue.http.places import Span
-from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_analysis.dialogue.http.telling import Teller
+from penstock_codecs.http.observer.faults import Fault, Span
 
 __all__ = ["Amid"]
 

@@ -13,14 +13,14 @@ from typing import Final, Protocol
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Noted, Opened, Sender
 from penstock_analysis.dialogue.http.exchanges import Exchanges
-from penstock_analysis.dialogue.http.frames import plausible
 from penstock_analysis.dialogue.http.http1 import REQUEST_START, Http1Listener
-from penstock_analysis.dialogue.http.places import Span
 from penstock_analysis.dialogue.http.side2 import Side2
 from penstock_analysis.dialogue.http.streams import Streams
-from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_analysis.dialogue.http.telling import Teller
 from penstock_analysis.dialogue.messages import Message, Problem
 from penstock_codecs.http import PREFACE, sniff
+from penstock_codecs.http.observer.faults import Fault, Span
+from penstock_codecs.http.observer.frames import plausible
 from penstock_codecs.limits import KIB
 
 __all__ = ["Http2Listener", "HttpDialogue", "Listener", "seems_http2"]

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import Book
-from penstock_analysis.dialogue.http.places import Places, Span
-from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_analysis.dialogue.http.places import Places
+from penstock_analysis.dialogue.http.telling import Teller
 from penstock_analysis.dialogue.messages import SeenRecord
 from penstock_codecs.compression import Compression
 from penstock_codecs.http import Headers, RequestHead
+from penstock_codecs.http.observer.faults import Fault, Span
 from penstock_codecs.model import StreamRef
 
 __all__ = ["APPENDING", "CODINGS", "READING", "Deaf", "Exchange", "HttpProtocol", "Reader", "Sizes", "header"]

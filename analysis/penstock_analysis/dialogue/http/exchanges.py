@@ -11,12 +11,12 @@ from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.amid import Amid
 from penstock_analysis.dialogue.http.appends import Book, Room
 from penstock_analysis.dialogue.http.exchange import READING, Deaf, Exchange, HttpProtocol, Reader, Sizes, header
-from penstock_analysis.dialogue.http.places import Span
-from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_analysis.dialogue.http.telling import Teller
 from penstock_analysis.dialogue.messages import SeenRecord
 from penstock_analysis.plugin import plugins
 from penstock_codecs.grpc import error_in
 from penstock_codecs.http import End, Headers, RequestHead, ResponseHead
+from penstock_codecs.http.observer.faults import Fault, Span
 
 __all__ = ["MAX_EXCHANGES", "Exchanges", "http_protocols"]
 

@@ -9,7 +9,8 @@ from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import Book, Room
 from penstock_analysis.dialogue.http.exchange import Deaf, Exchange, Reader
 from penstock_analysis.dialogue.http.exchanges import http_protocols
-from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_analysis.dialogue.http.telling import Teller
+from penstock_codecs.http.observer.faults import Fault
 from penstock_codecs.model import StreamRef
 
 __all__ = ["Guesses"]

@@ -7,9 +7,13 @@ from collections import deque
 from typing import Final
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.bodies1 import Body1, body_of
 from penstock_analysis.dialogue.http.exchanges import Exchanges
-from penstock_analysis.dialogue.http.heads import (
+from penstock_analysis.dialogue.http.telling import Teller
+from penstock_codecs.http import RequestHead, ResponseHead, body_forbidden
+from penstock_codecs.http.h1 import authority_and_target
+from penstock_codecs.http.observer.bodies import Body1, body_of
+from penstock_codecs.http.observer.faults import Fault, Span
+from penstock_codecs.http.observer.heads import (
     REQUEST_LINE,
     STATUS_LINE,
     Head,
@@ -17,9 +21,6 @@ from penstock_analysis.dialogue.http.heads import (
     request_framing,
     response_framing,
 )
-from penstock_analysis.dialogue.http.places import Span
-from penstock_analysis.dialogue.http.telling import Fault, Teller
-from penstock_codecs.http import RequestHead, ResponseHead, body_forbidden
 
 __all__ = ["REQUEST_START", "Http1Listener"]
 
@@ -27,7 +28,6 @@ REQUEST_START: Final = re.compile(rb"[A-Z]{3,16} [\x21-\x7e]+ HTTP/1\.[01]\r?\n"
 """Beginning of a chunk with which a request seems to begin."""
 _RESPONSE_START: Final = re.compile(rb"HTTP/1\.[01] [1-5][0-9]{2}[ \r\n]")
 _MOST_TURNS: Final = 100_000
-_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)(.*)")
 
 
 class _Turn:
@@ -279,12 +279,8 @@ class Http1Listener:
 
 
 def _request(number: int, head: Head) -> RequestHead:
-    target = head.line[1].decode("ascii")
     headers = head.headers
-    authority = next((value for name, value in headers if name == "host"), "")
-    if (absolute := _ABSOLUTE.fullmatch(target)) is not None:  # RFC 9112, 3.2.2
-        authority, target = absolute.groups()
-        target = target if target.startswith("/") else "/" + target
+    authority, target = authority_and_target(head.line[1].decode("ascii"), headers)
     version = head.line[2].decode("ascii")
     expected = {one.strip().lower() for name, value in headers if name == "expect" for one in value.split(",")}
     expects = version >= "1.1" and "100-continue" in expected

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
 
-__all__ = ["Places", "Span"]
+from penstock_codecs.http.observer.faults import Span
+
+__all__ = ["Places"]
 
 _MOST_PIECES: Final = 4096
 """Most pieces that are kept apart: a body in pieces of one byte would take 100 times its size."""
-
-
-class Span(NamedTuple):
-    """Range of a side's bytes, from the first to behind the last, with the times of these two."""
-
-    start: int
-    end: int
-    start_ns: int
-    end_ns: int
-
-    def to(self, last: Span) -> Span:
-        """Return the span from the start of this one to the end of `last`."""
-        return Span(self.start, last.end, self.start_ns, last.end_ns)
 
 
 class _Piece:

@@ -31,7 +31,7 @@ def _begins(sender: Sender, first: bytes, late: bool) -> Likeness | None:
     found = _client_begins(first) if sender is Sender.CLIENT else _server_begins(first)
     if found or not late or (found is None and len(first) < _FRAME_HEAD_BYTES):
         return found
-    from penstock_analysis.dialogue.http.frames import plausible
+    from penstock_codecs.http.observer.frames import plausible
 
     if len(first) < _FRAME_HEAD_BYTES:
         return None

@@ -12,7 +12,11 @@ from h2.settings import SettingCodes
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.exchanges import Exchanges
-from penstock_analysis.dialogue.http.frames import (
+from penstock_analysis.dialogue.http.streams import Streams
+from penstock_analysis.dialogue.http.telling import Teller
+from penstock_codecs.http import PREFACE
+from penstock_codecs.http.observer.faults import Fault, Held, Span
+from penstock_codecs.http.observer.frames import (
     ACK,
     END_HEADERS,
     END_STREAM,
@@ -23,11 +27,7 @@ from penstock_analysis.dialogue.http.frames import (
     FrameType,
     plausible,
 )
-from penstock_analysis.dialogue.http.heads import MAX_HEAD
-from penstock_analysis.dialogue.http.places import Span
-from penstock_analysis.dialogue.http.streams import Streams
-from penstock_analysis.dialogue.http.telling import Fault, Held, Teller
-from penstock_codecs.http import PREFACE
+from penstock_codecs.http.observer.heads import MAX_HEAD
 from penstock_codecs.http.preludes import TABLE_STREAM
 from penstock_codecs.limits import MIB
 

@@ -10,13 +10,13 @@ from h2.utilities import HeaderValidationFlags, validate_headers
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.exchanges import Exchanges
-from penstock_analysis.dialogue.http.frames import END_STREAM, Frame2
 from penstock_analysis.dialogue.http.guesses import Guesses
-from penstock_analysis.dialogue.http.places import Span
-from penstock_analysis.dialogue.http.telling import Fault, Teller
+from penstock_analysis.dialogue.http.telling import Teller
 from penstock_codecs.http import Headers, body_forbidden
 from penstock_codecs.http.events import without_quotes
 from penstock_codecs.http.h2_heads import fields_of, request_head, response_head
+from penstock_codecs.http.observer.faults import Fault, Span
+from penstock_codecs.http.observer.frames import END_STREAM, Frame2
 
 __all__ = ["Streams"]
 

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.dialogue.http.places import Span
 from penstock_analysis.dialogue.messages import Message, Problem, SeenRecord
+from penstock_codecs.http.observer.faults import Fault, Held, Span
 
-__all__ = ["Fault", "Held", "Teller"]
+__all__ = ["Teller"]
 
 _BEFORE: Final = 128
 """Bytes of context before the first wrong byte; as many follow."""
-
-
-class Held(NamedTuple):
-    """Consecutive bytes of a side that are held elsewhere."""
-
-    offset: int
-    data: bytes | bytearray | memoryview
-
-
-class Fault(Exception):
-    """Bytes that break a rule. `offset`: of the first wrong byte in the side's bytes."""
-
-    def __init__(self, offset: int, rule: str, clause: str, held: Held | None = None) -> None:
-        super().__init__(rule)
-        self.offset = offset
-        self.rule = rule
-        self.clause = clause
-        self.held = held
 
 
 class _Recent:

@@ -16,7 +16,7 @@ from penstock.tools.mock.script import Bytes, Ended, Part, Script, spoken
 from penstock.tools.mock.windows import Windows
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
 from penstock_analysis.dialogue.choosing import ENOUGH, dialogue_for
-from penstock_analysis.dialogue.http.telling import Fault
+from penstock_codecs.http.observer.faults import Fault
 from penstock_codecs.limits import KIB
 
 __all__ = ["PATIENCE_SECONDS", "MockConnection"]

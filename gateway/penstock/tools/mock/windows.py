@@ -11,9 +11,9 @@ from collections import OrderedDict
 from struct import unpack_from
 from typing import Final
 
-from penstock_analysis.dialogue.http.frames import ACK, Frame2, FrameScanner, FrameType
-from penstock_analysis.dialogue.http.places import Span
 from penstock_codecs.http import PREFACE
+from penstock_codecs.http.observer.faults import Span
+from penstock_codecs.http.observer.frames import ACK, Frame2, FrameScanner, FrameType
 
 __all__ = ["Windows"]
 
@@ -45,7 +45,7 @@ class Windows:
         self._pongs: list[bytes] = []
 
     def heard(self, data: bytes | bytearray | memoryview) -> None:
-        """Process bytes of the client. Raises `penstock_analysis.dialogue.http.telling.Fault` if they are not
+        """Process bytes of the client. Raises `penstock_codecs.http.observer.faults.Fault` if they are not
         HTTP/2."""
         skipped = min(self._preface, len(data))
         self._preface -= skipped

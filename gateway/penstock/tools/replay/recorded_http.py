@@ -11,9 +11,9 @@ from penstock_analysis.capture import CaptureEvent, Closed, Conversation, Joined
 from penstock_analysis.dialogue import Message, Problem
 from penstock_analysis.dialogue.http.dialogue import HttpDialogue
 from penstock_analysis.dialogue.http.exchanges import Exchanges
-from penstock_analysis.dialogue.http.places import Span
 from penstock_analysis.dialogue.http.telling import Teller
 from penstock_codecs.http import Body, End, Headers, RequestHead, Reset, ResponseHead
+from penstock_codecs.http.observer.faults import Span
 
 __all__ = ["RecordedExchanges"]
 

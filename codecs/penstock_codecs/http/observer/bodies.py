@@ -8,22 +8,17 @@ None.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
-from penstock_analysis.dialogue.http.heads import MAX_HEAD, Framing
-from penstock_analysis.dialogue.http.places import Span
-from penstock_analysis.dialogue.http.telling import Fault, Held
-from penstock_codecs.http import Headers
-from penstock_codecs.http.chunked import SIZE_LINE, TRAILER
+from penstock_codecs.http.chunked import ChunkError, ChunkLines
+from penstock_codecs.http.events import Headers
+from penstock_codecs.http.observer.faults import Fault, Held, Span
+from penstock_codecs.http.observer.heads import MAX_HEAD, Framing
 
 __all__ = ["Body1", "body_of"]
 
 HandOn = Callable[[memoryview, int, int], None]
 """Function that takes a piece of body, its offset and its time."""
-
-_HEX: Final = b"0123456789abcdefABCDEF"
-_CRLF: Final = b"\r\n"
-_CHUNKED_CLAUSE: Final = "RFC 9112, section 7.1"
 
 
 class Body1(Protocol):
@@ -89,22 +84,13 @@ class _UntilClose:
         return ""
 
 
-class _Chunked:
+class _Chunked(ChunkLines):
     def __init__(self, hand_on: HandOn) -> None:
+        super().__init__(MAX_HEAD)
         self._hand_on = hand_on
-        self._line = b""  # received part of the next line
-        self._left = 0  # bytes of the chunk at hand
-        self._behind_data = False  # the line that comes next is the empty one behind a chunk's data
-        self._last: Span | None = None  # the line of the last chunk
-        self._fields: list[tuple[str, str]] = []
-        self._trailer_bytes = 0
-        self._line_ns = 0
+        self._began = (0, 0)  # offset and time of the line at hand, or of the last chunk's
         self.begun = False
         self.over: Span | None = None
-
-    @property
-    def trailers(self) -> Headers:
-        return tuple(self._fields)
 
     def receive(self, data: memoryview, offset: int, time_ns: int) -> int:
         self.begun = True
@@ -117,57 +103,24 @@ class _Chunked:
                 self._behind_data = not self._left
                 at += len(piece)
             else:
-                at = self._take_line(data, at, offset, time_ns)
+                at = self._next_line(data, at, offset, time_ns)
+        return at
+
+    def _next_line(self, data: memoryview, at: int, offset: int, time_ns: int) -> int:
+        start = offset + at - len(self._line)
+        if not self._line and not self._in_trailers:
+            self._began = (start, time_ns)
+        try:
+            at = self._take_line(data, at)
+        except ChunkError as error:
+            held = Held(start, error.line) if error.line else None
+            raise Fault(start + error.at, error.rule, error.clause, held) from None
+        if self._complete:
+            self.over = Span(self._began[0], offset + at, self._began[1], time_ns)
         return at
 
     def finish(self, offset: int, time_ns: int) -> str:  # noqa: ARG002 - as Body1 has it
         return "the last chunk of a body is missing"
-
-    def _take_line(self, data: memoryview, at: int, offset: int, time_ns: int) -> int:
-        before = len(self._line)
-        if not before:
-            self._line_ns = time_ns
-        for step in (64, MAX_HEAD + 2):
-            line = self._line + bytes(data[at : at + step - before]) if step > before else self._line
-            end = line.find(b"\n")
-            if end >= 0:
-                self._line = b""
-                at += end + 1 - before
-                self._understand(line[: end + 1], Span(offset + at - end - 1, offset + at, self._line_ns, time_ns))
-                return at
-        if len(line) > MAX_HEAD:
-            rule = f"a line of a chunked body has at most {MAX_HEAD} bytes here"
-            raise Fault(offset + at - before, rule, _CHUNKED_CLAUSE)
-        self._line = line
-        return len(data)
-
-    def _understand(self, line: bytes, span: Span) -> None:
-        if self._behind_data:
-            if line != _CRLF:
-                raise Fault(span.start, "a line end stands behind a chunk", _CHUNKED_CLAUSE, Held(span.start, line))
-            self._behind_data = False
-        elif self._last is not None:
-            self._trailer(line, span, self._last)
-        else:
-            found = SIZE_LINE.fullmatch(line)
-            if found is None:
-                at = span.start + len(line) - len(line.lstrip(_HEX))
-                raise Fault(
-                    at, "a chunk begins with its size, in a line of its own", _CHUNKED_CLAUSE, Held(span.start, line)
-                )
-            self._left = int(found[1], 16)
-            self._last = None if self._left else span
-
-    def _trailer(self, line: bytes, span: Span, last: Span) -> None:
-        if line == _CRLF:
-            self.over = last.to(span)
-            return
-        self._trailer_bytes += len(line)
-        found = TRAILER.fullmatch(line)
-        if found is None or self._trailer_bytes > MAX_HEAD:
-            rule = "trailers are fields, and not longer than a head"
-            raise Fault(span.start, rule, "RFC 9112, section 7.1.2", Held(span.start, line))
-        self._fields.append((found[1].decode("ascii").lower(), found[2].strip(b" \t").decode("latin-1")))
 
 
 def body_of(framing: Framing, hand_on: HandOn) -> Body1 | None:

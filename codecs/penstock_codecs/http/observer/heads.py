@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from penstock_analysis.dialogue.http.telling import Fault, Held
-from penstock_codecs.http import HttpLimits
+from penstock_codecs.http.events import HttpLimits
+from penstock_codecs.http.observer.faults import Fault, Held
 
 __all__ = [
     "MAX_HEAD",

@@ -7,8 +7,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock_analysis.dialogue.http.places import Span
-from penstock_analysis.dialogue.http.telling import Fault, Held
+from penstock_codecs.http.observer.faults import Fault, Held, Span
 from penstock_codecs.limits import KIB
 
 __all__ = ["ACK", "END_HEADERS", "END_STREAM", "PADDED", "PRIORITY", "Frame2", "FrameScanner", "FrameType", "plausible"]
