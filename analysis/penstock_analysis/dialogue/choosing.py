@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Joined, Lost, Opened, Sender
 from penstock_analysis.dialogue.messages import Dialogue, Message, Problem
@@ -26,7 +26,6 @@ __all__ = [
     "MOST_BYTES",
     "MOST_EVENTS",
     "UNKNOWN",
-    "DecidingDialogue",
     "OpaqueDialogue",
     "dialogue_for",
     "dialogue_of",
@@ -82,6 +81,8 @@ class OpaqueDialogue:
         return iter(())
 
 
+UNKNOWN: Final = ""
+"""A protocol that Penstock does not support."""
 MOST_BYTES: Final = 64 * 1024
 MOST_EVENTS: Final = 1024
 """Most bytes and events kept; beyond that the protocol counts as unsupported."""
@@ -89,15 +90,7 @@ ENOUGH: Final = 64
 """Bytes at a side's beginning that suffice to recognize its protocol."""
 
 
-class SpokenBy(Protocol):
-    """Function that returns the protocol of a side that begins with these bytes, or None if they are too few. See
-    `choosing.spoken_by`."""
-
-    def __call__(self, sender: Sender, first: bytes, *, late: bool = False) -> str | None:
-        """Return the protocol, or None. `late`: the bytes begin a message, and not the conversation."""
-
-
-class DecidingDialogue:
+class _DecidingDialogue:
     """Dialogue that keeps events until `spoken_by` knows the protocol from a side's bytes, then passes all of them to
     that protocol's dialogue.
 
@@ -105,17 +98,8 @@ class DecidingDialogue:
     message, and one that does not proves nothing else.
     """
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        spoken_by: SpokenBy,
-        make: Callable[[str], Dialogue],
-        unknown: str = "",
-    ) -> None:
-        self._conversation = conversation
-        self._spoken_by = spoken_by
+    def __init__(self, make: Callable[[str], Dialogue]) -> None:
         self._make = make
-        self._unknown = unknown
         self._kept: list[CaptureEvent] = []
         self._bytes = 0
         self._firsts: dict[Sender, bytes] = {}
@@ -133,7 +117,7 @@ class DecidingDialogue:
         self._kept.append(event)
         protocol = self._decided(event)
         if protocol is None and (self._bytes > MOST_BYTES or len(self._kept) > MOST_EVENTS):
-            protocol = self._unknown
+            protocol = UNKNOWN
         if protocol is not None:
             yield from self._hear(self._make(protocol))
 
@@ -161,25 +145,23 @@ class DecidingDialogue:
 
     def _first_bytes(self, sender: Sender, data: bytes) -> str | None:
         if sender in self._late:
-            return self._spoken_by(sender, data, late=True) or None
+            return spoken_by(sender, data, late=True) or None
         first = self._firsts.get(sender, b"")
         if len(first) >= ENOUGH:
             return None
         self._firsts[sender] = first = (first + data)[:ENOUGH]
-        spoken = self._spoken_by(sender, first)
+        spoken = spoken_by(sender, first)
         # A server's greeting may be anything; what the client says first is the protocol's own.
-        return None if spoken == self._unknown and sender is Sender.SERVER else spoken
+        return None if spoken == UNKNOWN and sender is Sender.SERVER else spoken
 
     def end(self) -> Iterator[Message | Problem]:
         """End the dialogue at the end of the recording; undecided events are treated as of an unknown protocol."""
         if self._inner is None:
-            yield from self._hear(self._make(self._unknown))
+            yield from self._hear(self._make(UNKNOWN))
         assert self._inner is not None, "decided at last"
         yield from self._inner.end()
 
 
-UNKNOWN: Final = ""
-"""A protocol that Penstock does not support."""
 TLS: Final = "tls"
 _OPAQUE: Final = {
     TLS: ("TLS, and what is said inside it is not known", "RFC 8446, section 5.1"),
@@ -223,7 +205,7 @@ def dialogue_for(conversation: Conversation, shared: Mapping[str, Any] | None = 
     """
     if conversation.protocol in plugins():
         return _dialogue(conversation.protocol, conversation, shared)
-    return DecidingDialogue(conversation, spoken_by, lambda protocol: _dialogue(protocol, conversation, shared))
+    return _DecidingDialogue(lambda protocol: _dialogue(protocol, conversation, shared))
 
 
 def _dialogue(protocol: str, conversation: Conversation, shared: Mapping[str, Any] | None = None) -> Dialogue:

@@ -284,6 +284,11 @@ class Flow:
             self.at += step
             size -= step
 
+    def back_to(self, offset: int) -> None:
+        """Decide anew about the bytes from an offset on, as far as they have not gone on."""
+        self.at = max(offset, self.released)
+        self._cursor = 0
+
     def line(self, limit: int) -> Generator[None, None, bytes]:
         """Return the next line with its LF, leaving `at` before it. Raises Cut, and NotUnderstood if the line is too
         long."""

@@ -1,47 +1,49 @@
-"""HTTP/2 of one side (RFC 9113): frames are walked, header blocks blanked in place, bodies skipped or redacted."""
+"""HTTP/2 of one side (RFC 9113): header blocks are blanked in place, bodies passed or redacted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.redaction.choice import Choice
-from penstock_analysis.redaction.contents import Content, Gathered, Searched, feed
+from penstock_analysis.redaction.contents import Content, Gathered, Searched
 from penstock_analysis.redaction.exchanges import Exchange, Exchanges
-from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser
+from penstock_analysis.redaction.flow import Cut, Flow, NotUnderstood, Parser
 from penstock_analysis.redaction.hpack_blanking import UNTOLD, HeaderNames, Unparsable, redact_block
 from penstock_analysis.redaction.secrets import Secrets
-from penstock_analysis.redaction.text import Edit
+from penstock_analysis.redaction.text import Buffer, Edit
+from penstock_codecs.http.observer.faults import Fault, Span
+from penstock_codecs.http.observer.frames import (
+    END_HEADERS,
+    END_STREAM,
+    LARGEST_FRAME,
+    PADDED,
+    PRIORITY,
+    Frame2,
+    FrameScanner,
+    FrameType,
+)
 from penstock_codecs.http.preludes import TABLE_STREAM
 from penstock_codecs.http.sniff import PREFACE
 
-__all__ = ["MAX_BLOCK", "UNPARSABLE", "Http2Side", "begins_with_frames"]
+__all__ = ["MAX_BLOCK", "UNPARSABLE", "Http2Side"]
 
-_HEAD: Final = Struct(">HBBBL")
-HEAD_BYTES: Final = 9
-DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
-END_STREAM, END_HEADERS, PADDED, HAS_PRIORITY = 0x1, 0x4, 0x8, 0x20
 MAX_BLOCK: Final = 64 * 1024
 """Longest header block that is read; a longer one is blanked whole."""
 UNPARSABLE: Final = b"\x80"
 """Filler of blocks that cannot be read: a reference to index 0, which is an error (RFC 7541, 6.1)."""
-_NUMBERS: Final = 8
+_BLOCKS: Final = frozenset({FrameType.HEADERS, FrameType.PUSH_PROMISE, FrameType.CONTINUATION})
+_NUMBERS: Final[dict[int, int]] = {
+    FrameType.PRIORITY: 5,
+    FrameType.RST_STREAM: 4,
+    FrameType.SETTINGS: LARGEST_FRAME,
+    FrameType.GOAWAY: 8,
+    FrameType.WINDOW_UPDATE: 4,
+}
+"""Bytes at the beginning of a frame that are numbers; behind them, and in other frames, there may be text."""
 _SETTING: Final = 6
+_DATA, _CONTINUATION = int(FrameType.DATA), int(FrameType.CONTINUATION)
 _MOST_CONTENTS: Final = 10_000
-
-
-class _Frame(NamedTuple):
-    size: int
-    kind: int
-    flags: int
-    stream: int
-
-
-def _frame(head: bytes) -> _Frame:
-    high, low, kind, flags, stream = _HEAD.unpack_from(head)
-    return _Frame(high << 8 | low, kind, flags, stream & 0x7FFFFFFF)
 
 
 class _Block(Gathered):
@@ -56,7 +58,10 @@ class _Block(Gathered):
 
 
 class Http2Side:
-    """One direction of a connection. `mid`: the recording began after the connection did."""
+    """One direction of a connection. `mid`: the recording began after the connection did.
+
+    DATA goes to contents as it comes. Other frames are held back until they are whole.
+    """
 
     def __init__(
         self, flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges, sender: Sender, *, mid: bool = False
@@ -70,63 +75,125 @@ class Http2Side:
         self._names = HeaderNames()
         self._contents: dict[int, Content | None] = {}  # of streams whose head went by
         self._block: _Block | None = None
-        self._begun = _Frame(0, 0, 0, 0)  # the frame with which the block began
+        self._begun: Frame2 | None = None  # the frame with which the block began
+        self._data_frame: Frame2 | None = None  # the DATA that came last, and its content
+        self._data_content: Content | None = None
+        self._padding: Searched | None = None
+        self._scanner = FrameScanner(self._data, self._frame, self._padded)
+        self._scanner.max_frame = LARGEST_FRAME
         exchanges.resets[sender] = self.reset
 
     def parse(self) -> Parser:
         """Parse this side."""
-        flow = self._flow
+        flow, scanner = self._flow, self._scanner
         if self._sender is Sender.CLIENT and not self._mid:
             yield from flow.need(len(PREFACE))
             flow.at += len(PREFACE)
-        kinds: dict[int, Callable[[_Frame], Parser]] = {
-            DATA: self._data,
-            HEADERS: self._headers,
-            PUSH_PROMISE: self._headers,
-            CONTINUATION: self._continuation,
-            RST_STREAM: self._reset,
-            PRIORITY: self._skipped,
-            SETTINGS: self._skipped,
-            WINDOW_UPDATE: self._skipped,
-        }
         while True:
-            yield from flow.need(HEAD_BYTES)
-            frame = _frame(flow.peek(HEAD_BYTES))
-            if (self._block is not None) is not (frame.kind == CONTINUATION):
-                raise NotUnderstood  # RFC 9113, 6.10
-            yield from kinds.get(frame.kind, self._other)(frame)
+            try:
+                yield from flow.need(1)
+                offset = flow.at
+                scanner.receive(memoryview(flow.next_view(flow.available)), offset, 0)
+            except (Cut, Fault, NotUnderstood) as why:
+                flow.holding.pop(self, None)
+                if not isinstance(why, Cut):
+                    flow.back_to(scanner.begun)
+                    raise NotUnderstood from why
+                if self._holds:
+                    self._give_up()
+                raise
+            if self._holds:
+                flow.holding[self] = scanner.begun
+            else:
+                flow.holding.pop(self, None)
 
-    def _unpadded(self, frame: _Frame, fixed: int) -> Generator[None, None, tuple[int, int]]:
-        """Take the frame's head, its pad length and `fixed` bytes; return the sizes of content and padding."""
-        flow = self._flow
-        padded = bool(frame.flags & PADDED)
-        fixed += padded
-        if frame.size < fixed:
+    # ---- held back -----------------------------------------------------------------------------------------------
+
+    @property
+    def _holds(self) -> bool:
+        """True if a frame is incomplete that is not DATA."""
+        frame = self._scanner.frame
+        return bool(self._scanner.half) and (frame is None or frame.type != _DATA)
+
+    def _give_up(self) -> None:
+        """Decide about a frame that will never be complete: blank a header block, leave the rest to a search."""
+        frame = self._scanner.frame
+        if frame is not None and frame.type in _BLOCKS:
+            self._flow.blank(frame.offset, self._flow.end, UNPARSABLE)
+        else:
+            self._flow.back_to(self._scanner.begun)
+
+    def cut(self) -> None:
+        """Hold nothing back any more."""
+        self._flow.holding.pop(self, None)
+
+    def abandon(self) -> None:
+        """Blank the bytes that are held back."""
+        self.cut()
+        self._flow.blank(self._scanner.begun, self._flow.end)
+
+    # ---- frames --------------------------------------------------------------------------------------------------
+
+    def _in_order(self, frame: Frame2) -> None:
+        if (self._block is not None) is not (frame.type == _CONTINUATION):
+            raise NotUnderstood  # RFC 9113, 6.10
+
+    def _frame(self, frame: Frame2, payload: bytes, span: Span) -> None:
+        if frame.type == _DATA:
+            self._end_of_data(frame)
+            return
+        self._in_order(frame)
+        offset = span.end - len(payload)
+        if frame.type in _BLOCKS:
+            self._headers(frame, payload, offset)
+            return
+        if frame.type == FrameType.RST_STREAM:
+            for reset in self._exchanges.resets.values():
+                reset(frame.stream_id)
+            self._exchanges.over(frame.stream_id)
+        elif frame.type == FrameType.SETTINGS and len(payload) % _SETTING:
             raise NotUnderstood
-        yield from flow.need(HEAD_BYTES + fixed)
-        padding = flow.peek(HEAD_BYTES + 1)[HEAD_BYTES] if padded else 0
-        if frame.size < fixed + padding:
-            raise NotUnderstood
-        flow.at += HEAD_BYTES + fixed
-        return frame.size - fixed - padding, padding
+        numbers = _NUMBERS.get(frame.type, 0)
+        self._text(payload[numbers:], offset + numbers)
+
+    def _text(self, data: bytes, offset: int) -> None:
+        """Search bytes that should have no meaning, such as padding."""
+        if data and self._secrets.patterns:
+            content = Searched(self._flow, self._secrets.patterns)
+            content.take(data, offset)
+            content.end()
 
     # ---- bodies --------------------------------------------------------------------------------------------------
 
-    def _data(self, frame: _Frame) -> Parser:
-        if frame.stream not in self._contents:
-            self._keep(frame.stream, self._choice.of_unknown(self._flow))
-        content = self._contents[frame.stream]
-        if content is not None:
-            content.boundary()
-        if frame.flags & PADDED:
-            size, padding = yield from self._unpadded(frame, 0)
-            yield from feed(self._flow, size, content)
-            yield from self._text(padding)
-        else:
-            self._flow.at += HEAD_BYTES
-            yield from feed(self._flow, frame.size, content)
+    def _data(self, frame: Frame2, data: Buffer, offset: int, _time_ns: int) -> None:
+        self._begin_data(frame)
+        if self._data_content is not None:
+            self._data_content.take(data, offset)
+
+    def _padded(self, frame: Frame2, data: Buffer, offset: int, _time_ns: int) -> None:
+        self._begin_data(frame)
+        if self._secrets.patterns:
+            self._padding = self._padding or Searched(self._flow, self._secrets.patterns)
+            self._padding.take(data, offset)
+
+    def _begin_data(self, frame: Frame2) -> None:
+        if frame is self._data_frame:
+            return
+        self._in_order(frame)
+        if frame.stream_id not in self._contents:
+            self._keep(frame.stream_id, self._choice.of_unknown(self._flow))
+        self._data_frame, self._data_content = frame, self._contents[frame.stream_id]
+        if self._data_content is not None:
+            self._data_content.boundary()
+
+    def _end_of_data(self, frame: Frame2) -> None:
+        self._begin_data(frame)
+        self._data_frame = self._data_content = None
+        if self._padding is not None:
+            self._padding.end()
+            self._padding = None
         if frame.flags & END_STREAM:
-            self._end(frame.stream)
+            self._end(frame.stream_id)
 
     def _keep(self, stream: int, content: Content | None) -> None:
         self._contents[stream] = content
@@ -142,12 +209,6 @@ class Http2Side:
         if self._sender is Sender.SERVER:
             self._exchanges.over(stream)
 
-    def _reset(self, frame: _Frame) -> Parser:
-        yield from self._skipped(frame)
-        for reset in self._exchanges.resets.values():
-            reset(frame.stream)
-        self._exchanges.over(frame.stream)
-
     def reset(self, stream: int) -> None:
         """Expect nothing more on a stream; frames still in transit are blanked."""
         content = self._contents.get(stream)
@@ -157,48 +218,29 @@ class Http2Side:
             content.cut()
             content.abandon()
 
-    def _skipped(self, frame: _Frame) -> Parser:
-        """Skip a frame of numbers without text."""
-        if frame.size != _LENGTHS.get(frame.kind, frame.size) or (frame.kind == SETTINGS and frame.size % _SETTING):
-            raise NotUnderstood
-        self._flow.at += HEAD_BYTES
-        yield from self._flow.skip(frame.size)
-
-    def _other(self, frame: _Frame) -> Parser:
-        """Read a frame that is neither head nor body and may hold text: PING, GOAWAY behind two numbers, others."""
-        flow = self._flow
-        numbers = min(frame.size, _NUMBERS if frame.kind == GOAWAY else 0)
-        flow.at += HEAD_BYTES
-        yield from flow.skip(numbers)
-        yield from self._text(frame.size - numbers)
-
-    def _text(self, size: int) -> Parser:
-        """Read bytes that should have no meaning, such as padding."""
-        content = Searched(self._flow, self._secrets.patterns) if self._secrets.patterns and size else None
-        yield from feed(self._flow, size, content)
-        if content is not None:
-            content.end()
-
     # ---- heads ---------------------------------------------------------------------------------------------------
 
-    def _headers(self, frame: _Frame) -> Parser:
-        fixed = 4 if frame.kind == PUSH_PROMISE else 5 if frame.flags & HAS_PRIORITY else 0
-        size, padding = yield from self._unpadded(frame, fixed)
-        self._begun = frame
-        self._block = _Block(self._flow)
-        yield from feed(self._flow, size, self._block)
-        yield from self._text(padding)
+    def _headers(self, frame: Frame2, payload: bytes, offset: int) -> None:
+        start, end = 0, len(payload)
+        if frame.type != FrameType.CONTINUATION:
+            if frame.flags & PADDED:
+                start, end = 1, end - payload[0]
+            if frame.type == FrameType.PUSH_PROMISE:
+                start += 4
+            elif frame.flags & PRIORITY:
+                start += 5
+            if start > end:
+                raise NotUnderstood
+            self._begun, self._block = frame, _Block(self._flow)
+        if self._block is not None and start < end:
+            self._block.take(payload[start:end], offset + start)
+        self._text(payload[end:], offset + end)
         self._complete(frame)
 
-    def _continuation(self, frame: _Frame) -> Parser:
-        self._flow.at += HEAD_BYTES
-        yield from feed(self._flow, frame.size, self._block)
-        self._complete(frame)
-
-    def _complete(self, frame: _Frame) -> None:
+    def _complete(self, frame: Frame2) -> None:
         """Blank the secrets of the block if this was its last frame."""
         block = self._block
-        if not frame.flags & END_HEADERS or block is None:
+        if not frame.flags & END_HEADERS or block is None or self._begun is None:
             return
         self._block = None
         fields: dict[bytes, bytes] = {}
@@ -212,10 +254,10 @@ class Http2Side:
                 block.end()
         if block.blind:  # the entries that it added to the table are unknown
             self._names = HeaderNames()
-        if self._begun.kind == HEADERS:
-            self._begin(self._begun.stream, fields)
+        if self._begun.type == FrameType.HEADERS:
+            self._begin(self._begun.stream_id, fields)
             if self._begun.flags & END_STREAM:
-                self._end(self._begun.stream)
+                self._end(self._begun.stream_id)
 
     def _begin(self, stream: int, fields: dict[bytes, bytes]) -> None:
         """Choose the content of the body behind a head; trailers have none."""
@@ -239,27 +281,3 @@ class Http2Side:
                 return  # they may be trailers
             content = self._choice.of_unknown(self._flow, begun=True)
         self._keep(stream, content)
-
-
-_LENGTHS: Final = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
-_FLAGS: Final = (0x09, 0x2D, 0, 0, 0x01, 0x0C, 0x01, 0, 0, 0x04)
-_OF_STREAMS: Final = frozenset({DATA, HEADERS, PRIORITY, RST_STREAM, PUSH_PROMISE, CONTINUATION})
-_OF_CONNECTIONS: Final = frozenset({SETTINGS, PING, GOAWAY})
-_LONGEST: Final = 1 << 20
-_ENOUGH: Final = 3
-
-
-def begins_with_frames(data: bytes) -> bool:
-    """Return whether these bytes begin with frames: complete ones up to the end, or several."""
-    at = count = 0
-    while at + HEAD_BYTES <= len(data):
-        frame = _frame(data[at : at + HEAD_BYTES])
-        if frame.kind > CONTINUATION or frame.size > _LONGEST or frame.size != _LENGTHS.get(frame.kind, frame.size):
-            return False
-        if frame.flags & ~_FLAGS[frame.kind] or data[at + 5]:  # of 16 million streams
-            return False
-        if frame.kind in (_OF_CONNECTIONS if frame.stream else _OF_STREAMS):
-            return False
-        at += HEAD_BYTES + frame.size
-        count += at <= len(data)
-    return bool(count) and (at == len(data) or count >= _ENOUGH)

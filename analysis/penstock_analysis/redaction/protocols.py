@@ -11,10 +11,11 @@ from penstock_analysis.redaction.choice import Choice
 from penstock_analysis.redaction.contents import Content
 from penstock_analysis.redaction.exchanges import Exchanges
 from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser
-from penstock_analysis.redaction.http2 import Http2Side, begins_with_frames
+from penstock_analysis.redaction.http2 import Http2Side
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.units import Blind
 from penstock_analysis.redaction.unknown import guarded, is_hidden, redaction_of
+from penstock_codecs.http.observer.frames import plausible
 from penstock_codecs.http.sniff import PREFACE
 
 __all__ = ["parser_of"]
@@ -100,7 +101,7 @@ class _Openings:
         known = http1.REQUEST_LINE if self._flow.sender is Sender.CLIENT else http1.STATUS_LINE
         if b"HTTP/1." in line and known.fullmatch(line):
             return self._http1()
-        return self._http2(mid=True) if begins_with_frames(start) else None
+        return self._http2(mid=True) if plausible(start, whole=True) else None
 
 
 def parser_of(flow: Flow, secrets: Secrets, choice: Choice, exchanges: Exchanges, *, mid: bool) -> Parser:

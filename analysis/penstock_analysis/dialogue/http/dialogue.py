@@ -23,7 +23,7 @@ from penstock_codecs.http.observer.faults import Fault, Span
 from penstock_codecs.http.observer.frames import plausible
 from penstock_codecs.limits import KIB
 
-__all__ = ["Http2Listener", "HttpDialogue", "Listener", "seems_http2"]
+__all__ = ["Http2Listener", "HttpDialogue", "Listener"]
 
 
 class Listener(Protocol):
@@ -40,11 +40,6 @@ class Listener(Protocol):
 
     def end(self, time_ns: int) -> None:
         """End both sides at the end of the recording."""
-
-
-def seems_http2(data: memoryview) -> bool:
-    """Return whether a chunk from the middle of a conversation looks like frames of HTTP/2."""
-    return plausible(data)
 
 
 class Http2Listener:
@@ -240,7 +235,7 @@ class HttpDialogue:
             listener.lost(chunk.sender)
         elif chunk.sender is _CLIENT and bytes(data[: len(PREFACE)]) == PREFACE:
             listener = Http2Listener(self._teller, self._exchanges)
-        elif seems_http2(data):
+        elif plausible(data):
             listener = Http2Listener(self._teller, self._exchanges, in_middle=True)
         else:
             self._skip(chunk)

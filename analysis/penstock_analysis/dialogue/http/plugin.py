@@ -35,7 +35,7 @@ def _begins(sender: Sender, first: bytes, late: bool) -> Likeness | None:
 
     if len(first) < _FRAME_HEAD_BYTES:
         return None
-    return Likeness.GUESS if plausible(memoryview(first)) else found
+    return Likeness.GUESS if plausible(first) else found
 
 
 def _client_begins(first: bytes) -> Likeness | None:

@@ -20,6 +20,7 @@ from penstock_codecs.http.observer.frames import (
     ACK,
     END_HEADERS,
     END_STREAM,
+    LARGEST_FRAME,
     PADDED,
     PRIORITY,
     Frame2,
@@ -38,13 +39,12 @@ _MAX_TABLE: Final = 1 * MIB
 _MAX_BLOCK: Final = 4 * MAX_HEAD
 _U32: Final = Struct(">I")
 _GOAWAY: Final = Struct(">II")
-_LARGEST_FRAME: Final = 2**24 - 1
 _CODES: Final = {int(code): code.name for code in h2.errors.ErrorCodes}
 _SETTINGS: Final = {int(code): code.name for code in SettingCodes}
 _SETTING_RANGES: Final[Mapping[int, tuple[int, int]]] = {
     int(SettingCodes.ENABLE_PUSH): (0, 1),
     int(SettingCodes.INITIAL_WINDOW_SIZE): (0, 2**31 - 1),
-    int(SettingCodes.MAX_FRAME_SIZE): (2**14, _LARGEST_FRAME),
+    int(SettingCodes.MAX_FRAME_SIZE): (2**14, LARGEST_FRAME),
 }
 _CONTROL: Final = frozenset(
     {FrameType.RST_STREAM, FrameType.SETTINGS, FrameType.PING, FrameType.GOAWAY, FrameType.WINDOW_UPDATE}
@@ -112,7 +112,7 @@ class Side2:
         self._block = None
         self._decoder = None
         self._scanner = FrameScanner(self._listed_data, self._listed)
-        self._scanner.max_frame = _LARGEST_FRAME
+        self._scanner.max_frame = LARGEST_FRAME
 
     def allow(self, setting: int, value: int) -> None:
         """Apply a setting of the peer. Limits are only raised, since the time at which a setting takes effect is

@@ -10,7 +10,18 @@ from typing import Final, NamedTuple
 from penstock_codecs.http.observer.faults import Fault, Held, Span
 from penstock_codecs.limits import KIB
 
-__all__ = ["ACK", "END_HEADERS", "END_STREAM", "PADDED", "PRIORITY", "Frame2", "FrameScanner", "FrameType", "plausible"]
+__all__ = [
+    "ACK",
+    "END_HEADERS",
+    "END_STREAM",
+    "LARGEST_FRAME",
+    "PADDED",
+    "PRIORITY",
+    "Frame2",
+    "FrameScanner",
+    "FrameType",
+    "plausible",
+]
 
 END_STREAM: Final = 0x1
 ACK: Final = 0x1
@@ -21,7 +32,7 @@ PRIORITY: Final = 0x20
 _HEADER: Final = Struct(">HBBBL")
 _HEADER_BYTES: Final = 9
 _SMALLEST_MAX: Final = 16 * KIB
-_LARGEST_MAX: Final = 2**24 - 1
+LARGEST_FRAME: Final = 2**24 - 1
 _MOST_HELD: Final = 1024 * KIB
 """Largest frame that is not DATA. Those are headers and settings, of which no peer takes as much."""
 
@@ -57,6 +68,9 @@ class Frame2(NamedTuple):
         return FrameType(self.type).name if self.type <= FrameType.CONTINUATION else f"type {self.type:#x}"
 
 
+_DATA: Final = int(FrameType.DATA)  # an IntEnum takes longer to compare
+
+
 class _Shape(NamedTuple):
     """Rules of RFC 9113 for a type: on a stream or not (None: either), its length (least and most), and its flags."""
 
@@ -67,17 +81,17 @@ class _Shape(NamedTuple):
     flags: int
 
 
-_SHAPES: Final = {
-    FrameType.DATA: _Shape("6.1", True, 0, _LARGEST_MAX, END_STREAM | PADDED),
-    FrameType.HEADERS: _Shape("6.2", True, 0, _LARGEST_MAX, END_STREAM | END_HEADERS | PADDED | PRIORITY),
+_SHAPES: Final[dict[int, _Shape]] = {
+    FrameType.DATA: _Shape("6.1", True, 0, LARGEST_FRAME, END_STREAM | PADDED),
+    FrameType.HEADERS: _Shape("6.2", True, 0, LARGEST_FRAME, END_STREAM | END_HEADERS | PADDED | PRIORITY),
     FrameType.PRIORITY: _Shape("6.3", True, 5, 5, 0),
     FrameType.RST_STREAM: _Shape("6.4", True, 4, 4, 0),
-    FrameType.SETTINGS: _Shape("6.5", False, 0, _LARGEST_MAX, ACK),
-    FrameType.PUSH_PROMISE: _Shape("6.6", True, 4, _LARGEST_MAX, END_HEADERS | PADDED),
+    FrameType.SETTINGS: _Shape("6.5", False, 0, LARGEST_FRAME, ACK),
+    FrameType.PUSH_PROMISE: _Shape("6.6", True, 4, LARGEST_FRAME, END_HEADERS | PADDED),
     FrameType.PING: _Shape("6.7", False, 8, 8, ACK),
-    FrameType.GOAWAY: _Shape("6.8", False, 8, _LARGEST_MAX, 0),
+    FrameType.GOAWAY: _Shape("6.8", False, 8, LARGEST_FRAME, 0),
     FrameType.WINDOW_UPDATE: _Shape("6.9", None, 4, 4, 0),
-    FrameType.CONTINUATION: _Shape("6.10", True, 0, _LARGEST_MAX, END_HEADERS),
+    FrameType.CONTINUATION: _Shape("6.10", True, 0, LARGEST_FRAME, END_HEADERS),
 }
 
 
@@ -85,14 +99,18 @@ class FrameScanner:
     """Splitter of bytes into frames. `on_data` gets a piece of DATA's content, its offset and time; `on_frame` a whole
     frame.
 
-    For DATA `on_frame` is called after its content, with an empty payload. Raises Fault, after which nothing can be
-    read.
+    For DATA `on_frame` is called after its content, with an empty payload. `on_padding`: as `on_data`, for the padding
+    behind. Raises Fault, after which nothing can be read.
     """
 
     def __init__(
-        self, on_data: Callable[[Frame2, memoryview, int, int], None], on_frame: Callable[[Frame2, bytes, Span], None]
+        self,
+        on_data: Callable[[Frame2, memoryview, int, int], None],
+        on_frame: Callable[[Frame2, bytes, Span], None],
+        on_padding: Callable[[Frame2, memoryview, int, int], None] | None = None,
     ) -> None:
         self._on_data = on_data
+        self._on_padding = on_padding
         self._on_frame = on_frame
         self._header = b""  # received part of the next header
         self._header_ns = 0
@@ -100,8 +118,15 @@ class FrameScanner:
         self._left = 0  # bytes of its payload that have not come
         self._padding = -1  # of DATA, once it is known
         self._payload = bytearray()
+        self.begun = 0
+        """Offset of the frame that came last, complete or not."""
         self.max_frame = _SMALLEST_MAX
         """Largest frame that the receiver accepts (RFC 9113, 4.2)."""
+
+    @property
+    def frame(self) -> Frame2 | None:
+        """The incomplete frame, once its header is complete."""
+        return self._frame
 
     @property
     def half(self) -> int:
@@ -120,7 +145,7 @@ class FrameScanner:
                 continue
             piece = data[at : at + self._left]
             self._left -= len(piece)
-            if frame.type != FrameType.DATA:
+            if frame.type != _DATA:
                 self._payload += piece
             else:
                 self._data(frame, piece, offset + at, time_ns)
@@ -129,39 +154,38 @@ class FrameScanner:
                 self._complete(frame, offset + at, time_ns)
 
     def _take_header(self, data: memoryview, at: int, offset: int, time_ns: int) -> int:
-        if not self._header:
-            self._header_ns = time_ns
         before = len(self._header)
-        header = self._header + bytes(data[at : at + _HEADER_BYTES - before])
-        at += len(header) - before
-        if len(header) < _HEADER_BYTES:
-            self._header = header
-            return at
-        self._header = b""
-        high, low, kind, flags, stream_id = _HEADER.unpack(header)
-        start = offset + at - _HEADER_BYTES
-        frame = Frame2(high << 8 | low, kind, flags, stream_id & 0x7FFFFFFF, start, self._header_ns)
-        self._check(frame, Held(start, header))
-        self._left, self._padding = frame.length, -1 if flags & PADDED else 0
-        self._frame = frame
+        if not before:
+            self._header_ns, self.begun = time_ns, offset + at
+        if before or len(data) - at < _HEADER_BYTES:
+            self._header += bytes(data[at : at + _HEADER_BYTES - before])
+            if len(self._header) < _HEADER_BYTES:
+                return len(data)
+            high, low, kind, flags, stream_id = _HEADER.unpack(self._header)
+            self._header = b""
+        else:
+            high, low, kind, flags, stream_id = _HEADER.unpack_from(data, at)
+        at += _HEADER_BYTES - before
+        frame = Frame2(high << 8 | low, kind, flags, stream_id & 0x7FFFFFFF, self.begun, self._header_ns)
+        self._check(frame)
+        self._frame, self._left, self._padding = frame, frame.length, -1 if flags & PADDED else 0
         if not frame.length:
             self._complete(frame, offset + at, time_ns)
         return at
 
-    def _check(self, frame: Frame2, held: Held) -> None:
-        if frame.length > self.max_frame or (frame.type != FrameType.DATA and frame.length > _MOST_HELD):
-            most = min(self.max_frame, _MOST_HELD) if frame.type != FrameType.DATA else self.max_frame
-            raise Fault(frame.offset, f"a frame has at most {most} bytes here", "RFC 9113, section 4.2", held)
-        shape = _SHAPES.get(frame.type)  # type: ignore[call-overload]  # an IntEnum is found by its number
+    def _check(self, frame: Frame2) -> None:
+        length, kind, flags, stream_id, _, _ = frame
+        most = self.max_frame if kind == _DATA else min(self.max_frame, _MOST_HELD)
+        if length > most:
+            raise _misframed(frame, 0, f"a frame has at most {most} bytes here", "4.2")
+        shape = _SHAPES.get(kind)
         if shape is None:
             return
-        clause = f"RFC 9113, section {shape.section}"
-        if shape.on_stream is not None and shape.on_stream != bool(frame.stream_id):
+        if shape.on_stream is not None and shape.on_stream is not (stream_id != 0):
             where = "on a stream" if shape.on_stream else "on stream 0"
-            raise Fault(frame.offset + 5, f"{frame.name} is {where}", clause, held)
-        least = 1 if frame.flags & shape.flags & PADDED else shape.least
-        if not least <= frame.length <= shape.most:
-            raise Fault(frame.offset, f"{frame.name} does not have {frame.length} bytes", clause, held)
+            raise _misframed(frame, 5, f"{frame.name} is {where}", shape.section)
+        if not (1 if flags & shape.flags & PADDED else shape.least) <= length <= shape.most:
+            raise _misframed(frame, 0, f"{frame.name} does not have {length} bytes", shape.section)
 
     def _data(self, frame: Frame2, piece: memoryview, offset: int, time_ns: int) -> None:
         if self._padding < 0:
@@ -170,9 +194,11 @@ class FrameScanner:
                 rule = "padding is shorter than its frame"
                 raise Fault(offset, rule, "RFC 9113, section 6.1", Held(offset, bytes(piece[:256])))
             piece, offset = piece[1:], offset + 1
-        content = piece[: max(0, len(piece) + self._left - self._padding)]
+        content = piece[: max(0, len(piece) + self._left - self._padding)] if self._padding else piece
         if content:
             self._on_data(frame, content, offset, time_ns)
+        if self._on_padding is not None and len(content) < len(piece):
+            self._on_padding(frame, piece[len(content) :], offset + len(content), time_ns)
 
     def _complete(self, frame: Frame2, end: int, time_ns: int) -> None:
         self._frame = None
@@ -183,18 +209,31 @@ class FrameScanner:
         self._on_frame(frame, payload, Span(frame.offset, end, frame.start_ns, time_ns))
 
 
-def plausible(data: memoryview) -> bool:
-    """Return whether bytes look like frames: the first header, and all later ones that it leads to."""
-    at = 0
+def _misframed(frame: Frame2, at: int, rule: str, section: str) -> Fault:
+    length, kind, flags, stream_id, offset, _ = frame
+    header = _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream_id)
+    return Fault(offset + at, rule, f"RFC 9113, section {section}", Held(offset, header))
+
+
+_ENOUGH: Final = 3
+
+
+def plausible(data: bytes | memoryview, *, whole: bool = False) -> bool:
+    """Return whether bytes look like frames: the first header, and all later ones that it leads to.
+
+    `whole`: there must also be whole frames, of the first 16 million streams, up to the end or at least three.
+    """
+    at = count = 0
     while at + _HEADER_BYTES <= len(data):
         high, low, kind, flags, stream_id = _HEADER.unpack_from(data, at)
         length = high << 8 | low
         shape = _SHAPES.get(kind)
-        if shape is None or flags & ~shape.flags or stream_id >> 31:
+        if shape is None or flags & ~shape.flags or stream_id >> (24 if whole else 31):
             return False
         if shape.on_stream is not None and shape.on_stream != bool(stream_id):
             return False
         if not shape.least <= length <= min(shape.most, _MOST_HELD):
             return False
         at += _HEADER_BYTES + length
-    return at > 0
+        count += at <= len(data)
+    return bool(count) and (at == len(data) or count >= _ENOUGH) if whole else at > 0
