@@ -16,13 +16,17 @@ import trio.testing
 from support import s3p_front, segment_front
 from support.store import appending
 
-from penstock.app.bootstrap.backs import open_target
-from penstock.app.config import BackTable, S2Back, S3PBack, SegmentBack
+from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.net import upstream
 from penstock.net.http.serving import serve_http
+from penstock.protocols.opening import BackContext
+from penstock.protocols.plugin import back_kinds
+from penstock.protocols.s2.config import S2Back
 from penstock.protocols.s2.front import S2Front, S2Settings
+from penstock.protocols.s3p.config import S3PBack
 from penstock.protocols.s3p.front import S3PFront
+from penstock.protocols.segment.config import SegmentBack
 from penstock.protocols.segment.front import SegmentFront
 from penstock.routing.target import Target
 from penstock_codecs.model import RecordId, StreamRef
@@ -234,7 +238,7 @@ async def gateway(directory: Path, table: BackTable, patch: pytest.MonkeyPatch) 
         }
         network = Network(nursery, serves[kind])
         patch.setattr(upstream, "_dial_tcp", network.dial)
-        async with open_target("far", table, near, ()) as target:
+        async with back_kinds()[kind_of_back(table)].open(BackContext(embedded=near), "far", table) as target:
             await target.back.perform(appending(b"first", stream=STREAM))
             yield Gateway(nursery, target, network)
             nursery.cancel_scope.cancel()

@@ -20,8 +20,8 @@ from penstock.app.management.settings import ManagementSettings
 from penstock.app.management.traffic import Traffic
 from penstock.core.back import Back
 from penstock.core.errors import CannotReload
-from penstock.core.names import BasinInName, S3PNames
 from penstock.core.segment_names import SegmentNames
+from penstock.protocols.s3p.names import BasinInName, S3PNames
 
 JSON = [("content-type", "application/json")]
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from penstock.app.config import Config, ControllerListener, S2Listener, S3PListener
+from penstock.app.config import Config
 from penstock.core.address import Address
+from penstock.protocols.controller.config import ControllerListener
+from penstock.protocols.s2.config import S2Listener
+from penstock.protocols.s3p.config import S3PListener
 
 __all__ = ["banner"]
 
@@ -41,7 +44,7 @@ def _basin(config: Config) -> str:
     """Return the basin that the commands use: one that all listeners see."""
     for s3p in config.listeners.s3p[:1]:
         if s3p.names == "fixed":
-            return s3p.basin
+            return str(s3p.basin)
     return config.store.basins[0].name if config.store.basins else "my-first-basin"
 
 

@@ -11,19 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.app.bootstrap import check_files
-from penstock.app.config import (
-    Config,
-    ConfigError,
-    ControllerListener,
-    Management,
-    RecorderTable,
-    S2Listener,
-    S3PListener,
-    SegmentListener,
-    default_config,
-    load_config,
-)
+from penstock.app.config import Config, ConfigError, Management, RecorderTable, default_config, load_config
 from penstock.core.errors import CannotStart
+from penstock.protocols.controller.config import ControllerListener
+from penstock.protocols.s2.config import S2Listener
+from penstock.protocols.s3p.config import S3PListener
+from penstock.protocols.segment.config import SegmentListener
 
 __all__ = ["BadConfig", "configured", "overridden"]
 

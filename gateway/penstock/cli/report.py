@@ -23,23 +23,21 @@ from penstock.app.config import (
     BackTable,
     Basin,
     Config,
-    ControllerListener,
     RecorderTable,
     RedactTable,
     RouteTable,
-    S2Listener,
-    S2SseBack,
-    S3PBack,
-    S3PListener,
-    S3PLoss,
-    SegmentBack,
-    SegmentListener,
-    SegmentLoss,
+    kind_of_back,
+    view_of,
 )
 from penstock.app.config.advice import advice
-from penstock.app.config.tls import TlsListener
 from penstock.core.permissions import Permission
 from penstock.net.tls.files import certificates_in
+from penstock.protocols.controller.config import ControllerListener, segment_of
+from penstock.protocols.plugin import back_kinds
+from penstock.protocols.s2.config import S2Back, S2Listener, S2SseBack
+from penstock.protocols.s3p.config import S3PBack, S3PListener, S3PLoss
+from penstock.protocols.segment.config import SegmentBack, SegmentListener, SegmentLoss
+from penstock.protocols.tables import TlsListener
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item, plan
 from penstock_codecs.limits import MIB
@@ -74,7 +72,7 @@ def pravega_clients(config: Config, listener: SegmentListener | ControllerListen
     """Return which clients a segment or controller listener serves."""
     if isinstance(listener, SegmentListener):
         return "those with a delegation token" if listener.delegation_tokens else "anybody"
-    guarded = config.listeners.segment and config.listeners.segment_of(listener).delegation_tokens
+    guarded = segment_of(listener, view_of(config))[1].delegation_tokens
     return "those with a user name and password" if guarded else "anybody"
 
 
@@ -196,7 +194,6 @@ def _blanked(redact: RedactTable) -> Iterator[str]:
         yield f"what matches {', '.join(redact.patterns)}"
 
 
-_KINDS = {"s2": "S2", "s2-sse": "S2, only read, over SSE", "s3p": "S3P", "segment": "segments"}
 _CREDENTIALS = {
     "none": "no credentials",
     "static": "one token for all",
@@ -208,15 +205,11 @@ _CREDENTIALS = {
 def back_lines(config: Config) -> Iterator[str]:
     """Yield a line for each back."""
     for name, table in config.backs.items():
-        kind = table.__struct_config__.tag
-        where = " and ".join(
-            f"{what}{address}"
-            for what, address in (("", table.address), ("controller ", getattr(table, "controller", None)))
-            if address is not None
-        )
+        kind = back_kinds()[kind_of_back(table)]
+        where = " and ".join(f"{what} {address}".lstrip() for what, address in kind.addresses(table).items())
         shown = getattr(table, "credentials", None)
         secure = "over TLS" if table.tls else "in plaintext"
-        yield f"{name}: {_KINDS[str(kind)]} at {where}, {secure}{f', {_CREDENTIALS[shown]}' if shown else ''}"
+        yield f"{name}: {kind.title} at {where}, {secure}{f', {_CREDENTIALS[shown]}' if shown else ''}"
 
 
 def route_parts(config: Config) -> Iterator[tuple[str, list[str]]]:
@@ -268,8 +261,9 @@ def back_side(table: BackTable | None) -> BackSide:
         return BackSide(kind=EMBEDDED)
     if isinstance(table, S2SseBack):
         return BackSide(kind="s2-sse", delivery="refuse")
-    if not isinstance(table, S3PBack | SegmentBack):
+    if isinstance(table, S2Back):
         return BackSide(kind="s2", delivery=table.delivery)
+    assert isinstance(table, S3PBack | SegmentBack)
     words = table.loss
     keep = words.empty_body == "keep"
     empty = Loss.REFUSE if keep else Loss(words.empty_body)

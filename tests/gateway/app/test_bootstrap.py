@@ -15,44 +15,29 @@ from support.store import appending
 
 from penstock.app.bootstrap import (
     apply_basins,
-    controller_http_settings,
-    controller_settings,
-    http_settings,
     open_listeners,
     open_store,
-    s2_settings,
-    s3p_settings,
-    segment_settings,
     store_settings,
     tls_of,
 )
-from penstock.app.config import (
-    Basin,
-    Config,
-    ControllerLimits,
-    ControllerListener,
-    Drain,
-    Listeners,
-    Management,
-    S2Limits,
-    S2Listener,
-    S3PLimits,
-    S3PListener,
-    S3PLoss,
-    SegmentLimits,
-    SegmentListener,
-    SegmentLoss,
-    Store,
-)
+from penstock.app.config import Basin, Config, Drain, Listeners, Management, Store, default_config
 from penstock.core.errors import CannotStart
-from penstock.core.names import BasinInName
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
 from penstock.net.accepting import Listener
 from penstock.net.http.serving import HttpSettings
+from penstock.protocols.controller.config import ControllerLimits, ControllerListener
 from penstock.protocols.controller.controller import Advertised, SegmentsMode
+from penstock.protocols.controller.opening import controller_http_settings, controller_settings
+from penstock.protocols.s2.config import S2Limits, S2Listener
 from penstock.protocols.s2.front import S2Settings
+from penstock.protocols.s2.opening import http_settings, s2_settings
+from penstock.protocols.s3p.config import S3PLimits, S3PListener, S3PLoss
 from penstock.protocols.s3p.front import S3PFront, S3PSettings
+from penstock.protocols.s3p.names import BasinInName
+from penstock.protocols.s3p.opening import s3p_settings
+from penstock.protocols.segment.config import SegmentLimits, SegmentListener, SegmentLoss
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
+from penstock.protocols.segment.opening import segment_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.router import Router
 from penstock.store.settings import StoreSettings
@@ -69,12 +54,11 @@ from penstock_codecs.streams import INFINITE, Retention
 
 def test_defaults_are_those_of_the_parts() -> None:
     assert http_settings(S2Limits()) == HttpSettings(streams_before_auth=100)
-    assert s2_settings(S2Listener(), Drain()) == S2Settings(hosts=frozenset({"127.0.0.1", "*.localhost"}))
+    assert s2_settings(S2Listener(), Drain().grace_seconds) == S2Settings(hosts=frozenset({"127.0.0.1", "*.localhost"}))
     assert s3p_settings(S3PListener()) == S3PSettings()
     assert segment_settings(SegmentListener()) == SegmentSettings()
     assert controller_http_settings(ControllerLimits()) == HttpSettings(keep_alive=3600.0, streams_before_auth=100)
-    assert store_settings(Store()) == StoreSettings(directory=Path("data"))
-    assert store_settings(Store(), SegmentLoss()) == StoreSettings(directory=Path("data"))
+    assert store_settings(default_config()) == StoreSettings(directory=Path("data"))
 
 
 def test_the_s2_front_is_told_what_the_file_says() -> None:
@@ -86,7 +70,7 @@ def test_the_s2_front_is_told_what_the_file_says() -> None:
         sse_dialect="seed",
         compress=False,
     )
-    told = s2_settings(listener, Drain(grace_seconds=1.5))
+    told = s2_settings(listener, 1.5)
     assert told == S2Settings(
         default_basin="some-basin",
         basin_host_suffixes=(".example",),
@@ -109,7 +93,7 @@ def test_the_s2_front_is_told_what_the_file_says() -> None:
     ],
 )
 def test_hosts_are_checked_where_a_page_would_be_served(listener: S2Listener, allowed: frozenset[str] | None) -> None:
-    assert s2_settings(listener, Drain()).hosts == allowed
+    assert s2_settings(listener, Drain().grace_seconds).hosts == allowed
 
 
 def test_the_http_server_is_told_what_the_file_says() -> None:
@@ -145,10 +129,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_a_certificate_gives_tls_and_a_bad_one_a_reason(files: dict[str, str]) -> None:
     bad = {"tls_certificate": files["tls_key"], "tls_key": files["tls_key"]}
     for listener in (S2Listener, S3PListener, SegmentListener, ControllerListener, Management):
-        assert tls_of("some", listener(**files)) is not None
+        assert tls_of("some", listener(**files), over_http=True) is not None
         with pytest.raises(CannotStart, match=r"some: .* not a PEM certificate chain and its key"):
-            tls_of("some", listener(**bad))
-        assert tls_of("some", listener()) is None
+            tls_of("some", listener(**bad), over_http=True)
+        assert tls_of("some", listener(), over_http=True) is None
 
 
 def test_the_s3p_front_is_told_what_the_file_says() -> None:
@@ -190,7 +174,8 @@ def test_the_store_is_told_what_the_file_says() -> None:
         reader_threads=5,
         sweep_interval_seconds=6,
     )
-    assert store_settings(store) == StoreSettings(
+    config = Config(listeners=Listeners(s2=(S2Listener(),)), store=store)
+    assert store_settings(config) == StoreSettings(
         directory=Path("somewhere"),
         append_inflight_bytes=1_048_576,
         tail_cache_bytes=1_048_577,
@@ -238,7 +223,8 @@ def test_the_segment_front_is_told_what_the_file_says() -> None:
     ],
 )
 def test_the_store_is_told_what_goes_into_envelopes(loss: SegmentLoss, layout: Layout) -> None:
-    assert store_settings(Store(), loss).envelopes is layout
+    listeners = Listeners(segment=(SegmentListener(loss=loss), SegmentListener(name="other")))
+    assert store_settings(Config(listeners=listeners)).envelopes is layout
 
 
 def test_the_controller_is_told_what_the_file_says() -> None:

@@ -10,29 +10,27 @@ from pathlib import Path
 import pytest
 
 from penstock.app.bootstrap import check_files, open_router
-from penstock.app.bootstrap.backs import (
-    bytes_settings,
-    indexed_settings,
-    s2_back_settings,
-    s3p_back_settings,
-    segment_back_settings,
-)
-from penstock.app.bootstrap.upstreams import credentials, upstream_settings
-from penstock.app.config import Config, S2Back, S2SseBack, S3PBack, SegmentBack, SegmentLoss, parse_config
-from penstock.app.config.backs import S3PBackLimits, S3PBackLoss, SegmentBackLoss
-from penstock.backends.byte_view import BytesSettings
+from penstock.app.config import Config, Listeners, parse_config
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.backends.sequence_numbering import IndexedSettings
 from penstock.core.delivery import Delivery
 from penstock.core.errors import CannotStart
 from penstock.core.identity import Identities
-from penstock.core.names import BasinInName, FixedBasin
 from penstock.core.segment_names import SegmentNames
 from penstock.net.http.client.settings import HttpVersion
 from penstock.net.upstream import CredentialsMode, UpstreamSettings
+from penstock.protocols.opening import numbering_settings
 from penstock.protocols.s2.back.settings import BasinStyle, S2BackSettings
+from penstock.protocols.s2.config import S2Back, S2SseBack
+from penstock.protocols.s2.opening import credentials, s2_back_settings
 from penstock.protocols.s3p.back import S3PBackSettings
+from penstock.protocols.s3p.config import S3PBack, S3PBackLimits, S3PBackLoss
+from penstock.protocols.s3p.names import BasinInName, FixedBasin
+from penstock.protocols.s3p.opening import s3p_back_settings
 from penstock.protocols.segment.back import SegmentBackSettings
+from penstock.protocols.segment.config import SegmentBack, SegmentBackLoss, SegmentListener, SegmentLoss
+from penstock.protocols.segment.opening import segment_back_settings
+from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.compression import Compression
@@ -51,11 +49,10 @@ def test_defaults_are_those_of_the_parts() -> None:
     assert s2_back_settings(S2SseBack(address="a:1")) == S2BackSettings()
     s3p = S3PBack(address="a:1")
     assert s3p_back_settings(s3p) == S3PBackSettings(names=FixedBasin("penstock"))
-    assert indexed_settings(s3p) == IndexedSettings()
+    assert numbering_settings(s3p) == IndexedSettings()
     segment = SegmentBack(address="a:1")
     store = UpstreamSettings(name="far", host="a", port=1, protocol="segment")
     assert segment_back_settings("far", segment) == SegmentBackSettings(store=store)
-    assert bytes_settings(()) == BytesSettings()
 
 
 def test_a_server_is_reached_as_the_file_says() -> None:
@@ -131,7 +128,7 @@ def test_an_s3p_server_is_told_what_the_file_says() -> None:
         trim_keeps_last=True,
         recover_seconds=7,
     )
-    assert indexed_settings(table) == IndexedSettings(create_streams=True, exclusive=True, recover_seconds=7)
+    assert numbering_settings(table) == IndexedSettings(create_streams=True, exclusive=True, recover_seconds=7)
 
 
 def test_a_segment_store_is_told_what_the_file_says(tmp_path: Path) -> None:
@@ -160,8 +157,8 @@ def test_a_segment_store_is_told_what_the_file_says(tmp_path: Path) -> None:
 
 
 def test_bytes_are_enveloped_as_any_segment_listener_wants() -> None:
-    losses = (SegmentLoss(), SegmentLoss(headers="envelope"))
-    assert bytes_settings(losses) == BytesSettings(envelopes=Layout.ENVELOPE_HEADERS)
+    listeners = SegmentListener(name="a"), SegmentListener(name="b", loss=SegmentLoss(headers="envelope"))
+    assert Listeners(segment=listeners).envelopes is Layout.ENVELOPE_HEADERS
 
 
 def test_credentials(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import structlog
 import trio
 
 from penstock.app import server
-from penstock.app.config import Config, Drain, Listeners, S2Listener
+from penstock.app.config import Config, Drain, Listeners
 from penstock.app.host import HostServices
 from penstock.app.server import Running, serve
 from penstock.core.address import Address
@@ -23,6 +23,7 @@ from penstock.net.limits import CONNECTION_QUOTA, Limiter
 from penstock.net.listeners import ListenerServer
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tapped import TappedStream
+from penstock.protocols.s2.config import S2Listener
 
 Serve = Callable[[trio.abc.Stream], Awaitable[None]]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.markdown import tables_of
 
-from penstock.core.names import BasinInName, FixedBasin, S3PNames, s3p_names
+from penstock.protocols.s3p.names import BasinInName, FixedBasin, S3PNames, s3p_names
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.names import validate_stream_name

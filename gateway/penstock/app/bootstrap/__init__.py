@@ -2,14 +2,6 @@
 
 from penstock.app.bootstrap.faults import fault_settings
 from penstock.app.bootstrap.files import check_files, tls_of
-from penstock.app.bootstrap.fronts import (
-    controller_http_settings,
-    controller_settings,
-    http_settings,
-    s2_settings,
-    s3p_settings,
-    segment_settings,
-)
 from penstock.app.bootstrap.listeners import open_listeners
 from penstock.app.bootstrap.recorder import backs_of_routes, open_recordings, recording_rules
 from penstock.app.bootstrap.router import Plan, Routing, open_router, open_routing
@@ -21,19 +13,13 @@ __all__ = [
     "apply_basins",
     "backs_of_routes",
     "check_files",
-    "controller_http_settings",
-    "controller_settings",
     "fault_settings",
-    "http_settings",
     "open_listeners",
     "open_recordings",
     "open_router",
     "open_routing",
     "open_store",
     "recording_rules",
-    "s2_settings",
-    "s3p_settings",
-    "segment_settings",
     "store_settings",
     "tls_of",
 ]

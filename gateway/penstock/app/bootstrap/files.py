@@ -7,14 +7,15 @@ from pathlib import Path
 
 from penstock.app.bootstrap.access import check_closed
 from penstock.app.bootstrap.tracing import check_tracing
-from penstock.app.bootstrap.upstreams import check_back
-from penstock.app.config import Config, S3PListener, SegmentListener
-from penstock.app.config.tls import TlsListener
+from penstock.app.config import Config, kind_of, kind_of_back
 from penstock.core.errors import CannotStart
 from penstock.core.identity import Identities
 from penstock.net.tls import Pair, ServerFiles, ServerTls
 from penstock.net.tls.handshakes import HandshakeSettings
 from penstock.net.tls.server import HTTP
+from penstock.protocols.plugin import back_kinds, listener_kinds
+from penstock.protocols.tables import TlsListener
+from penstock.protocols.upstreams import client_tls
 
 __all__ = ["check_files", "handshake_settings", "tls_of"]
 
@@ -23,11 +24,12 @@ def check_files(config: Config) -> None:
     """Check that the named files can be used, without listening or opening the store. Raises CannotStart."""
     check_closed(config)
     for label, listener in config.listeners.labelled():
-        tls_of(f"listeners.{label}", listener)
+        tls_of(f"listeners.{label}", listener, over_http=listener_kinds()[kind_of(label)].over_http)
     if config.management.enabled:
-        tls_of("management", config.management)
+        tls_of("management", config.management, over_http=True)
     for name, back in config.backs.items():
-        check_back(name, back)
+        client_tls(name, back)
+        back_kinds()[kind_of_back(back)].check(name, back)
     _check_directory("store.directory", Path(config.store.directory))
     check_tracing(config)
     if config.recorder is not None:
@@ -42,7 +44,7 @@ def _check_directory(key: str, directory: Path) -> None:
         raise CannotStart(f"{key}: cannot write to {nearest}: permission denied")
 
 
-def tls_of(name: str, listener: TlsListener) -> ServerTls | None:
+def tls_of(name: str, listener: TlsListener, *, over_http: bool) -> ServerTls | None:
     """Load a listener's TLS files; `name` as in `listeners.s2`. None if it has none. Raises CannotStart."""
     if listener.tls_certificate is None:
         return None
@@ -52,7 +54,7 @@ def tls_of(name: str, listener: TlsListener) -> ServerTls | None:
         client_ca=listener.tls_client_ca,
         client_crl=listener.tls_client_crl,
         required=listener.tls_client_auth == "required",
-        alpn=() if isinstance(listener, SegmentListener | S3PListener) else HTTP,
+        alpn=HTTP if over_http else (),
     )
     return ServerTls(name, files)
 

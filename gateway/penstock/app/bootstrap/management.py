@@ -9,17 +9,12 @@ from typing import Final
 import trio
 
 from penstock.app.bootstrap.files import handshake_settings, tls_of
-from penstock.app.bootstrap.http import HttpServer
-from penstock.app.bootstrap.upstreams import upstream_settings
 from penstock.app.config import (
     EMBEDDED,
     BackTable,
     Config,
     Management,
-    S2Listener,
-    S3PListener,
-    SegmentBack,
-    SegmentListener,
+    kind_of_back,
 )
 from penstock.app.config.exposure import is_private
 from penstock.app.management.controls import Controls
@@ -30,13 +25,19 @@ from penstock.app.management.traffic import Traffic
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart
 from penstock.core.identity import NOBODY, Identities
-from penstock.core.names import s3p_names
 from penstock.core.segment_names import SegmentNames
 from penstock.net.accepting import Listener
 from penstock.net.breaker import Breaker
+from penstock.net.http.front_server import HttpServer
 from penstock.net.http.serving import HttpSettings
 from penstock.net.tls.handshakes import Handshakes
 from penstock.net.upstream import Upstream
+from penstock.protocols.plugin import back_kinds
+from penstock.protocols.s2.config import S2Listener
+from penstock.protocols.s3p.config import S3PListener
+from penstock.protocols.s3p.names import s3p_names
+from penstock.protocols.segment.config import SegmentListener
+from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.router import Router
 from penstock.routing.target import Target
 from penstock_codecs.failures import OperationFailed
@@ -70,7 +71,7 @@ def management_listener(
         handshakes.serve,
         handshakes.begin_drain,
         duties=front.run,
-        tls=tls_of("management", table),
+        tls=tls_of("management", table, over_http=True),
         private=is_private(config, "management", table),
         settings=(shown, settings, handshakes.settings),
     )
@@ -111,7 +112,7 @@ def _listeners(config: Config, router: Router) -> Iterator[ListenerView]:
 def _backs(config: Config, router: Router) -> Iterator[BackView]:
     yield BackView(name=EMBEDDED, kind=EMBEDDED)
     for name, table in config.backs.items():
-        address = table.named if isinstance(table, SegmentBack) else table.address
+        address = back_kinds()[kind_of_back(table)].address(table)
         target = router.targets[name]
         if target.breaker is None:
             yield BackView(name=name, kind=target.kind, address=address)
@@ -133,7 +134,7 @@ class _Watched:
         if self._breaker.wants_request:
             return
         table = self._table
-        address = table.named if isinstance(table, SegmentBack) else table.address
+        address = back_kinds()[kind_of_back(table)].address(table)
         try:
             settings = upstream_settings(self._target.name, table, address, self._target.kind)
             stream = await Upstream(settings, breaker=self._breaker).connect()

@@ -7,17 +7,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import get_type_hints
 
 import msgspec
 import structlog
 import trio
 
-from penstock.app.bootstrap.backs import open_target
-from penstock.app.config import BackTable, SegmentLoss
+from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.counted import RefCountedBack
 from penstock.core.back import Back
+from penstock.core.config_fields import has
 from penstock.net.upstream import Watch
+from penstock.protocols.opening import BackContext
+from penstock.protocols.plugin import back_kinds
 from penstock.routing.target import Target
+from penstock_codecs.byte_layout import Layout
 
 __all__ = ["OpenBack", "OpenBacks", "open_backs", "said_by"]
 
@@ -59,16 +63,17 @@ class OpenBacks:
         self._watch = watch
         self._open: set[OpenBack] = set()
 
-    async def open(self, name: str, table: BackTable, losses: tuple[SegmentLoss, ...]) -> OpenBack:
-        """See `open_target`. Raises CannotStart for files that cannot be used."""
-        back: OpenBack = await self._nursery.start(self._hold, name, table, losses)
+    async def open(self, name: str, table: BackTable, envelopes: Layout) -> OpenBack:
+        """Open a back. `envelopes`: as in `BackContext`. Raises CannotStart for files that cannot be used."""
+        back: OpenBack = await self._nursery.start(self._hold, name, table, envelopes)
         return back
 
     async def _hold(
-        self, name: str, table: BackTable, losses: tuple[SegmentLoss, ...], *, task_status: trio.TaskStatus[OpenBack]
+        self, name: str, table: BackTable, envelopes: Layout, *, task_status: trio.TaskStatus[OpenBack]
     ) -> None:
-        said = said_by(table, losses)
-        async with open_target(name, table, self._embedded, losses, self._watch) as target:
+        said = said_by(table, envelopes)
+        context = BackContext(embedded=self._embedded, envelopes=envelopes, watch=self._watch)
+        async with back_kinds()[kind_of_back(table)].open(context, name, table) as target:
             counted = RefCountedBack(target.back)
             back = OpenBack(replace(target, back=counted), said, counted)
             self._open.add(back)
@@ -95,12 +100,12 @@ async def open_backs(embedded: Back, watch: Watch) -> AsyncIterator[OpenBacks]:
         backs.close()
 
 
-def said_by(table: BackTable, losses: tuple[SegmentLoss, ...]) -> bytes:
+def said_by(table: BackTable, envelopes: Layout) -> bytes:
     """Return a digest of everything that a back is opened with, including the content of its files. Equal digests mean
     that the back need not be reopened."""
-    digest = hashlib.sha256(msgspec.json.encode([msgspec.to_builtins(table), msgspec.to_builtins(losses)]))
-    for key in ("token_file", "password_file", "tls_ca", "tls_certificate", "tls_key"):
-        path = getattr(table, key, None)
+    digest = hashlib.sha256(msgspec.json.encode([msgspec.to_builtins(table), envelopes.value]))
+    for key, hint in get_type_hints(type(table), include_extras=True).items():
+        path = getattr(table, key) if has(hint, "path") else None
         if path is not None:
             digest.update(_content(Path(path)))
     return digest.digest()

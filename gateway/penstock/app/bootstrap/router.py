@@ -70,14 +70,14 @@ class Routing:
         error. Raises CannotStart for files of a back that cannot be used, and if the store fails."""
         backs: dict[str, OpenBack] = {}
         try:
-            losses = tuple(segment.loss for segment in config.listeners.segment)
+            envelopes = config.listeners.envelopes
             for name, table in config.backs.items():
                 known = self._now.backs.get(name)
-                if known is not None and known.said == said_by(table, losses):
+                if known is not None and known.said == said_by(table, envelopes):
                     backs[name] = known
                 else:
                     with out_of_groups():
-                        backs[name] = await self._backs.open(name, table, losses)
+                        backs[name] = await self._backs.open(name, table, envelopes)
             return await self._plan(config, backs)
         except BaseException:
             self._discard(backs, self._now)

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import reduce
-from operator import or_
 from pathlib import Path
-from typing import Final
 
 import structlog
 
-from penstock.app.config import Basin, Config, SegmentLoss, Store
+from penstock.app.config import Basin, Config
 from penstock.backends.embedded import open_embedded
 from penstock.core.back import Back
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.protocols.plugin import listener_kinds
 from penstock.store.settings import StoreSettings
-from penstock_codecs.byte_layout import Layout
-from penstock_codecs.features import Feature
 from penstock_codecs.operations import EnsureBasin, ProvisionResult
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig, TimestampingMode
 
-__all__ = ["ENVELOPES", "apply_basins", "open_store", "store_settings"]
+__all__ = ["apply_basins", "open_store", "store_settings"]
 
 log = structlog.get_logger()
 
@@ -29,8 +24,7 @@ log = structlog.get_logger()
 @asynccontextmanager
 async def open_store(config: Config) -> AsyncIterator[Back]:
     """Open the embedded store with the configured basins. Raises CannotStart."""
-    losses = [segment.loss for segment in config.listeners.segment]
-    async with open_embedded(store_settings(config.store, *losses)) as back:
+    async with open_embedded(store_settings(config)) as back:
         await apply_basins(back, config)
         yield back
 
@@ -39,31 +33,20 @@ async def apply_basins(back: Back, config: Config, before: Config | None = None)
     """Create and configure the configured basins: all, or those that differ from `before`. Raises OperationFailed if
     the store fails."""
     known: tuple[Basin, ...] = () if before is None else before.store.basins
-    if config.listeners.segment and not (before and before.listeners.segment):
-        await back.perform(EnsureBasin(INTERNAL_BASIN, _FOR_EVER))
-    for basin in config.store.basins:
-        if basin not in known:
-            ensured = await back.perform(EnsureBasin(basin.name, _basin_config(basin)))
+    for name, kind in listener_kinds().items():
+        if getattr(config.listeners, name) and not (before and getattr(before.listeners, name)):
+            for basin, settings in kind.basins.items():
+                await back.perform(EnsureBasin(basin, settings))
+    for table in config.store.basins:
+        if table not in known:
+            ensured = await back.perform(EnsureBasin(table.name, _basin_config(table)))
             if ensured.result is ProvisionResult.UPDATED:
-                log.info("basin_reconfigured", basin=basin.name, streams="those that exist keep their configuration")
+                log.info("basin_reconfigured", basin=table.name, streams="those that exist keep their configuration")
 
 
-_FOR_EVER: Final = BasinConfig(default_stream_config=StreamConfig(retention=Retention(None)))
-"""Pravega's clients delete their own internal streams; no retention applies to them."""
-
-ENVELOPES: Final = {
-    "headers": (Feature.HEADERS, Layout.ENVELOPE_HEADERS),
-    "empty_body": (Feature.EMPTY_BODY, Layout.ENVELOPE_EMPTY),
-    "command_records": (Feature.COMMAND, Layout.ENVELOPE_COMMANDS),
-}
-"""The feature and the store's layout of each key of the segment listener's loss table."""
-
-
-def store_settings(store: Store, *losses: SegmentLoss) -> StoreSettings:
-    """Return the settings of the store. What any segment listener wants enveloped (`losses`) is enveloped for all."""
-    envelopes = [
-        layout for key, (_, layout) in ENVELOPES.items() if any(getattr(loss, key) == "envelope" for loss in losses)
-    ]
+def store_settings(config: Config) -> StoreSettings:
+    """Return the settings of the store."""
+    store = config.store
     return StoreSettings(
         directory=Path(store.directory),
         append_inflight_bytes=store.append_inflight_bytes,
@@ -72,7 +55,7 @@ def store_settings(store: Store, *losses: SegmentLoss) -> StoreSettings:
         cached_streams=store.cached_streams,
         reader_threads=store.reader_threads,
         sweep_interval_seconds=store.sweep_interval_seconds,
-        envelopes=reduce(or_, envelopes, Layout.PLAIN),
+        envelopes=config.listeners.envelopes,
     )
 
 

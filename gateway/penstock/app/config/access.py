@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from penstock.core.config_fields import Table, key
 
-__all__ = ["Access", "Anonymous"]
+__all__ = ["Access"]
 
 FILE_NAME: Final = "access.sqlite3"
 
@@ -27,13 +27,3 @@ class Access(Table, frozen=True, kw_only=True):
     def path(self, store_directory: str) -> str:
         """Return the path of the token file."""
         return f"{store_directory}/{FILE_NAME}" if self.file is None else self.file
-
-
-Anonymous = Annotated[
-    bool,
-    key(
-        "true: whoever reaches it is served, also without proving who they are. Without this a listener that others "
-        "than this machine reach does not start, unless its clients have to prove it."
-    ),
-]
-"""The key `anonymous` of every listener."""

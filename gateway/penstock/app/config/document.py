@@ -16,6 +16,7 @@ import msgspec
 from penstock.app.config.limits_document import limits_page
 from penstock.app.config.schema import default_config
 from penstock.core.config_fields import has, key
+from penstock.protocols.plugin import listener_kinds
 from penstock_codecs.toml.hints import Tables, choices, tables_in
 
 __all__ = ["configuration_page", "default_toml"]
@@ -38,15 +39,15 @@ A table under `[listeners]` that a file leaves out is off; basins, backs, routes
 names; any other table or key that is left out has its default. A key that Penstock does not know is refused with its
 path. `penstock check --config FILE` says in plain words what would run.
 
-Several listeners of a kind are an array of tables, each with a `name` of its own: `[[listeners.s2]]`. Names of backs
+Several listeners of a kind are an array of tables, each with a `name` of its own: `[[listeners.KIND]]`. Names of backs
 are free: below each kind of back is shown as `[backs.KIND]`. [Routes](routes.md) says what can be done with both.
 
 Relative paths begin at the directory of the file that says them, wherever the command is run: the store, recordings,
 certificates, keys, files with tokens and passwords. In flags, and without a file, they begin at the working directory.
 
 Sizes are in bytes and times in seconds unless a key's name says else. The flags of `penstock serve` win over the file:
-`--s2 HOST:PORT`, `--s3p HOST:PORT`, `--segment HOST:PORT`, `--controller HOST:PORT`, `--management HOST:PORT` (each may
-be `off`), `--data DIR`, `--log-level LEVEL`, `--record DIR`, `--anonymous`, `--allow-host NAME`.
+FLAGS and `--management HOST:PORT` (each may be `off`), `--data DIR`, `--log-level LEVEL`, `--record DIR`,
+`--anonymous`, `--allow-host NAME`.
 """
 
 
@@ -87,7 +88,8 @@ def default_toml() -> str:
 
 def configuration_page() -> str:
     """Return the text of `docs/configuration.md`."""
-    parts = [_PAGE]
+    flags = ", ".join(f"`--{kind} HOST:PORT`" for kind in listener_kinds())
+    parts = [_PAGE.replace("FLAGS", flags)]
     for section in _sections(default_config(), ""):
         rows = [f"| `{one.name}` | {_default(one)} | {_meaning(one.hint)} |" for one in section.keys]
         table = ["| key | default | meaning |", "|---|---|---|", *rows]

@@ -6,25 +6,22 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from penstock.app.config.listeners import ControllerLimits, S2Limits, S3PLimits, SegmentLimits
 from penstock.net.limits.settings import Limits
+from penstock.protocols.plugin import listener_kinds
 
 __all__ = ["LIMITS", "Row", "limits_page"]
 
 _TABLES: Final[dict[str, msgspec.Struct]] = {
     "limits": Limits(),
-    "listeners.s2.limits": S2Limits(),
-    "listeners.s3p.limits": S3PLimits(),
-    "listeners.segment.limits": SegmentLimits(),
-    "listeners.controller.limits": ControllerLimits(),
+    **{f"listeners.{name}.limits": kind.table().limits for name, kind in listener_kinds().items()},
 }
-_BY_ADDRESS: Final = "HTTP 503 with `Retry-After` and `rate_limited`; S3P `ERR_LIMITS`; else, and over TLS, closed"
-_SLOW: Final = "S2: 408 `request_timeout`, in a session as its terminal frame; S3P `ERR_LIMITS`; segment: closed"
-_FULL: Final = (
-    "waits, then: S2 429 `rate_limited` with `Retry-After`; gRPC RESOURCE_EXHAUSTED; S3P `ERR_LIMITS`; segment: closed"
-)
-_HTTP_READER: Final = "HTTP/2 stream reset, or connection closed"
 _WAITS: Final = "the client waits: no more is read from it"
+
+
+def _by_protocol(limit: str) -> str:
+    """Return what clients of each protocol are told at a limit that all listeners share."""
+    kinds = listener_kinds().values()
+    return "; ".join(f"{kind.title}: {kind.refusals[limit]}" for kind in kinds if limit in kind.refusals)
 
 
 class Row(NamedTuple):
@@ -41,81 +38,28 @@ def _rows(table: str, *rows: tuple[str, str, str]) -> list[Row]:
     return [Row(table, *row) for row in rows]
 
 
+_REFUSED: Final = f"{_by_protocol('max_connections')}; else, and over TLS, closed"
+_FULL: Final = f"waits, then: {_by_protocol('max_inflight_bytes')}"
 LIMITS: Final = [
     *_rows(
         "limits",
-        (
-            "max_connections",
-            f"the one that rests longest is closed; where none rests: {_BY_ADDRESS}",
-            "max_connections",
-        ),
+        ("max_connections", f"the one that rests longest is closed; where none rests: {_REFUSED}", "max_connections"),
         ("max_connections_per_client", "the same among the client's own", "max_connections_per_client"),
         ("max_inflight_bytes", _FULL, "max_inflight_bytes"),
         ("max_inflight_bytes_per_client", _FULL, "max_inflight_bytes_per_client"),
         ("inflight_wait_seconds", "how long that waits", ""),
         ("connections_per_second", "it waits before it is served", "connections_per_second"),
-        (
-            "requests_per_second",
-            "S2 429 `rate_limited` with `Retry-After` and `retry-after-ms`; gRPC RESOURCE_EXHAUSTED; S3P "
-            "`ERR_RATE_LIMITED`; segment: waits",
-            "requests_per_second",
-        ),
+        ("requests_per_second", _by_protocol("requests_per_second"), "requests_per_second"),
         ("bytes_per_second", _WAITS, "bytes_per_second"),
         ("burst_seconds", "what each rate may save", ""),
         ("first_byte_seconds", "closed", "first_byte_seconds"),
         ("receive_grace_seconds", "goes with the next", ""),
-        ("min_receive_rate", _SLOW, "min_receive_rate"),
+        ("min_receive_rate", _by_protocol("min_receive_rate"), "min_receive_rate"),
     ),
-    *_rows(
-        "listeners.s2.limits",
-        ("max_connections", "as for all", "listener.max_connections"),
-        ("keep_alive_seconds", "closed", ""),
-        ("head_timeout_seconds", "closed", "head_timeout_seconds"),
-        ("slow_reader_seconds", _HTTP_READER, "slow_reader_seconds"),
-        ("max_head_bytes", "431, or HTTP/2 GOAWAY", ""),
-        ("max_streams", "HTTP/2 GOAWAY", ""),
-        ("max_streams_before_auth", "REFUSED_STREAM", "max_streams_before_auth"),
-        ("receive_buffer_bytes", _WAITS, ""),
-        ("send_buffer_bytes", "the source is read no further", ""),
-        ("max_unsent_bytes", "the source is read no further", ""),
-    ),
-    *_rows(
-        "listeners.s3p.limits",
-        ("max_connections", "as for all", "listener.max_connections"),
-        *(
-            (key, "`ERR_LIMITS`", "")
-            for key in (
-                "max_name_bytes",
-                "max_records_per_append",
-                "max_record_bytes",
-                "max_append_bytes",
-                "max_count",
-                "max_block_ms",
-                "max_option_pairs",
-                "max_option_bytes",
-            )
-        ),
-        ("max_read_bytes", "the reply has fewer records", ""),
-        ("idle_timeout_seconds", "closed", "idle_timeout_seconds"),
-        ("send_timeout_seconds", "closed", "send_timeout_seconds"),
-    ),
-    *_rows(
-        "listeners.segment.limits",
-        ("max_connections", "as for all", "listener.max_connections"),
-        ("max_message_bytes", "closed", ""),
-        ("max_writers", "closed", ""),
-        ("max_read_bytes", "the reply has fewer bytes", ""),
-        ("idle_timeout_seconds", "closed", "idle_timeout_seconds"),
-        ("send_timeout_seconds", "closed", "send_timeout_seconds"),
-    ),
-    *_rows(
-        "listeners.controller.limits",
-        ("max_connections", "as for all", "listener.max_connections"),
-        ("keep_alive_seconds", "closed", ""),
-        ("head_timeout_seconds", "closed", "head_timeout_seconds"),
-        ("slow_reader_seconds", _HTTP_READER, "slow_reader_seconds"),
-        ("max_streams", "HTTP/2 GOAWAY", ""),
-        ("max_streams_before_auth", "REFUSED_STREAM", "max_streams_before_auth"),
+    *(
+        Row(f"listeners.{name}.limits", *row)
+        for name, kind in listener_kinds().items()
+        for row in (("max_connections", "as for all", "listener.max_connections"), *kind.at_limits)
     ),
 ]
 

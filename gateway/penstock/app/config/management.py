@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from penstock.app.config.access import Anonymous
-from penstock.app.config.tls import TlsListener
 from penstock.core.config_fields import Token, check_address, key
+from penstock.protocols.tables import Anonymous, TlsListener
 
 __all__ = ["Management"]
 

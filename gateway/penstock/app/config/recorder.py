@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+import json
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from penstock.core.config_fields import Table, key
+from penstock.protocols.plugin import listener_kinds
 from penstock_analysis.redaction.rules import SECRET_PARAMETERS, secret_headers
 from penstock_codecs.expressions import compile_expression
 from penstock_codecs.limits import MIB
@@ -12,6 +14,11 @@ from penstock_codecs.limits import MIB
 __all__ = ["RecorderTable", "RedactTable"]
 
 SECRET_HEADERS: Final = secret_headers()
+
+if TYPE_CHECKING:
+    _Protocol = str
+else:
+    _Protocol = Literal[tuple(listener_kinds())]
 
 
 class RedactTable(Table, frozen=True, kw_only=True):
@@ -66,8 +73,8 @@ class RecorderTable(Table, frozen=True, kw_only=True):
         tuple[str, ...], key("Connections with the servers of these backs; with `listeners`: those of either.")
     ] = ()
     protocols: Annotated[
-        tuple[Literal["s2", "s3p", "segment", "controller"], ...],
-        key('Connections that speak one of these: "s2", "s3p", "segment", "controller".'),
+        tuple[_Protocol, ...],
+        key(f"Connections that speak one of these: {', '.join(map(json.dumps, listener_kinds()))}."),
     ] = ()
     routes: Annotated[
         tuple[str, ...],

@@ -6,12 +6,13 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from penstock.app.config.backs import EMBEDDED, BackTable, S2SseBack
+from penstock.app.config.backs import EMBEDDED, BackTable, kind_of_back
 from penstock.app.config.faults import FaultTable
-from penstock.app.config.listeners import Listeners
+from penstock.app.config.listeners import Listeners, kind_of
 from penstock.app.config.recorder import RecorderTable
 from penstock.app.config.routes import IdentityTable, RouteTable
 from penstock.core.matching import Match, NamePattern
+from penstock.protocols.plugin import back_kinds, listener_kinds
 
 __all__ = ["check_faults", "check_recorder", "check_references"]
 
@@ -35,21 +36,21 @@ def check_references(
     _check_unique("username", [identity.username for identity in identities if identity.username is not None])
     known = [identity.name for identity in identities]
     labels = [label for label, _ in listeners.labelled()]
-    kinds = {label.partition(".")[0] for label in labels}
+    kinds = {kind_of(label) for label in labels}
     for route in routes:
         where = f"route {route.name}: "
         _check_known(where + "back", [route.back], [EMBEDDED, *backs])
         _check_known(where + "mirror", [route.mirror] if route.mirror else [], [EMBEDDED, *backs])
         _check_known(where + "listeners", route.listeners, {*labels, *kinds})
         _check_known(where + "identity", route.identity, known)
-        if isinstance(backs.get(route.mirror or ""), S2SseBack):
-            raise ValueError(f"{where}mirror: {route.mirror} is of kind s2-sse, to which nothing can be appended")
-        back = backs.get(route.back)
-        if isinstance(back, S2SseBack) and "s3p" in kinds and (not route.listeners or _any_s3p(route)):
-            raise ValueError(
-                f"{where}clients of S3P cannot read from {route.back}, since a back of kind s2-sse has no identifiers; "
-                "let `listeners` name the others"
-            )
+        mirror, back = backs.get(route.mirror or ""), backs.get(route.back)
+        if mirror is not None and not back_kinds()[kind_of_back(mirror)].appends:
+            why = f"is of kind {kind_of_back(mirror)}, to which nothing can be appended"
+            raise ValueError(f"{where}mirror: {route.mirror} {why}")
+        for kind in sorted(kinds):
+            served = not route.listeners or any(kind_of(label) == kind for label in route.listeners)
+            if back is not None and served:
+                _check_reads(where, kind, route.back, back)
     for name, back in backs.items():
         _check_known(f"back {name}: tokens", getattr(back, "tokens", ()), known)
 
@@ -65,7 +66,7 @@ def check_faults(
     labels = [label for label, _ in listeners.labelled()]
     for fault in faults:
         where = f"fault {fault.name}: "
-        _check_known(where + "listeners", fault.listeners, {*labels, *(label.partition(".")[0] for label in labels)})
+        _check_known(where + "listeners", fault.listeners, {*labels, *(kind_of(label) for label in labels)})
         _check_known(where + "routes", fault.routes, [route.name for route in routes])
         _check_known(where + "identity", fault.identity, [identity.name for identity in identities])
 
@@ -75,7 +76,7 @@ def check_recorder(
 ) -> None:
     """Raise ValueError if the recorder names a listener, back or route that does not exist."""
     labels = [label for label, _ in listeners.labelled()]
-    _check_known("recorder.listeners", recorder.listeners, {*labels, *(label.partition(".")[0] for label in labels)})
+    _check_known("recorder.listeners", recorder.listeners, {*labels, *(kind_of(label) for label in labels)})
     _check_known("recorder.backs", recorder.backs, backs)
     names = [route.name for route in routes]
     for glob in recorder.routes:
@@ -84,8 +85,15 @@ def check_recorder(
             _check_known("recorder.routes", [glob], names)
 
 
-def _any_s3p(route: RouteTable) -> bool:
-    return any(label.partition(".")[0] == "s3p" for label in route.listeners)
+def _check_reads(where: str, listener: str, name: str, back: BackTable) -> None:
+    """Raise ValueError if a back lacks what reads of a listener's clients need."""
+    needs, kind = listener_kinds()[listener], back_kinds()[kind_of_back(back)]
+    for capability, missing in needs.reads_need.items():
+        if capability not in kind.capabilities(back):
+            raise ValueError(
+                f"{where}clients of {needs.title} cannot read from {name}, since a back of kind {kind.kind} has no "
+                f"{missing}; let `listeners` name the others"
+            )
 
 
 def _check_unique(what: str, names: Sequence[str]) -> None:

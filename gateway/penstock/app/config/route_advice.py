@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from penstock.app.config.backs import kind_of_back
 from penstock.app.config.routes import RouteTable
 from penstock.app.config.schema import Config
 from penstock.core.address import Address
+from penstock.protocols.plugin import Advice, back_kinds
 
-__all__ = ["Advice", "about_routes"]
-
-
-class Advice(NamedTuple):
-    """A remark. `insecure`: unauthorized clients could read, change or delete records."""
-
-    insecure: bool
-    text: str
+__all__ = ["about_routes"]
 
 
 def about_routes(config: Config) -> Iterator[Advice]:
@@ -32,9 +26,9 @@ def about_routes(config: Config) -> Iterator[Advice]:
     for name, back in config.backs.items():
         if name not in used:
             yield Advice(False, f"backs.{name}: no route leads there.")
-        secret = getattr(back, "credentials", "none") != "none" or getattr(back, "username", None) is not None
-        host = back.address or getattr(back, "controller", None)
-        if secret and not back.tls and host is not None and not Address.parse(host).is_loopback:
+        kind = back_kinds()[kind_of_back(back)]
+        host = kind.address(back)
+        if kind.sends_secrets(back) and not back.tls and not Address.parse(host).is_loopback:
             yield Advice(True, f"backs.{name}: credentials cross the network to {host} in clear text. Say tls = true.")
 
 
@@ -56,9 +50,7 @@ def _about_mirrors(config: Config) -> Iterator[Advice]:
     for route in config.routes:
         for name in (route.back, route.mirror) if route.mirror is not None else ():
             back = config.backs.get(name)
-            mode = getattr(back, "credentials", "none")
-            own = getattr(back, "token", None) is not None or getattr(back, "token_file", None) is not None
-            if mode == "pass" or (mode == "swap" and not own):
+            if back is not None and back_kinds()[kind_of_back(back)].needs_client(back):
                 why = f"its mirror copies in nobody's name, for whom back {name} is shown no token"
                 yield Advice(False, f"route {route.name}: {why}.")
 

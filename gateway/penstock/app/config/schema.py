@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from penstock.app.config.access import Access
-from penstock.app.config.backs import BackTable
+from penstock.app.config.backs import AnyBack, BackTable
 from penstock.app.config.faults import FaultTable
-from penstock.app.config.listeners import ControllerListener, Listeners, S2Listener, S3PListener, SegmentListener
+from penstock.app.config.listeners import Listeners, default_listeners
 from penstock.app.config.management import Management
 from penstock.app.config.recorder import RecorderTable
 from penstock.app.config.references import check_faults, check_recorder, check_references
@@ -23,9 +23,11 @@ from penstock.app.config.routes import IdentityTable, RouteTable
 from penstock.app.config.tracing import Tracing
 from penstock.core.config_fields import DEFAULT_BASIN, Table, check_basin, key
 from penstock.net.limits.settings import Limits
+from penstock.protocols.plugin import listener_kinds
+from penstock.protocols.tables import ConfigView
 from penstock_codecs.limits import MIB
 
-__all__ = ["Basin", "Config", "Drain", "Log", "Reload", "Store", "check_workers", "default_config"]
+__all__ = ["Basin", "Config", "Drain", "Log", "Reload", "Store", "check_workers", "default_config", "view_of"]
 
 
 def check_workers(
@@ -41,7 +43,11 @@ def check_workers(
     alone = {
         "[backs]: what is known of a server's records is": bool(backs),
         "a route with a mirror is": any(route.mirror is not None for route in routes),
-        "[listeners.controller] is": bool(listeners.controller),
+        **{
+            f"[listeners.{name}] is": bool(getattr(listeners, name))
+            for name, kind in listener_kinds().items()
+            if not kind.several_processes
+        },
         "[recorder] is": recorder is not None,
     }
     for what, there in alone.items():
@@ -148,7 +154,7 @@ class Config(Table, frozen=True, kw_only=True):
     ] = 1
     listeners: Listeners = Listeners()
     limits: Limits = Limits()
-    backs: dict[str, BackTable] = msgspec.field(default_factory=dict)
+    backs: dict[str, AnyBack] = msgspec.field(default_factory=dict)
     routes: tuple[RouteTable, ...] = ()
     identities: tuple[IdentityTable, ...] = ()
     faults: tuple[FaultTable, ...] = ()
@@ -162,9 +168,10 @@ class Config(Table, frozen=True, kw_only=True):
     tracing: Tracing | None = None
 
     def __post_init__(self) -> None:
-        listeners = self.listeners
-        if not (listeners.s2 or listeners.s3p or listeners.segment):
-            raise ValueError("there is nothing to run: give [listeners.s2], [listeners.s3p] or [listeners.segment]")
+        serving = [name for name, kind in listener_kinds().items() if kind.serves_records]
+        if not any(getattr(self.listeners, name) for name in serving):
+            *most, last = [f"[listeners.{name}]" for name in serving]
+            raise ValueError(f"there is nothing to run: give {', '.join(most)} or {last}")
         check_references(self.listeners, self.backs, self.routes, self.identities)
         check_faults(self.faults, self.listeners, self.routes, self.identities)
         if self.recorder is not None:
@@ -172,9 +179,20 @@ class Config(Table, frozen=True, kw_only=True):
         check_workers(self.workers, self.listeners, self.backs, self.routes, self.recorder)
 
 
+def view_of(config: Config) -> ConfigView:
+    """Return the parts of a configuration that a listener may depend on."""
+    labels = [label for label, _ in config.listeners.labelled()]
+    routes = {label: [route for route in config.routes if route.serves(label)] for label in labels}
+    return ConfigView(
+        listeners=tuple(config.listeners.labelled()),
+        basins={basin.name: basin.create_stream_on_append for basin in config.store.basins},
+        store_directory=config.store.directory,
+        access_file=None if config.access is None else config.access.path(config.store.directory),
+        usernames=tuple(identity.username for identity in config.identities if identity.username is not None),
+        identified=frozenset(label for label in labels if routes[label] and all(one.identity for one in routes[label])),
+    )
+
+
 def default_config() -> Config:
     """Return the configuration without a file: all listeners and a basin `penstock`, as in `config/gateway.toml`."""
-    listeners = Listeners(
-        s2=(S2Listener(),), s3p=(S3PListener(),), segment=(SegmentListener(),), controller=(ControllerListener(),)
-    )
-    return Config(listeners=listeners, store=Store(basins=(Basin(name=DEFAULT_BASIN),)))
+    return Config(listeners=default_listeners(), store=Store(basins=(Basin(name=DEFAULT_BASIN),)))

@@ -29,10 +29,11 @@ from typing import Final
 from cryptography import x509
 
 from penstock.app.bootstrap import check_files
-from penstock.app.config import Config, ConfigError, SegmentBack, default_config, load_config
+from penstock.app.config import Config, ConfigError, default_config, kind_of_back, load_config
 from penstock.app.doctor.findings import Finding, fine, notable, wrong
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart
+from penstock.protocols.plugin import back_kinds
 from penstock.store.lock import LOCK_FILE, locked
 from penstock_codecs.limits import MIB
 
@@ -240,10 +241,8 @@ def about_backs(config: Config | None) -> Iterator[Finding]:
         return
     wanted: dict[str, str] = {}
     for name, table in config.backs.items():
-        if table.address is not None:
-            wanted[f"backs.{name}"] = table.address
-        if isinstance(table, SegmentBack) and table.controller is not None:
-            wanted[f"backs.{name} (controller)"] = table.controller
+        for what, address in back_kinds()[kind_of_back(table)].addresses(table).items():
+            wanted[f"backs.{name} ({what})" if what else f"backs.{name}"] = address
     with ThreadPoolExecutor(max(1, len(wanted))) as pool:
         yield from pool.map(_server, wanted, wanted.values())
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from penstock.core.back import Back
-from penstock.core.names import S3PNames
 from penstock.core.segment_names import SegmentNames
+from penstock.protocols.s3p.names import S3PNames
 from penstock.routing.mirror.route import MirroredRoute
 
 __all__ = ["BackView", "Circuit", "ListenerView", "Overview", "RouteView"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
-from penstock.app.bootstrap import store_settings
 from penstock.app.config import Config
 from penstock.core.errors import CannotReload
+from penstock.protocols.plugin import listener_kinds
 
 __all__ = ["changes", "check_changes"]
 
@@ -19,10 +18,6 @@ RELOADABLE: Final = (
     *("routes", "recorder.redact", "store.basins"),
 )
 """Keys that may change at a reload; all others are fixed at the start."""
-FIXED: Final = re.compile(
-    r"listeners\.(segment(\.[a-z0-9-]+)?\.basin|controller(\.[a-z0-9-]+)?\.segments?(_listener)?)"
-)
-"""Keys of a listener that determine the names of streams: a change would show clients other streams."""
 
 
 def changes(now: Config, new: Config) -> list[str]:
@@ -33,9 +28,9 @@ def changes(now: Config, new: Config) -> list[str]:
 
 def check_changes(now: Config, new: Config) -> None:
     """Raise CannotReload, naming each key, for changes that need a restart."""
-    fixed = [key for key in changes(now, new) if FIXED.fullmatch(key) or not _begins_with(key, RELOADABLE)]
-    if not fixed and _enveloped(now) != _enveloped(new):
-        fixed = ["listeners.segment.loss (what is enveloped)"]
+    fixed = [key for key in changes(now, new) if _names_streams(key) or not _begins_with(key, RELOADABLE)]
+    if not fixed and now.listeners.envelopes != new.listeners.envelopes:
+        fixed = ["listeners (what is enveloped for them)"]
     if fixed:
         raise CannotReload(f"{', '.join(fixed)}: cannot change while the gateway runs: restart it for that")
 
@@ -44,8 +39,12 @@ def _begins_with(key: str, prefixes: tuple[str, ...]) -> bool:
     return any(key == prefix or key.startswith((prefix + ".", prefix + " ")) for prefix in prefixes)
 
 
-def _enveloped(config: Config) -> object:
-    return store_settings(config.store, *(segment.loss for segment in config.listeners.segment)).envelopes
+def _names_streams(key: str) -> bool:
+    """Return whether a key of a listener determines the names of streams."""
+    if not key.startswith("listeners."):
+        return False
+    _, kind, *_, name = key.split(".")
+    return kind in listener_kinds() and name in listener_kinds()[kind].fixed_keys
 
 
 def _differing(path: str, now: Any, new: Any) -> Iterator[str]:

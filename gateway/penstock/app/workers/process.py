@@ -54,7 +54,7 @@ def own_config(config: Config) -> Config:
 
 def own_settings(config: Config) -> StoreSettings:
     """Return a worker's share of the store's bounds."""
-    whole = store_settings(config.store, *(segment.loss for segment in config.listeners.segment))
+    whole = store_settings(config)
     return replace(
         whole,
         append_inflight_bytes=whole.append_inflight_bytes // config.workers,

@@ -16,6 +16,7 @@ from penstock_codecs.envelope import is_marked, unwrap, wrap
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.features import Feature, feature_of
 from penstock_codecs.model import NO_HEADERS, Headers, RecordBatch, RecordId
+from penstock_codecs.operations import Capability
 
 __all__ = ["Carried", "Loss", "LossPolicy", "Refusal", "carry", "take_in"]
 
@@ -58,6 +59,12 @@ class LossPolicy:
         """True if any action is ENVELOPE; bodies that look like an envelope are then enveloped and unwrapped as
         well."""
         return Loss.ENVELOPE in (self.headers, self.empty_body, self.command_records)
+
+    @property
+    def enveloped(self) -> frozenset[Capability]:
+        """The capabilities that a server gets by envelopes."""
+        able = {Capability.HEADERS} if self.headers is Loss.ENVELOPE else set()
+        return frozenset(able | ({Capability.EMPTY_BODIES} if self.empty_body is Loss.ENVELOPE else set()))
 
 
 class Refusal(NamedTuple):

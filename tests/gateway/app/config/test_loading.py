@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.app.config import ConfigError, load_config, parse_config
+from penstock.app.config import ConfigError, load_config, parse_config, view_of
+from penstock.protocols.controller.config import segment_of
 
 S2 = "[listeners.s2]\n"
 SEGMENT = "[listeners.segment]\n"
@@ -196,10 +197,11 @@ def test_several_listeners_of_a_kind() -> None:
         "[[listeners.s2]]\n[[listeners.s2]]\nname = 'outer'\n[[listeners.segment]]\nname = 'a'\n[[listeners.segment]]\n"
     )
     text += "name = 'b'\n[[listeners.controller]]\n[[listeners.controller]]\nname = 'of-b'\nsegment_listener = 'b'\n"
-    listeners = parse_config(text).listeners
-    labels = [label for label, _ in listeners.labelled()]
+    config = parse_config(text)
+    labels = [label for label, _ in config.listeners.labelled()]
     assert labels == ["s2", "s2.outer", "segment.a", "segment.b", "controller", "controller.of-b"]
-    assert [listeners.segment_of(one).name for one in listeners.controller] == ["a", "b"]
+    found = [segment_of(one, view_of(config)) for one in config.listeners.controller]
+    assert [label for label, _ in found] == ["segment.a", "segment.b"]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

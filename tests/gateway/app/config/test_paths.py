@@ -10,8 +10,10 @@ from typing import get_args, get_type_hints
 import msgspec
 import pytest
 
-from penstock.app.config import Config, S2Back, SegmentBack, load_config, parse_config
+from penstock.app.config import Config, load_config, parse_config
 from penstock.core.config_fields import has
+from penstock.protocols.s2.config import S2Back
+from penstock.protocols.segment.config import SegmentBack
 from penstock_codecs.toml.hints import tables_in
 
 PATHS = """

@@ -16,7 +16,7 @@ from penstock.app.management.overview import Overview
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
 from penstock.core.back import BackWrapper
 from penstock.core.identity import CLIENT, Client
-from penstock.core.names import FixedBasin
+from penstock.protocols.s3p.names import FixedBasin
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateStream, FromSeqNum, Locate, Trim
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.app.config import Config, Listeners, Management, S2Listener, Store
+from penstock.app.config import Config, Listeners, Management, Store
 from penstock.app.server import serve
 from penstock.core.errors import CannotStart
+from penstock.protocols.s2.config import S2Listener
 
 
 @pytest.fixture

@@ -13,11 +13,12 @@ from support.clocks import threads_hold
 from support.store import Fails, Wall
 from trio.testing import MockClock
 
-from penstock.app.config import Config, Listeners, S2Listener
+from penstock.app.config import Config, Listeners
 from penstock.app.workers.crew import Crew
 from penstock.app.workers.messages import Refused
 from penstock.app.workers.worker import SILENT_SECONDS, Worker
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
+from penstock.protocols.s2.config import S2Listener
 from penstock_codecs.failures import FailureCode
 
 

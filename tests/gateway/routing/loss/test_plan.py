@@ -6,11 +6,14 @@ from itertools import product
 
 import pytest
 
-from penstock.app.bootstrap.backs import open_target
-from penstock.app.config import BackTable, S2Back, S2SseBack, S3PBack, SegmentBack
-from penstock.app.config.backs import S3PBackLimits, S3PBackLoss, SegmentBackLoss
+from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.cli.report import back_side
+from penstock.protocols.opening import BackContext
+from penstock.protocols.plugin import back_kinds
+from penstock.protocols.s2.config import S2Back, S2SseBack
+from penstock.protocols.s3p.config import S3PBack, S3PBackLimits, S3PBackLoss
+from penstock.protocols.segment.config import SegmentBack, SegmentBackLoss
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, capabilities_of, plan
 
@@ -32,8 +35,12 @@ TABLES: list[BackTable] = [
 async def test_what_is_known_of_a_kind_is_what_its_targets_can_do(table: BackTable, tmp_path: object) -> None:
     """Without a connection: that is what makes the plan of an unreachable server true."""
     settings = EmbeddedSettings(directory=tmp_path)  # type: ignore[arg-type]
-    async with open_embedded(settings) as embedded, open_target("far", table, embedded, ()) as target:
-        assert capabilities_of(back_side(table)) == target.capabilities
+    kind = back_kinds()[kind_of_back(table)]
+    async with (
+        open_embedded(settings) as embedded,
+        kind.open(BackContext(embedded=embedded), "far", table) as target,
+    ):
+        assert capabilities_of(back_side(table)) == kind.capabilities(table) == target.capabilities
 
 
 def test_the_embedded_store_can_do_everything() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.core.delivery import Delivery
-from penstock.core.names import FixedBasin, S3PNames
+from penstock.protocols.s3p.names import FixedBasin, S3PNames
 from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.limits import MIB, S3PLimits
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.core.names import FixedBasin, S3PNames
+from penstock.protocols.s3p.names import FixedBasin, S3PNames
 from penstock.routing.loss.loss import LossPolicy
 from penstock_codecs.limits import MIB, S3PLimits
 from penstock_codecs.streams import StreamConfig

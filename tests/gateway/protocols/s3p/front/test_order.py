@@ -9,8 +9,8 @@ from support.s3p_front import BASIN, Client, Connect, error_code, serving
 from trio.testing import MockClock
 
 from penstock.backends.embedded import EmbeddedBack
-from penstock.core.names import BasinInName
 from penstock.protocols.s3p.front import S3PFront, S3PSettings
+from penstock.protocols.s3p.names import BasinInName
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import RecordId, StreamRef
 from penstock_codecs.operations import CheckTail

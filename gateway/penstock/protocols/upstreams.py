@@ -1,22 +1,22 @@
-"""Settings and credentials of connections to the servers that a configuration names."""
+"""Settings of connections to the servers that a configuration names."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.app.config import BackTable, S2Back, S2SseBack, SegmentBack
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart
 from penstock.net.tls import ClientTls
-from penstock.net.upstream import Credentials, CredentialsMode, UpstreamSettings
+from penstock.net.upstream import UpstreamSettings
+from penstock.protocols.tables import BackTable
 
-__all__ = ["check_back", "credentials", "secret_in", "upstream_settings"]
+__all__ = ["client_tls", "secret_in", "upstream_settings"]
 
 
 def upstream_settings(name: str, table: BackTable, address: str, protocol: str) -> UpstreamSettings:
     """Return the settings of connections to a back's server. Raises CannotStart for files that cannot be used."""
     host, port = Address.parse(address)
-    tls = _tls(name, table)
+    tls = client_tls(name, table)
     return UpstreamSettings(
         name=name,
         host=host,
@@ -33,28 +33,12 @@ def upstream_settings(name: str, table: BackTable, address: str, protocol: str) 
     )
 
 
-def _tls(name: str, table: BackTable) -> ClientTls | None:
+def client_tls(name: str, table: BackTable) -> ClientTls | None:
+    """Return the TLS settings of a back; None if it uses none. Raises CannotStart for files that cannot be used."""
     try:
         return ClientTls(table.tls_ca, table.tls_certificate, table.tls_key, f"backs.{name}") if table.tls else None
     except CannotStart as error:
         raise CannotStart(f"backs.{name}: {error}") from error
-
-
-def credentials(name: str, table: S2Back | S2SseBack) -> Credentials:
-    """Return the credentials to present to a server. Raises CannotStart for a file that cannot be used."""
-    mode = CredentialsMode(table.credentials)
-    own = table.token if table.token_file is None else secret_in(f"backs.{name}.token_file", table.token_file)
-    for_nobody = {"": own} if own is not None and mode is CredentialsMode.SWAP else {}
-    return Credentials(back=name, mode=mode, secret=own, by_identity={**table.tokens, **for_nobody})
-
-
-def check_back(name: str, table: BackTable) -> None:
-    """Check that the files that a back names can be used. Raises CannotStart."""
-    _tls(name, table)
-    if isinstance(table, S2Back | S2SseBack):
-        credentials(name, table)
-    elif isinstance(table, SegmentBack) and table.password_file is not None:
-        secret_in(f"backs.{name}.password_file", table.password_file)
 
 
 def secret_in(key: str, path: str) -> str:

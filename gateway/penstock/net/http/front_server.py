@@ -1,4 +1,4 @@
-"""Listeners that speak HTTP."""
+"""Servers of fronts that answer HTTP exchanges."""
 
 from __future__ import annotations
 

@@ -1,0 +1,67 @@
+"""Builds the controller's front from its table and that of its segment listener."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.core.address import Address
+from penstock.core.segment_names import SegmentNames
+from penstock.net.http.front_server import refuse_http
+from penstock.net.http.serving import HttpSettings
+from penstock.protocols.controller.config import ControllerLimits, ControllerListener, segment_of
+from penstock.protocols.controller.controller.settings import Advertised, ControllerSettings, SegmentsMode
+from penstock.protocols.controller.front import ControllerFront
+from penstock.protocols.opening import ListenerContext, OpenListener
+from penstock.protocols.segment.config import SegmentListener
+from penstock.protocols.segment.opening import open_delegation
+from penstock.routing.access.delegation import Delegation
+from penstock.routing.access.passwords import Passwords
+from penstock_codecs.http import HttpLimits
+
+__all__ = ["controller_http_settings", "controller_settings", "open_listener"]
+
+
+def open_listener(context: ListenerContext, label: str, table: ControllerListener) -> OpenListener:
+    """See `penstock.protocols.plugin.ListenerKind.open`."""
+    segment_label, segment = segment_of(table, context.config)
+    delegation = open_delegation(context.config.store_directory, segment)
+    users = Passwords(context.users) if delegation is not None else None
+    back = context.back(label, SegmentNames(segment.basin))
+    settings = controller_settings(table, segment, lambda: context.bound[segment_label][0].port, delegation, users)
+    front, http = ControllerFront(context.faulty(back, label), settings), controller_http_settings(table.limits)
+    server = context.http_server(front, http)
+    return OpenListener(server.serve, server.begin_drain, back, (settings, http), front.run, refuse_http)
+
+
+def controller_settings(
+    controller: ControllerListener,
+    segment: SegmentListener,
+    segment_port: Callable[[], int],
+    delegation: Delegation | None = None,
+    passwords: Passwords | None = None,
+) -> ControllerSettings:
+    """Return the settings of the controller. `segment_port` returns the port that the segment listener is bound to."""
+
+    def advertise() -> Advertised:
+        if controller.advertise is None:
+            return Advertised(None, segment_port())
+        return Advertised(*Address.parse(controller.advertise))
+
+    return ControllerSettings(
+        names=SegmentNames(segment.basin),
+        segments=SegmentsMode(controller.segments),
+        advertise=advertise,
+        delegation=delegation,
+        passwords=passwords,
+    )
+
+
+def controller_http_settings(limits: ControllerLimits) -> HttpSettings:
+    """Return the settings of the controller's HTTP server."""
+    return HttpSettings(
+        limits=HttpLimits(max_streams=limits.max_streams),
+        streams_before_auth=limits.max_streams_before_auth,
+        keep_alive=limits.keep_alive_seconds,
+        head_timeout=limits.head_timeout_seconds,
+        slow_reader=limits.slow_reader_seconds,
+    )

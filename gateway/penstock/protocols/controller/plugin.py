@@ -1,0 +1,63 @@
+"""The gateway's plug-in for Pravega's controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from penstock.protocols.controller.config import ControllerListener, segment_of
+from penstock.protocols.plugin import Advice, ListenerKind, ProtocolPlugin
+from penstock.protocols.tables import ConfigView
+
+if TYPE_CHECKING:
+    from penstock.protocols.opening import ListenerContext, OpenListener
+
+__all__ = ["PLUGIN"]
+
+
+class _Listener(ListenerKind[ControllerListener]):
+    kind = "controller"
+    title = "Pravega's controller"
+    table = ControllerListener
+    by_default = True
+    needs = ("segment",)
+    serves_records = False
+    several_processes = False
+    over_http = True
+    fixed_keys = frozenset({"segments", "segment_listener"})
+    proofs = "delegation_tokens of [listeners.segment], or tls_client_ca"
+    refusals = {
+        "max_connections": "HTTP 503",
+        "max_inflight_bytes": "RESOURCE_EXHAUSTED",
+        "requests_per_second": "RESOURCE_EXHAUSTED",
+    }
+    at_limits = (
+        ("keep_alive_seconds", "closed", ""),
+        ("head_timeout_seconds", "closed", "head_timeout_seconds"),
+        ("slow_reader_seconds", "HTTP/2 stream reset, or connection closed", "slow_reader_seconds"),
+        ("max_streams", "HTTP/2 GOAWAY", ""),
+        ("max_streams_before_auth", "REFUSED_STREAM", "max_streams_before_auth"),
+    )
+
+    def check(self, table: ControllerListener, config: ConfigView) -> None:
+        segment_of(table, config)
+
+    def open(self, context: ListenerContext, label: str, table: ControllerListener) -> OpenListener:
+        from penstock.protocols.controller.opening import open_listener
+
+        return open_listener(context, label, table)
+
+    def secrets(self, table: ControllerListener, config: ConfigView) -> str:
+        return "passwords and tokens" if segment_of(table, config)[1].delegation_tokens else ""
+
+    def advice(self, about: str, table: ControllerListener, config: ConfigView, *, anonymous: bool) -> Iterator[Advice]:
+        label, segment = segment_of(table, config)
+        if (segment.tls_certificate is None) != (table.tls_certificate is None):
+            yield Advice(
+                False,
+                f"listeners.{label} and {about}: one has TLS and the other has not; clients of Pravega use it for both "
+                "or for neither.",
+            )
+
+
+PLUGIN: Final = ProtocolPlugin(listener=_Listener())

@@ -1,0 +1,116 @@
+"""What a protocol's plug-in builds fronts and backs from, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import trio
+
+from penstock.backends.byte_view import BytesSettings, open_bytes_on_records
+from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, open_indexed
+from penstock.core.address import Address
+from penstock.core.back import Back
+from penstock.core.identity import NOBODY, Identities
+from penstock.core.native import Native
+from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock.core.back import SwappableBack
+from penstock.net.http.front_server import HttpFront, HttpServer
+from penstock.net.http.serving import HttpSettings
+from penstock.net.limits.refusals import Refuse, close_at_once
+from penstock.net.upstream import Watch, unwatched
+from penstock.protocols.tables import ConfigView, NumberedBackTable
+from penstock.routing.access.authority import Authority
+from penstock.routing.faults.exchange import FaultyFront
+from penstock.routing.faults.rules import Faults
+from penstock.routing.faults.back import FaultyBack
+from penstock.routing.router import Router
+from penstock_codecs.byte_layout import Layout
+from penstock_codecs.model import StreamRef
+
+__all__ = ["BackContext", "ListenerContext", "OpenListener", "numbering_settings"]
+
+
+class OpenListener(NamedTuple):
+    """A front that serves connections; the fields are those of `penstock.net.accepting.Listener`."""
+
+    serve: Callable[[trio.abc.Stream], Awaitable[None]]
+    begin_drain: Callable[[], None]
+    back: SwappableBack
+    settings: tuple[object, ...]
+    duties: Callable[[], Awaitable[None]] | None = None
+    refuse: Refuse = close_at_once
+
+
+@dataclass(slots=True, kw_only=True)
+class ListenerContext:
+    """The parts of the gateway that fronts are built from.
+
+    `access`: the access tokens, None if none are configured. `users`: identities and password hashes by user name.
+    `drain_seconds`: how long sessions may go on when the gateway stops. `bound`: for each label the addresses that the
+    listener is bound to, filled before any listener accepts.
+    """
+
+    config: ConfigView
+    router: Router
+    faults: Faults = field(default_factory=Faults)
+    identities: Identities = NOBODY
+    users: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    access: Authority | None = None
+    drain_seconds: float = 0.0
+    bound: dict[str, Sequence[Address]] = field(default_factory=dict)
+
+    def back(self, label: str, names: SegmentNames | None = None) -> SwappableBack:
+        """Return the router's view for a listener."""
+        return SwappableBack(self.router.for_listener(label, names))
+
+    def faulty(self, back: Back, label: str) -> Back:
+        """Return a back with the configured faults injected into its operations, which the front is built on."""
+        return FaultyBack(back, self.faults, label)
+
+    def http_server(self, front: HttpFront, settings: HttpSettings) -> HttpServer:
+        """Return the server of a front's HTTP connections, with the configured faults."""
+        return HttpServer(settings, FaultyFront(front, self.faults))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackContext:
+    """The parts of the gateway that backs are built from.
+
+    `embedded`: the store that keeps what a server cannot. `envelopes`: what is enveloped for clients that read records
+    as bytes. `watch` is called with each connection to a server.
+    """
+
+    embedded: Back
+    envelopes: Layout = Layout.PLAIN
+    watch: Watch = unwatched
+
+    def numbered(self, native: Native, name: str, table: NumberedBackTable) -> AbstractAsyncContextManager[IndexedBack]:
+        """Return a back that numbers the records of a server, and keeps the numbers in the embedded store."""
+        return open_indexed(native, name, self.embedded, numbering_settings(table))
+
+    def with_bytes(self, records: Back, name: str) -> AbstractAsyncContextManager[Back]:
+        """Return a back that adds operations on bytes, kept in the embedded store, to a back of records. `name`: that
+        of the back. Sources of merges that are internal to the gateway are in the embedded store."""
+        settings = BytesSettings(envelopes=self.envelopes)
+        return open_bytes_on_records(records, name, self.embedded, settings, _Sources(self.embedded))
+
+
+def numbering_settings(table: NumberedBackTable) -> IndexedSettings:
+    """Return the settings for numbering a server's records."""
+    return IndexedSettings(
+        create_streams=table.create_streams, exclusive=table.exclusive, recover_seconds=table.recover_seconds
+    )
+
+
+class _Sources:
+    """Keeps transactions in the embedded store, for servers that have none."""
+
+    def __init__(self, embedded: Back) -> None:
+        self._embedded = embedded
+
+    def back_of(self, stream: StreamRef) -> Back | None:
+        """See `penstock.backends.byte_view.SourceBacks`."""
+        return self._embedded if stream.basin == INTERNAL_BASIN else None

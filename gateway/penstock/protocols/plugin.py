@@ -1,0 +1,191 @@
+"""The plug-in of a protocol in the gateway: its listeners, its backs, and what the gateway tells people about them.
+
+A distribution registers one `ProtocolPlugin` under its protocol's name in the entry-point group `penstock.protocols`;
+the built-in protocols do the same. Configuration, wiring, reports and tools ask the plug-ins, and have no list of
+protocols. A new protocol must define the table of its listener or back, and `open`. Every other attribute and method
+has a default that suits a protocol without peculiarities.
+
+Every command loads all plug-ins, since the configuration is made of their tables. So a module `plugin.py` imports the
+modules that serve connections inside `open` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+
+from penstock.protocols.tables import BackTable, ConfigView, ListenerTable
+from penstock_codecs.byte_layout import Layout
+from penstock_codecs.operations import Capability
+from penstock_codecs.plugins import installed
+from penstock_codecs.streams import BasinConfig
+
+if TYPE_CHECKING:
+    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+    from penstock.routing.target import Target
+
+__all__ = [
+    "Advice",
+    "BackKind",
+    "ListenerKind",
+    "ProtocolPlugin",
+    "back_kinds",
+    "listener_kinds",
+]
+
+ENTRY_POINT_GROUP: Final = "penstock.protocols"
+
+L = TypeVar("L", bound=ListenerTable)
+B = TypeVar("B", bound=BackTable)
+
+
+class Advice(NamedTuple):
+    """A remark on a valid configuration. `insecure`: unauthorized clients could read, change or delete records."""
+
+    insecure: bool
+    text: str
+
+
+# ---- listeners -------------------------------------------------------------------------------------------------------
+
+
+class ListenerKind(Generic[L]):
+    """One kind of listener: `[listeners.KIND]`."""
+
+    kind: ClassVar[str]
+    """Its name in the configuration, in labels of listeners, and in metrics."""
+    title: ClassVar[str]
+    """Its name in reports."""
+    table: type[L]
+    """Its configuration table. Every field needs a default."""
+    by_default: ClassVar[bool] = False
+    """Whether it runs, with its defaults, if there is no configuration file."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Kinds without which it cannot run; the configuration names them before it."""
+    serves_records: ClassVar[bool] = True
+    """Whether its clients append or read; False if it only tells them where to do so."""
+    several_processes: ClassVar[bool] = True
+    """Whether several workers can serve it."""
+    over_http: ClassVar[bool] = False
+    """Whether TLS agrees on a version of HTTP."""
+    fixed_keys: ClassVar[frozenset[str]] = frozenset()
+    """Keys that determine the names of streams: a change needs a restart, since it would show clients other streams."""
+    basins: ClassVar[Mapping[str, BasinConfig]] = {}
+    """Basins for its own data, which are created before it serves."""
+    reads_need: ClassVar[Mapping[Capability, str]] = {}
+    """Capabilities that a back must have for its clients' reads, each with the name of what is missing without it."""
+    proved_by_routes: ClassVar[bool] = False
+    """Whether it is enough for exposure to other machines that all its routes require an identity."""
+    at_limits: ClassVar[tuple[tuple[str, str, str], ...]] = ()
+    """For docs/limits.md: each key of its `limits`, what happens at it, and the `limit` label of its metric ("": it is
+    counted with the protocol's errors, or nothing is refused)."""
+    refusals: ClassVar[Mapping[str, str]] = {}
+    """For docs/limits.md: what clients are told at each key of `[limits]`."""
+    proofs: ClassVar[str] = "tls_client_ca"
+    """Keys by which its clients can be made to prove who they are, in words."""
+
+    def check(self, table: L, config: ConfigView) -> None:
+        """Check a table together with the others. Raises ValueError."""
+
+    def open(self, context: ListenerContext, label: str, table: L) -> OpenListener:
+        """Build the front of a listener. Raises CannotStart for files that cannot be used."""
+        raise NotImplementedError
+
+    def envelopes(self, table: L) -> Layout:
+        """Return what must be enveloped when records are appended, because its clients read records as bytes."""
+        return Layout.PLAIN
+
+    def named_basins(self, table: L) -> Iterator[tuple[str, str]]:
+        """Yield each key that names a basin, with the basin."""
+        return iter(())
+
+    def secrets(self, table: L, config: ConfigView) -> str:
+        """Return the secrets that clients send, in words; "" if they send none."""
+        return ""
+
+    def reach(self, table: L) -> str:
+        """Return the streams that its clients can reach, in words."""
+        return "everything"
+
+    def advice(self, about: str, table: L, config: ConfigView, *, anonymous: bool) -> Iterator[Advice]:
+        """Yield remarks on a table. `about`: its name in the remarks. `anonymous`: clients need not authenticate."""
+        return iter(())
+
+
+# ---- backs -----------------------------------------------------------------------------------------------------------
+
+
+class BackKind(Generic[B]):
+    """One kind of back: `[backs.NAME]` with `kind = "KIND"`."""
+
+    title: ClassVar[str]
+    """Its name in reports."""
+    table: type[B]
+    """Its configuration table, tagged with the kind."""
+    appends: ClassVar[bool] = True
+    """False if the server is only read."""
+
+    @property
+    def kind(self) -> str:
+        """The kind: the table's tag."""
+        return str(self.table.__struct_config__.tag)
+
+    def open(self, context: BackContext, name: str, table: B) -> AbstractAsyncContextManager[Target]:
+        """Open a back until the block ends. Connections are opened on first use.
+
+        Raises CannotStart for files that cannot be used.
+        """
+        raise NotImplementedError
+
+    def check(self, name: str, table: B) -> None:
+        """Check the files that a table names, beside those for TLS. Raises CannotStart."""
+
+    def addresses(self, table: B) -> Mapping[str, str]:
+        """Return HOST:PORT of each server by what it is; the name of the main one is ""."""
+        return {"": str(getattr(table, "address", ""))}
+
+    def address(self, table: B) -> str:
+        """Return HOST:PORT of the server that is connected to first."""
+        return next(iter(self.addresses(table).values()))
+
+    def capabilities(self, table: B) -> frozenset[Capability]:
+        """Return the capabilities of the back; the default is all."""
+        return frozenset(Capability)
+
+    def sends_secrets(self, table: B) -> bool:
+        """Return whether the server is sent a token or password."""
+        return False
+
+    def needs_client(self, table: B) -> bool:
+        """Return whether operations that no client asks for, as those of a mirror, lack credentials."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolPlugin:
+    """The object that a distribution registers in the entry-point group `penstock.protocols`."""
+
+    listener: ListenerKind[Any] | None = None
+    backs: tuple[BackKind[Any], ...] = ()
+
+
+@cache
+def listener_kinds() -> dict[str, ListenerKind[Any]]:
+    """Return the kinds of listeners by name: in alphabetical order, those that need others last."""
+    plugins = installed(ENTRY_POINT_GROUP, ProtocolPlugin)
+    kinds = {plugin.listener.kind: plugin.listener for plugin in plugins.values() if plugin.listener is not None}
+
+    def depth(kind: str) -> int:
+        return max((1 + depth(needed) for needed in kinds[kind].needs), default=0)
+
+    return {kind: kinds[kind] for kind in sorted(kinds, key=lambda kind: (depth(kind), kind))}
+
+
+@cache
+def back_kinds() -> dict[str, BackKind[Any]]:
+    """Return the kinds of backs by name, in alphabetical order."""
+    plugins = installed(ENTRY_POINT_GROUP, ProtocolPlugin)
+    return {back.kind: back for _, plugin in sorted(plugins.items()) for back in plugin.backs}

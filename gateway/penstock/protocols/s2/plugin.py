@@ -1,0 +1,119 @@
+"""The gateway's plug-in for S2: S2S sessions, SSE, and S2's JSON and protobuf requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Final
+
+from penstock.protocols.plugin import Advice, BackKind, ListenerKind, ProtocolPlugin
+from penstock.protocols.s2.config import S2Back, S2Listener, S2SseBack
+from penstock.protocols.tables import ConfigView
+from penstock_codecs.operations import Capability
+
+if TYPE_CHECKING:
+    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+    from penstock.routing.target import Target
+
+__all__ = ["PLUGIN"]
+
+
+class _Listener(ListenerKind[S2Listener]):
+    kind = "s2"
+    title = "S2"
+    table = S2Listener
+    by_default = True
+    over_http = True
+    proved_by_routes = True
+    proofs = "[access] or auth_tokens, or tls_client_ca"
+    refusals = {
+        "max_connections": "HTTP 503 with `Retry-After` and `rate_limited`",
+        "max_inflight_bytes": "429 `rate_limited` with `Retry-After`",
+        "requests_per_second": "429 `rate_limited` with `Retry-After` and `retry-after-ms`",
+        "min_receive_rate": "408 `request_timeout`, in a session as its terminal frame",
+    }
+    at_limits = (
+        ("keep_alive_seconds", "closed", ""),
+        ("head_timeout_seconds", "closed", "head_timeout_seconds"),
+        ("slow_reader_seconds", "HTTP/2 stream reset, or connection closed", "slow_reader_seconds"),
+        ("max_head_bytes", "431, or HTTP/2 GOAWAY", ""),
+        ("max_streams", "HTTP/2 GOAWAY", ""),
+        ("max_streams_before_auth", "REFUSED_STREAM", "max_streams_before_auth"),
+        ("receive_buffer_bytes", "the client waits: no more is read from it", ""),
+        ("send_buffer_bytes", "the source is read no further", ""),
+        ("max_unsent_bytes", "the source is read no further", ""),
+    )
+
+    def open(self, context: ListenerContext, label: str, table: S2Listener) -> OpenListener:
+        from penstock.protocols.s2.opening import open_listener
+
+        return open_listener(context, label, table)
+
+    def named_basins(self, table: S2Listener) -> Iterator[tuple[str, str]]:
+        if table.default_basin is not None:
+            yield "default_basin", table.default_basin
+
+    def secrets(self, table: S2Listener, config: ConfigView) -> str:
+        return "bearer tokens" if table.auth_tokens or config.access_file is not None else ""
+
+    def advice(self, about: str, table: S2Listener, config: ConfigView, *, anonymous: bool) -> Iterator[Advice]:
+        if "*" in table.cors_origins and anonymous:
+            yield Advice(
+                True,
+                f"{about}: any web page that is open in a browser that reaches {table.bind} can read, write and "
+                "delete everything, since cors_origins has * and clients need no token. List the origins.",
+            )
+        elif "*" in table.cors_origins:
+            yield Advice(False, f"{about}: any web page may use it, with a token, since cors_origins has *.")
+        if "*" in table.hosts and anonymous:
+            yield Advice(
+                True, f"{about}: pages can reach it by DNS rebinding, since hosts has * and clients need no token."
+            )
+
+
+class _S2Back(BackKind[S2Back]):
+    title = "S2"
+    table = S2Back
+
+    def open(self, context: BackContext, name: str, table: S2Back) -> AbstractAsyncContextManager[Target]:
+        from penstock.protocols.s2.opening import open_s2_back
+
+        return open_s2_back(context, name, table)
+
+    def check(self, name: str, table: S2Back | S2SseBack) -> None:
+        from penstock.protocols.s2.opening import credentials
+
+        credentials(name, table)
+
+    def capabilities(self, table: S2Back) -> frozenset[Capability]:
+        return frozenset(Capability) - {Capability.TABLES}
+
+    def sends_secrets(self, table: S2Back | S2SseBack) -> bool:
+        return table.credentials != "none"
+
+    def needs_client(self, table: S2Back | S2SseBack) -> bool:
+        own = table.token is not None or table.token_file is not None
+        return table.credentials == "pass" or (table.credentials == "swap" and not own)
+
+
+class _S2SseBack(BackKind[S2SseBack]):
+    title = "S2, only read, over SSE"
+    table = S2SseBack
+    appends = False
+
+    def open(self, context: BackContext, name: str, table: S2SseBack) -> AbstractAsyncContextManager[Target]:
+        from penstock.protocols.s2.opening import open_s2_sse_back
+
+        return open_s2_sse_back(context, name, table)
+
+    def capabilities(self, table: S2SseBack) -> frozenset[Capability]:
+        return frozenset(
+            {Capability.HEADERS, Capability.EMPTY_BODIES, Capability.TIMESTAMPS, Capability.FOLLOW, Capability.BYTES}
+        )
+
+    check = _S2Back.check
+    sends_secrets = _S2Back.sends_secrets
+    needs_client = _S2Back.needs_client
+
+
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_S2Back(), _S2SseBack()))

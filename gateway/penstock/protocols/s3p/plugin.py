@@ -1,0 +1,74 @@
+"""The gateway's plug-in for S3P."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Final
+
+from penstock.protocols.plugin import BackKind, ListenerKind, ProtocolPlugin
+from penstock.protocols.s3p.config import S3PBack, S3PListener
+from penstock_codecs.operations import Capability
+
+if TYPE_CHECKING:
+    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+    from penstock.routing.target import Target
+
+__all__ = ["PLUGIN"]
+
+
+class _Listener(ListenerKind[S3PListener]):
+    kind = "s3p"
+    title = "S3P"
+    table = S3PListener
+    by_default = True
+    proved_by_routes = True
+    proofs = "tls_client_ca, or routes that are all for identities"
+    refusals = {
+        "max_connections": "`ERR_LIMITS`",
+        "max_inflight_bytes": "`ERR_LIMITS`",
+        "requests_per_second": "`ERR_RATE_LIMITED`",
+        "min_receive_rate": "`ERR_LIMITS`",
+    }
+    at_limits = (
+        ("max_name_bytes", "`ERR_LIMITS`", ""),
+        ("max_records_per_append", "`ERR_LIMITS`", ""),
+        ("max_record_bytes", "`ERR_LIMITS`", ""),
+        ("max_append_bytes", "`ERR_LIMITS`", ""),
+        ("max_count", "`ERR_LIMITS`", ""),
+        ("max_block_ms", "`ERR_LIMITS`", ""),
+        ("max_option_pairs", "`ERR_LIMITS`", ""),
+        ("max_option_bytes", "`ERR_LIMITS`", ""),
+        ("max_read_bytes", "the reply has fewer records", ""),
+        ("idle_timeout_seconds", "closed", "idle_timeout_seconds"),
+        ("send_timeout_seconds", "closed", "send_timeout_seconds"),
+    )
+    reads_need = {Capability.RECORD_IDS: "identifiers"}
+
+    def open(self, context: ListenerContext, label: str, table: S3PListener) -> OpenListener:
+        from penstock.protocols.s3p.opening import open_listener
+
+        return open_listener(context, label, table)
+
+    def named_basins(self, table: S3PListener) -> Iterator[tuple[str, str]]:
+        yield "basin", table.basin
+
+    def reach(self, table: S3PListener) -> str:
+        return f"every stream of basin {table.basin}"
+
+
+class _Back(BackKind[S3PBack]):
+    title = "S3P"
+    table = S3PBack
+
+    def open(self, context: BackContext, name: str, table: S3PBack) -> AbstractAsyncContextManager[Target]:
+        from penstock.protocols.s3p.opening import open_back
+
+        return open_back(context, name, table)
+
+    def capabilities(self, table: S3PBack) -> frozenset[Capability]:
+        able = {Capability.TRIM, Capability.FOLLOW, Capability.LOCATE, Capability.RECORD_IDS, Capability.BYTES}
+        return table.loss.policy.enveloped | able
+
+
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),))

@@ -1,0 +1,95 @@
+"""The gateway's plug-in for the segment protocol; Pravega's controller has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.protocols.plugin import BackKind, ListenerKind, ProtocolPlugin
+from penstock.protocols.segment.config import SegmentBack, SegmentListener
+from penstock.protocols.tables import ConfigView
+from penstock_codecs.byte_layout import Layout
+from penstock_codecs.operations import Capability
+from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
+
+if TYPE_CHECKING:
+    from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
+    from penstock.routing.target import Target
+
+__all__ = ["PLUGIN"]
+
+
+class _Listener(ListenerKind[SegmentListener]):
+    kind = "segment"
+    title = "Segments"
+    table = SegmentListener
+    by_default = True
+    fixed_keys = frozenset({"basin"})
+    # Pravega's clients delete their own internal streams; no retention applies to them.
+    basins = {INTERNAL_BASIN: BasinConfig(default_stream_config=StreamConfig(retention=Retention(None)))}
+    proofs = "delegation_tokens of [listeners.segment], or tls_client_ca"
+    refusals = {"max_inflight_bytes": "closed", "requests_per_second": "waits", "min_receive_rate": "closed"}
+    at_limits = (
+        ("max_message_bytes", "closed", ""),
+        ("max_writers", "closed", ""),
+        ("max_read_bytes", "the reply has fewer bytes", ""),
+        ("idle_timeout_seconds", "closed", "idle_timeout_seconds"),
+        ("send_timeout_seconds", "closed", "send_timeout_seconds"),
+    )
+
+    def open(self, context: ListenerContext, label: str, table: SegmentListener) -> OpenListener:
+        from penstock.protocols.controller.config import ControllerListener, segment_of
+        from penstock.protocols.segment.opening import open_listener
+
+        controllers = context.config.of(ControllerListener)
+        numbered = any(segment_of(controller, context.config)[1] is table for controller in controllers)
+        return open_listener(context, label, table, numbered=numbered)
+
+    def envelopes(self, table: SegmentListener) -> Layout:
+        return table.loss.layout
+
+    def named_basins(self, table: SegmentListener) -> Iterator[tuple[str, str]]:
+        yield "basin", table.basin
+
+    def secrets(self, table: SegmentListener, config: ConfigView) -> str:
+        return "passwords and tokens" if table.delegation_tokens else ""
+
+
+class _Back(BackKind[SegmentBack]):
+    title = "segments"
+    table = SegmentBack
+
+    def open(self, context: BackContext, name: str, table: SegmentBack) -> AbstractAsyncContextManager[Target]:
+        from penstock.protocols.segment.opening import open_back
+
+        return open_back(context, name, table)
+
+    def check(self, name: str, table: SegmentBack) -> None:
+        from penstock.protocols.upstreams import secret_in
+
+        if table.password_file is not None:
+            secret_in(f"backs.{name}.password_file", table.password_file)
+
+    def addresses(self, table: SegmentBack) -> Mapping[str, str]:
+        found = {"": table.address, "controller": table.controller}
+        return {name: address for name, address in found.items() if address is not None}
+
+    def address(self, table: SegmentBack) -> str:
+        return table.controller or table.address or ""
+
+    def capabilities(self, table: SegmentBack) -> frozenset[Capability]:
+        able = {Capability.TRIM, Capability.FOLLOW, Capability.LOCATE, Capability.RECORD_IDS, Capability.BYTES}
+        able |= {Capability.TIMESTAMPS}
+        if table.dialect != "draft":
+            able |= {Capability.TABLES, Capability.MATCH_SEQ_NUM}
+        if table.loss.keep_empty:
+            able |= {Capability.EMPTY_BODIES}
+        return table.loss.policy.enveloped | able
+
+    def sends_secrets(self, table: SegmentBack) -> bool:
+        return table.username is not None
+
+
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),))
