@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -13,14 +13,10 @@ from msgspec.structs import replace
 from penstock.app.bootstrap import check_files
 from penstock.app.config import Config, ConfigError, Management, RecorderTable, default_config, load_config
 from penstock.core.errors import CannotStart
-from penstock.protocols.controller.config import ControllerListener
-from penstock.protocols.s2.config import S2Listener
-from penstock.protocols.s3p.config import S3PListener
-from penstock.protocols.segment.config import SegmentListener
+from penstock.protocols.plugin import ListenerKind, listener_kinds
+from penstock.protocols.tables import ListenerTable
 
 __all__ = ["BadConfig", "configured", "overridden"]
-
-L = TypeVar("L", bound=S2Listener | S3PListener | SegmentListener | ControllerListener)
 
 
 class BadConfig(click.ClickException):
@@ -45,43 +41,37 @@ def configured(path: Path | None, **flags: Any) -> Config:
 def overridden(
     config: Config,
     *,
-    s2: str | None = None,
-    s3p: str | None = None,
-    segment: str | None = None,
-    controller: str | None = None,
     management: str | None = None,
     data: str | None = None,
     log_level: str | None = None,
     record: str | None = None,
     anonymous: bool = False,
     allow_host: Sequence[str] = (),
+    **addresses: str | None,
 ) -> Config:
-    """Return `config` with the given flags applied; raises ValueError that names the flag. `anonymous`: all listeners
-    for clients serve unauthenticated clients from any machine. `allow_host`: host names that S2 clients may use, in
-    addition to the configured ones."""
-    listeners = replace(
-        config.listeners,
-        s2=_listeners("--s2", s2, config.listeners.s2, S2Listener()),
-        s3p=_listeners("--s3p", s3p, config.listeners.s3p, S3PListener()),
-        segment=_listeners("--segment", segment, config.listeners.segment, SegmentListener()),
-        controller=_listeners("--controller", controller, config.listeners.controller, ControllerListener()),
-    )
-    if anonymous:
-        listeners = replace(
-            listeners,
-            s2=_to_anybody(listeners.s2),
-            s3p=_to_anybody(listeners.s3p),
-            segment=_to_anybody(listeners.segment),
-            controller=_to_anybody(listeners.controller),
-        )
-    if allow_host:
-        s2_listeners = tuple(replace(each, hosts=(*each.hosts, *allow_host)) for each in listeners.s2)
-        listeners = replace(listeners, s2=s2_listeners)
+    """Return `config` with the given flags applied; raises ValueError that names the flag. `addresses`: for each kind
+    of listener where its first one is bound, "off" for none. `anonymous`: all listeners for clients serve
+    unauthenticated clients from any machine. `allow_host`: host names that clients may use over HTTP, in addition to
+    the configured ones."""
+    changed = {}
+    for name, kind in listener_kinds().items():
+        tables = _listeners(f"--{name}", addresses.get(name), getattr(config.listeners, name), kind)
+        if anonymous:
+            tables = tuple(replace(table, anonymous=True) for table in tables)
+        changed[name] = tuple(_with_hosts(table, allow_host) for table in tables)
     operators = config.management if management is None else _management(config.management, management)
     store = config.store if data is None else replace(config.store, directory=data)
     log = config.log if log_level is None else replace(config.log, level=log_level)
     recorder = config.recorder if record is None else _recorder(config.recorder, record)
+    listeners = replace(config.listeners, **changed)
     return replace(config, listeners=listeners, management=operators, store=store, log=log, recorder=recorder)
+
+
+def _with_hosts(table: ListenerTable, allow_host: Sequence[str]) -> ListenerTable:
+    """Return a listener's table with more host names, if it checks them at all."""
+    if not (allow_host and hasattr(table, "hosts")):
+        return table
+    return replace(table, hosts=(*table.hosts, *allow_host))
 
 
 def _recorder(configured: RecorderTable | None, directory: str) -> RecorderTable:
@@ -103,18 +93,16 @@ def _management(configured: Management, text: str) -> Management:
         raise ValueError(_of_flag("--management", error)) from error
 
 
-def _to_anybody(listeners: tuple[L, ...]) -> tuple[L, ...]:
-    return tuple(replace(listener, anonymous=True) for listener in listeners)
-
-
-def _listeners(flag: str, text: str | None, configured: tuple[L, ...], default: L) -> tuple[L, ...]:
+def _listeners(
+    flag: str, text: str | None, configured: tuple[ListenerTable, ...], kind: ListenerKind[Any]
+) -> tuple[ListenerTable, ...]:
     """Return the listeners of a kind with the first one bound as the flag says, or none if it is "off"."""
     if text is None:
         return configured
     if text == "off":
         return ()
     try:
-        return (replace(configured[0] if configured else default, bind=text), *configured[1:])
+        return (replace(configured[0] if configured else kind.table(), bind=text), *configured[1:])
     except (ValueError, msgspec.ValidationError) as error:
         raise ValueError(_of_flag(flag, error)) from error
 

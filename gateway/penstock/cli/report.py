@@ -1,22 +1,12 @@
-"""The report that `penstock check` prints.
-
-Report on access for `penstock check`: which clients need which token or password.
-
-Report on TLS for `penstock check`: certificates, their expiry, and which clients must authenticate.
-
-Report on the recorder for `penstock check`.
-
-Report on backs and routes for `penstock check`.
-"""
+"""The report that `penstock check` prints."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from penstock.app.config import (
     EMBEDDED,
@@ -26,77 +16,26 @@ from penstock.app.config import (
     RecorderTable,
     RedactTable,
     RouteTable,
+    kind_of,
     kind_of_back,
     view_of,
 )
 from penstock.app.config.advice import advice
 from penstock.core.permissions import Permission
 from penstock.net.tls.files import certificates_in
-from penstock.protocols.controller.config import ControllerListener, segment_of
-from penstock.protocols.plugin import back_kinds
-from penstock.protocols.s2.config import S2Back, S2Listener, S2SseBack
-from penstock.protocols.s3p.config import S3PBack, S3PListener, S3PLoss
-from penstock.protocols.segment.config import SegmentBack, SegmentListener, SegmentLoss
-from penstock.protocols.tables import TlsListener
-from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item, plan
+from penstock.protocols.plugin import ListenerKind, back_kinds, listener_kinds
+from penstock.protocols.tables import ListenerTable, LossTable, NumberedBackTable, TlsListener
+from penstock.routing.loss.plan import EMBEDDED_SIDE, BackSide, Fate, FrontSide, Item, plan
 from penstock_codecs.limits import MIB
 
-__all__ = [
-    "access_lines",
-    "back_lines",
-    "back_side",
-    "clients",
-    "pravega_clients",
-    "recorder_lines",
-    "report",
-    "route_parts",
-    "s2_clients",
-    "tls_lines",
-]
-
-
-def s2_clients(config: Config, listener: S2Listener) -> str:
-    """Return which clients an S2 listener serves."""
-    count = len(listener.auth_tokens)
-    tokens = [f"one of {count} bearer tokens"] if count else []
-    if config.access is not None:
-        tokens.append("an access token")
-    if not tokens:
-        return "anybody, without a token"
-    those = f"those with {' or '.join(tokens)}"
-    return f"anybody without a token, and {those}" if listener.anonymous else those
-
-
-def pravega_clients(config: Config, listener: SegmentListener | ControllerListener) -> str:
-    """Return which clients a segment or controller listener serves."""
-    if isinstance(listener, SegmentListener):
-        return "those with a delegation token" if listener.delegation_tokens else "anybody"
-    guarded = segment_of(listener, view_of(config))[1].delegation_tokens
-    return "those with a user name and password" if guarded else "anybody"
+__all__ = ["report"]
 
 
 def access_lines(config: Config) -> Iterator[str]:
-    """Yield lines on where tokens are kept, and which credentials Pravega's clients need."""
-    if config.access is not None:
-        path = config.access.path(config.store.directory)
-        yield f"Access tokens for S2 are in {path}, as hashes; `penstock token` issues and revokes them"
-    users = [identity.username for identity in config.identities if identity.username is not None]
+    """Yield lines on the credentials that clients need, and on where they are kept."""
     for label, listener in config.listeners.labelled():
-        if isinstance(listener, SegmentListener) and listener.delegation_tokens:
-            yield (
-                f"listeners.{label}: all requests need a delegation token, good for "
-                f"{listener.delegation_token_seconds} s, which its controllers give for the password of "
-                f"{' or '.join(users) or 'an identity with a username, and there is none'}"
-            )
-
-
-def clients(listener: TlsListener, otherwise: str) -> str:
-    """Return which clients are served; `otherwise` describes the requirements besides certificates."""
-    if not listener.proves_clients:
-        return otherwise
-    known = f"those who show a certificate of {listener.tls_client_ca}"
-    return known if otherwise.startswith("anybody") else f"{known}, and {otherwise}"
+        for line in listener_kinds()[kind_of(label)].describe_access(listener, view_of(config)):
+            yield f"listeners.{label}: {line}"
 
 
 def tls_lines(config: Config) -> Iterator[str]:
@@ -194,22 +133,13 @@ def _blanked(redact: RedactTable) -> Iterator[str]:
         yield f"what matches {', '.join(redact.patterns)}"
 
 
-_CREDENTIALS = {
-    "none": "no credentials",
-    "static": "one token for all",
-    "pass": "each client's own token",
-    "swap": "a token for each identity",
-}
-
-
 def back_lines(config: Config) -> Iterator[str]:
     """Yield a line for each back."""
     for name, table in config.backs.items():
         kind = back_kinds()[kind_of_back(table)]
         where = " and ".join(f"{what} {address}".lstrip() for what, address in kind.addresses(table).items())
-        shown = getattr(table, "credentials", None)
         secure = "over TLS" if table.tls else "in plaintext"
-        yield f"{name}: {kind.title} at {where}, {secure}{f', {_CREDENTIALS[shown]}' if shown else ''}"
+        yield f"{name}: {kind.title} at {where}, {secure}{f', {remarks}' if (remarks := kind.describe(table)) else ''}"
 
 
 def route_parts(config: Config) -> Iterator[tuple[str, list[str]]]:
@@ -218,7 +148,7 @@ def route_parts(config: Config) -> Iterator[tuple[str, list[str]]]:
         yield f"Route {route.name}", list(_about(config, route))
         said: list[str] = []
         for label, front in _fronts(config, route):
-            lines = list(_planned(front, back_side(config.backs.get(route.back)), route.permissions))
+            lines = list(_planned(front, _back_side(config.backs.get(route.back)), route.permissions))
             if lines != said:
                 said = lines
                 yield f"Route {route.name}, clients of {label}", lines
@@ -239,39 +169,20 @@ def _about(config: Config, route: RouteTable) -> Iterator[str]:
         yield "clients cannot create streams there"
         return
     table = config.backs.get(route.back)
-    if isinstance(table, S3PBack | SegmentBack) and not table.create_streams:
+    if isinstance(table, NumberedBackTable) and not table.create_streams:
         yield f"an append does not create a missing stream (backs.{route.back}.create_streams)"
 
 
 def _fronts(config: Config, route: RouteTable) -> Iterator[tuple[str, FrontSide]]:
     for label, listener in config.listeners.labelled():
-        kind = label.partition(".")[0]
-        if kind == "controller" or (route.listeners and not {label, kind} & set(route.listeners)):
-            continue
-        loss = None
-        if isinstance(listener, S3PListener | SegmentListener):
-            words = listener.loss
-            loss = LossPolicy(Loss(words.headers), Loss(words.empty_body), Loss(words.command_records))
-        yield label, FrontSide(kind=kind, loss=loss)
+        kind = listener_kinds()[kind_of(label)]
+        if kind.serves_records and route.serves(label):
+            yield label, kind.side(listener)
 
 
-def back_side(table: BackTable | None) -> BackSide:
+def _back_side(table: BackTable | None) -> BackSide:
     """Return a back's side of a plan; `table` None is the embedded store."""
-    if table is None:
-        return BackSide(kind=EMBEDDED)
-    if isinstance(table, S2SseBack):
-        return BackSide(kind="s2-sse", delivery="refuse")
-    if isinstance(table, S2Back):
-        return BackSide(kind="s2", delivery=table.delivery)
-    assert isinstance(table, S3PBack | SegmentBack)
-    words = table.loss
-    keep = words.empty_body == "keep"
-    empty = Loss.REFUSE if keep else Loss(words.empty_body)
-    loss = LossPolicy(Loss(words.headers), empty, Loss(words.command_records))
-    if isinstance(table, S3PBack):
-        return BackSide(kind="s3p", delivery=table.delivery, loss=loss, largest=table.limits.max_record_bytes)
-    draft = table.dialect == "draft"
-    return BackSide(kind="segment", delivery=table.delivery, loss=loss, keep_empty=keep, draft=draft)
+    return EMBEDDED_SIDE if table is None else back_kinds()[kind_of_back(table)].side(table)
 
 
 def _planned(front: FrontSide, back: BackSide, permissions: Collection[str]) -> Iterator[str]:
@@ -297,7 +208,6 @@ WIDTH = 110
 
 def report(config: Config, source: str) -> str:
     """Return a description of what would run with `config`; `source` is where it was read from."""
-    listeners = config.listeners
     parts = [
         (f"{source} is valid. With it, this would run:", []),
         ("Processes", list(_processes(config))),
@@ -306,9 +216,11 @@ def report(config: Config, source: str) -> str:
         ("Access", list(access_lines(config))),
         ("Backs", list(back_lines(config))),
         *route_parts(config),
-        ("Names", [*_each(listeners.s3p, _s3p_names), *_each(listeners.segment, _segment_names)]),
-        ("What S3P cannot carry", list(_each(listeners.s3p, _s3p_losses))),
-        ("What segments cannot carry", list(_each(listeners.segment, _segment_losses))),
+        ("Names", list(_each(config, lambda kind, listener: kind.describe_names(listener)))),
+        *(
+            (f"What {kind.title} cannot carry", list(_each(config, _losses, kind)))
+            for kind in listener_kinds().values()
+        ),
         ("Store", list(_store(config))),
         ("Recorder", list(recorder_lines(config.recorder))),
         ("Traces", [] if config.tracing is None else [config.tracing.in_words]),
@@ -319,14 +231,17 @@ def report(config: Config, source: str) -> str:
     return "\n\n".join(_part(title, lines) for title, lines in parts if lines or title.endswith(":"))
 
 
-L = TypeVar("L", S2Listener, S3PListener, SegmentListener, ControllerListener)
-
-
-def _each(listeners: tuple[L, ...], said: Callable[[L], Iterable[str]]) -> Iterator[str]:
-    """Yield the lines `said` of each listener of a kind, prefixed with its name if it has one."""
-    for listener in listeners:
-        before = f"{listener.name}: " if listener.name else ""
-        yield from (before + line for line in said(listener))
+def _each(
+    config: Config,
+    said: Callable[[ListenerKind[Any], ListenerTable], Iterable[str]],
+    only: ListenerKind[Any] | None = None,
+) -> Iterator[str]:
+    """Yield the lines `said` of each listener, or of those of one kind, prefixed with its name if it has one."""
+    for label, listener in config.listeners.labelled():
+        kind = listener_kinds()[kind_of(label)]
+        if only in (None, kind):
+            before = f"{listener.name}: " if listener.name else ""
+            yield from (before + line for line in said(kind, listener))
 
 
 def _processes(config: Config) -> Iterator[str]:
@@ -335,18 +250,16 @@ def _processes(config: Config) -> Iterator[str]:
 
 
 def _listeners(config: Config) -> Iterator[str]:
-    listeners = config.listeners
-    yield from _each(listeners.s2, partial(_s2, config)) if listeners.s2 else ["S2: off"]
-    yield from _each(listeners.s3p, _s3p) if listeners.s3p else ["S3P: off"]
-    yield from _each(listeners.segment, partial(_segment, config)) if listeners.segment else ["Segments: off"]
-    controllers = _each(listeners.controller, partial(_controller, config))
-    yield from controllers if listeners.controller else ["Pravega's controller: off"]
+    for name, kind in listener_kinds().items():
+        yield from _each(config, lambda kind, listener: kind.describe(listener, view_of(config)), kind)
+        if not getattr(config.listeners, name):
+            yield f"{kind.title}: off"
     if not config.management.enabled:
         yield "Management: off"
     else:
         tokens = len(config.management.auth_tokens)
         who = f"those with one of {tokens} bearer tokens" if tokens else "anybody, without a token"
-        who = clients(config.management, who)
+        who = config.management.clients(who)
         carrier = "HTTPS" if config.management.tls_certificate else "HTTP"
         what = f"health, routes, positions, cut-overs, recordings; {carrier}"
         yield f"Management ({what}) on {config.management.bind}, for {who}"
@@ -357,60 +270,6 @@ def _part(title: str, lines: list[str]) -> str:
     return "\n".join([title, *wrapped])
 
 
-def _s2(config: Config, listener: S2Listener) -> Iterator[str]:
-    carrier = "HTTPS" if listener.tls_certificate else "HTTP"
-    yield f"S2 by {carrier} (S2S, SSE, JSON, protobuf; HTTP/1.1 and HTTP/2) on {listener.bind}"
-    yield f"S2 clients: {clients(listener, s2_clients(config, listener))}"
-    unnamed = f"meant for basin {listener.default_basin}" if listener.default_basin else "refused"
-    yield f"S2 requests that name no basin: {unnamed}"
-    pages = "any origin" if "*" in listener.cors_origins else ", ".join(listener.cors_origins) or "its own origin only"
-    yield f"S2 in browsers: pages of {pages}"
-    if listener.sse_dialect != "s2":
-        yield f"SSE is spelled in the dialect {listener.sse_dialect!r}, which S2's own clients do not read"
-
-
-def _s3p(listener: S3PListener) -> Iterator[str]:
-    carrier = " by TLS" if listener.tls_certificate else ""
-    yield f"S3P 0.2.0{carrier} on {listener.bind}, for {clients(listener, 'anybody')}"
-
-
-_SEGMENTS = {
-    "separate": "each segment is a stream of its own, and order holds within it only",
-    "single": "it gets one segment all the same: one order, for the clients of all protocols",
-    "refuse": "it is not created",
-}
-
-
-def _segment(config: Config, listener: SegmentListener) -> Iterator[str]:
-    carrier = "TLS" if listener.tls_certificate else "TCP"
-    yield f"Segments (Pravega's protocol, wire versions 5 to 16, and the draft) by {carrier} on {listener.bind}"
-    yield f"Clients of segments: {clients(listener, pravega_clients(config, listener))}"
-
-
-def _controller(config: Config, listener: ControllerListener) -> Iterator[str]:
-    carrier = "HTTPS" if listener.tls_certificate else "HTTP"
-    who = clients(listener, pravega_clients(config, listener))
-    yield f"Pravega's controller (gRPC by {carrier}/2) on {listener.bind}, for {who}"
-    where = listener.advertise or "the segment listener, on the host by which they reached the controller"
-    yield f"The controller sends its clients to {where}"
-    yield f"A stream that is to have several segments: {_SEGMENTS[listener.segments]}"
-
-
-def _s3p_names(listener: S3PListener) -> Iterator[str]:
-    if listener.names == "fixed":
-        yield f"An S3P name is a stream of basin {listener.basin}, the only one that S3P clients see"
-    else:
-        yield "An S3P name is basin/stream, parted at the first slash; every basin is there for S3P clients"
-    yield "What an S2 name cannot hold stands as %XX in it: bytes that are not UTF-8, NUL, and % itself (docs/names.md)"
-
-
-def _segment_names(listener: SegmentListener) -> Iterator[str]:
-    yield (
-        "A scope is the basin of its name; the streams of a scope whose name is no basin's are in basin "
-        f"{listener.basin}, as scope/stream"
-    )
-
-
 _LOSSES = {
     "refuse": "refused: the read fails and names the record",
     "envelope": "carried whole, in an envelope inside the body (docs/loss.md)",
@@ -418,22 +277,14 @@ _LOSSES = {
 }
 
 
-def _s3p_losses(listener: S3PListener) -> Iterator[str]:
-    yield from _losses(listener.loss)
-    yield "everything else: kept, byte for byte"
-
-
-def _segment_losses(listener: SegmentListener) -> Iterator[str]:
-    yield from _losses(listener.loss)
-    yield "everything else: kept, each body as one event"
-    yield "a record's bytes are fixed when it is appended: enveloped or not, it stays so, whatever is configured later"
-
-
-def _losses(loss: S3PLoss | SegmentLoss) -> Iterator[str]:
-    headers = "the headers are dropped, the body is kept" if loss.headers == "drop" else None
-    yield f"records with headers: {headers or _LOSSES[loss.headers]}"
-    yield f"records with an empty body: {_LOSSES[loss.empty_body]}"
-    yield f"command records (fence, trim): {_LOSSES[loss.command_records]}"
+def _losses(kind: ListenerKind[Any], listener: ListenerTable) -> Iterator[str]:
+    loss = getattr(listener, "loss", None)
+    if isinstance(loss, LossTable):
+        headers = "the headers are dropped, the body is kept" if loss.headers == "drop" else None
+        yield f"records with headers: {headers or _LOSSES[loss.headers]}"
+        yield f"records with an empty body: {_LOSSES[loss.empty_body]}"
+        yield f"command records (fence, trim): {_LOSSES[loss.command_records]}"
+        yield from kind.loss_notes
 
 
 def _store(config: Config) -> Iterator[str]:

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from penstock.protocols.plugin import listener_kinds
+
 __all__ = ["check_command", "serve_command"]
+
+
+def _defaults() -> str:
+    """Return where the listeners are bound without a configuration file, in words."""
+    kinds = listener_kinds().values()
+    return ", ".join(f"{kind.title} on {kind.table().bind}" for kind in kinds if kind.by_default)
+
 
 _config_option = click.option(
     "--config",
     "path",
     type=click.Path(path_type=Path),
-    help="Configuration file (TOML). Without one: S2 on 127.0.0.1:8080, S3P on port 7500, Pravega's controller on "
-    "9090 and its segments on 12345, data in ./data.",
+    help=f"Configuration file (TOML). Without one: {_defaults()}, and data in ./data.",
 )
+
+
+def _address_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each kind of listener."""
+    for name, kind in reversed(listener_kinds().items()):
+        told = f"Address for clients: {kind.title}."
+        command = click.option(f"--{name}", metavar="HOST:PORT|off", help=told)(command)
+    return command
 
 
 @click.command("serve")
 @_config_option
-@click.option("--s2", metavar="HOST:PORT|off", help="Address for S2 (HTTP) clients.")
-@click.option("--s3p", metavar="HOST:PORT|off", help="Address for S3P clients.")
-@click.option("--segment", metavar="HOST:PORT|off", help="Address for clients of the segment protocol.")
-@click.option("--controller", metavar="HOST:PORT|off", help="Address of Pravega's controller, for its clients.")
+@_address_options
 @click.option("--management", metavar="HOST:PORT|off", help="Address for operators and their browsers.")
 @click.option("--data", metavar="DIR", help="The store's directory.")
 @click.option("--record", metavar="DIR", help="Record the traffic from the start, into pcapng files in this directory.")
@@ -31,7 +45,9 @@ _config_option = click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level that is logged."
 )
 @click.option("--anonymous", is_flag=True, help="Serve clients from other machines too, whoever they are.")
-@click.option("--allow-host", metavar="NAME", multiple=True, help="A host name that S2 clients may use; * for any.")
+@click.option(
+    "--allow-host", metavar="NAME", multiple=True, help="A host name that clients may use over HTTP; * for any."
+)
 def serve_command(path: Path | None, **flags: Any) -> None:
     """Run the gateway until SIGTERM or SIGINT; a second signal stops it at once.
 

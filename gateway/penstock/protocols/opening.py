@@ -1,4 +1,4 @@
-"""What a protocol's plug-in builds fronts and backs from, and what it returns."""
+"""The parts that a protocol's plug-in builds fronts and backs from, and the front that it returns."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
-from penstock.protocols.tables import BackTable, ConfigView, ListenerTable
+from penstock.core.address import Address
+from penstock.protocols.tables import BackTable, ConfigView, ListenerTable, LossTable
+from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.operations import Capability
 from penstock_codecs.plugins import installed
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Advice",
     "BackKind",
+    "Example",
     "ListenerKind",
     "ProtocolPlugin",
     "back_kinds",
@@ -50,6 +53,17 @@ class Advice(NamedTuple):
 
 
 # ---- listeners -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """The stream that example commands use. `creation`: what must be created first: `basin`, `stream` or "". `first`:
+    no command before these appends to it."""
+
+    basin: str
+    stream: str
+    creation: str = ""
+    first: bool = True
 
 
 class ListenerKind(Generic[L]):
@@ -114,6 +128,37 @@ class ListenerKind(Generic[L]):
         """Yield remarks on a table. `about`: its name in the remarks. `anonymous`: clients need not authenticate."""
         return iter(())
 
+    def side(self, table: L) -> FrontSide:
+        """Return how records travel between its clients and a back."""
+        loss = getattr(table, "loss", None)
+        return FrontSide(loss.policy if isinstance(loss, LossTable) else None)
+
+    # ---- what people are told ----------------------------------------------------------------------------------------
+
+    loss_notes: ClassVar[tuple[str, ...]] = ()
+    """Lines that follow those on the table `loss` in reports."""
+
+    def describe(self, table: L, config: ConfigView) -> Iterator[str]:
+        """Yield lines for reports: what it speaks, where, and to which clients."""
+        yield f"{self.title} on {table.bind}, for {table.clients('anybody')}"
+
+    def describe_names(self, table: L) -> Iterator[str]:
+        """Yield lines for reports on how its clients name streams."""
+        return iter(())
+
+    def describe_access(self, table: L, config: ConfigView) -> Iterator[str]:
+        """Yield lines for reports on the credentials that its clients need."""
+        return iter(())
+
+    def sole_basin(self, table: L) -> str | None:
+        """Return the basin if its clients see one only."""
+        return None
+
+    def commands(self, table: L, address: Address, example: Example) -> Iterator[str]:
+        """Yield lines for the page that a gateway prints when it listens: commands to copy. `address`: where the
+        listener is reached."""
+        return iter(())
+
 
 # ---- backs -----------------------------------------------------------------------------------------------------------
 
@@ -125,8 +170,6 @@ class BackKind(Generic[B]):
     """Its name in reports."""
     table: type[B]
     """Its configuration table, tagged with the kind."""
-    appends: ClassVar[bool] = True
-    """False if the server is only read."""
 
     @property
     def kind(self) -> str:
@@ -151,9 +194,13 @@ class BackKind(Generic[B]):
         """Return HOST:PORT of the server that is connected to first."""
         return next(iter(self.addresses(table).values()))
 
-    def capabilities(self, table: B) -> frozenset[Capability]:
-        """Return the capabilities of the back; the default is all."""
-        return frozenset(Capability)
+    def side(self, table: B) -> BackSide:
+        """Return how the server keeps records; its capabilities must be those of the open back."""
+        return BackSide(kind=self.kind, delivery=str(getattr(table, "delivery", "exactly-once")))
+
+    def describe(self, table: B) -> str:
+        """Return remarks for reports, beside its addresses; "" if there are none."""
+        return ""
 
     def sends_secrets(self, table: B) -> bool:
         """Return whether the server is sent a token or password."""

@@ -127,6 +127,13 @@ class TlsListener(Table, frozen=True, kw_only=True):
         """True if every client must present a certificate of one of the authorities."""
         return self.tls_client_ca is not None and self.tls_client_auth == "required"
 
+    def clients(self, otherwise: str) -> str:
+        """Return which clients are served, in words; `otherwise` describes the requirements besides certificates."""
+        if not self.proves_clients:
+            return otherwise
+        known = f"those who show a certificate of {self.tls_client_ca}"
+        return known if otherwise.startswith("anybody") else f"{known}, and {otherwise}"
+
 
 class ListenerLimits(Table, frozen=True, kw_only=True):
     """Base of the limits of a listener."""

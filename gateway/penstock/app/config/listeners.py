@@ -48,7 +48,7 @@ class _Listeners(Table, frozen=True, kw_only=True):
 
     @property
     def envelopes(self) -> Layout:
-        """What the embedded store and backs of records envelope: what any listener needs is enveloped for all."""
+        """The records that the embedded store and other backs envelope: those that any listener needs enveloped."""
         kinds = listener_kinds()
         needed = (kinds[kind_of(label)].envelopes(listener) for label, listener in self.labelled())
         return reduce(or_, needed, Layout.PLAIN)

@@ -44,7 +44,7 @@ def check_references(
         _check_known(where + "listeners", route.listeners, {*labels, *kinds})
         _check_known(where + "identity", route.identity, known)
         mirror, back = backs.get(route.mirror or ""), backs.get(route.back)
-        if mirror is not None and not back_kinds()[kind_of_back(mirror)].appends:
+        if mirror is not None and not back_kinds()[kind_of_back(mirror)].side(mirror).appends:
             why = f"is of kind {kind_of_back(mirror)}, to which nothing can be appended"
             raise ValueError(f"{where}mirror: {route.mirror} {why}")
         for kind in sorted(kinds):
@@ -89,7 +89,7 @@ def _check_reads(where: str, listener: str, name: str, back: BackTable) -> None:
     """Raise ValueError if a back lacks what reads of a listener's clients need."""
     needs, kind = listener_kinds()[listener], back_kinds()[kind_of_back(back)]
     for capability, missing in needs.reads_need.items():
-        if capability not in kind.capabilities(back):
+        if capability not in kind.side(back).capabilities:
             raise ValueError(
                 f"{where}clients of {needs.title} cannot read from {name}, since a back of kind {kind.kind} has no "
                 f"{missing}; let `listeners` name the others"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from penstock.core.address import Address
 from penstock.protocols.controller.config import ControllerListener, segment_of
-from penstock.protocols.plugin import Advice, ListenerKind, ProtocolPlugin
+from penstock.protocols.plugin import Advice, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.tables import ConfigView
 
 if TYPE_CHECKING:
@@ -58,6 +59,16 @@ class _Listener(ListenerKind[ControllerListener]):
                 f"listeners.{label} and {about}: one has TLS and the other has not; clients of Pravega use it for both "
                 "or for neither.",
             )
+
+    def describe(self, table: ControllerListener, config: ConfigView) -> Iterator[str]:
+        from penstock.protocols.controller.report import describe
+
+        return describe(table, config)
+
+    def commands(self, table: ControllerListener, address: Address, example: Example) -> Iterator[str]:
+        from penstock.protocols.controller.report import commands
+
+        return commands(table, address, example)
 
 
 PLUGIN: Final = ProtocolPlugin(listener=_Listener())

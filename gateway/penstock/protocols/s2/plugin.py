@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
-from penstock.protocols.plugin import Advice, BackKind, ListenerKind, ProtocolPlugin
+from penstock.core.address import Address
+from penstock.protocols.plugin import Advice, BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.s2.config import S2Back, S2Listener, S2SseBack
 from penstock.protocols.tables import ConfigView
+from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.operations import Capability
 
 if TYPE_CHECKING:
@@ -70,6 +72,25 @@ class _Listener(ListenerKind[S2Listener]):
                 True, f"{about}: pages can reach it by DNS rebinding, since hosts has * and clients need no token."
             )
 
+    def side(self, table: S2Listener) -> FrontSide:
+        from penstock.protocols.s2.report import S2Side
+
+        return S2Side()
+
+    def describe(self, table: S2Listener, config: ConfigView) -> Iterator[str]:
+        from penstock.protocols.s2.report import describe
+
+        return describe(table, config)
+
+    def describe_access(self, table: S2Listener, config: ConfigView) -> Iterator[str]:
+        if config.access_file is not None:
+            yield f"access tokens are in {config.access_file}, as hashes; `penstock token` issues and revokes them"
+
+    def commands(self, table: S2Listener, address: Address, example: Example) -> Iterator[str]:
+        from penstock.protocols.s2.report import commands
+
+        return commands(table, address, example)
+
 
 class _S2Back(BackKind[S2Back]):
     title = "S2"
@@ -85,8 +106,14 @@ class _S2Back(BackKind[S2Back]):
 
         credentials(name, table)
 
-    def capabilities(self, table: S2Back) -> frozenset[Capability]:
-        return frozenset(Capability) - {Capability.TABLES}
+    def side(self, table: S2Back) -> BackSide:
+        able = frozenset(Capability) - {Capability.TABLES}
+        return BackSide(kind=self.kind, capabilities=able, delivery=table.delivery, passes="S2S")
+
+    def describe(self, table: S2Back | S2SseBack) -> str:
+        from penstock.protocols.s2.report import CREDENTIALS
+
+        return CREDENTIALS[table.credentials]
 
     def sends_secrets(self, table: S2Back | S2SseBack) -> bool:
         return table.credentials != "none"
@@ -99,19 +126,20 @@ class _S2Back(BackKind[S2Back]):
 class _S2SseBack(BackKind[S2SseBack]):
     title = "S2, only read, over SSE"
     table = S2SseBack
-    appends = False
 
     def open(self, context: BackContext, name: str, table: S2SseBack) -> AbstractAsyncContextManager[Target]:
         from penstock.protocols.s2.opening import open_s2_sse_back
 
         return open_s2_sse_back(context, name, table)
 
-    def capabilities(self, table: S2SseBack) -> frozenset[Capability]:
-        return frozenset(
+    def side(self, table: S2SseBack) -> BackSide:
+        able = frozenset(
             {Capability.HEADERS, Capability.EMPTY_BODIES, Capability.TIMESTAMPS, Capability.FOLLOW, Capability.BYTES}
         )
+        return BackSide(kind=self.kind, capabilities=able, delivery="refuse", appends=False)
 
     check = _S2Back.check
+    describe = _S2Back.describe
     sends_secrets = _S2Back.sends_secrets
     needs_client = _S2Back.needs_client
 

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
-from penstock.protocols.plugin import BackKind, ListenerKind, ProtocolPlugin
+from penstock.core.address import Address
+from penstock.protocols.plugin import BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.s3p.config import S3PBack, S3PListener
+from penstock.protocols.tables import ConfigView
+from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.operations import Capability
 
 if TYPE_CHECKING:
@@ -56,6 +59,31 @@ class _Listener(ListenerKind[S3PListener]):
     def reach(self, table: S3PListener) -> str:
         return f"every stream of basin {table.basin}"
 
+    loss_notes = ("everything else: kept, byte for byte",)
+
+    def side(self, table: S3PListener) -> FrontSide:
+        from penstock.protocols.s3p.report import S3PSide
+
+        return S3PSide(table.loss.policy)
+
+    def describe(self, table: S3PListener, config: ConfigView) -> Iterator[str]:
+        from penstock.protocols.s3p.report import describe
+
+        return describe(table)
+
+    def describe_names(self, table: S3PListener) -> Iterator[str]:
+        from penstock.protocols.s3p.report import describe_names
+
+        return describe_names(table)
+
+    def sole_basin(self, table: S3PListener) -> str | None:
+        return table.basin if table.names == "fixed" else None
+
+    def commands(self, table: S3PListener, address: Address, example: Example) -> Iterator[str]:
+        from penstock.protocols.s3p.report import commands
+
+        return commands(table, address, example)
+
 
 class _Back(BackKind[S3PBack]):
     title = "S3P"
@@ -66,9 +94,18 @@ class _Back(BackKind[S3PBack]):
 
         return open_back(context, name, table)
 
-    def capabilities(self, table: S3PBack) -> frozenset[Capability]:
+    def side(self, table: S3PBack) -> BackSide:
         able = {Capability.TRIM, Capability.FOLLOW, Capability.LOCATE, Capability.RECORD_IDS, Capability.BYTES}
-        return table.loss.policy.enveloped | able
+        return BackSide(
+            kind=self.kind,
+            capabilities=table.loss.policy.enveloped | able,
+            delivery=table.delivery,
+            loss=table.loss.policy,
+            largest=table.limits.max_record_bytes,
+            numbered=True,
+            record_ids=True,
+            timestamps_read="the server's identifiers have them",
+        )
 
 
 PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),))

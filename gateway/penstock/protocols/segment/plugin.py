@@ -10,6 +10,7 @@ from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.protocols.plugin import BackKind, ListenerKind, ProtocolPlugin
 from penstock.protocols.segment.config import SegmentBack, SegmentListener
 from penstock.protocols.tables import ConfigView
+from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.operations import Capability
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
@@ -56,6 +57,32 @@ class _Listener(ListenerKind[SegmentListener]):
     def secrets(self, table: SegmentListener, config: ConfigView) -> str:
         return "passwords and tokens" if table.delegation_tokens else ""
 
+    loss_notes = (
+        "everything else: kept, each body as one event",
+        "a record's bytes are fixed when it is appended: enveloped or not, it stays so, whatever is configured later",
+    )
+
+    def side(self, table: SegmentListener) -> FrontSide:
+        from penstock.protocols.segment.report import SegmentSide
+
+        return SegmentSide(table.loss.policy)
+
+    def describe(self, table: SegmentListener, config: ConfigView) -> Iterator[str]:
+        from penstock.protocols.segment.report import describe
+
+        return describe(table)
+
+    def describe_names(self, table: SegmentListener) -> Iterator[str]:
+        yield (
+            "A scope is the basin of its name; the streams of a scope whose name is no basin's are in basin "
+            f"{table.basin}, as scope/stream"
+        )
+
+    def describe_access(self, table: SegmentListener, config: ConfigView) -> Iterator[str]:
+        from penstock.protocols.segment.report import describe_access
+
+        return describe_access(table, config)
+
 
 class _Back(BackKind[SegmentBack]):
     title = "segments"
@@ -79,14 +106,30 @@ class _Back(BackKind[SegmentBack]):
     def address(self, table: SegmentBack) -> str:
         return table.controller or table.address or ""
 
-    def capabilities(self, table: SegmentBack) -> frozenset[Capability]:
+    def side(self, table: SegmentBack) -> BackSide:
+        draft, keep_empty = table.dialect == "draft", table.loss.keep_empty
         able = {Capability.TRIM, Capability.FOLLOW, Capability.LOCATE, Capability.RECORD_IDS, Capability.BYTES}
-        able |= {Capability.TIMESTAMPS}
-        if table.dialect != "draft":
-            able |= {Capability.TABLES, Capability.MATCH_SEQ_NUM}
-        if table.loss.keep_empty:
-            able |= {Capability.EMPTY_BODIES}
-        return table.loss.policy.enveloped | able
+        able |= {Capability.TIMESTAMPS} | ({Capability.EMPTY_BODIES} if keep_empty else set())
+        able |= set() if draft else {Capability.TABLES, Capability.MATCH_SEQ_NUM}
+        how = "its writers' positions are event numbers, and those of the draft are bytes"
+        refused = (
+            Item("events of clients of the released dialect", Fate.REFUSED, how),
+            Item("transactions", Fate.REFUSED, "the draft has none"),
+        )
+        return BackSide(
+            kind=self.kind,
+            capabilities=table.loss.policy.enveloped | able,
+            delivery=table.delivery,
+            loss=table.loss.policy,
+            keep_empty=keep_empty,
+            numbered=True,
+            byte_offsets=True,
+            timestamps_kept="in the gateway's index",
+            timestamps_read="the gateway's, kept in its index",
+            finds_out="the server is asked for its writer's last append before anything is sent again",
+            exactly_once=frozenset({"exactly-once", "at-least-once"}),
+            for_bytes=refused if draft else (),
+        )
 
     def sends_secrets(self, table: SegmentBack) -> bool:
         return table.username is not None

@@ -7,7 +7,7 @@ servers that cannot be reached. docs/loss.md and docs/guarantees.md explain it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ from penstock.routing.loss.loss import Loss, LossPolicy
 from penstock_codecs.limits import MIB
 from penstock_codecs.operations import Capability
 
-__all__ = ["BackSide", "Fate", "FrontSide", "Item", "Plan", "capabilities_of", "plan"]
+__all__ = ["EMBEDDED_SIDE", "BackSide", "Fate", "FrontSide", "Item", "Plan", "bodies", "carried", "plan"]
 
 
 class Fate(Enum):
@@ -40,26 +40,62 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontSide:
-    """A listener. `kind`: s2, s3p or segment. `loss`: its policy for records that its protocol cannot carry, None if it
-    can carry all."""
-
-    kind: str
-    loss: LossPolicy | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BackSide:
-    """A back. `kind`: embedded, s2, s2-sse, s3p or segment. `loss`: its policy for records that it cannot carry, None
-    if it can carry all. `keep_empty`: records with an empty body are appended as they are. `draft`: it uses the draft
-    dialect. `largest`: largest body of a record, in bytes."""
+    """A back, as far as plans depend on it. The defaults describe a server that keeps everything.
+
+    `kind`: as configured. `delivery`: the configured guarantee after lost acknowledgements. `loss`: its policy for
+    records that it cannot carry, None if it can carry all. `keep_empty`: records with an empty body are appended as
+    they are. `largest`: largest body of a record, in bytes. `appends`: False if it is only read. `embedded`: it is the
+    store in this process. `numbered`: the gateway counts its records. `byte_offsets`, `record_ids`: it has its own.
+    `timestamps_kept`, `timestamps_read`: remarks on timestamps. `finds_out`: how it is found out whether an append was
+    stored whose acknowledgement was lost. `exactly_once`: deliveries for which that is done. `for_bytes`: the fate of
+    what only clients that append bytes use, in place of the default. `passes`: the format of sessions that pass
+    through untouched from clients that speak the same.
+    """
 
     kind: str
+    capabilities: frozenset[Capability] = frozenset(Capability)
     delivery: str = "exactly-once"
     loss: LossPolicy | None = None
     keep_empty: bool = False
-    draft: bool = False
     largest: int = 1 * MIB - 8
+    appends: bool = True
+    embedded: bool = False
+    numbered: bool = False
+    byte_offsets: bool = False
+    record_ids: bool = False
+    timestamps_kept: str = "as the stream's timestamping says"
+    timestamps_read: str = ""
+    finds_out: str = "the records are looked for at their place on the server before anything is sent again"
+    exactly_once: frozenset[str] = frozenset({"exactly-once"})
+    for_bytes: tuple[Item, ...] = ()
+    passes: str = ""
+
+
+class FrontSide:
+    """A listener, as far as plans depend on it; this base class describes one whose clients append and read bodies.
+
+    `loss`: its policy for records that its protocol cannot carry, None if it can carry all. `passes`: as in `BackSide`.
+    """
+
+    def __init__(self, loss: LossPolicy | None = None, passes: str = "") -> None:
+        self.loss = loss
+        self.passes = passes
+
+    def appends(self, back: BackSide) -> Iterator[Item]:
+        """Yield the fate of each feature of records that its clients append."""
+        yield from bodies(back, "bodies")
+        if self.loss is not None and self.loss.envelopes:
+            for item in carried(back):
+                yield item._replace(what=f"{item.what} in envelopes")
+
+    def positions(self, back: BackSide) -> Iterator[Item]:  # noqa: ARG002
+        """Yield the fate of positions and timestamps that its clients read."""
+        return iter(())
+
+
+EMBEDDED_SIDE: Final = BackSide(kind="embedded", embedded=True, byte_offsets=True, record_ids=True)
+"""The store in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,36 +108,12 @@ class Plan:
     guarantee: tuple[str, ...]
 
 
-_ALL: Final = frozenset(Capability)
-_NUMBERED: Final = frozenset({Capability.TRIM, Capability.FOLLOW, Capability.LOCATE, Capability.RECORD_IDS})
-_BY_KIND: Final[Mapping[str, frozenset[Capability]]] = {
-    "embedded": _ALL,
-    "s2": _ALL - {Capability.TABLES},
-    "s2-sse": frozenset(
-        {Capability.HEADERS, Capability.EMPTY_BODIES, Capability.TIMESTAMPS, Capability.FOLLOW, Capability.BYTES}
-    ),
-    "s3p": _NUMBERED | {Capability.BYTES},
-    "segment": _NUMBERED | {Capability.TIMESTAMPS, Capability.BYTES, Capability.TABLES, Capability.MATCH_SEQ_NUM},
-}
-_DRAFT_LACKS: Final = frozenset({Capability.TABLES, Capability.MATCH_SEQ_NUM})
-
-
-def capabilities_of(back: BackSide) -> frozenset[Capability]:
-    """Return the capabilities of a back of this kind."""
-    able = _BY_KIND[back.kind] - (_DRAFT_LACKS if back.draft else frozenset())
-    loss = back.loss
-    if loss is not None:
-        able |= {Capability.HEADERS} if loss.headers is Loss.ENVELOPE else frozenset()
-        able |= {Capability.EMPTY_BODIES} if back.keep_empty or loss.empty_body is Loss.ENVELOPE else frozenset()
-    return able
-
-
 def plan(front: FrontSide, back: BackSide) -> Plan:
     """Return the fate of records that this listener's clients append to this back, and of those that they read."""
-    if back.kind == "s2-sse":
-        appends: tuple[Item, ...] = (Item("everything", Fate.REFUSED, "it is a source that is only read"),)
+    if back.appends:
+        appends = tuple(front.appends(back))
     else:
-        appends = tuple(_APPENDS[front.kind](front, back))
+        appends = (Item("everything", Fate.REFUSED, "it is a source that is only read"),)
     return Plan(appends, tuple(_reads(front, back)), tuple(_guarantee(front, back)))
 
 
@@ -111,7 +123,7 @@ def plan(front: FrontSide, back: BackSide) -> Plan:
 _COMMANDS: Final = "a trim is carried out, a fence is data: it holds nobody back"
 
 
-def _carried(back: BackSide) -> Iterator[Item]:
+def carried(back: BackSide) -> Iterator[Item]:
     """Yield the fate of headers, empty bodies and command records on the back."""
     loss = back.loss
     headers = Fate.KEPT if loss is None else _FATES[loss.headers]
@@ -125,66 +137,17 @@ def _carried(back: BackSide) -> Iterator[Item]:
         yield Item("command records", commands, _COMMANDS if commands is Fate.ENVELOPED else "")
 
 
-def _bodies(back: BackSide, what: str) -> Iterator[Item]:
+def bodies(back: BackSide, what: str) -> Iterator[Item]:
+    """Yield the fate of bodies; `what`: the protocol's word for them."""
     yield Item(what, Fate.KEPT, "byte for byte, in order")
     if back.largest < 1 * MIB - 8:
         yield Item(f"bodies of more than {back.largest} bytes", Fate.REFUSED, "the server takes none")
 
 
-def _of_s2(_front: FrontSide, back: BackSide) -> Iterator[Item]:
-    able = capabilities_of(back)
-    yield from _bodies(back, "bodies")
-    yield from _carried(back)
-    if Capability.TIMESTAMPS in able:
-        kept = "in the gateway's index" if back.kind == "segment" else "as the stream's timestamping says"
-        yield Item("clients' timestamps", Fate.KEPT, kept)
-    else:
-        yield Item("clients' timestamps", Fate.DROPPED, "the server stamps records")
-    for name, capability in (("match_seq_num", Capability.MATCH_SEQ_NUM), ("fencing_token", Capability.FENCING)):
-        fate = Fate.KEPT if capability in able else Fate.REFUSED
-        yield Item(name, fate, "" if fate is Fate.KEPT else "the server has no such condition")
-
-
-def _of_s3p(front: FrontSide, back: BackSide) -> Iterator[Item]:
-    yield from _bodies(back, "bodies")
-    if front.loss is not None and front.loss.envelopes:
-        for item in _carried(back):
-            yield item._replace(what=f"{item.what} in envelopes")
-
-
-def _of_segments(front: FrontSide, back: BackSide) -> Iterator[Item]:
-    able = capabilities_of(back)
-    yield from _bodies(back, "events")
-    if front.loss is not None and front.loss.envelopes:
-        for item in _carried(back):
-            yield item._replace(what=f"{item.what} in envelopes")
-    own = back.kind in ("embedded", "segment")
-    if not own:
-        whole = Capability.HEADERS in able
-        yield Item(
-            "larger events, and bytes that are no events",
-            Fate.KEPT if whole else Fate.REFUSED,
-            "as pieces, which have headers" if whole else "pieces of them need headers",
-        )
-    yield Item("positions of writers", Fate.KEPT, "" if own else "beside the server, in the embedded store")
-    if back.kind == "segment" and back.draft:
-        how = "its writers' positions are event numbers, and those of the draft are bytes"
-        yield Item("events of clients of the released dialect", Fate.REFUSED, how)
-        yield Item("transactions", Fate.REFUSED, "the draft has none")
-    else:
-        yield Item("transactions", Fate.KEPT, "" if own else "in the embedded store until they are committed")
-
-
-_APPENDS: Final = {"s2": _of_s2, "s3p": _of_s3p, "segment": _of_segments}
-
-
 # ---- reads ---------------------------------------------------------------------------------------------------
-
-_STAMPS: Final = {"segment": "the gateway's, kept in its index", "s3p": "the server's identifiers have them"}
 
 
 def _reads(front: FrontSide, back: BackSide) -> Iterator[Item]:
-    numbered = back.kind in ("s3p", "segment")
     yield Item("bodies", Fate.KEPT, "byte for byte, in order")
     if front.loss is not None:
         headers = _FATES[front.loss.headers]
@@ -194,36 +157,25 @@ def _reads(front: FrontSide, back: BackSide) -> Iterator[Item]:
     else:
         unwrapped = back.loss is not None and back.loss.envelopes
         yield Item("headers, empty bodies, command records", Fate.KEPT, "out of envelopes" if unwrapped else "")
-    if front.kind == "s2":
-        yield Item("sequence numbers", Fate.KEPT, "counted by the gateway, kept in its index" if numbered else "")
-        yield Item("timestamps", Fate.KEPT, _STAMPS.get(back.kind, ""))
-    elif front.kind == "s3p":
-        yield Item("identifiers", Fate.KEPT, "" if back.kind in ("embedded", "s3p") else "from the timestamps")
-    else:
-        counted = "" if back.kind in ("embedded", "segment") else "counted by the gateway, kept in its index"
-        yield Item("byte offsets", Fate.KEPT, counted)
+    yield from front.positions(back)
 
 
 # ---- lost acknowledgements -----------------------------------------------------------------------------------
 
-_ASKED: Final = {
-    "s2": "the records are looked for at their place on the server before anything is sent again",
-    "segment": "the server is asked for its writer's last append before anything is sent again",
-}
-
 
 def _guarantee(front: FrontSide, back: BackSide) -> Iterator[str]:
-    if back.kind == "s2-sse":
+    if not back.appends:
         yield "nothing is appended"
         return
-    if back.kind == "embedded":
+    if back.embedded:
         yield "exactly once: there is no connection to lose, and an acknowledgement means on disk"
         return
-    if back.delivery == "exactly-once" or (back.kind == "segment" and back.delivery == "at-least-once"):
-        yield f"exactly once: after a lost acknowledgement {_ASKED[back.kind]}"
+    if back.delivery in back.exactly_once:
+        yield f"exactly once: after a lost acknowledgement {back.finds_out}"
     elif back.delivery == "at-least-once":
         yield "at least once: after a lost acknowledgement it is sent again, and records may be there twice"
     else:
         yield "at most once for each try: after a lost acknowledgement the append fails, and the client decides"
-    if (front.kind, back.kind) == ("s2", "s2"):
-        yield "S2S sessions pass through untouched, so after a lost connection their client's own policy holds"
+    if front.passes and front.passes == back.passes:
+        what = f"{front.passes} sessions pass through untouched"
+        yield f"{what}, so after a lost connection their client's own policy holds"

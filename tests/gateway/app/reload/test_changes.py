@@ -76,7 +76,7 @@ def test_what_may_change_is_told(changed: tuple[tuple[str, str], ...], more: str
         (
             (("[listeners.controller]\n", "[listeners.segment.loss]\nheaders = 'envelope'\n[listeners.controller]\n"),),
             "",
-            "listeners.segment.loss (what is enveloped)",
+            "listeners (what is enveloped for them)",
         ),
         ((('directory = "here"', "reader_threads = 1"),), "", "store.directory, store.reader_threads"),
     ],

@@ -8,14 +8,16 @@ import pytest
 
 from penstock.app.config import BackTable, kind_of_back
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
-from penstock.cli.report import back_side
 from penstock.protocols.opening import BackContext
 from penstock.protocols.plugin import back_kinds
 from penstock.protocols.s2.config import S2Back, S2SseBack
+from penstock.protocols.s2.report import S2Side
 from penstock.protocols.s3p.config import S3PBack, S3PBackLimits, S3PBackLoss
+from penstock.protocols.s3p.report import S3PSide
 from penstock.protocols.segment.config import SegmentBack, SegmentBackLoss
+from penstock.protocols.segment.report import SegmentSide
 from penstock.routing.loss.loss import Loss, LossPolicy
-from penstock.routing.loss.plan import BackSide, Fate, FrontSide, capabilities_of, plan
+from penstock.routing.loss.plan import EMBEDDED_SIDE, BackSide, Fate, FrontSide, plan
 
 ENVELOPES = {"headers": "envelope", "empty_body": "envelope", "command_records": "envelope"}
 TABLES: list[BackTable] = [
@@ -31,7 +33,7 @@ TABLES: list[BackTable] = [
 ]
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: f"{back_side(table).kind}-{TABLES.index(table)}")
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: f"{kind_of_back(table)}-{TABLES.index(table)}")
 async def test_what_is_known_of_a_kind_is_what_its_targets_can_do(table: BackTable, tmp_path: object) -> None:
     """Without a connection: that is what makes the plan of an unreachable server true."""
     settings = EmbeddedSettings(directory=tmp_path)  # type: ignore[arg-type]
@@ -40,15 +42,20 @@ async def test_what_is_known_of_a_kind_is_what_its_targets_can_do(table: BackTab
         open_embedded(settings) as embedded,
         kind.open(BackContext(embedded=embedded), "far", table) as target,
     ):
-        assert capabilities_of(back_side(table)) == kind.capabilities(table) == target.capabilities
+        assert back_side(table).capabilities == target.capabilities
 
 
-def test_the_embedded_store_can_do_everything() -> None:
-    assert capabilities_of(back_side(None)) == capabilities_of(BackSide(kind="embedded"))
+async def test_the_embedded_store_can_do_everything(tmp_path: object) -> None:
+    async with open_embedded(EmbeddedSettings(directory=tmp_path)) as embedded:  # type: ignore[arg-type]
+        assert EMBEDDED_SIDE.capabilities == embedded.capabilities
+
+
+def back_side(table: BackTable | None) -> BackSide:
+    return EMBEDDED_SIDE if table is None else back_kinds()[kind_of_back(table)].side(table)
 
 
 KEEP = LossPolicy(Loss.ENVELOPE, Loss.ENVELOPE, Loss.ENVELOPE)
-FRONTS = [FrontSide(kind="s2"), FrontSide(kind="s3p", loss=LossPolicy()), FrontSide(kind="segment", loss=KEEP)]
+FRONTS = [S2Side(), S3PSide(LossPolicy()), SegmentSide(KEEP)]
 
 
 def fates(front: FrontSide, table: BackTable | None) -> dict[str, Fate]:
@@ -63,7 +70,7 @@ def test_every_pair_has_a_plan(front: FrontSide, table: BackTable | None) -> Non
         assert len({item.what for item in items}) == len(items), "each thing is said once"
 
 
-@pytest.mark.parametrize("front", FRONTS, ids=lambda front: front.kind)
+@pytest.mark.parametrize("front", FRONTS, ids=lambda front: type(front).__name__)
 def test_a_source_is_only_read(front: FrontSide) -> None:
     found = plan(front, back_side(TABLES[1]))
     assert [(item.what, item.fate) for item in found.appends] == [("everything", Fate.REFUSED)]

@@ -1,0 +1,62 @@
+"""What the gateway tells people about S3P listeners."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from penstock.core.address import Address
+from penstock.protocols.plugin import Example
+from penstock.protocols.s3p.config import S3PListener
+from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
+
+__all__ = ["S3PSide", "commands", "describe", "describe_names"]
+
+
+class S3PSide(FrontSide):
+    """Clients of S3P, whose records are bodies with identifiers."""
+
+    def positions(self, back: BackSide) -> Iterator[Item]:
+        """Yield the fate of positions that its clients read."""
+        yield Item("identifiers", Fate.KEPT, "" if back.record_ids else "from the timestamps")
+
+
+def describe(listener: S3PListener) -> Iterator[str]:
+    """See `penstock.protocols.plugin.ListenerKind.describe`."""
+    carrier = " by TLS" if listener.tls_certificate else ""
+    yield f"S3P 0.2.0{carrier} on {listener.bind}, for {listener.clients('anybody')}"
+
+
+def describe_names(listener: S3PListener) -> Iterator[str]:
+    """See `penstock.protocols.plugin.ListenerKind.describe_names`."""
+    if listener.names == "fixed":
+        yield f"An S3P name is a stream of basin {listener.basin}, the only one that S3P clients see"
+    else:
+        yield "An S3P name is basin/stream, parted at the first slash; every basin is there for S3P clients"
+    yield "What an S2 name cannot hold stands as %XX in it: bytes that are not UTF-8, NUL, and % itself (docs/names.md)"
+
+
+def commands(listener: S3PListener, address: Address, example: Example) -> Iterator[str]:
+    """See `penstock.protocols.plugin.ListenerKind.commands`."""
+    name = example.stream if listener.names == "fixed" else f"{example.basin}/{example.stream}"
+    client = f"nc -w 1 {address.host} {address.port}"
+    if listener.tls_certificate:
+        client = f"openssl s_client -quiet -no_ign_eof -verify_quiet -CAfile {shlex.quote(listener.tls_certificate)}"
+        client += " -cert client.pem -key client-key.pem" if listener.proves_clients else ""
+        client = f"(cat; sleep 1) | {client} -connect {address}"
+    if example.first:
+        create = _command("CREATE", name, [])
+        append = _command("APPEND", name, [], ["first", "second"])
+        yield from ("", "  # create a stream, and append two records (S3P)", f"  printf '{create}{append}' | {client}")
+    yield from ("", "  # read it over S3P", f"  printf '{_command('READ', name, [])}' | {client}")
+
+
+def _command(*parts: str | list[str]) -> str:
+    """Return a command as an argument of printf. The parts must be ASCII without characters special to printf."""
+    return rf"*{len(parts)}\r\n" + "".join(
+        rf"*{len(part)}\r\n" + "".join(map(_bulk, part)) if isinstance(part, list) else _bulk(part) for part in parts
+    )
+
+
+def _bulk(text: str) -> str:
+    return rf"${len(text)}\r\n{text}\r\n"

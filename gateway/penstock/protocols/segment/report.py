@@ -1,0 +1,57 @@
+"""What the gateway tells people about segment listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.protocols.segment.config import SegmentListener
+from penstock.protocols.tables import ConfigView
+from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item, bodies, carried
+from penstock_codecs.operations import Capability
+
+__all__ = ["SegmentSide", "describe", "describe_access"]
+
+
+class SegmentSide(FrontSide):
+    """Clients of segments, which append events as bytes, as writers with positions."""
+
+    def appends(self, back: BackSide) -> Iterator[Item]:
+        """Yield the fate of each feature of what its clients append."""
+        yield from bodies(back, "events")
+        if self.loss is not None and self.loss.envelopes:
+            for item in carried(back):
+                yield item._replace(what=f"{item.what} in envelopes")
+        if not back.byte_offsets:
+            whole = Capability.HEADERS in back.capabilities
+            yield Item(
+                "larger events, and bytes that are no events",
+                Fate.KEPT if whole else Fate.REFUSED,
+                "as pieces, which have headers" if whole else "pieces of them need headers",
+            )
+        beside = "" if back.byte_offsets else "beside the server, in the embedded store"
+        yield Item("positions of writers", Fate.KEPT, beside)
+        until = "" if back.byte_offsets else "in the embedded store until they are committed"
+        yield from back.for_bytes or (Item("transactions", Fate.KEPT, until),)
+
+    def positions(self, back: BackSide) -> Iterator[Item]:
+        """Yield the fate of positions that its clients read."""
+        counted = "" if back.byte_offsets else "counted by the gateway, kept in its index"
+        yield Item("byte offsets", Fate.KEPT, counted)
+
+
+def describe(listener: SegmentListener) -> Iterator[str]:
+    """See `penstock.protocols.plugin.ListenerKind.describe`."""
+    carrier = "TLS" if listener.tls_certificate else "TCP"
+    yield f"Segments (Pravega's protocol, wire versions 5 to 16, and the draft) by {carrier} on {listener.bind}"
+    needed = "those with a delegation token" if listener.delegation_tokens else "anybody"
+    yield f"Clients of segments: {listener.clients(needed)}"
+
+
+def describe_access(listener: SegmentListener, config: ConfigView) -> Iterator[str]:
+    """See `penstock.protocols.plugin.ListenerKind.describe_access`."""
+    if listener.delegation_tokens:
+        users = " or ".join(config.usernames) or "an identity with a username, and there is none"
+        yield (
+            f"all requests need a delegation token, good for {listener.delegation_token_seconds} s, which its "
+            f"controllers give for the password of {users}"
+        )
