@@ -21,7 +21,10 @@ from penstock.app.management.traffic import Traffic
 from penstock.core.back import Back
 from penstock.core.errors import CannotReload
 from penstock.core.segment_names import SegmentNames
+from penstock.protocols.s2.terms import S2Terms
 from penstock.protocols.s3p.names import BasinInName, S3PNames
+from penstock.protocols.s3p.terms import S3PTerms
+from penstock.protocols.segment.terms import SegmentTerms
 
 JSON = [("content-type", "application/json")]
 
@@ -30,9 +33,9 @@ def overview(back: Back, *, s3p: S3PNames | None = None, routes: dict[str, Route
     """One listener of each kind over `back`."""
     return Overview(
         listeners=[
-            ListenerView(name="listeners.s2", kind="s2", back=back),
-            ListenerView(name="listeners.s3p", kind="s3p", back=back, s3p=s3p or BasinInName()),
-            ListenerView(name="listeners.segment", kind="segment", back=back, segment=SegmentNames()),
+            ListenerView(name="listeners.s2", kind="s2", back=back, terms=S2Terms("s2")),
+            ListenerView(name="listeners.s3p", kind="s3p", back=back, terms=S3PTerms(s3p or BasinInName())),
+            ListenerView(name="listeners.segment", kind="segment", back=back, terms=SegmentTerms(SegmentNames())),
         ],
         routes=routes or {},
         backs=[BackView(name="embedded", kind="embedded")],

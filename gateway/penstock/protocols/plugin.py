@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Typ
 
 from penstock.core.address import Address
 from penstock.protocols.tables import BackTable, ConfigView, ListenerTable, LossTable
+from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.operations import Capability
@@ -149,6 +150,15 @@ class ListenerKind(Generic[L]):
     def describe_access(self, table: L, config: ConfigView) -> Iterator[str]:
         """Yield lines for reports on the credentials that its clients need."""
         return iter(())
+
+    own_names: ClassVar[bool] = False
+    """Whether its clients have names of their own for streams; else they are BASIN/STREAM."""
+    hint_names: ClassVar[tuple[str, ...]] = ()
+    """The ways of reading on from a position, see `Terms.hints`."""
+
+    def terms(self, table: L) -> Terms:
+        """Return the terms in which its clients name streams and positions."""
+        return Terms()
 
     def sole_basin(self, table: L) -> str | None:
         """Return the basin if its clients see one only."""

@@ -14,6 +14,7 @@ from penstock.app.config import (
     BackTable,
     Config,
     Management,
+    kind_of,
     kind_of_back,
 )
 from penstock.app.config.exposure import is_private
@@ -25,18 +26,13 @@ from penstock.app.management.traffic import Traffic
 from penstock.core.address import Address
 from penstock.core.errors import CannotStart
 from penstock.core.identity import NOBODY, Identities
-from penstock.core.segment_names import SegmentNames
 from penstock.net.accepting import Listener
 from penstock.net.breaker import Breaker
 from penstock.net.http.front_server import HttpServer
 from penstock.net.http.serving import HttpSettings
 from penstock.net.tls.handshakes import Handshakes
 from penstock.net.upstream import Upstream
-from penstock.protocols.plugin import back_kinds
-from penstock.protocols.s2.config import S2Listener
-from penstock.protocols.s3p.config import S3PListener
-from penstock.protocols.s3p.names import s3p_names
-from penstock.protocols.segment.config import SegmentListener
+from penstock.protocols.plugin import back_kinds, listener_kinds
 from penstock.protocols.upstreams import upstream_settings
 from penstock.routing.router import Router
 from penstock.routing.target import Target
@@ -96,17 +92,11 @@ def overview(config: Config, router: Router) -> Overview:
 
 def _listeners(config: Config, router: Router) -> Iterator[ListenerView]:
     for label, listener in config.listeners.labelled():
-        name, kind = f"listeners.{label}", label.partition(".")[0]
-        if isinstance(listener, S2Listener):
-            back = router.for_listener(label)
-            yield ListenerView(name=name, kind=kind, back=back, sse_dialect=listener.sse_dialect)
-        elif isinstance(listener, S3PListener):
-            names = s3p_names(listener.names, listener.basin)
-            yield ListenerView(name=name, kind=kind, back=router.for_listener(label), s3p=names)
-        elif isinstance(listener, SegmentListener):
-            segments = SegmentNames(listener.basin)
-            back = router.for_listener(label, segments)
-            yield ListenerView(name=name, kind=kind, back=back, segment=segments)
+        kind = listener_kinds()[kind_of(label)]
+        if kind.serves_records:
+            terms = kind.terms(listener)
+            back = router.for_listener(label, terms.internal_names)
+            yield ListenerView(name=f"listeners.{label}", kind=kind.kind, back=back, terms=terms)
 
 
 def _backs(config: Config, router: Router) -> Iterator[BackView]:

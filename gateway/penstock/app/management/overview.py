@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from penstock.core.back import Back
-from penstock.core.segment_names import SegmentNames
-from penstock.protocols.s3p.names import S3PNames
+from penstock.protocols.terms import Terms
 from penstock.routing.mirror.route import MirroredRoute
 
 __all__ = ["BackView", "Circuit", "ListenerView", "Overview", "RouteView"]
@@ -58,15 +57,12 @@ class RouteView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerView:
-    """A listener as its clients see it. `kind`: s2, s3p, segment or controller. `back`: its view of the router. `s3p`
-    and `segment`: the spelling of names, if it is one of these. `sse_dialect`: of an S2 listener."""
+    """A listener as its clients see it. `back`: its view of the router. `terms`: its clients' terms."""
 
     name: str
     kind: str
     back: Back
-    s3p: S3PNames | None = None
-    segment: SegmentNames | None = None
-    sse_dialect: str = "s2"
+    terms: Terms = field(default_factory=Terms)
 
 
 @dataclass(slots=True, kw_only=True)

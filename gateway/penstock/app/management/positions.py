@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -12,7 +11,8 @@ from urllib.parse import parse_qsl
 from penstock.app.management.overview import ListenerView, Overview
 from penstock.core.back import Back
 from penstock.core.identity import CLIENT
-from penstock.core.segment_names import SegmentNames
+from penstock.protocols.plugin import listener_kinds
+from penstock.protocols.terms import Terms
 from penstock_codecs.byte_operations import GetSegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import U64_MAX, RecordId, StreamRef
@@ -26,14 +26,13 @@ from penstock_codecs.operations import (
     Located,
     Start,
 )
-from penstock_codecs.s2.names import encode_path_segment, validate_basin_name, validate_stream_name
-from penstock_codecs.sse import DIALECTS, EventId
 
 __all__ = ["Positions", "query_of"]
 
 _MOST_FIELDS: Final = 20
 _BAD: Final = FailureCode.BAD_QUERY
-_NAMES: Final = ("stream", "s3p", "segment")
+_OWN_NAMES: Final = tuple(name for name, kind in listener_kinds().items() if kind.own_names)
+_NAMES: Final = ("stream", *_OWN_NAMES)
 _RECORD_ID: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
 
 
@@ -106,28 +105,21 @@ class Positions:
 
     def _listener(self, asked: Mapping[str, str]) -> ListenerView:
         wanted = asked.get("listener")
-        kind = next((name for name in ("s3p", "segment") if name in asked), None)
+        kind = next((name for name in _OWN_NAMES if name in asked), None)
         for listener in self._overview.listeners:
             if (wanted is None or listener.name.removeprefix("listeners.") == wanted.removeprefix("listeners.")) and (
-                kind is None or getattr(listener, kind) is not None
+                kind in (None, listener.kind)
             ):
                 return listener
         if wanted is None:
             raise fail(_BAD, f"{kind}: there is no listener for this protocol; give stream=BASIN/STREAM")
-        fitting = [one.name for one in self._overview.listeners if kind is None or getattr(one, kind) is not None]
+        fitting = [one.name for one in self._overview.listeners if kind in (None, one.kind)]
         raise fail(_BAD, f"listener: expected one of {', '.join(fitting) or 'none'}, got {wanted!r:.80}")
 
     def _stream(self, asked: Mapping[str, str], listener: ListenerView) -> StreamRef:
         name, text = _one_of(asked, _NAMES)
         try:
-            if name == "s3p" and listener.s3p is not None:
-                return listener.s3p.to_stream(text.encode("utf-8", "surrogateescape"))
-            if name == "segment" and listener.segment is not None:
-                return listener.segment.to_stream(text)
-            basin, slash, stream = text.partition("/")
-            if not slash:
-                raise fail(_BAD, f"expected BASIN/STREAM, got {text!r:.80}")
-            return StreamRef(validate_basin_name(basin, _BAD), validate_stream_name(stream, _BAD))
+            return (listener.terms if name == listener.kind else Terms()).to_stream(text)
         except OperationFailed as error:
             raise fail(_BAD, f"{name}: {error.failure.message}") from None
 
@@ -144,7 +136,7 @@ def _place(back: Back, stream: StreamRef) -> tuple[str, StreamRef] | None:
 async def _counted(listeners: Sequence[ListenerView], back: Back, stream: StreamRef) -> bool:
     """Give a stream's records stable byte offsets, if it never had a byte operation. Return whether they have them now;
     not tried if no client could use them."""
-    if not any(one.segment is not None and _named(one.segment, stream) for one in listeners):
+    if not any(one.terms.reads_bytes and one.terms.can_name(stream) for one in listeners):
         return False
     try:
         await back.perform(GetSegmentInfo(stream))
@@ -158,16 +150,11 @@ async def _counted(listeners: Sequence[ListenerView], back: Back, stream: Stream
 def _read_on(listeners: Sequence[ListenerView], stream: StreamRef, located: Located) -> dict[str, Any]:
     """Return each protocol's hint, from the first of its listeners that has one; all listeners reach the same
     stream."""
-    return {kind: next(_hints(kind, listeners, stream, located), None) for kind in _HINTS}
-
-
-def _hints(
-    kind: str, listeners: Sequence[ListenerView], stream: StreamRef, located: Located
-) -> Iterator[dict[str, Any]]:
+    found: dict[str, Any] = {name: None for kind in listener_kinds().values() for name in kind.hint_names}
     for listener in listeners:
-        hint = _HINTS[kind](listener, stream, located)
-        if hint is not None:
-            yield {"listener": listener.name, **hint}
+        for name, hint in listener.terms.hints(stream, located).items():
+            found[name] = found[name] or {"listener": listener.name, **hint}
+    return found
 
 
 def _one_of(asked: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:
@@ -186,49 +173,3 @@ def _position(located: Located) -> dict[str, Any]:
         "offset": located.offset,
         "at_tail": located.at_tail,
     }
-
-
-def _s2_hint(listener: ListenerView, stream: StreamRef, located: Located) -> dict[str, Any] | None:
-    if listener.kind != "s2":
-        return None
-    path = f"/v1/streams/{encode_path_segment(stream.stream)}/records"
-    return {"basin": stream.basin, "path": path, "query": f"seq_num={located.seq_num}"}
-
-
-def _sse_hint(listener: ListenerView, stream: StreamRef, located: Located) -> dict[str, Any] | None:
-    """Return the S2 hint with a last event ID; none for the first record, which no event precedes."""
-    hint = _s2_hint(listener, stream, located)
-    if hint is None:
-        return None
-    last = EventId(located.seq_num - 1, 0, 0) if located.seq_num else None
-    return {**hint, "last_event_id": None if last is None else DIALECTS[listener.sse_dialect].spell_id(last)}
-
-
-def _s3p_hint(listener: ListenerView, stream: StreamRef, located: Located) -> dict[str, Any] | None:
-    if listener.s3p is None or located.record_id is None:
-        return None
-    try:
-        name = listener.s3p.from_stream(stream)
-    except OperationFailed:
-        return None  # its clients have no name for the stream
-    try:
-        spelled = {"name": name.decode()}
-    except UnicodeDecodeError:
-        spelled = {"name_base64": base64.b64encode(name).decode()}
-    return {**spelled, "min_id": str(located.record_id)}
-
-
-def _segment_hint(listener: ListenerView, stream: StreamRef, located: Located) -> dict[str, Any] | None:
-    name = None if listener.segment is None else _named(listener.segment, stream)
-    return None if name is None or located.offset is None else {"segment": name, "offset": located.offset}
-
-
-def _named(names: SegmentNames, stream: StreamRef) -> str | None:
-    """Return the name that segment clients use for the stream, or None if they have none."""
-    try:
-        return str(names.from_stream(stream))
-    except OperationFailed:
-        return None
-
-
-_HINTS: Final = {"s2": _s2_hint, "sse": _sse_hint, "s3p": _s3p_hint, "segment": _segment_hint}

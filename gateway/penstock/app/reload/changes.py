@@ -41,10 +41,9 @@ def _begins_with(key: str, prefixes: tuple[str, ...]) -> bool:
 
 def _names_streams(key: str) -> bool:
     """Return whether a key of a listener determines the names of streams."""
-    if not key.startswith("listeners."):
-        return False
-    _, kind, *_, name = key.split(".")
-    return kind in listener_kinds() and name in listener_kinds()[kind].fixed_keys
+    table, *path = key.split(".")
+    kind = listener_kinds().get(path[0]) if table == "listeners" and path else None
+    return kind is not None and path[-1] in kind.fixed_keys
 
 
 def _differing(path: str, now: Any, new: Any) -> Iterator[str]:

@@ -10,6 +10,7 @@ from penstock.core.address import Address
 from penstock.protocols.plugin import Advice, BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.s2.config import S2Back, S2Listener, S2SseBack
 from penstock.protocols.tables import ConfigView
+from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.operations import Capability
 
@@ -85,6 +86,13 @@ class _Listener(ListenerKind[S2Listener]):
     def describe_access(self, table: S2Listener, config: ConfigView) -> Iterator[str]:
         if config.access_file is not None:
             yield f"access tokens are in {config.access_file}, as hashes; `penstock token` issues and revokes them"
+
+    hint_names = ("s2", "sse")
+
+    def terms(self, table: S2Listener) -> Terms:
+        from penstock.protocols.s2.terms import S2Terms
+
+        return S2Terms(table.sse_dialect)
 
     def commands(self, table: S2Listener, address: Address, example: Example) -> Iterator[str]:
         from penstock.protocols.s2.report import commands

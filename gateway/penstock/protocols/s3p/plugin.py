@@ -10,6 +10,7 @@ from penstock.core.address import Address
 from penstock.protocols.plugin import BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.s3p.config import S3PBack, S3PListener
 from penstock.protocols.tables import ConfigView
+from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, FrontSide
 from penstock_codecs.operations import Capability
 
@@ -75,6 +76,15 @@ class _Listener(ListenerKind[S3PListener]):
         from penstock.protocols.s3p.report import describe_names
 
         return describe_names(table)
+
+    own_names = True
+    hint_names = ("s3p",)
+
+    def terms(self, table: S3PListener) -> Terms:
+        from penstock.protocols.s3p.names import s3p_names
+        from penstock.protocols.s3p.terms import S3PTerms
+
+        return S3PTerms(s3p_names(table.names, table.basin))
 
     def sole_basin(self, table: S3PListener) -> str | None:
         return table.basin if table.names == "fixed" else None

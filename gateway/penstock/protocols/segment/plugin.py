@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.segment_names import INTERNAL_BASIN
+from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
 from penstock.protocols.plugin import BackKind, ListenerKind, ProtocolPlugin
 from penstock.protocols.segment.config import SegmentBack, SegmentListener
 from penstock.protocols.tables import ConfigView
+from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.operations import Capability
@@ -77,6 +78,14 @@ class _Listener(ListenerKind[SegmentListener]):
             "A scope is the basin of its name; the streams of a scope whose name is no basin's are in basin "
             f"{table.basin}, as scope/stream"
         )
+
+    own_names = True
+    hint_names = ("segment",)
+
+    def terms(self, table: SegmentListener) -> Terms:
+        from penstock.protocols.segment.terms import SegmentTerms
+
+        return SegmentTerms(SegmentNames(table.basin))
 
     def describe_access(self, table: SegmentListener, config: ConfigView) -> Iterator[str]:
         from penstock.protocols.segment.report import describe_access

@@ -171,7 +171,10 @@ async def test_listeners_that_lead_elsewhere_say_nothing(back: EmbeddedBack, tmp
             RouteTable(name="rest", listeners=("s2",)),
         ]
         router = routed(back, far, *tables)
-        listeners = [replace(one, back=router.for_listener(one.kind, one.segment)) for one in overview(back).listeners]
+        listeners = [
+            replace(one, back=router.for_listener(one.kind, one.terms.internal_names))
+            for one in overview(back).listeners
+        ]
         async with asking(Overview(listeners=listeners)) as asker:
             answer = await asker.get(f"/positions?stream={STREAM}&seq_num=6")
     assert {kind for kind, hint in answer["read_on"].items() if hint is not None} == {"s2", "sse"}

@@ -1,0 +1,54 @@
+"""The terms in which a listener's clients name streams and positions, for `GET /positions`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.segment_names import SegmentNames
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
+from penstock_codecs.model import StreamRef
+from penstock_codecs.operations import Located
+from penstock_codecs.s2.names import validate_basin_name, validate_stream_name
+
+__all__ = ["Terms"]
+
+
+class Terms:
+    """The terms of one listener's clients. This base class is for clients that name streams as BASIN/STREAM.
+
+    `internal_names`: the naming of streams that clients keep beside their own, as the router needs it.
+    """
+
+    internal_names: SegmentNames | None = None
+    reads_bytes = False
+    """Whether its clients read from byte offsets."""
+
+    def to_stream(self, name: str) -> StreamRef:
+        """Return the stream that its clients call `name`, in which surrogates stand for bytes that are not UTF-8.
+
+        Raises OperationFailed.
+        """
+        basin, slash, stream = name.partition("/")
+        if not slash:
+            raise fail(FailureCode.BAD_QUERY, f"expected BASIN/STREAM, got {name!r:.80}")
+        return StreamRef(
+            validate_basin_name(basin, FailureCode.BAD_QUERY), validate_stream_name(stream, FailureCode.BAD_QUERY)
+        )
+
+    def can_name(self, stream: StreamRef) -> bool:
+        """Return whether its clients have a name for a stream."""
+        try:
+            self.name_of(stream)
+        except OperationFailed:
+            return False
+        return True
+
+    def name_of(self, stream: StreamRef) -> str | bytes:
+        """Return its clients' name of a stream. Raises OperationFailed if there is none."""
+        return str(stream)
+
+    def hints(self, stream: StreamRef, located: Located) -> Mapping[str, dict[str, Any]]:  # noqa: ARG002
+        """Return how its clients read on from a position: for each of the kind's `hint_names` that applies, the request
+        as JSON values."""
+        return {}
