@@ -12,20 +12,20 @@ import trio
 from penstock.backends.byte_view import BytesSettings, open_bytes_on_records
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, open_indexed
 from penstock.core.address import Address
-from penstock.core.back import Back
+from penstock.core.back import Back, SwappableBack
 from penstock.core.identity import NOBODY, Identities
 from penstock.core.native import Native
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
-from penstock.core.back import SwappableBack
 from penstock.net.http.front_server import HttpFront, HttpServer
 from penstock.net.http.serving import HttpSettings
 from penstock.net.limits.refusals import Refuse, close_at_once
 from penstock.net.upstream import Watch, unwatched
 from penstock.protocols.tables import ConfigView, NumberedBackTable
 from penstock.routing.access.authority import Authority
+from penstock.routing.access.guard import Guarded
+from penstock.routing.faults.back import FaultyBack
 from penstock.routing.faults.exchange import FaultyFront
 from penstock.routing.faults.rules import Faults
-from penstock.routing.faults.back import FaultyBack
 from penstock.routing.router import Router
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.model import StreamRef
@@ -62,9 +62,10 @@ class ListenerContext:
     drain_seconds: float = 0.0
     bound: dict[str, Sequence[Address]] = field(default_factory=dict)
 
-    def back(self, label: str, names: SegmentNames | None = None) -> SwappableBack:
-        """Return the router's view for a listener."""
-        return SwappableBack(self.router.for_listener(label, names))
+    def back(self, label: str, names: SegmentNames | None = None, *, tokens: bool = False) -> SwappableBack:
+        """Return the router's view for a listener. `tokens`: its clients may have access tokens, which bound it."""
+        view = self.router.for_listener(label, names)
+        return SwappableBack(view if self.access is None or not tokens else Guarded(view, self.access.vigil))
 
     def faulty(self, back: Back, label: str) -> Back:
         """Return a back with the configured faults injected into its operations, which the front is built on."""

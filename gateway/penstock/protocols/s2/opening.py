@@ -23,7 +23,6 @@ from penstock.protocols.s2.config import S2Back, S2Limits, S2Listener, S2SseBack
 from penstock.protocols.s2.front import S2Front, S2Settings
 from penstock.protocols.upstreams import secret_in, upstream_settings
 from penstock.routing.access.authority import Authority
-from penstock.routing.access.guard import Guarded
 from penstock.routing.target import Target
 from penstock_codecs.compression import Compression
 from penstock_codecs.http import HttpLimits
@@ -42,9 +41,7 @@ __all__ = [
 def open_listener(context: ListenerContext, label: str, table: S2Listener) -> OpenListener:
     """See `penstock.protocols.plugin.ListenerKind.open`."""
     settings = s2_settings(table, context.drain_seconds, context.identities, context.access)
-    http, back = http_settings(table.limits), context.back(label)
-    if context.access is not None:
-        back.inner = Guarded(back.inner, context.access.vigil)
+    http, back = http_settings(table.limits), context.back(label, tokens=True)
     server = context.http_server(S2Front(context.faulty(back, label), settings), http)
     return OpenListener(server.serve, server.begin_drain, back, (settings, http), refuse=refuse_http)
 
