@@ -12,7 +12,7 @@ import trio.testing
 from penstock.net.upstream import Dial
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import Summary
-from penstock.tools.replay.target import Target
+from penstock.tools.replay.target import parse_target
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
 from penstock_codecs.codec import Pull
 from penstock_codecs.failures import RemoteProtocolError
@@ -227,5 +227,5 @@ async def played(events: Iterable[CaptureEvent], server: S3PDouble, settings: Re
             yield event
 
     async with server.listening() as dial:
-        replay = Replay(Target.parse("s3p://127.0.0.1:7500"), again, settings, dial)
+        replay = Replay(parse_target("s3p://127.0.0.1:7500"), again, settings, dial)
         return await replay.run()

@@ -157,12 +157,12 @@ def _put_live(shelf: Shelf, url: str, streams: dict[str, StreamRef], said: dict[
     from penstock.tools.comparing.sources import put_live
     from penstock.tools.replay.configuring import TargetOptions
     from penstock.tools.replay.gateway import open_target_gateway
-    from penstock.tools.replay.target import Target
+    from penstock.tools.replay.target import parse_target
 
     options = TargetOptions(token=said["token"], tls_ca=said["tls_ca"], basin=said["basin"])
 
     async def read() -> None:
-        async with open_target_gateway(Target.parse(url), options) as gateway:
+        async with open_target_gateway(parse_target(url), options) as gateway:
             await put_live(shelf, Source.B, gateway.back, streams)
 
     trio.run(read)

@@ -21,9 +21,9 @@ from penstock.tools.replay import AS_RECORDED, LOSS_WORDS, PATIENCE_SECONDS
 from penstock_analysis.capture import CaptureEvent
 
 if TYPE_CHECKING:
+    from penstock.protocols.servers import Server
     from penstock.tools.replay.replaying import ReplaySettings
     from penstock.tools.replay.report import Summary
-    from penstock.tools.replay.target import Target
 
 __all__ = ["replay_command"]
 
@@ -125,10 +125,10 @@ def replay_command(captures: tuple[Path, ...], url: str, as_json: bool, strict: 
     import trio
 
     from penstock.observe import configure_logging
-    from penstock.tools.replay.target import Target
+    from penstock.tools.replay.target import parse_target
 
     try:
-        target = Target.parse(url)
+        target = parse_target(url)
         settings = _settings(captures, said)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -179,7 +179,7 @@ def _rename(text: str) -> tuple[str, str]:
     return glob, name
 
 
-async def _replay(captures: tuple[Path, ...], target: Target, settings: ReplaySettings) -> Summary:
+async def _replay(captures: tuple[Path, ...], target: Server, settings: ReplaySettings) -> Summary:
     from penstock.cli.signals import until_signalled
     from penstock.tools.replay.events import capture_events
     from penstock.tools.replay.replaying import Replay

@@ -21,6 +21,7 @@ __all__ = [
     "check_server",
     "check_tls",
     "has",
+    "is_basin_name",
     "key",
 ]
 
@@ -78,6 +79,15 @@ def check_basin(name: str, basin: str) -> None:
         validate_basin_name(basin, FailureCode.INVALID)
     except OperationFailed as error:
         raise ValueError(f"{name}: {error.failure.message}") from error
+
+
+def is_basin_name(text: str) -> bool:
+    """Return whether the text can name a basin."""
+    try:
+        validate_basin_name(text, FailureCode.INVALID)
+    except OperationFailed:
+        return False
+    return True
 
 
 def check_tls(certificate: str | None, key_file: str | None) -> None:

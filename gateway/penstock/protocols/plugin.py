@@ -18,6 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from penstock.core.address import Address
+from penstock.protocols.servers import ServerKind
 from penstock.protocols.tables import BackTable, ConfigView, ListenerTable, LossTable
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, FrontSide
@@ -38,6 +39,7 @@ __all__ = [
     "ProtocolPlugin",
     "back_kinds",
     "listener_kinds",
+    "server_kinds",
 ]
 
 ENTRY_POINT_GROUP: Final = "penstock.protocols"
@@ -160,6 +162,14 @@ class ListenerKind(Generic[L]):
         """Return the terms in which its clients name streams and positions."""
         return Terms()
 
+    def replaying(self, basin: str, patience: float) -> dict[str, Any]:
+        """Return keys of a table that serves recorded clients: their streams are in `basin`, and they may be silent for
+        `patience` seconds."""
+        return {}
+
+    from_its_beginning: ClassVar[bool] = False
+    """Whether a recorded conversation can only be played from its beginning."""
+
     def sole_basin(self, table: L) -> str | None:
         """Return the basin if its clients see one only."""
         return None
@@ -227,6 +237,7 @@ class ProtocolPlugin:
 
     listener: ListenerKind[Any] | None = None
     backs: tuple[BackKind[Any], ...] = ()
+    server: ServerKind | None = None
 
 
 @cache
@@ -246,3 +257,11 @@ def back_kinds() -> dict[str, BackKind[Any]]:
     """Return the kinds of backs by name, in alphabetical order."""
     plugins = installed(ENTRY_POINT_GROUP, ProtocolPlugin)
     return {back.kind: back for _, plugin in sorted(plugins.items()) for back in plugin.backs}
+
+
+@cache
+def server_kinds() -> dict[str, ServerKind]:
+    """Return the kinds of servers by scheme, in alphabetical order."""
+    plugins = installed(ENTRY_POINT_GROUP, ProtocolPlugin)
+    servers = (plugin.server for plugin in plugins.values() if plugin.server is not None)
+    return {server.scheme: server for server in sorted(servers, key=lambda server: server.scheme)}

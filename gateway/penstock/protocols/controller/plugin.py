@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.address import Address
 from penstock.protocols.controller.config import ControllerListener, segment_of
 from penstock.protocols.plugin import Advice, Example, ListenerKind, ProtocolPlugin
+from penstock.protocols.segment.plugin import SegmentServer
+from penstock.protocols.servers import Server
 from penstock.protocols.tables import ConfigView
 
 if TYPE_CHECKING:
@@ -65,10 +67,26 @@ class _Listener(ListenerKind[ControllerListener]):
 
         return describe(table, config)
 
+    def replaying(self, basin: str, patience: float) -> dict[str, Any]:
+        return {"advertise": ControllerListener().bind, "limits": {"keep_alive_seconds": patience}}
+
     def commands(self, table: ControllerListener, address: Address, example: Example) -> Iterator[str]:
         from penstock.protocols.controller.report import commands
 
         return commands(table, address, example)
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener())
+class _Server(SegmentServer):
+    scheme = "pravega"
+    protocol = "controller"
+    example = "pravega://127.0.0.1:9090"
+    options = frozenset()
+
+    def settings(self, server: Server) -> dict[str, Any]:
+        return {"controller": str(server.address)}
+
+    def takes_recorded(self, server: Server, _first: bytes) -> bool:
+        return False  # the names of segments and transactions are the server's own
+
+
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), server=_Server())

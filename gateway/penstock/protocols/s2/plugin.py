@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.address import Address
 from penstock.protocols.plugin import Advice, BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.s2.config import S2Back, S2Listener, S2SseBack
+from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, FrontSide
@@ -94,6 +95,9 @@ class _Listener(ListenerKind[S2Listener]):
 
         return S2Terms(table.sse_dialect)
 
+    def replaying(self, basin: str, patience: float) -> dict[str, Any]:
+        return {"default_basin": basin, "limits": {"keep_alive_seconds": patience}}
+
     def commands(self, table: S2Listener, address: Address, example: Example) -> Iterator[str]:
         from penstock.protocols.s2.report import commands
 
@@ -152,4 +156,16 @@ class _S2SseBack(BackKind[S2SseBack]):
     needs_client = _S2Back.needs_client
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_S2Back(), _S2SseBack()))
+class _Server(ServerKind):
+    scheme = "s2"
+    protocol = "s2"
+    back = S2Back
+    example = "s2://127.0.0.1:8080/my-basin"
+    aliases = {"http": ("s2", 80), "https": ("s2+tls", 443)}
+    takes_token = True
+
+    def takes_recorded(self, server: Server, _first: bytes) -> bool:
+        return True  # requests name their basin in a header, which is replaced
+
+
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_S2Back(), _S2SseBack()), server=_Server())

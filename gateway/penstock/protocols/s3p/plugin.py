@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.address import Address
+from penstock.core.config_fields import DEFAULT_BASIN
 from penstock.protocols.plugin import BackKind, Example, ListenerKind, ProtocolPlugin
 from penstock.protocols.s3p.config import S3PBack, S3PListener
+from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, FrontSide
@@ -86,6 +88,9 @@ class _Listener(ListenerKind[S3PListener]):
 
         return S3PTerms(s3p_names(table.names, table.basin))
 
+    def replaying(self, basin: str, patience: float) -> dict[str, Any]:
+        return {"basin": basin, "limits": {"idle_timeout_seconds": patience}}
+
     def sole_basin(self, table: S3PListener) -> str | None:
         return table.basin if table.names == "fixed" else None
 
@@ -118,4 +123,15 @@ class _Back(BackKind[S3PBack]):
         )
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),))
+class _Server(ServerKind):
+    scheme = "s3p"
+    protocol = "s3p"
+    back = S3PBack
+    example = "s3p://127.0.0.1:7500"
+    default_basin = DEFAULT_BASIN
+
+    def settings(self, server: Server) -> dict[str, Any]:
+        return {"address": str(server.address), "names": "fixed" if server.space is None else "path"}
+
+
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=_Server())

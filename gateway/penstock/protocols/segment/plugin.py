@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
+from penstock.core.config_fields import DEFAULT_BASIN, is_basin_name
+from penstock.core.segment_names import INTERNAL_BASIN, SegmentName, SegmentNames
 from penstock.protocols.plugin import BackKind, ListenerKind, ProtocolPlugin
 from penstock.protocols.segment.config import SegmentBack, SegmentListener
+from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
+from penstock_analysis.segment.spoken import HELLO
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.operations import Capability
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
     from penstock.routing.target import Target
 
-__all__ = ["PLUGIN"]
+__all__ = ["PLUGIN", "SegmentServer"]
 
 
 class _Listener(ListenerKind[SegmentListener]):
@@ -87,6 +90,11 @@ class _Listener(ListenerKind[SegmentListener]):
 
         return SegmentTerms(SegmentNames(table.basin))
 
+    from_its_beginning = True
+
+    def replaying(self, basin: str, patience: float) -> dict[str, Any]:
+        return {"basin": basin, "limits": {"idle_timeout_seconds": patience}}
+
     def describe_access(self, table: SegmentListener, config: ConfigView) -> Iterator[str]:
         from penstock.protocols.segment.report import describe_access
 
@@ -144,4 +152,28 @@ class _Back(BackKind[SegmentBack]):
         return table.username is not None
 
 
-PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),))
+class SegmentServer(ServerKind):
+    """A segment store, without a controller."""
+
+    scheme = "segment"
+    protocol = "segment"
+    back = SegmentBack
+    example = "segment://127.0.0.1:12345"
+    options = frozenset({"draft"})
+
+    def check_space(self, space: str) -> None:
+        SegmentName(space, "x")
+
+    def settings(self, server: Server) -> dict[str, Any]:
+        return {"address": str(server.address), "dialect": "draft" if server.options else "released"}
+
+    def named(self, server: Server, stream: str) -> tuple[str | None, str]:
+        if server.space is None or is_basin_name(server.space):
+            return server.space, stream
+        return DEFAULT_BASIN, f"{server.space}/{stream}"  # docs/names.md: scopes that are no valid basins
+
+    def takes_recorded(self, server: Server, first: bytes) -> bool:
+        return server.space is None and first.startswith(HELLO) == (not server.options)
+
+
+PLUGIN: Final = ProtocolPlugin(listener=_Listener(), backs=(_Back(),), server=SegmentServer())

@@ -17,8 +17,8 @@ from penstock.core.identity import CLIENT, Client
 from penstock.core.segment_names import SegmentNames
 from penstock.net.accepting import Listener
 from penstock.net.upstream import UpstreamSettings
+from penstock.protocols.servers import Server
 from penstock.tools.replay.configuring import TargetOptions, target_config
-from penstock.tools.replay.target import Target
 
 __all__ = ["LazyGateway", "TargetGateway", "open_target_gateway"]
 
@@ -29,7 +29,7 @@ class TargetGateway:
     `back`: the target as a back; streams have their recorded names, and are renamed on the way.
     """
 
-    def __init__(self, target: Target, back: Back, listeners: Mapping[str, Listener], nursery: trio.Nursery) -> None:
+    def __init__(self, target: Server, back: Back, listeners: Mapping[str, Listener], nursery: trio.Nursery) -> None:
         self.target = target
         self.back = back
         self.reached = False
@@ -56,7 +56,7 @@ class TargetGateway:
 
 
 @asynccontextmanager
-async def open_target_gateway(target: Target, options: TargetOptions | None = None) -> AsyncIterator[TargetGateway]:
+async def open_target_gateway(target: Server, options: TargetOptions | None = None) -> AsyncIterator[TargetGateway]:
     """Run the gateway until the block ends, with a temporary store. Connections are made when they are needed.
 
     Raises CannotStart for files that cannot be used.
@@ -80,7 +80,7 @@ async def open_target_gateway(target: Target, options: TargetOptions | None = No
             listener.bound([listener.address])
             if listener.duties is not None:
                 nursery.start_soon(listener.duties)
-        back = router.for_listener("s2", SegmentNames(options.basin))
+        back = router.for_listener("", SegmentNames(options.basin))
         gateway = TargetGateway(target, back, listeners, nursery)
         try:
             yield gateway
@@ -93,7 +93,7 @@ async def open_target_gateway(target: Target, options: TargetOptions | None = No
 class LazyGateway:
     """A gateway that is opened on first use; an async context manager that closes it at its end."""
 
-    def __init__(self, target: Target, options: TargetOptions) -> None:
+    def __init__(self, target: Server, options: TargetOptions) -> None:
         self._target = target
         self._options = options
         self._gateway: TargetGateway | None = None

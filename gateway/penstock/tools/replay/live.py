@@ -11,9 +11,9 @@ from penstock.net.tls import ClientTls
 from penstock.net.upstream import Dial, Upstream, UpstreamSettings, reason_of
 from penstock.observe.taps.tap import Tap
 from penstock.observe.taps.tapped import tapped
+from penstock.protocols.servers import Server
 from penstock.tools.replay.items import Say
 from penstock.tools.replay.tally import Tally
-from penstock.tools.replay.target import Target
 from penstock_analysis.capture import Conversation, Endpoint, Side
 from penstock_codecs.limits import KIB
 
@@ -54,7 +54,7 @@ class Live(Protocol):
         """Close the connection. Unless `at_once`, the server has LINGER_SECONDS to finish what is in flight."""
 
 
-def live_conversation(recorded: Conversation, protocol: str, target: Target) -> Conversation:
+def live_conversation(recorded: Conversation, protocol: str, target: Server) -> Conversation:
     """Return the conversation of the live connection for its dialogue: the recorded one, with the target as its
     server."""
     return Conversation(
@@ -70,7 +70,7 @@ def live_conversation(recorded: Conversation, protocol: str, target: Target) -> 
 
 
 def upstream_of(
-    target: Target, tls: ClientTls | None, tally: Tally, conversation: Conversation, dial: Dial | None
+    target: Server, tls: ClientTls | None, tally: Tally, conversation: Conversation, dial: Dial | None
 ) -> Upstream:
     """Return the upstream of a target, with a tap on each connection that reports to `tally`. `dial`: instead of
     TCP."""

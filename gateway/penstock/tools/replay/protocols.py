@@ -9,13 +9,11 @@ from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Sender
 from penstock_analysis.dialogue import Message
 from penstock_analysis.dialogue.choosing import ENOUGH, spoken_by
 from penstock_analysis.dialogue.http.dialogue import HttpDialogue
+from penstock_analysis.plugin import plugins
 from penstock_codecs.http import RequestHead
 
-__all__ = ["PLAYABLE", "is_http", "protocol_of"]
+__all__ = ["is_http", "protocol_of"]
 
-PLAYABLE: Final = frozenset({"s2", "s3p", "segment", "controller"})
-"""Protocols that can be replayed."""
-_HTTP: Final = frozenset({"s2", "controller"})
 _LEAST: Final = 4
 """Bytes that identify the version of HTTP, and the dialect of the segment protocol."""
 _CONTROLLER: Final = "/io.pravega.controller."
@@ -23,7 +21,7 @@ _CONTROLLER: Final = "/io.pravega.controller."
 
 def is_http(protocol: str) -> bool:
     """Return whether a protocol is carried by HTTP."""
-    return protocol in _HTTP
+    return protocol in plugins() and plugins()[protocol].over_http
 
 
 def protocol_of(conversation: Conversation, events: Iterable[CaptureEvent]) -> str | None:

@@ -11,6 +11,8 @@ import trio
 
 from penstock.net.tls import ClientTls
 from penstock.net.upstream import Dial
+from penstock.protocols.plugin import listener_kinds
+from penstock.protocols.servers import Server
 from penstock.tools.replay import AS_RECORDED, PATIENCE_SECONDS
 from penstock.tools.replay.configuring import TargetOptions
 from penstock.tools.replay.exchanges import LiveExchanges, Rewritten
@@ -20,17 +22,15 @@ from penstock.tools.replay.live import Live, LiveBytes, Numbers, live_conversati
 from penstock.tools.replay.order import ReadAhead, Turns
 from penstock.tools.replay.pace import Pace
 from penstock.tools.replay.player import Player, Stage
-from penstock.tools.replay.protocols import PLAYABLE, is_http, protocol_of
+from penstock.tools.replay.protocols import is_http, protocol_of
 from penstock.tools.replay.recorded import RecordedBytes, RecordedConversation
 from penstock.tools.replay.recorded_http import RecordedExchanges
 from penstock.tools.replay.report import Report, Summary
 from penstock.tools.replay.selection import PlayedParts, moment
 from penstock.tools.replay.tally import Tally
-from penstock.tools.replay.target import Target, TargetKind
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Opened, Sender
 from penstock_analysis.dialogue import Dialogue
 from penstock_analysis.dialogue.choosing import dialogue_for
-from penstock_analysis.segment.spoken import HELLO
 from penstock_codecs.http import PREFACE
 
 __all__ = ["Replay", "ReplaySettings"]
@@ -95,7 +95,7 @@ class Replay:
     instead of over TCP."""
 
     def __init__(
-        self, target: Target, events: Events, settings: ReplaySettings | None = None, dial: Dial | None = None
+        self, target: Server, events: Events, settings: ReplaySettings | None = None, dial: Dial | None = None
     ) -> None:
         self._target = target
         self._dial = dial
@@ -127,7 +127,7 @@ class _Run:
 
     def __init__(
         self,
-        target: Target,
+        target: Server,
         settings: ReplaySettings,
         summary: Summary,
         gateway: LazyGateway,
@@ -209,10 +209,11 @@ class _Run:
         if protocol is None and not unwanted and len(playing.held) < MOST_HELD:
             return
         protocol = protocol or ""
-        if protocol == "segment" and self._parts.since_ns is not None and self._now < self._parts.since_ns:
+        whole = protocol in listener_kinds() and listener_kinds()[protocol].from_its_beginning
+        if whole and self._parts.since_ns is not None and self._now < self._parts.since_ns:
             unwanted = unwanted or "they began before the time that was asked for (--from)"
         why = unwanted
-        if protocol not in PLAYABLE:
+        if protocol not in listener_kinds():
             why = why or (f"nothing plays what they speak ({protocol})" if protocol else "what they speak is not known")
         if why:
             self._summary.count_left_out(why, wanted=not unwanted)
@@ -304,11 +305,9 @@ class _Run:
         """Return whether messages are sent as recorded: the target speaks the same protocol, and no names change on the
         way."""
         target, settings = self._target, self._settings
-        if settings.through or settings.options.renames or target.kind.value != protocol:
+        if settings.through or settings.options.renames or target.kind.protocol != protocol:
             return False
-        if protocol == "segment" and first.startswith(HELLO) == target.draft:
-            return False
-        return target.kind is TargetKind.S2 or (target.kind is not TargetKind.PRAVEGA and target.space is None)
+        return target.kind.takes_recorded(target, first)
 
     async def _to_front(self, protocol: str) -> Dial:
         gateway = await self._gateway.get()

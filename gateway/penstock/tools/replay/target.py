@@ -1,111 +1,60 @@
-"""Targets of `penstock replay --to` and `penstock diff`: servers by URL.
-
-| URL | server |
-|---|---|
-| `s2://HOST:PORT[/BASIN]`, `http://...` | S2 in plaintext |
-| `s2+tls://HOST:PORT[/BASIN]`, `https://...` | S2 over TLS |
-| `s3p://HOST:PORT[/BASIN]` | S3P; with BASIN its streams are called `BASIN/stream` there |
-| `segment://HOST:PORT[/SCOPE]`, `segment+draft://...` | a segment store, without a controller |
-| `pravega://HOST:PORT[/SCOPE]` | Pravega by its controller, which says where the segments are |
-
-`+tls` may follow each of Penstock's own schemes. BASIN or SCOPE holds all streams on the server, whatever basin they
-were recorded in; without it each stream keeps its own.
-"""
+"""Parses the URLs of servers, for `penstock replay` and `penstock diff`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from penstock.core.address import Address
-from penstock.core.config_fields import check_basin, check_server
-from penstock.core.segment_names import SegmentName
+from penstock.core.config_fields import check_server
+from penstock.protocols.plugin import server_kinds
+from penstock.protocols.servers import Server, ServerKind
 from penstock_codecs.failures import OperationFailed
 
-__all__ = ["BadTarget", "Target", "TargetKind"]
+__all__ = ["BadTarget", "examples", "parse_target"]
 
 
 class BadTarget(ValueError):
     """Raised for a URL that names no server; the message says why in one line."""
 
 
-class TargetKind(Enum):
-    """The server's protocol; the value is the `Conversation.protocol` that can be played to it untranslated."""
-
-    S2 = "s2"
-    S3P = "s3p"
-    SEGMENT = "segment"
-    PRAVEGA = "controller"
+def examples() -> str:
+    """Return a URL of each kind of server, for help and errors."""
+    *most, last = [kind.example for kind in server_kinds().values()]
+    return f"{', '.join(most)} or {last}"
 
 
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_ALIASES: Final = {"http": "s2", "https": "s2+tls"}
-_KINDS: Final = {
-    "s2": TargetKind.S2,
-    "s3p": TargetKind.S3P,
-    "segment": TargetKind.SEGMENT,
-    "pravega": TargetKind.PRAVEGA,
-}
-_SUFFIXES: Final = {"segment": {"tls", "draft"}}
-_EXAMPLE: Final = "s2://127.0.0.1:8080/my-basin, s3p://127.0.0.1:7500 or pravega://127.0.0.1:9090"
+def parse_target(url: str) -> Server:
+    """Parse a URL. Raises BadTarget."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise BadTarget(f"{url!r}: {error}") from None
+    aliases = {alias: of for kind in server_kinds().values() for alias, of in kind.aliases.items()}
+    scheme, default_port = aliases.get(parts.scheme, (parts.scheme, None))
+    name, *options = scheme.split("+")
+    kind = server_kinds().get(name)
+    if kind is None or not set(options) <= {"tls", *kind.options}:
+        raise BadTarget(f"{url!r} is no server: give a URL such as {examples()}")
+    if parts.query or parts.fragment or parts.username is not None:
+        raise BadTarget(f"{url!r}: nothing but HOST:PORT and the name of a basin or scope can be said")
+    port = default_port if port is None else port
+    if not parts.hostname or port is None:
+        raise BadTarget(f"{url!r}: HOST:PORT is missing, as in {examples()}")
+    address, space = Address(parts.hostname, port), _space(url, parts.path)
+    _check(url, kind, address, space)
+    return Server(kind, address, "tls" in options, frozenset(options) - {"tls"}, space)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A server. `space`: the basin or scope of all streams there; None: the recorded ones."""
-
-    kind: TargetKind
-    address: Address
-    tls: bool = False
-    draft: bool = False
-    space: str | None = None
-
-    @classmethod
-    def parse(cls, url: str) -> Target:
-        """Parse a URL. Raises BadTarget."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:
-            raise BadTarget(f"{url!r}: {error}") from None
-        name, *suffixes = _ALIASES.get(parts.scheme, parts.scheme).split("+")
-        kind = _KINDS.get(name)
-        if kind is None or not set(suffixes) <= _SUFFIXES.get(name, {"tls"}):
-            raise BadTarget(f"{url!r} is no server: give a URL such as {_EXAMPLE}")
-        if parts.query or parts.fragment or parts.username is not None:
-            raise BadTarget(f"{url!r}: nothing but HOST:PORT and the name of a basin or scope can be said")
-        port = _DEFAULT_PORTS.get(parts.scheme) if port is None else port
-        if not parts.hostname or port is None:
-            raise BadTarget(f"{url!r}: HOST:PORT is missing, as in {_EXAMPLE}")
-        target = cls(
-            kind, Address(parts.hostname, port), "tls" in suffixes, "draft" in suffixes, _space(url, parts.path)
-        )
-        target._check(url)
-        return target
-
-    def _check(self, url: str) -> None:
-        try:
-            check_server("address", str(self.address))
-            if self.space is not None and self.kind in (TargetKind.S2, TargetKind.S3P):
-                check_basin("basin", self.space)
-            elif self.space is not None:
-                SegmentName(self.space, "x")
-        except ValueError as error:
-            raise BadTarget(f"{url!r}: {error}") from None
-        except OperationFailed as error:
-            raise BadTarget(f"{url!r}: {error.failure.message}") from None
-
-    @property
-    def scheme(self) -> str:
-        """The scheme of the target's URL."""
-        name = next(name for name, kind in _KINDS.items() if kind is self.kind)
-        return name + "+draft" * self.draft + "+tls" * self.tls
-
-    def __str__(self) -> str:
-        """Return the target's URL."""
-        return f"{self.scheme}://{self.address}" + ("" if self.space is None else f"/{self.space}")
+def _check(url: str, kind: ServerKind, address: Address, space: str | None) -> None:
+    try:
+        check_server("address", str(address))
+        if space is not None:
+            kind.check_space(space)
+    except ValueError as error:
+        raise BadTarget(f"{url!r}: {error}") from None
+    except OperationFailed as error:
+        raise BadTarget(f"{url!r}: {error.failure.message}") from None
 
 
 def _space(url: str, path: str) -> str | None:

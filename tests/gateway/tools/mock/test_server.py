@@ -22,7 +22,7 @@ from penstock.tools.mock.server import MockSettings, mock_tls, serve_mock
 from penstock.tools.replay.configuring import TargetOptions
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import Summary
-from penstock.tools.replay.target import Target
+from penstock.tools.replay.target import parse_target
 from penstock_analysis.capture import CaptureEvent
 
 ONCE = MockSettings(strict=True, once=True)
@@ -52,7 +52,7 @@ async def round_trip(
             nursery.start_soon(serve_mock, Address("127.0.0.1", 0), script, ONCE, report, told, tls)
             await listening.wait()
             options = TargetOptions(tls_ca=None if certificate is None else certificate[0])
-            target = Target.parse(f"{scheme}://{where[0]}")
+            target = parse_target(f"{scheme}://{where[0]}")
             summary = await Replay(target, again, ReplaySettings(speed=math.inf, options=options)).run()
     return summary, report
 

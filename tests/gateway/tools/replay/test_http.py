@@ -23,7 +23,7 @@ from penstock.tools.replay.exchanges import Rewritten
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import Summary
 from penstock.tools.replay.selection import PlayedParts
-from penstock.tools.replay.target import Target
+from penstock.tools.replay.target import parse_target
 from penstock_analysis.capture import CaptureEvent, Sender
 from penstock_codecs.http import PREFACE, RequestHead
 
@@ -52,7 +52,7 @@ async def played(
             nursery.start_soon(serve_http, far, handler, server)
             return near
 
-        summary = await Replay(Target.parse(url), again, settings, dial).run()
+        summary = await Replay(parse_target(url), again, settings, dial).run()
         nursery.cancel_scope.cancel()
     return summary
 

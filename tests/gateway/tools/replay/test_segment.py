@@ -16,7 +16,7 @@ from support.segment_front import Client
 from penstock.protocols.segment.front import SegmentFront
 from penstock.tools.replay.replaying import Replay, ReplaySettings
 from penstock.tools.replay.report import Summary
-from penstock.tools.replay.target import Target
+from penstock.tools.replay.target import parse_target
 from penstock_codecs.segment import Dialect, join_events, released
 
 BODIES = [bytes([number]) * size for number, size in enumerate((1, 300, 5000, 20))]
@@ -57,7 +57,7 @@ async def play(said: Said, directory: Path) -> tuple[Summary, bytes]:
             nursery.start_soon(front.serve, far)
             return near
 
-        target = Target.parse("segment://127.0.0.1:12345")
+        target = parse_target("segment://127.0.0.1:12345")
         summary = await Replay(target, again, ReplaySettings(speed=math.inf), dial).run()
         near, far = trio.testing.memory_stream_pair()
         nursery.start_soon(front.serve, far)
@@ -110,7 +110,7 @@ async def test_appends_that_are_not_acknowledged_are_told(tmp_path: Path) -> Non
             nursery.start_soon(lose, far)
             return near
 
-        target = Target.parse("segment://127.0.0.1:12345")
+        target = parse_target("segment://127.0.0.1:12345")
         summary = await Replay(target, again, ReplaySettings(speed=math.inf), dial).run()
     [report] = summary.conversations
     assert not summary.same

@@ -6,31 +6,36 @@ import pytest
 from support.s3p_front import Client
 
 from penstock.core.address import Address
+from penstock.protocols.plugin import server_kinds
+from penstock.protocols.servers import Server
 from penstock.tools.replay.configuring import TargetOptions, target_config
 from penstock.tools.replay.gateway import LazyGateway, open_target_gateway
-from penstock.tools.replay.target import BadTarget, Target, TargetKind
+from penstock.tools.replay.target import BadTarget, parse_target
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CheckTail
 from penstock_codecs.s3p import AppendRecords, Create, ErrorReply
 
+KINDS = server_kinds()
+DRAFT = frozenset({"draft"})
+
 
 @pytest.mark.parametrize(
     ("url", "target"),
     [
-        ("s2://127.0.0.1:8080", Target(TargetKind.S2, Address("127.0.0.1", 8080))),
-        ("s2+tls://[::1]:8443/my-basin", Target(TargetKind.S2, Address("::1", 8443), tls=True, space="my-basin")),
-        ("http://store.example", Target(TargetKind.S2, Address("store.example", 80))),
-        ("https://store.example", Target(TargetKind.S2, Address("store.example", 443), tls=True)),
-        ("s3p://h:7500/orders-eu", Target(TargetKind.S3P, Address("h", 7500), space="orders-eu")),
-        ("segment+draft://h:1", Target(TargetKind.SEGMENT, Address("h", 1), draft=True)),
-        ("segment+draft+tls://h:1", Target(TargetKind.SEGMENT, Address("h", 1), tls=True, draft=True)),
-        ("pravega://h:9090/Scope_1", Target(TargetKind.PRAVEGA, Address("h", 9090), space="Scope_1")),
+        ("s2://127.0.0.1:8080", Server(KINDS["s2"], Address("127.0.0.1", 8080))),
+        ("s2+tls://[::1]:8443/my-basin", Server(KINDS["s2"], Address("::1", 8443), tls=True, space="my-basin")),
+        ("http://store.example", Server(KINDS["s2"], Address("store.example", 80))),
+        ("https://store.example", Server(KINDS["s2"], Address("store.example", 443), tls=True)),
+        ("s3p://h:7500/orders-eu", Server(KINDS["s3p"], Address("h", 7500), space="orders-eu")),
+        ("segment+draft://h:1", Server(KINDS["segment"], Address("h", 1), options=DRAFT)),
+        ("segment+draft+tls://h:1", Server(KINDS["segment"], Address("h", 1), tls=True, options=DRAFT)),
+        ("pravega://h:9090/Scope_1", Server(KINDS["pravega"], Address("h", 9090), space="Scope_1")),
     ],
 )
-def test_what_a_url_says(url: str, target: Target) -> None:
-    assert Target.parse(url) == target
-    assert Target.parse(str(target)) == target
+def test_what_a_url_says(url: str, target: Server) -> None:
+    assert parse_target(url) == target
+    assert parse_target(str(target)) == target
 
 
 @pytest.mark.parametrize(
@@ -52,7 +57,7 @@ def test_what_a_url_says(url: str, target: Target) -> None:
 )
 def test_what_is_no_server(url: str, why: str) -> None:
     with pytest.raises(BadTarget, match=why) as caught:
-        Target.parse(url)
+        parse_target(url)
     assert "\n" not in str(caught.value)
 
 
@@ -72,7 +77,7 @@ ASKED = StreamRef("telemetry", "orders")
     ],
 )
 def test_what_streams_are_called_there(url: str, there: StreamRef) -> None:
-    (route,) = target_config(Target.parse(url), TargetOptions(), "x").routes
+    (route,) = target_config(parse_target(url), TargetOptions(), "x").routes
     rewriting = route.rewriting()
     captures = rewriting.pattern.match(ASKED)
     assert captures is not None and rewriting.forward(ASKED, captures) == there
@@ -80,18 +85,18 @@ def test_what_streams_are_called_there(url: str, there: StreamRef) -> None:
 
 def test_renames_come_first() -> None:
     options = TargetOptions(renames=(("ord*", "new-{1}"),))
-    first, last = target_config(Target.parse("pravega://h:1/Other"), options, "x").routes
+    first, last = target_config(parse_target("pravega://h:1/Other"), options, "x").routes
     captures = first.rewriting().pattern.match(ASKED)
     assert captures is not None
     assert first.rewriting().forward(ASKED, captures) == StreamRef("penstock", "Other/new-ers")
     assert last.takes_all_names
     with pytest.raises(ValueError, match=r"nothing captures \{what\}"):
-        target_config(Target.parse("s2://h:1"), TargetOptions(renames=(("*", "{what}"),)), "x")
+        target_config(parse_target("s2://h:1"), TargetOptions(renames=(("*", "{what}"),)), "x")
 
 
 @pytest.mark.parametrize("loss", ["refuse", "envelope", "drop"])
 def test_losses_are_what_each_table_can_say(loss: str) -> None:
-    config = target_config(Target.parse("s3p://h:1"), TargetOptions(loss=loss), "x")
+    config = target_config(parse_target("s3p://h:1"), TargetOptions(loss=loss), "x")
     table = config.backs["target"].loss  # type: ignore[union-attr]
     assert table.headers == loss
     assert table.command_records == (loss if loss != "drop" else "refuse"), "an acknowledgement counts them"
@@ -100,7 +105,7 @@ def test_losses_are_what_each_table_can_say(loss: str) -> None:
 
 async def test_a_front_without_a_socket() -> None:
     """The server is not there, and the client is told so by the front that a live one would have."""
-    async with open_target_gateway(Target.parse("s2://127.0.0.1:1")) as gateway:
+    async with open_target_gateway(parse_target("s2://127.0.0.1:1")) as gateway:
         async with await gateway.connect("s3p") as stream:
             client = Client(stream)
             (reply,) = await client.call(Create(b"orders"))
@@ -113,12 +118,12 @@ async def test_a_front_without_a_socket() -> None:
 
 async def test_what_the_block_raises_goes_on_as_it_is() -> None:
     with pytest.raises(KeyError):
-        async with open_target_gateway(Target.parse("s2://127.0.0.1:1")):
+        async with open_target_gateway(parse_target("s2://127.0.0.1:1")):
             raise KeyError("mine")
 
 
 async def test_opened_once_and_only_if_needed() -> None:
-    target = Target.parse("s2://127.0.0.1:1")
+    target = parse_target("s2://127.0.0.1:1")
     async with LazyGateway(target, TargetOptions()):
         pass
     async with LazyGateway(target, TargetOptions()) as lazy:
