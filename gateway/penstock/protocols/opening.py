@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import trio
 
-from penstock.backends.byte_view import BytesSettings, open_bytes_on_records
+from penstock.backends.byte_view import BytesSettings, SourceBacks, open_bytes_on_records
 from penstock.backends.sequence_numbering import IndexedBack, IndexedSettings, open_indexed
 from penstock.core.address import Address
 from penstock.core.back import Back, SwappableBack
@@ -106,12 +106,11 @@ def numbering_settings(table: NumberedBackTable) -> IndexedSettings:
     )
 
 
-class _Sources:
+class _Sources(SourceBacks):
     """Keeps transactions in the embedded store, for servers that have none."""
 
     def __init__(self, embedded: Back) -> None:
         self._embedded = embedded
 
     def back_of(self, stream: StreamRef) -> Back | None:
-        """See `penstock.backends.byte_view.SourceBacks`."""
         return self._embedded if stream.basin == INTERNAL_BASIN else None

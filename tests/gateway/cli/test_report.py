@@ -44,7 +44,7 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
         (CONTROLLER + "segments = 'refuse'", "several segments: it is not created"),
         (S2 + "auth_tokens = ['t']\n[access]", "S2 clients: those with one of 1 bearer tokens or an access token"),
         (S2 + "anonymous = true\n[access]", "S2 clients: anybody without a token, and those with an access token"),
-        (S2 + "[access]\nfile = 'tokens'", "Access tokens for S2 are in tokens, as hashes"),
+        (S2 + "[access]\nfile = 'tokens'", "access tokens are in tokens, as hashes"),
         (
             SEGMENT + "delegation_tokens = true",
             "for the password of an identity with a username, and there is none",

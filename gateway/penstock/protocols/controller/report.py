@@ -1,4 +1,4 @@
-"""What the gateway tells people about controllers."""
+"""Texts about controllers for people: reports and the first commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gateway tells people about S2 listeners and backs."""
+"""Texts about S2 listeners and backs for people: reports, plans of losses, and the first commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gateway tells people about S3P listeners."""
+"""Texts about S3P listeners for people: reports, plans of losses, and the first commands."""
 
 from __future__ import annotations
 

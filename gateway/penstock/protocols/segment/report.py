@@ -1,4 +1,4 @@
-"""What the gateway tells people about segment listeners."""
+"""Texts about segment listeners for people: reports and plans of losses."""
 
 from __future__ import annotations
 

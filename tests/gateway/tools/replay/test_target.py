@@ -41,7 +41,7 @@ def test_what_a_url_says(url: str, target: Server) -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("gopher://h:70", "is no server: give a URL such as s2://"),
+        ("gopher://h:70", "is no server: give a URL such as pravega://"),
         ("s2+draft://h:1", "is no server"),
         ("127.0.0.1:8080", "is no server"),
         ("s2://h", "HOST:PORT is missing"),
