@@ -15,6 +15,10 @@ VERSION = $(addprefix $(1)=,$(shell $(1) -c 'import platform; print(platform.pyt
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Modules are compiled once, even where that is switched off: tests start hundreds of processes.
+export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help measure setup serve pipeline test test-all test-long test-newest check lock docs bench soak hostile node-peers peers proto clean
 
 help:  ## this list
@@ -55,12 +59,15 @@ test: $(VENV)/.dev node-peers  ## set up, say what is missing, and run ruff, myp
 	$(STATIC)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-all: $(VENV)/.dev node-peers  ## all other tests: what takes long, and the generated ones with twenty times the examples
+PROFILE := more
+
+test-all: $(VENV)/.dev node-peers  ## all other tests: what takes long, and the generated ones with five times the examples
 	$(BIN)/python -m pytest $(PARALLEL) -m slow $(ARGS)
-	PENSTOCK_TEST_PROFILE=long $(BIN)/python -m pytest $(PARALLEL) \
+	PENSTOCK_TEST_PROFILE=$(PROFILE) $(BIN)/python -m pytest $(PARALLEL) \
 	  -m 'hypothesis and not slow' tests/codecs tests/analysis tests/gateway/store $(ARGS)
 
-test-long: test-all
+test-long: PROFILE := long
+test-long: test-all  ## the same, with twenty times the examples
 
 # The parts that stand alone, in an environment of their own that ignores the lock.
 test-newest:  ## the tests of codecs, captures, network and store with the newest packages that pyproject.toml allows
