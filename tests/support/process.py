@@ -29,7 +29,7 @@ bind = "127.0.0.1:{management_port}"
 LISTENERS = ("s2", "s3p", "segment", "controller")
 """Each has an attribute here, and a place in the configuration's template, called `<kind>_port`."""
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 _POLL_SECONDS = 0.01
 
 CONFIG = """\

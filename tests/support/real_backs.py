@@ -46,7 +46,7 @@ Address = tuple[str, int]
 LOOPBACK = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 """Below those that systems give to outgoing connections."""
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
 _POLL_SECONDS = 0.02
 _STOP_SECONDS = 15.0
 SERVICE = controller.DESCRIPTOR.services_by_name["ControllerService"]

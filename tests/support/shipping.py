@@ -22,7 +22,7 @@ from penstock.core.address import Address
 __all__ = ["ROOT", "Served", "gateway_arguments", "ports_of", "serving"]
 
 ROOT: Final = Path(__file__).parents[2]
-START_SECONDS: Final = 30.0
+START_SECONDS: Final = 120.0
 
 
 def gateway_arguments(arguments: Sequence[str], config: Path) -> Config:

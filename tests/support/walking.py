@@ -25,7 +25,7 @@ PORTS: Final = (8080, 8081, 8090, 7500, 7600, 9090, 12345, 9600, 9601)
 """Those that documents and shipped configurations name; each stands for a free one."""
 _ASKS: Final = re.compile(r"\bpenstock (connections|drain|reload|tail|record (start|stop|list))\b(?!`)")
 """Commands that ask the management listener at its usual port."""
-START_SECONDS: Final = 30.0
+START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 20.0
 
 
