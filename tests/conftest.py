@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from support.needs import PACKAGES
 from support.process import GatewayProcess, running_gateway
-from support.sharing import ByFile, needs_spark
+from support.sharing import SLOW, ByFile, needs_spark
 from xdist.remote import Producer
 
 for profile, examples in (("default", 100), ("more", 500), ("long", 2000)):
@@ -21,35 +20,6 @@ for profile, examples in (("default", 100), ("more", 500), ("long", 2000)):
 settings.load_profile(os.environ.get("PENSTOCK_TEST_PROFILE", "default"))
 
 
-# Files that take long or need a real server, which `make test-all` runs. Some tests of other files are marked there.
-# One short file of Spark's stays in `make test`, one or more of each protocol's real clients, and one bridge.
-HERE = Path(__file__).parent
-SLOW = {
-    HERE / folder / f"test_{name}.py"
-    for folder, names in {
-        "bridges": "back_pressure chaos clients examples matrix mirror positions real_backs recording_documents "
-        "recording_faults replay replay_document restart server_faults",
-        "conformance": "many_followers s2_timers segment_l_kill",
-        "hostile": "attacks half_messages idle",
-        "peers": "delegation_tokens faults_others faults_s2_sdk foreign_pages_in_browser go h2spec page_in_browser "
-        "pravega_java pravega_java_again pravega_java_delegation pravega_java_document pravega_python_bytes "
-        "pravega_python_cross pravega_python_restart pravega_python_scaling recorded_clients recorded_records "
-        "redacted_recordings s2_lite_back s2_lite_bytes s2_lite_control s2_sdk_python_restart s3p_server_back "
-        "segment_java segment_store_back tls_rotation wireshark_document",
-        "pipeline": "kills page",
-        "pipeline/capture": "spark",
-        "pipeline/cli": "follow run views",
-        "pipeline/clients": "real_servers s2_lite",
-        "pipeline/jobs": "audit audit_live backfill latency quality usage",
-        "pipeline/report": "gather",
-        "pipeline/running": "cluster",
-        "pipeline/sink": "sink_spark",
-        "pipeline/source": "spark",
-        "shipping": "wheel",
-    }.items()
-    for name in names.split()
-}
-assert all(file.exists() for file in SLOW), [str(file) for file in SLOW if not file.exists()]
 SPARK_SECONDS = 600
 """Most time for a test that needs Spark, on a machine that is busy otherwise: the first one starts the session."""
 
@@ -62,7 +32,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow ones, and move those that need Spark to the front, so that no process waits for them at the end."""
     for item in items:
-        if item.path in SLOW:
+        if item.location[0] in SLOW:
             item.add_marker("slow")
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_SECONDS))

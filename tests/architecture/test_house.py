@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from architecture.measure import import_cycle
+from support.sharing import SLOW
 
 ROOT = Path(__file__).parents[2]
 # Spelled in pieces, so that this file does not find itself.
@@ -35,6 +36,10 @@ def ours(*patterns: str) -> list[Path]:
 
 def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+def test_files_that_are_listed_as_slow_are_there() -> None:
+    assert [file for file in sorted(SLOW) if not (ROOT / file).is_file()] == []
 
 
 def test_imports_run_downwards() -> None:

@@ -1,5 +1,6 @@
-"""Scheduling of tests on several processes: each file on one process, and all files that need Spark on the same one,
-because its session takes long to start.
+"""The files of `make test-all`, and scheduling of tests on several processes.
+
+Each file runs on one process, and all files that need Spark on the same one, because its session takes long to start.
 """
 
 from __future__ import annotations
@@ -11,9 +12,39 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-__all__ = ["ByFile", "needs_spark"]
+__all__ = ["SLOW", "ByFile", "needs_spark"]
 
 ROOT = Path(__file__).parents[2]
+SLOW = {
+    f"tests/{folder}/test_{name}.py"
+    for folder, names in {
+        "bridges": "back_pressure chaos clients examples matrix mirror positions real_backs recording_documents "
+        "recording_faults replay replay_document restart server_faults",
+        "conformance": "many_followers s2_timers segment_l_kill",
+        "gateway/app/systemd": "activation",
+        "gateway/app/workers": "gateway",
+        "hostile": "attacks half_messages idle",
+        "peers": "delegation_tokens faults_others faults_s2_sdk foreign_pages_in_browser go h2spec page_in_browser "
+        "pravega_java pravega_java_again pravega_java_delegation pravega_java_document pravega_python_bytes "
+        "pravega_python_cross pravega_python_restart pravega_python_scaling recorded_clients recorded_records "
+        "recorded_s2 redacted_recordings s2_lite_back s2_lite_bytes s2_lite_control s2_sdk_python_restart "
+        "s3p_server_back segment_java segment_store_back tls_rotation wireshark_document wireshark_s2 "
+        "wireshark_segment",
+        "pipeline": "kills page",
+        "pipeline/capture": "spark",
+        "pipeline/cli": "follow run views",
+        "pipeline/clients": "real_servers s2_lite",
+        "pipeline/jobs": "audit audit_live backfill latency quality usage",
+        "pipeline/report": "gather",
+        "pipeline/running": "cluster",
+        "pipeline/sink": "real_gateway sink_spark",
+        "pipeline/source": "spark",
+        "shipping": "light_environment wheel",
+    }.items()
+    for name in names.split()
+}
+"""Whole files that take long, or need a real server: `make test` leaves them to `make test-all`. It keeps one short
+file of Spark's, one or more of each protocol's real clients, and bridges that are quick."""
 
 
 @lru_cache
