@@ -69,6 +69,9 @@ class AnalysisPlugin:
     varying_headers: frozenset[str] = frozenset()
     """Headers over HTTP that differ so, in lower case."""
 
+    lua_tables: Callable[[], str] | None = None
+    """Returns the tables of the protocol's Wireshark dissector, as text of Lua that returns one table."""
+
     redaction: Callable[[], Redaction] | None = None
     """Returns how secrets are found in messages on bare TCP. Without it (and without HTTP) bytes are searched for
     patterns, and for text that looks like a header line."""

@@ -26,9 +26,16 @@ def _bodies() -> HttpBodies:
     return S2Bodies()
 
 
+def _lua_tables() -> str:
+    from penstock_analysis.s2.wireshark import lua_tables
+
+    return lua_tables()
+
+
 PLUGIN: Final = AnalysisPlugin(
     dialogue=http_dialogue,
     layers=(HTTP, "s2s", "sse"),
+    lua_tables=_lua_tables,
     varying_headers=frozenset({"s2-request-token"}),
     secret_headers=("s2-encryption-key",),
     format_headers=("s2-format",),

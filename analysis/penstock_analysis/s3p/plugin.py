@@ -37,4 +37,17 @@ def _redaction() -> Redaction:
     return REDACTION
 
 
-PLUGIN: Final = AnalysisPlugin(dialogue=_dialogue, layers=("s3p",), begins=_begins, redaction=_redaction, packs=False)
+def _lua_tables() -> str:
+    from penstock_analysis.s3p.wireshark import lua_tables
+
+    return lua_tables()
+
+
+PLUGIN: Final = AnalysisPlugin(
+    dialogue=_dialogue,
+    layers=("s3p",),
+    begins=_begins,
+    lua_tables=_lua_tables,
+    redaction=_redaction,
+    packs=False,
+)

@@ -54,6 +54,12 @@ def _redaction() -> Redaction:
     return REDACTION
 
 
+def _lua_tables() -> str:
+    from penstock_analysis.segment.wireshark import lua_tables
+
+    return lua_tables()
+
+
 PLUGIN: Final = AnalysisPlugin(
     dialogue=_dialogue,
     layers=("segment",),
@@ -61,6 +67,7 @@ PLUGIN: Final = AnalysisPlugin(
     memory=_memory,
     stream_of=_stream_of,
     varying_fields=frozenset({"writer_id", "request_id", "delegation_token_size"}),  # each client generates its own
+    lua_tables=_lua_tables,
     redaction=_redaction,
     hides=frozenset({Sender.CLIENT}),
 )

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.redaction.contents import Gathered, Searched, feed
 from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser, Redaction
 from penstock_analysis.redaction.leaves import Leaves
-from penstock_analysis.redaction.text import Edit, stars
-from penstock_analysis.segment.redaction_bodies import (
-    TOKENS,
-    append_edits,
-    body_edits,
-    event_leaves,
-    events_in,
-    field_places,
-)
+from penstock_analysis.redaction.text import Edit, Span, stars
 from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
 from penstock_codecs.segment import draft, released
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, TYPE_TABLE, Dialect, Direction, Message, decode_body
@@ -35,11 +27,134 @@ _ENOUGH: Final = 3
 _READS: Final = (released.SegmentRead, draft.SegmentRead)
 
 
+_TOKENS: Final = frozenset({"delegation_token", "token"})
+"""Names of fields that are tokens, in every message."""
+_PREFIXES: Final = {"rest": 0, "str": 2, "name": 2, "bytes32": 4, "Event": HEADER_BYTES}
+"""Wire types of text and bytes, and the sizes of the lengths before them."""
+_TEXTS: Final = frozenset({"str", "name"})
+_RUNS: Final = frozenset({("SegmentRead", "data"), ("AppendBlockEnd", "data"), ("ConditionalBlockEnd", "data")})
+"""Fields that hold events one after the other."""
+_LISTS: Final = frozenset({"entries", "keys"})
+
+
+def _body_edits(cls: type[Message], body: bytes, leaves: Leaves) -> list[Edit]:
+    """Return the edits of the bytes behind a header. Raises Malformed."""
+    edits: list[Edit] = []
+    at = end = 0
+    for name, (at, end) in _field_places(cls, body).items():
+        kind = _KINDS[cls][name]
+        if name in _TOKENS and leaves.tokens:
+            edits.append(Edit(at + 2, stars(end - at - 2)))
+        elif (cls.__name__, name) in _RUNS:
+            start = at + _PREFIXES[kind]
+            edits += _event_leaves(body[start:end], leaves, start)
+        elif kind in _PREFIXES and end > at:
+            start = at + _PREFIXES[kind]
+            edits += leaves.leaf(body[start:end], start, text=kind in _TEXTS)
+        elif name in _LISTS:
+            for start, stop in _keys_and_values(body, at, end, with_values=name == "entries"):
+                edits += leaves.leaf(body[start:stop], start)
+    return edits + leaves.leaf(body[end:], end)  # fields of a later version
+
+
+class _Kinds(dict[type[Message], dict[str, str]]):
+    """Names of the fields' wire types."""
+
+    def __missing__(self, cls: type[Message]) -> dict[str, str]:
+        kinds = self[cls] = {field.name: field.wire.name for field in cls.fields}
+        return kinds
+
+
+_KINDS: Final = _Kinds()
+
+
+def _field_places(cls: type[Message], body: bytes) -> dict[str, Span]:
+    """Return start and end of each field of a message. Raises Malformed."""
+    view, at = memoryview(body), 0
+    places = {}
+    for name, wire, tail, _ in cls.fields:
+        end = at
+        if not tail or len(body) - at >= (wire.size or 1):
+            _, end = wire.read(view, at)
+        places[name] = (at, end)
+        at = end
+    return places
+
+
+def _keys_and_values(body: bytes, at: int, end: int, *, with_values: bool) -> Iterator[Span]:
+    """Return the keys and values of a table's list, which must be well-formed (segment fact sheet, 1.3, Tables)."""
+    at += 4
+    while at < end:
+        size = _number(body, at + 4)
+        yield at + 8, at + 8 + size
+        at += 8 + size + (8 if size else 0)
+        if with_values:
+            size = _number(body, at + 4)
+            yield at + 8, at + 8 + size
+            at += 8 + size
+
+
+def _number(body: bytes, at: int) -> int:
+    return int.from_bytes(body[at : at + 4], "big")
+
+
+def _events_in(data: bytes) -> tuple[list[Span], int]:
+    """Return the payloads of the whole events that begin at the first byte, and the place where the next event, or
+    anything else, begins."""
+    found, at = [], 0
+    while at + HEADER_BYTES <= len(data):
+        kind, size = HEADER.unpack_from(data, at)
+        if kind != 0 or size < 0 or at + HEADER_BYTES + size > len(data):
+            break
+        found.append((at + HEADER_BYTES, at + HEADER_BYTES + size))
+        at += HEADER_BYTES + size
+    return found, at
+
+
+def _event_leaves(data: bytes, leaves: Leaves, base: int = 0) -> list[Edit]:
+    """Return the edits of events, or of bytes that are not events."""
+    if not leaves.may_be_in(data):
+        return []
+    events, end = _events_in(data)
+    edits = [edit for start, stop in events for edit in leaves.leaf(data[start:stop], base + start)]
+    start = end + HEADER_BYTES if data[end : end + 4] == bytes(4) else end  # the header of an event that is cut
+    return edits + leaves.leaf(data[start:], base + start)
+
+
+def _append_edits(block: bytes, whole: int, rest: bytes, leaves: Leaves) -> tuple[list[Edit], list[Edit]]:
+    """Return the edits of an AppendBlock's data, and of its end's data. `whole`: size_of_whole_events.
+
+    The last event may begin in the block, behind a PartialEvent's header, and continue in its end.
+    """
+    if not 0 <= whole <= len(block):
+        raise Malformed("", 0)
+    start = whole
+    if len(block) - whole >= HEADER_BYTES:
+        kind, _ = HEADER.unpack_from(block, whole)
+        if kind == released.Padding.type_id:
+            return _event_leaves(block[:whole], leaves), _event_leaves(rest, leaves)
+        start += HEADER_BYTES if kind == released.PartialEvent.type_id else 0
+    stored = block[:whole] + block[start:] + rest
+    first: list[Edit] = []
+    last: list[Edit] = []
+    in_block = whole + len(block) - start
+    for at, data in _event_leaves(stored, leaves):
+        for out, low, high, shift in (
+            (first, 0, whole, 0),
+            (first, whole, in_block, start - whole),
+            (last, in_block, len(stored), -in_block),
+        ):
+            begin, end = max(at, low), min(at + len(data), high)
+            if begin < end:
+                out.append(Edit(begin + shift, data[begin - at : end - at]))
+    return first, last
+
+
 def _reach(cls: type[Message]) -> int:
     """Return how many bytes of a body suffice to read its token, or 0 if it has none."""
     reach = 0
     for field in cls.fields:
-        if field.name in TOKENS:
+        if field.name in _TOKENS:
             return reach + _TEXT
         size = field.wire.size
         if size is None:
@@ -66,13 +181,13 @@ class _Run(Gathered):
                 self.finish()
             return  # for the event's end
         data = bytes(self.unit)
-        _, size = events_in(data)
-        self.done(size, event_leaves(data[:size], self._leaves))
+        _, size = _events_in(data)
+        self.done(size, _event_leaves(data[:size], self._leaves))
         if self.unit[:4].strip(b"\0") or len(self.unit) > _MOST:
             self.finish()  # no event begins here
 
     def finish(self) -> None:
-        self.done(len(self.unit), event_leaves(bytes(self.unit), self._leaves))
+        self.done(len(self.unit), _event_leaves(bytes(self.unit), self._leaves))
 
     def cut(self) -> None:
         self.end()
@@ -121,7 +236,7 @@ class _Parts(Gathered):
 def _edits_or_stars(cls: type[Message], body: bytes, leaves: Leaves) -> list[Edit]:
     """Return the edits of a body; all of it is blanked if its fields are malformed."""
     try:
-        return body_edits(cls, body, leaves)
+        return _body_edits(cls, body, leaves)
     except Malformed:
         return [Edit(0, stars(len(body)))]
 
@@ -193,7 +308,7 @@ class _Side:
         try:
             for field in cls.fields:
                 _, end = field.wire.read(view, at)
-                if field.name in TOKENS:
+                if field.name in _TOKENS:
                     self._flow.blank(self._flow.at + at + 2, self._flow.at + end)
                     return True
                 at = end
@@ -236,11 +351,11 @@ class _Side:
             yield from flow.need(behind + size)
             body = flow.peek(behind + size)[behind:]
             try:
-                places = field_places(cls, body)
+                places = _field_places(cls, body)
                 low, high = places["data"]
                 at, _ = places["size_of_whole_events"]
                 whole = int.from_bytes(body[at : at + 4], "big", signed=True)
-                first, last = append_edits(block[start:], whole, body[low + 4 : high], self._leaves)
+                first, last = _append_edits(block[start:], whole, body[low + 4 : high], self._leaves)
             except Malformed:
                 first, last = [Edit(0, stars(len(block) - start))], [Edit(0, stars(size))]
                 low = -4
@@ -248,7 +363,7 @@ class _Side:
             self._write(last, behind + low + 4)
             flow.at += behind + size
             return
-        self._write(event_leaves(block[start:], self._leaves), HEADER_BYTES + start)
+        self._write(_event_leaves(block[start:], self._leaves), HEADER_BYTES + start)
         flow.at += behind
 
     def _read(self, cls: type[Message], body: bytes) -> bool:
@@ -256,7 +371,7 @@ class _Side:
         malformed."""
         flow = self._flow
         try:
-            places = field_places(cls, body)
+            places = _field_places(cls, body)
             message = decode_body(cls, memoryview(body))
         except Malformed:
             return False

@@ -11,6 +11,7 @@ import orjson
 import pyarrow as pa
 
 from penstock_analysis.dialogue import Message, Problem
+from penstock_analysis.plugin import HTTP
 from penstock_codecs.limits import MIB
 from penstock_spark.capture.facts import FACTS, Facts
 from penstock_spark.capture.values import as_times, column_of, in_us
@@ -65,7 +66,7 @@ _OF_MESSAGES: Final[dict[str, Callable[[Message], Any]]] = {
     "metered": lambda message: (
         message.fields.get("metered") if isinstance(message.fields.get("metered"), int) else None
     ),
-    "compression": lambda message: message.fields.get("compression") if message.layer == "s2s" else None,
+    "compression": lambda message: message.fields.get("compression") if message.layer != HTTP else None,
     "state": lambda message: message.state or None,
     "failure": lambda message: message.failure or None,
     "fields": lambda message: as_json(message.fields),

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.tools.wireshark import FOLDER, field_kinds, tables
+from penstock.tools.wireshark import FOLDER, tables
+from penstock_analysis.segment.wireshark import field_kinds
 from penstock_codecs.segment import TYPE_TABLE
 
 ROOT = Path(__file__).parents[3]
