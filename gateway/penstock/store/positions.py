@@ -69,7 +69,14 @@ async def find(reader: Reader, stream: Stream, start: Start) -> Located:
         start = FromSeqNum(max(head.next_seq - start.offset, 0))
     if is_beyond(start, head):
         return at_tail(head)
-    found = stream.recent.find(start)
+    recent = stream.recent
+    found = recent.find(start)
+    if (
+        (found is None or found.seq_num < head.trim_point)
+        and recent.first_seq_num <= head.trim_point
+        and not isinstance(start, FromByteOffset)  # records without bytes may share one
+    ):
+        found = recent.find(FromSeqNum(head.trim_point))  # the first record that is kept
     if found is None or found.seq_num < head.trim_point:
         found = await reader.run(partial(_find, stream=stream.id, start=start, trim_point=head.trim_point))
     return found if found is not None and found.seq_num < head.next_seq else at_tail(head)

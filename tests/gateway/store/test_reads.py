@@ -312,3 +312,22 @@ async def test_reads_that_are_given_up_leave_room_for_reading_ahead(back: Embedd
 
 def test_joined_payloads_decode_as_one() -> None:
     assert list(decode_records(b"").seq_nums) == []
+
+
+@pytest.mark.parametrize("trimmed", [0, 4, 9])
+@pytest.mark.parametrize(
+    "start", [FromSeqNum(0), FromRecordId(RecordId(0, 0)), FromTimestamp(0), FromTailOffset(U64_MAX)]
+)
+async def test_the_first_record_of_a_short_stream_is_found_in_memory(
+    back: EmbeddedBack, monkeypatch: pytest.MonkeyPatch, trimmed: int, start: Start
+) -> None:
+    await fill(back)
+    if trimmed:
+        await back.perform(Trim(STREAM, FromSeqNum(trimmed)))
+
+    async def from_the_file(_query: object) -> object:
+        raise AssertionError("the file was asked")
+
+    monkeypatch.setattr(back._store.reader, "run", from_the_file)
+    assert (await back.perform(Locate(STREAM, start))).seq_num == trimmed
+    assert await bodies(back, start) == numbers(trimmed, 10)
