@@ -6,5 +6,5 @@ interrupted and begin again (`target`, `mirror`).
 
 A token's scope and the route's `allow` decide what a client may do (`access`). Records that the other protocol cannot
 carry are refused, enveloped or dropped, as the configuration says (`loss`). A listener's back is a stack of wrappers,
-each a `Back` itself: injected faults outermost, then the view that a reload swaps, then tokens, then the router.
+each a `BackWrapper`: injected faults outermost, then the view that a reload swaps, then tokens, then the router.
 """

@@ -33,13 +33,45 @@ from penstock.routing.faults.rule import About, Action, Direction, Kind, Rule
 from penstock.routing.faults.rules import Faults
 from penstock_codecs.byte_operations import AppendBytes, BytesRead, ReadBytes
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
-from penstock_codecs.model import RecordBatch, StreamRef
+from penstock_codecs.model import U64_MAX, RecordBatch, StreamRef
 from penstock_codecs.operations import Append, Appended, Operation, Read
 from penstock_codecs.streams import StreamConfig
 
 __all__ = ["FaultyAppends", "FaultyBack", "FaultyReads"]
 
 _TERMINAL: Final = frozenset({Action.TERMINAL})
+
+
+class _Terminals:
+    """The terminals that may end one session; without sessions, those that an operation's records count towards."""
+
+    def __init__(self, faults: Faults, about: About) -> None:
+        rules = tuple(faults.concerning(about, Direction.OUT, _TERMINAL))
+        session = about.protocol == "s2"
+        self._about = about
+        self._ends = next((rule for rule in rules if session and rule.chooses()), None)
+        self._counting: tuple[Rule, ...] = () if session else rules
+        self.left = self._ends.fault.records if self._ends is not None else U64_MAX
+        """Number of records that the session may still carry."""
+
+    def check_room(self) -> None:
+        """Raise OperationFailed if no record may follow."""
+        if not self.left:
+            self._end()
+
+    def count(self, records: int) -> None:
+        """Count records. Raises OperationFailed if a terminal comes before these."""
+        for rule in self._counting:
+            if not rule.passes(self._about, records):
+                raise OperationFailed(rule.fault.failure)
+        if records > self.left:
+            self._end()
+        self.left -= records
+
+    def _end(self) -> None:
+        assert self._ends is not None
+        self._ends.tell(self._about)
+        raise OperationFailed(self._ends.fault.failure)
 
 
 class FaultyReads(ReadSessionWrapper):
@@ -51,11 +83,7 @@ class FaultyReads(ReadSessionWrapper):
         self._about = about
         self._due = due
         self._held: tuple[RecordBatch, Answer] | None = None
-        session = about.protocol == "s2"
-        rules = tuple(faults.concerning(about, Direction.OUT, _TERMINAL))
-        self._ends = next((rule for rule in rules if session and rule.chooses()), None)
-        self._left = self._ends.fault.records if self._ends is not None else 0
-        self._counting: tuple[Rule, ...] = () if session else rules
+        self._terminals = _Terminals(faults, about)
 
     async def next(self) -> RecordBatch | Following | None:
         if self._held is None:
@@ -72,26 +100,17 @@ class FaultyReads(ReadSessionWrapper):
         return batch
 
     async def _fetch(self) -> RecordBatch | Following | None:
-        if self._ends is not None and not self._left:
-            self._ends.tell(self._about)
-            self._due.only()
-            raise OperationFailed(self._ends.fault.failure)
         try:
+            self._terminals.check_room()
             got = await self._inner.next()
-            return self._counted(got) if isinstance(got, RecordBatch) else got
+            if not isinstance(got, RecordBatch):
+                return got
+            batch = got.part(0, min(got.count, self._terminals.left))
+            self._terminals.count(batch.count)
+            return batch
         except OperationFailed:
             self._due.only()
             raise
-
-    def _counted(self, batch: RecordBatch) -> RecordBatch:
-        for rule in self._counting:
-            if not rule.passes(self._about, batch.count):
-                raise OperationFailed(rule.fault.failure)
-        if self._ends is None:
-            return batch
-        batch = batch.part(0, min(batch.count, self._left))
-        self._left -= batch.count
-        return batch
 
     def behind(self) -> bool:
         return self._held is not None or self._inner.behind()
@@ -118,11 +137,7 @@ class FaultyAppends(AppendSessionWrapper):
         self._acknowledged: deque[tuple[Appended, Answer | None]] = deque()
         self._waiting: trio.CancelScope | None = None
         self._over = False
-        session = about.protocol == "s2"
-        rules = tuple(faults.concerning(about, Direction.OUT, _TERMINAL))
-        self._ends = next((rule for rule in rules if session and rule.chooses()), None)
-        self._left = self._ends.fault.records if self._ends is not None else 0
-        self._counting: tuple[Rule, ...] = () if session else rules
+        self._terminals = _Terminals(faults, about)
 
     # ---- in ------------------------------------------------------------------------------------------------------
 
@@ -132,7 +147,7 @@ class FaultyAppends(AppendSessionWrapper):
         records, size = (len(append.bodies), append.metered) if isinstance(append, Append) else (1, len(append.data))
         try:
             copies = await arrival(self._faults, self._about, size)
-            self._count(records)
+            self._terminals.count(records)
         except OperationFailed as error:  # reported in order, after the appends sent before
             self._over = True
             self._put(error.failure)
@@ -147,17 +162,6 @@ class FaultyAppends(AppendSessionWrapper):
             except BaseException:
                 self._order.pop()
                 raise
-
-    def _count(self, records: int) -> None:
-        """Count records towards a terminal. Raises OperationFailed if it comes before these records."""
-        for rule in self._counting:
-            if not rule.passes(self._about, records):
-                raise OperationFailed(rule.fault.failure)
-        if self._ends is not None:
-            if records > self._left:
-                self._ends.tell(self._about)
-                raise OperationFailed(self._ends.fault.failure)
-            self._left -= records
 
     def _put(self, what: _Sent | Failure) -> None:
         self._order.append(what)
