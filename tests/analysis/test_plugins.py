@@ -16,8 +16,10 @@ from support.redaction import redacted
 
 from penstock_analysis.capture import Chunk, Side
 from penstock_analysis.dialogue.choosing import dialogue_for, spoken_by
-from penstock_analysis.plugin import plugins
+from penstock_analysis.dialogue.http.exchanges import http_protocols
+from penstock_analysis.plugin import layers_over_http, plugins
 from penstock_analysis.redaction import RedactionRules
+from penstock_analysis.redaction.choice import http_bodies
 from penstock_analysis.redaction.unknown import redaction_of
 from penstock_codecs import plugins as loader
 
@@ -31,11 +33,13 @@ SAID: Said = [
 
 @pytest.fixture
 def distribution(tmp_path: Path) -> Path:
-    """A folder that holds the metadata of an installed distribution with one plug-in."""
+    """A folder that holds the metadata of an installed distribution with two plug-ins."""
     folder = tmp_path / "numbered_lines-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: numbered-lines\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text("[penstock.analysis]\nlines = numbered_lines:PLUGIN\n")
+    (folder / "entry_points.txt").write_text(
+        "[penstock.analysis]\nlines = numbered_lines:PLUGIN\nshouts = shouts:PLUGIN\n"
+    )
     return tmp_path
 
 
@@ -43,7 +47,7 @@ def distribution(tmp_path: Path) -> Path:
 def installed(distribution: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for folder in (distribution, OUTSIDE):
         monkeypatch.syspath_prepend(str(folder))
-    caches = (loader._entries, plugins, redaction_of)
+    caches = (loader._entries, plugins, layers_over_http, redaction_of, http_protocols, http_bodies)
     for cache in caches:
         cache.cache_clear()
     yield
@@ -87,6 +91,29 @@ def test_its_secrets_are_blanked() -> None:
 def test_what_breaks_it_is_withheld_where_a_token_may_be() -> None:
     client, _ = redacted([(CLIENT, b"LOGGED-IN-AS hush-hush\nLOGIN hush\n")], None, "lines")
     assert b"hush" not in client
+
+
+@pytest.mark.usefixtures("installed")
+def test_one_over_http_has_messages_records_and_secrets() -> None:
+    asked = b"POST /shout/hall HTTP/1.1\r\nhost: x\r\nshout-password: hush\r\ncontent-length: 3\r\n\r\nHEY"
+    of = conversation("shouts")
+    told, problems, (record,) = parts(hear(dialogue_for(of), events(of, [(CLIENT, asked)])))
+    assert not problems and [(message.layer, message.kind) for message in told][:2] == [
+        ("http", "POST"),
+        ("shouts", "shout"),
+    ]
+    assert (record.stream, record.body) == ("hall", b"HEY")
+    client, _ = redacted([(CLIENT, asked)], None, "shouts")
+    assert client == asked.replace(b"hush", b"****")
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_token_that_one_over_http_issues_is_blanked() -> None:
+    asked = b"POST /shout-tokens HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+    body = b'{"access_token":"hush"}'
+    answered = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    _, server = redacted([(CLIENT, asked), (SERVER, answered)], None, "shouts")
+    assert server == answered.replace(b"hush", b"****")
 
 
 def test_commands_show_it(distribution: Path, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""The dialogue of a conversation that speaks HTTP, of either version.
+"""The dialogue of a conversation over HTTP, and the listener to a connection of HTTP/2 (RFC 9113).
 
-Interface of the decoders of both HTTP versions.
-
-Split both sides of an HTTP/2 connection into exchanges, which have the numbers of their streams (RFC 9113).
+A listener splits both sides of a connection into exchanges: over HTTP/2 these have the numbers of their streams. Bytes
+are split by `penstock_codecs.http.observer`; `Exchanges` turns heads into messages and gives bodies to the readers of
+the protocol that a request belongs to.
 """
 
 from __future__ import annotations

@@ -1,0 +1,58 @@
+"""A protocol over HTTP that no part of Penstock knows: `POST /shout/<stream>`, and `POST /shout-tokens` for a token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue import APPENDED, SeenRecord
+from penstock_analysis.dialogue.http.exchange import Exchange, HttpProtocol, Reader
+from penstock_analysis.dialogue.http.plugin import http_dialogue
+from penstock_analysis.dialogue.http.telling import Teller
+from penstock_analysis.plugin import HTTP, AnalysisPlugin
+from penstock_analysis.redaction.exchanges import Exchange as RedactedExchange
+from penstock_analysis.redaction.exchanges import HttpBodies
+from penstock_codecs.http import RequestHead
+from penstock_codecs.http.observer.faults import Span
+
+
+class Shout(Reader):
+    """The body of a request."""
+
+    layer = "shouts"
+    body = b""
+
+    def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
+        self._places.add(offset, len(data), time_ns)
+        self.body += data
+
+    def finish(self, end: Span) -> None:
+        record = SeenRecord(APPENDED, self._exchange.stream, self.body, time_ns=end.end_ns)
+        self._say(self._places.whole, "shout", {"loud": self.body.isupper()}, records=[record])
+
+
+class Shouts(HttpProtocol):
+    """Requests and bodies."""
+
+    def claims(self, exchange: Exchange, request: RequestHead, noted: Sequence[str]) -> bool:
+        exchange.stream = request.target.removeprefix("/shout/")
+        return request.target.startswith("/shout/")
+
+    def reader(self, teller: Teller, exchange: Exchange, sender: Sender, content_type: str | None) -> Reader | None:
+        return Shout(teller, exchange, sender) if sender is Sender.CLIENT else None
+
+
+class ShoutBodies(HttpBodies):
+    """Secrets in bodies."""
+
+    def issues(self, exchange: RedactedExchange) -> bool:
+        return exchange.path == b"/shout-tokens"
+
+
+PLUGIN = AnalysisPlugin(
+    dialogue=http_dialogue,
+    layers=(HTTP, "shouts"),
+    secret_headers=("shout-password",),
+    http=Shouts,
+    bodies=ShoutBodies,
+)
