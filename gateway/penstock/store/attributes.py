@@ -61,7 +61,7 @@ class Attributes:
     def decide(self, stream: Stream, values: Mapping[Attribute, int]) -> Edits:
         """Set values; NO_ATTRIBUTE removes one. Raises OperationFailed(INVALID) for a value beyond 64 bits."""
         if not all(NO_ATTRIBUTE <= value <= _MOST for value in values.values()):
-            raise fail(FailureCode.INVALID, "an attribute's value, or a writer's position, is a number of 64 bits")
+            raise fail(FailureCode.INVALID, "an attribute's value or a writer's position must fit into 64 bits")
         edits = [((stream.id, attribute), value) for attribute, value in values.items()]
         for key, value in edits:
             self._decided.setdefault(key, deque()).append(value)

@@ -158,7 +158,7 @@ def _joined(columns: Sequence[Columns]) -> Columns:
 
 def broken(what: str) -> OperationFailed:
     """Return the STORAGE error for a row that differs from what was written."""
-    return fail(FailureCode.STORAGE, f"a stored batch is broken: {what}")
+    return fail(FailureCode.STORAGE, f"a stored batch is damaged: {what}")
 
 
 def fitting(batch: RecordBatch, max_bytes: int) -> int:

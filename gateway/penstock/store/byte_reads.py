@@ -218,7 +218,11 @@ class ByteReads:
         if not stream.durably_alive:
             raise unknown_stream(stream.ref)
         if offset < start:
-            raise fail(FailureCode.OFFSET_TRUNCATED, f"{stream.ref} is kept from offset {start} on", offset=start)
+            raise fail(
+                FailureCode.OFFSET_TRUNCATED,
+                f"stream {stream.ref} was truncated: it begins at offset {start}",
+                offset=start,
+            )
 
     async def _cut(self, stream: Stream, operation: ReadBytes) -> Cut:
         """Return the bytes that a read can be given now. At the tail there may be records without bytes."""

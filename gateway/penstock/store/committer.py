@@ -258,7 +258,7 @@ class Committer:
     def fail(self, error: Exception) -> StoreFailed:
         """Stop for good after a failed sync: reject all changes from now on. Return the exception to raise."""
         if self._failed is None:
-            self._failed = StoreFailed(f"the store stops, since what it wrote may not be on disk: {error}")
+            self._failed = StoreFailed(f"the store stops, because its last writes may not be on disk: {error}")
             self.trouble = str(self._failed)
             self._closed = True
             log.critical("store_failed", reason=str(self._failed))

@@ -101,10 +101,15 @@ class Merges:
             raise fail(FailureCode.STREAM_SEALED, f"stream {target.ref} is sealed")
         total = sum(source.head.next_offset for source in sources)
         if total > self._max_bytes:
-            raise fail(FailureCode.LIMIT_EXCEEDED, f"{total} bytes are to be merged, {self._max_bytes} are allowed")
+            raise fail(
+                FailureCode.LIMIT_EXCEEDED,
+                f"the streams to merge have {total} bytes, at most {self._max_bytes} are allowed",
+            )
         for source in sources:
             if source.head.trim_point or source.head.truncated_at:
-                raise fail(FailureCode.INVALID, f"stream {source.ref} is truncated: its bytes are not all there")
+                raise fail(
+                    FailureCode.INVALID, f"stream {source.ref} is truncated: only complete streams can be merged"
+                )
         return self._updates(operation, target)
 
     def _updates(self, operation: Merge, target: Stream) -> dict[Attribute, int]:
@@ -129,7 +134,7 @@ class Merges:
         try:
             values = self._check(operation, target, sources)
             if None in runs:
-                raise fail(FailureCode.STORAGE, "bytes of a stream that is to be merged are missing from the store")
+                raise fail(FailureCode.STORAGE, "bytes of the stream to merge are missing from the store")
             now = self._clock()
             before = target.head
             sequenced = sequence_bytes((run for some in runs if some for run in some), before, now)

@@ -182,17 +182,19 @@ def _prepare(path: Path) -> None:
     with contextlib.closing(connect_reader(path.parent)) as guard, contextlib.closing(db):
         if _pragma(db, "application_id") == _pragma(db, "user_version") == 0:
             if db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-                raise CannotStart(f"{path} is a database of some other application")
+                raise CannotStart(f"{path} is the database of another application")
             db.execute(f"PRAGMA page_size={PAGE_BYTES}")
             db.execute(f"PRAGMA application_id={APPLICATION_ID}")
         elif _pragma(db, "application_id") != APPLICATION_ID:
-            raise CannotStart(f"{path} is a database of some other application")
+            raise CannotStart(f"{path} is the database of another application")
         version = _pragma(db, "user_version")
         if version > len(_MIGRATIONS):
-            raise CannotStart(f"{path} was written by a newer gateway (version {version}, known {len(_MIGRATIONS)})")
+            raise CannotStart(
+                f"{path} was written by a newer gateway (schema version {version}, known: {len(_MIGRATIONS)})"
+            )
         (mode,) = db.execute("PRAGMA journal_mode=WAL").fetchone()
         if mode != "wal":  # SQLite goes on without a log if a sync failed or the file system does not support it
-            raise CannotStart(f"cannot use the store {path}: it cannot be given a write-ahead log")
+            raise CannotStart(f"cannot use the store {path}: SQLite cannot give it a write-ahead log")
         db.execute("PRAGMA synchronous=FULL")
         db.create_function("resolved_config", 2, _resolved_config, deterministic=True)
         _pragma(guard, "user_version")

@@ -101,7 +101,7 @@ async def read_delta(reader: Reader, operation: ReadTableDelta) -> TableDelta:
 
 def _check_count(count: int) -> None:
     if count < 1:
-        raise fail(FailureCode.INVALID, f"a count of items is at least 1, not {count}")
+        raise fail(FailureCode.INVALID, f"the count of items must be at least 1, not {count}")
 
 
 def _info(db: sqlite3.Connection, name: str) -> TableInfo:
@@ -123,7 +123,9 @@ def _read_items(db: sqlite3.Connection, operation: ReadTable) -> tuple[TableItem
         found.append(None if row is None else TableItem(*row))
         size += 0 if row is None else len(row[0]) + len(row[1])
         if size > READ_BYTES:
-            raise fail(FailureCode.LIMIT_EXCEEDED, f"these keys have more than {READ_BYTES} bytes: ask for fewer")
+            raise fail(
+                FailureCode.LIMIT_EXCEEDED, f"the items of these keys exceed {READ_BYTES} bytes: request fewer keys"
+            )
     return tuple(found)
 
 

@@ -65,7 +65,7 @@ class Tables:
         """Carry out `CreateTable`."""
         _check_name(operation.table)
         if not 0 <= operation.key_length <= SEGMENT_MAX_TABLE_KEY:
-            raise fail(FailureCode.INVALID, f"the length of a table's keys is 0 to {SEGMENT_MAX_TABLE_KEY} bytes")
+            raise fail(FailureCode.INVALID, f"the length of a table's keys must be 0 to {SEGMENT_MAX_TABLE_KEY} bytes")
         async with self._turn(operation.table):
             if await self._reader.run(partial(row_of, name=operation.table)) is not None:
                 raise fail(FailureCode.RESOURCE_ALREADY_EXISTS, f"table {operation.table!r} already exists")
@@ -134,7 +134,7 @@ def _check_name(name: str) -> None:
     except UnicodeEncodeError:
         size = 0
     if not 1 <= size <= SEGMENT_MAX_NAME:
-        raise fail(FailureCode.INVALID, f"a table's name is 1 to {SEGMENT_MAX_NAME} bytes of UTF-8")
+        raise fail(FailureCode.INVALID, f"a table's name must be 1 to {SEGMENT_MAX_NAME} bytes of UTF-8")
 
 
 def _check_sizes(operation: UpdateTable) -> None:
@@ -144,7 +144,7 @@ def _check_sizes(operation: UpdateTable) -> None:
             ("value", len(value), SEGMENT_MAX_TABLE_VALUE),
         ):
             if size > most:
-                raise fail(FailureCode.LIMIT_EXCEEDED, f"a {what} of {size} bytes: a table takes at most {most}")
+                raise fail(FailureCode.LIMIT_EXCEEDED, f"the {what} has {size} bytes, at most {most} are allowed")
 
 
 def _check_length(table: _Found, expected: int | None) -> None:
@@ -160,7 +160,9 @@ def _check_versions(table: _Found, keys: Iterable[VersionedKey]) -> None:
     """Check each key against the table before the operation, regardless of other keys in the same operation."""
     for key, expected in keys:
         if table.key_length not in (0, len(key)):
-            raise fail(FailureCode.INVALID, f"a key of {len(key)} bytes: those of this table have {table.key_length}")
+            raise fail(
+                FailureCode.INVALID, f"the key has {len(key)} bytes, the keys of this table have {table.key_length}"
+            )
         version = table.versions.get(key)
         if expected in (ANY_VERSION, NOT_EXISTS if version is None else version):
             continue

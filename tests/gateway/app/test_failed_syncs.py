@@ -14,7 +14,7 @@ from support.peers import call, need
 from support.process import BASIN, CONFIG, GatewayProcess
 
 HEADERS = {"s2-basin": BASIN, "content-type": "application/json"}
-FAILED = "the store stops, since what it wrote may not be on disk: disk I/O error"
+FAILED = "the store stops, because its last writes may not be on disk: disk I/O error"
 
 
 @contextmanager

@@ -234,18 +234,18 @@ async def test_a_row_that_is_not_what_it_was_is_said(back: EmbeddedBack) -> None
     write = back._store.committer._db.execute
     write("UPDATE batches SET first_offset = first_offset + 1, end_offset = end_offset + 1 WHERE first_seq = 1")
     write("UPDATE batches SET end_offset = end_offset + 1 WHERE first_seq = 0")
-    with Fails(FailureCode.STORAGE, "a stored batch is broken: it has 11 bytes instead of 12"):
+    with Fails(FailureCode.STORAGE, "a stored batch is damaged: it has 11 bytes instead of 12"):
         await read(back, 0)
     for payload, why in (
         (b"\xff", "the block ends inside"),
         (join_events([b"two", b"three", b""]), "it has 3 records instead of 2"),
     ):
         write("UPDATE batches SET payload = ? WHERE first_seq = 1", (payload,))
-        with Fails(FailureCode.STORAGE, f"a stored batch is broken: {why}"):
+        with Fails(FailureCode.STORAGE, f"a stored batch is damaged: {why}"):
             await bodies(back, FromSeqNum(1))
     write("UPDATE batches SET payload = x'ff'")
     for offset, why in ((0, "not a valid ReadBatch"), (13, "it has 1 bytes instead of 24")):
-        with Fails(FailureCode.STORAGE, f"a stored batch is broken: {why}"):
+        with Fails(FailureCode.STORAGE, f"a stored batch is damaged: {why}"):
             await read(back, offset)
 
 

@@ -244,7 +244,7 @@ async def test_what_cannot_be_read_is_said(back: EmbeddedBack) -> None:
     assert stream is not None
     stream.recent._batches.clear()
     back._store._writer.execute("UPDATE batches SET payload = x'ff'")
-    with Fails(FailureCode.STORAGE, "broken"):
+    with Fails(FailureCode.STORAGE, "damaged"):
         await back.perform(Locate(STREAM, FromSeqNum(0)))
     back._store._writer.execute("DELETE FROM batches")
     with Fails(FailureCode.STORAGE, "record 0 of basin-one/stream is missing"):

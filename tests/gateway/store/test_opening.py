@@ -63,7 +63,7 @@ def _directory(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (_other_application, "some other application"),
+        (_other_application, "another application"),
         (_newer, "newer gateway"),
         (_garbage, "not a database"),
         (_directory, "unable to open"),

@@ -155,9 +155,9 @@ async def test_keys_of_one_length(back: EmbeddedBack) -> None:
     await back.perform(CreateTable(TABLE, key_length=2))
     assert (await back.perform(GetTableInfo(TABLE))).key_length == 2
     assert await put(back, (b"ab", b"", ANY_VERSION)) == (0,)
-    with Fails(FailureCode.INVALID, "those of this table have 2"):
+    with Fails(FailureCode.INVALID, "the keys of this table have 2"):
         await put(back, (b"abc", b"", ANY_VERSION))
-    with Fails(FailureCode.INVALID, "those of this table have 2"):
+    with Fails(FailureCode.INVALID, "the keys of this table have 2"):
         await remove(back, (b"a", ANY_VERSION))
     for length in (-1, SEGMENT_MAX_TABLE_KEY + 1):
         with Fails(FailureCode.INVALID, "0 to 8192"):
@@ -168,9 +168,9 @@ async def test_bounds_of_keys_values_and_names(store: EmbeddedBack) -> None:
     largest = (b"k" * SEGMENT_MAX_TABLE_KEY, b"v" * SEGMENT_MAX_TABLE_VALUE, NOT_EXISTS)
     assert await put(store, largest, (b"", b"", NOT_EXISTS)) == (0, 1)
     assert await everything(store) == [(b"", b"", 1), (*largest[:2], 0)]
-    with Fails(FailureCode.LIMIT_EXCEEDED, "a key of 8193 bytes"):
+    with Fails(FailureCode.LIMIT_EXCEEDED, "the key has 8193 bytes"):
         await put(store, (largest[0] + b"k", b"", ANY_VERSION))
-    with Fails(FailureCode.LIMIT_EXCEEDED, "a value of 1040385 bytes"):
+    with Fails(FailureCode.LIMIT_EXCEEDED, "the value has 1040385 bytes"):
         await put(store, (b"a", largest[1] + b"v", ANY_VERSION))
     for name in ("", "x" * 1025, "half a pair \ud800"):
         with Fails(FailureCode.INVALID, "a table's name"):
@@ -181,7 +181,7 @@ async def test_bounds_of_keys_values_and_names(store: EmbeddedBack) -> None:
 async def test_reading_by_key_is_bounded(store: EmbeddedBack) -> None:
     await put(store, (b"a", bytes(512 * KIB), ANY_VERSION))
     assert len(await store.perform(ReadTable(TABLE, (b"a",) * 15))) == 15
-    with Fails(FailureCode.LIMIT_EXCEEDED, "ask for fewer"):
+    with Fails(FailureCode.LIMIT_EXCEEDED, "request fewer keys"):
         await store.perform(ReadTable(TABLE, (b"a",) * 16))
 
 
