@@ -191,7 +191,7 @@ class _Files:
         self._closed(file.path)
 
     def _now(self) -> tuple[CaptureFile, CaptureWriter]:
-        assert self._file is not None and self._writer is not None, "no file was begun"
+        assert self._file is not None and self._writer is not None, "no file is open"
         return self._file, self._writer
 
     def _rotation(self) -> float | None:

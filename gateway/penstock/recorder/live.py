@@ -136,7 +136,7 @@ class _Pipe:
 
     def begin(self, *, again: bool) -> None:
         if again:
-            raise BrokenPipeError("a live recording that failed does not go on")
+            raise BrokenPipeError("a live recording that failed cannot resume")
         self._hand(b"".join(self._writer.begin()))
 
     def write(self, events: Iterator[CaptureEvent]) -> int:

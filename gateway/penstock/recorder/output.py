@@ -67,7 +67,7 @@ class CaptureFile:
             group = pieces[begin : begin + MOST_PIECES]
             left = os.writev(self._held, group)
             if not left and any(map(len, group)):
-                raise OSError(errno.EIO, "nothing could be written")
+                raise OSError(errno.EIO, "the disk took no bytes")
             self.written += left
             for piece in group:
                 if left < len(piece):  # a disk that is almost full writes a part; the next call reports the error

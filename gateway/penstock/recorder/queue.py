@@ -163,7 +163,7 @@ class EventQueue:
                 self._append(lane, event, EVENT_BYTES)
         first = next((event for event in events if type(event) is Chunk), None)
         sender, offset = (first.sender, first.offset) if first else (lane.sender, lane.end)
-        lost = Lost(lane.conversation, now.time_ns, sender, offset, 0, "the recording did not follow")
+        lost = Lost(lane.conversation, now.time_ns, sender, offset, 0, "the recording could not keep up")
         self._append(lane, lost, EVENT_BYTES)
 
     def _forget_places(self) -> None:

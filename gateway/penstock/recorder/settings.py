@@ -79,4 +79,4 @@ class FileSettings:
 
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):
-            raise ValueError(f"prefix: {self.prefix!r} has other signs than letters, digits, '.', '_' and '-'")
+            raise ValueError(f"prefix: expected letters, digits, '.', '_' and '-', got {self.prefix!r}")

@@ -188,7 +188,7 @@ def test_a_disk_that_takes_nothing_and_says_nothing_is_an_error(
     monkeypatch.setattr(os, "writev", lambda _held, _pieces: 0)
     Talk(recorded, 1).open()
     assert recorded.flush()
-    assert recorded.status().last_error == "nothing could be written"
+    assert recorded.status().last_error == "the disk took no bytes"
     recorded.close()
 
 

@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 SOON: Final = datetime.timedelta(days=14)
-_AT_ONCE: Final = "the gateway takes a new file while it runs"
+_AT_ONCE: Final = "the gateway loads a new file while it runs"
 _KEYS: Final = ("tls_certificate", "tls_client_ca", "tls_ca")
 
 
@@ -83,13 +83,13 @@ def _file(about: str, path: Path, now: datetime.datetime) -> Finding:
     try:
         found = x509.load_pem_x509_certificates(path.read_bytes())
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it has no certificate in PEM"
-        return wrong(about, f"{path}: {why}", "Put the certificate there.")
+        why = error.strerror if isinstance(error, OSError) else "it contains no PEM certificate"
+        return wrong(about, f"{path}: {why}", "Put a certificate at this path.")
     first = min(found, key=lambda one: one.not_valid_after_utc)
     until = first.not_valid_after_utc
-    said = f"{path} is good until {until:%Y-%m-%d}"
+    said = f"{path} is valid until {until:%Y-%m-%d}"
     if any(one.not_valid_before_utc > now for one in found):
-        return wrong(about, f"{path} is not good yet", "Look at the clock, or get another certificate.")
+        return wrong(about, f"{path} is not valid yet", "Check the clock, or get another certificate.")
     if until <= now:
         return wrong(about, f"{path} expired on {until:%Y-%m-%d}", f"Renew it: {_AT_ONCE}.")
     if until - now < SOON:
@@ -113,7 +113,7 @@ def about_data(config: Config | None, mounts: Path = Path("/proc/self/mountinfo"
     directory = Path(config.store.directory).absolute()
     place = next(one for one in (directory, *directory.parents) if one.exists())
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        what = "cannot be written to" if place == directory else f"cannot be made in {place}"
+        what = "is not writable" if place == directory else f"cannot be created in {place}"
         yield wrong("data", f"{directory} {what}", "Choose another store.directory, or change its owner.")
         return
     yield _held(directory)
@@ -124,7 +124,7 @@ def about_data(config: Config | None, mounts: Path = Path("/proc/self/mountinfo"
 
 def _held(directory: Path) -> Finding:
     if not (directory / LOCK_FILE).exists():
-        return fine("data", f"{directory} can be written to" if directory.exists() else f"{directory} would be made")
+        return fine("data", f"{directory} is writable" if directory.exists() else f"{directory} will be created")
     try:
         with locked(directory):
             return fine("data", f"{directory} is writable, and no other gateway uses it")
@@ -136,10 +136,12 @@ def _kind(place: Path, mounts: Path) -> Finding:
     """Check the file system: SQLite needs working locks and durable writes."""
     kind = _file_system(place, mounts)
     if kind in _REMOTE:
-        advice = "Use a local disk: acknowledged records may be lost, or the store be damaged, where locks do not hold."
-        return wrong("file system", f"{place} is on {kind}, over the network", advice)
+        advice = "Use a local disk: without reliable locks, acknowledged records may be lost and the store damaged."
+        return wrong("file system", f"{place} is on {kind}, a network file system", advice)
     if kind in _FORGETFUL:
-        return notable("file system", f"{place} is on {kind}", "Use a disk, if records are to outlive the machine.")
+        return notable(
+            "file system", f"{place} is on {kind}", "Use a disk if records must survive a restart of the machine."
+        )
     return fine("file system", f"{kind or 'unknown'}")
 
 
@@ -160,7 +162,11 @@ def _file_system(place: Path, mounts: Path) -> str:
 def _room(place: Path) -> Finding:
     free = shutil.disk_usage(place).free
     said = f"{free // MIB} MiB are free"
-    return fine("space", said) if free >= LITTLE_BYTES else notable("space", said, "Make room, or shorten retention.")
+    return (
+        fine("space", said)
+        if free >= LITTLE_BYTES
+        else notable("space", said, "Free some space, or shorten retention.")
+    )
 
 
 def _speed(place: Path) -> Finding:
@@ -175,11 +181,11 @@ def _speed(place: Path) -> Finding:
                 os.fsync(file.fileno())
                 taken.append(time.perf_counter() - begin)
     except OSError as error:
-        return wrong("fsync", f"a write to {place} failed: {error.strerror}", "Look at the disk.")
+        return wrong("fsync", f"a write to {place} failed: {error.strerror}", "Check the disk.")
     middle = statistics.median(taken)
-    said = f"{middle * 1000:.1f} ms, of {TRIES} the slowest {max(taken) * 1000:.1f} ms"
+    said = f"{middle * 1000:.1f} ms (median of {TRIES}), at most {max(taken) * 1000:.1f} ms"
     if middle > SLOW_SECONDS:
-        return notable("fsync", said, "Use a faster disk: a lone client's append waits so long, many share one wait.")
+        return notable("fsync", said, "Use a faster disk: each group of appends waits this long for its sync.")
     return fine("fsync", said)
 
 
@@ -209,8 +215,8 @@ def _port(name: str, address: Address, proc: Path) -> Finding:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             owner = owner_of(address.port, proc)
-            advice = "Stop that, or give the listener another port. If it is this gateway, all is well."
-            return wrong(name, f"{address} is taken by {owner}", advice)
+            advice = "Stop that process, or give the listener another port. Ignore this if it is the gateway itself."
+            return wrong(name, f"{address} is in use by {owner}", advice)
         return wrong(name, f"{address} cannot be bound: {error.strerror}", "Choose an address of this machine.")
     return fine(name, f"{address} is free")
 
@@ -254,7 +260,9 @@ def _server(name: str, text: str) -> Finding:
             return fine(name, f"{address} accepts connections")
     except OSError as error:
         why = "does not answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        return wrong(name, f"{address}: {why}", "Start it, or mend the address; the gateway tries again by itself.")
+        return wrong(
+            name, f"{address}: {why}", "Start the server, or correct the address; the gateway retries by itself."
+        )
 
 
 ENOUGH_DESCRIPTORS: Final = 65_536
@@ -272,7 +280,7 @@ def about_versions(_config: Config | None) -> Iterator[Finding]:
     """Report the versions of Python and of its TLS library."""
     yield fine("python", f"{sys.version.split()[0]}, {sys.executable}")
     if ssl.OPENSSL_VERSION_INFO[:2] < OLD_OPENSSL:
-        yield notable("tls", f"{ssl.OPENSSL_VERSION} gets no security fixes any more", "Use a Python with OpenSSL 3.")
+        yield notable("tls", f"{ssl.OPENSSL_VERSION} no longer gets security fixes", "Use a Python with OpenSSL 3.")
     else:
         yield fine("tls", ssl.OPENSSL_VERSION)
 
@@ -284,8 +292,8 @@ def about_descriptors(_config: Config | None) -> Iterator[Finding]:
         how = "ulimit -Hn, LimitNOFILE= of a unit, --ulimit nofile= of a container"
         yield notable(
             "descriptors",
-            f"at most {hard} connections and files at once",
-            f"Raise the hard limit to {ENOUGH_DESCRIPTORS}, if there may be so many clients: {how}.",
+            f"the limit is {hard} open connections and files",
+            f"Raise the hard limit to {ENOUGH_DESCRIPTORS} if you expect as many clients: {how}.",
         )
     else:
         yield fine("descriptors", f"{'any number' if hard == resource.RLIM_INFINITY else hard} of them")
@@ -300,9 +308,9 @@ def about_memory(
         return
     store = None if config is None else config.store
     wanted = BASE_BYTES + (0 if store is None else store.append_inflight_bytes + store.tail_cache_bytes)
-    said = f"{available // MIB} MiB {where}; the gateway and its buffers may take {wanted // MIB} MiB"
+    said = f"{available // MIB} MiB {where}; the gateway and its buffers may use {wanted // MIB} MiB"
     if available < wanted:
-        advice = "Give it more, or lower store.append_inflight_bytes and store.tail_cache_bytes."
+        advice = "Provide more memory, or lower store.append_inflight_bytes and store.tail_cache_bytes."
         yield notable("memory", said, advice)
     else:
         yield fine("memory", said)
@@ -329,11 +337,11 @@ def about_clock(config: Config | None) -> Iterator[Finding]:
     newest = max(_times(config), default=0.0)
     said = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     if now < EARLIEST:
-        yield wrong("clock", f"{said} cannot be right", "Set it: records would be stamped with it.")
+        yield wrong("clock", f"{said}: the clock is wrong", "Set the clock: records get their timestamps from it.")
     elif newest > now + 1:
         ahead = f"{newest - now:.0f} s"
-        advice = "Look which is wrong; records are stamped with the last one's time until the clock has caught up."
-        yield notable("clock", f"{said}, but the store was written {ahead} later", advice)
+        advice = "Check the clock; until it catches up, new records get the timestamp of the last one."
+        yield notable("clock", f"{said}, but the store's newest file is {ahead} ahead", advice)
     else:
         yield fine("clock", said)
 
@@ -350,13 +358,13 @@ def _times(config: Config | None) -> Iterator[float]:
 def about_extras(_config: Config | None) -> Iterator[Finding]:
     """Report the optional packages; a missing one is no fault."""
     traces = find_spec("opentelemetry") is not None
-    yield fine("extra otel", "is installed" if traces else "is not installed: there are no traces of OpenTelemetry")
+    yield fine("extra otel", "is installed" if traces else "is not installed: OpenTelemetry traces are unavailable")
     if find_spec("pyspark") is None:
-        yield fine("extra spark", "is not installed: `penstock pipeline` runs nothing")
+        yield fine("extra spark", "is not installed: `penstock pipeline` is unavailable")
         return
     java = _java()
     if java is None or java < LEAST_JAVA:
-        said = "no Java is found" if java is None else f"Java is of version {java}"
+        said = "no Java was found" if java is None else f"Java has version {java}"
         yield notable("extra spark", f"is installed, but {said}", f"Install Java {LEAST_JAVA} or newer for Spark.")
     else:
         yield fine("extra spark", f"is installed, with Java {java}")
@@ -404,9 +412,9 @@ def _configuration(path: Path | None) -> tuple[Config | None, Finding]:
         config = default_config() if path is None else load_config(path)
     except ConfigError as error:
         said = " ".join(str(error).split())
-        return None, wrong("configuration", said, "`penstock check` says it with more room.")
+        return None, wrong("configuration", said, "`penstock check` shows the whole message.")
     try:
         check_files(config)
     except (CannotStart, ValueError) as error:
-        return config, wrong("configuration", str(error), "Mend what it names.")
+        return config, wrong("configuration", str(error), "Correct the files and keys that it names.")
     return config, fine("configuration", f"{called} is valid")

@@ -79,7 +79,7 @@ class AboutRoutes:
         route = self._overview.routes.get(name)
         if route is None:
             routes = ", ".join(self._overview.routes) or "none"
-            raise Refusal(404, "route_not_found", f"there is no route {name!r:.80}; there are: {routes}")
+            raise Refusal(404, "route_not_found", f"route {name!r:.80} does not exist; expected one of: {routes}")
         if route.mirrored is None:
             raise Refusal(409, "no_mirror", f"route {name} has no mirror")
         return route.mirrored

@@ -44,7 +44,7 @@ class AboutTraffic:
         return 200, {"connections": await self._traffic.connections()}
 
     async def _delete(self, _exchange: Exchange, name: str) -> Answer:
-        assert self._close is not None, "there is no such endpoint without it"
+        assert self._close is not None, "this endpoint needs a recorder"
         number = int(name) if name.isascii() and name.isdigit() and len(name) < 16 else 0
         here = self._close(number) or self._traffic.break_off(number)
         if not here and not await self._traffic.close_elsewhere(number):

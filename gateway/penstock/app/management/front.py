@@ -174,7 +174,9 @@ class ManagementFront:
             name, parts = unquote(parts[1]), (parts[0], "", *parts[2:])
         if parts not in self._endpoints:
             there = ", ".join("/" + "/".join(part or "NAME" for part in path) for path in self._endpoints)
-            raise Refusal(404, "not_found", f"there is no {exchange.request.path[:100]!r} here; there are {there}")
+            raise Refusal(
+                404, "not_found", f"{exchange.request.path[:100]!r} does not exist; the endpoints are {there}"
+            )
         endpoint = _of(self._endpoints[parts], method)
         admit(exchange, self._settings)
         return await endpoint(exchange, name)

@@ -46,9 +46,9 @@ def query_of(query: str, known: tuple[str, ...], errors: str = "strict") -> dict
     found: dict[str, str] = {}
     for name, value in pairs:
         if name not in known:
-            raise fail(_BAD, f"{name!r:.80}: unknown parameter; there are {', '.join(known)}")
+            raise fail(_BAD, f"{name!r:.80}: unknown parameter; expected one of {', '.join(known)}")
         if name in found:
-            raise fail(_BAD, f"{name}: is given twice")
+            raise fail(_BAD, f"{name}: given twice")
         found[name] = value
     return found
 
@@ -112,7 +112,7 @@ class Positions:
             ):
                 return listener
         if wanted is None:
-            raise fail(_BAD, f"{kind}: there is no listener for this protocol; give stream=BASIN/STREAM")
+            raise fail(_BAD, f"{kind}: this gateway has no listener for this protocol; give stream=BASIN/STREAM")
         fitting = [one.name for one in self._overview.listeners if kind in (None, one.kind)]
         raise fail(_BAD, f"listener: expected one of {', '.join(fitting) or 'none'}, got {wanted!r:.80}")
 

@@ -62,7 +62,9 @@ def words_of(query: str) -> SelectionWords:
     found: dict[str, list[str]] = {}
     for name, value in pairs:
         if name not in _SINGULAR:
-            raise fail(FailureCode.BAD_QUERY, f"{name!r:.80}: unknown parameter; there are {', '.join(_SINGULAR)}")
+            raise fail(
+                FailureCode.BAD_QUERY, f"{name!r:.80}: unknown parameter; expected one of {', '.join(_SINGULAR)}"
+            )
         found.setdefault(_SINGULAR[name], []).append(value)
     try:
         return msgspec.convert(found, SelectionWords, strict=False)
@@ -175,14 +177,14 @@ class Traffic:
 
     def _selection(self, words: SelectionWords) -> Selection:
         if self.others is not None:
-            raise fail(FailureCode.NOT_IMPLEMENTED, "what workers serve cannot be recorded: it takes `workers = 1`")
+            raise fail(FailureCode.NOT_IMPLEMENTED, "a gateway with workers cannot record: set `workers = 1`")
         words = _with_short_names(words)
         _bounded(words)
         for key, known in self._known.items():
             for name in getattr(words, key):
                 if name not in known:
                     there = ", ".join(sorted(known)) or "none"
-                    raise fail(FailureCode.INVALID, f"{key}: {name!r:.80} is unknown; there are {there}")
+                    raise fail(FailureCode.INVALID, f"{key}: {name!r:.80} is unknown; expected {there}")
         numbers = {tap.conversation.number for tap in self._connections} if words.connections else frozenset[int]()
         for number in words.connections:
             if number not in numbers:

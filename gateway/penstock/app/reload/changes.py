@@ -30,9 +30,9 @@ def check_changes(now: Config, new: Config) -> None:
     """Raise CannotReload, naming each key, for changes that need a restart."""
     fixed = [key for key in changes(now, new) if _names_streams(key) or not _begins_with(key, RELOADABLE)]
     if not fixed and now.listeners.envelopes != new.listeners.envelopes:
-        fixed = ["listeners (what is enveloped for them)"]
+        fixed = ["listeners (the choice of envelopes)"]
     if fixed:
-        raise CannotReload(f"{', '.join(fixed)}: cannot change while the gateway runs: restart it for that")
+        raise CannotReload(f"{', '.join(fixed)}: cannot change while the gateway runs; restart it to apply this")
 
 
 def _begins_with(key: str, prefixes: tuple[str, ...]) -> bool:
@@ -60,7 +60,7 @@ def _differing(path: str, now: Any, new: Any) -> Iterator[str]:
         else:
             yield inner
     if before == after:  # arrays of the same tables in another order
-        yield f"{path} (their order)"
+        yield f"{path} (order)"
 
 
 def _by_name(value: Any) -> Any:

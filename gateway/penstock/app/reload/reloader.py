@@ -77,7 +77,7 @@ class Reloader:
             except (CannotStart, OperationFailed, ValueError) as error:
                 raise CannotReload(str(error)) from error
             log.info("reloaded", changed=changed)
-            return f"in force: {', '.join(changed) or 'nothing else than before'}"
+            return f"changed: {', '.join(changed) or 'nothing'}"
 
     def close(self) -> None:
         """Refuse further reloads: the gateway drains."""

@@ -55,7 +55,7 @@ def _socket(descriptor: int) -> socket.socket:
         os.set_inheritable(descriptor, False)
         return socket.socket(fileno=descriptor)
     except OSError as error:
-        raise CannotStart(f"socket activation: descriptor {descriptor} is no socket: {error.strerror}") from error
+        raise CannotStart(f"socket activation: descriptor {descriptor} is not a socket: {error.strerror}") from error
 
 
 def _check(given: socket.socket, name: str) -> None:

@@ -14,7 +14,7 @@ from penstock_codecs.failures import Failure, FailureCode
 
 __all__ = ["LOST", "Calls"]
 
-LOST = Failure(FailureCode.UNAVAILABLE, "the process that has the store is gone")
+LOST = Failure(FailureCode.UNAVAILABLE, "the store's process has ended")
 
 
 class Calls:

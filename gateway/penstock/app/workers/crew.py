@@ -138,7 +138,7 @@ class Crew:
         check_changes(self._config, config)
         if _bound_by(config) != _bound_by(self._config):
             raise CannotReload(
-                "listeners: cannot come, go or move while there are workers: restart the gateway for that"
+                "listeners: with workers, a listener can be added, removed or moved only by restarting the gateway"
             )
         try:
             await self._put(config)

@@ -69,7 +69,9 @@ class Worker:
                 begun = trio.current_time()
                 code = await self._live()
                 if not self.settled.is_set():
-                    self.refusal = self.refusal or f"worker {self.number} ended with code {code} before it accepted"
+                    self.refusal = (
+                        self.refusal or f"worker {self.number} ended with code {code} before it accepted connections"
+                    )
                 if self.refusal is not None or self._drained.is_set():
                     return
                 short_lives = 0 if trio.current_time() - begun >= LASTING_SECONDS else short_lives + 1
@@ -88,7 +90,7 @@ class Worker:
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
-            self._refused(f"no worker can be started: {error.strerror}")
+            self._refused(f"cannot start a worker: {error.strerror}")
             return None
         with ours:  # closing this end makes the worker end
             with theirs:
@@ -146,7 +148,7 @@ class Worker:
                 process_group=0,  # signals of a terminal (Ctrl-C) are for the parent
             )
         except OSError as error:  # out of memory, processes or descriptors
-            self._refused(f"no worker can be started: {error.strerror}")
+            self._refused(f"cannot start a worker: {error.strerror}")
             return None
         log.info("worker_started", worker=self.number, process=process.pid)
         return process

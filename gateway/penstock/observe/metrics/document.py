@@ -16,8 +16,8 @@ __all__ = ["metrics_page"]
 _PAGE = """\
 # Metrics
 
-`GET /metrics` of the [management listener](management.md) answers in the text format of Prometheus, or in OpenMetrics
-for a client that accepts `application/openmetrics-text`:
+`GET /metrics` of the [management listener](management.md) answers in Prometheus' text format, or in OpenMetrics
+if the client accepts `application/openmetrics-text`:
 
 ```sh
 curl http://127.0.0.1:9600/metrics
@@ -27,11 +27,12 @@ curl http://127.0.0.1:9600/metrics
 [`config/prometheus/alerts.yml`](../config/prometheus/alerts.yml) alerts, and
 [`config/grafana/penstock.json`](../config/grafana/penstock.json) is a dashboard that Grafana imports as it is.
 
-- No series is about a connection, client or stream: how many there are depends on the configuration alone.
-- Counters begin at 0 with the process. A series is there from its first event on; one without labels always.
-- With several [workers](configuration.md) the answer is about all of them: counters and histograms are added up, and so
-  are gauges unless their meaning ends with *(largest)* or *(smallest)*.
-- Seconds and bytes are the units everywhere. Histograms have the bounds that stand beside them.
+- No label names a connection, client or stream: the number of series depends only on the configuration.
+- Counters start at 0 with the process. A series with labels appears with its first event; one without labels is
+  always present.
+- With several [workers](workers.md) the response covers all of them: counters and histograms are summed, and so are
+  gauges, unless their meaning ends with *(largest)* or *(smallest)*.
+- All times are in seconds, all sizes in bytes. The bounds of each histogram follow its meaning.
 """
 
 
@@ -42,7 +43,7 @@ def metrics_page() -> str:
 
 def _labels() -> Iterator[str]:
     yield "## Labels\n"
-    yield "| label | what it says |\n|---|---|"
+    yield "| label | meaning |\n|---|---|"
     for name, meaning in LABELS.items():
         yield f"| `{name}` | {meaning} |"
     yield ""

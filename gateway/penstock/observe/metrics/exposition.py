@@ -120,7 +120,7 @@ def current() -> State:
             series[labels] = [*child.counts, child.total] if isinstance(child, Histogram) else child.value
         for labels, value in asked.get(family.name, {}).items():
             kept = series.get(labels, 0)
-            assert not isinstance(kept, list), f"{family.name} is a histogram, which no source may speak of"
+            assert not isinstance(kept, list), f"{family.name} is a histogram; sources give counters and gauges only"
             series[labels] = kept + value
         state[family.name] = series
     return state

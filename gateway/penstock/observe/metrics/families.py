@@ -20,28 +20,31 @@ __all__ = ["FAMILIES", "LABELS", "SECTIONS", "AnyFamily"]  # and each family, by
 AnyFamily = Family[Count] | Family[Histogram]
 
 LABELS: Final[Mapping[str, str]] = {
-    "listener": "The listener by which a client came, as in the configuration: `listeners.s2`, or `listeners.s2.NAME` "
-    "where there are several, and `management`. Empty: the gateway works for itself.",
-    "route": "The name of the route. Empty: there are no routes, or what was asked is about no single one.",
-    "back": "The name of the back, `embedded` for the store of the gateway.",
-    "protocol": "For clients `s2s`, `sse`, `s2` (all else of S2's API), `s3p`, `segment` or `controller`; for "
-    "connections, and for backs, as for recordings: `s2`, `s3p`, `segment`, `controller` or `management`.",
-    "direction": "`in`: towards the gateway's streams. `out`: from them. Of connections: `in` is what the peer sent.",
-    "code": "What went wrong, by the name that docs/protocols and S2's API have for it.",
-    "operation": "What was asked for, as `create_stream`.",
-    "limit": "The key of a limit, as it stands under [limits]: `max_connections_per_client`. That of a listener has "
-    "`listener.` before it: `listener.max_connections`.",
-    "reason": "Why, in one word.",
-    "state": "One of a few words; the series of the one that holds has the value 1, the others 0.",
-    "status": "The HTTP status.",
-    "feature": "What of a record the protocol cannot carry: `headers`, `empty_body`, `command`.",
-    "level": "`debug`, `info`, `warning`, `error` or `critical`.",
-    "owner": "Whose certificates they are: a listener, as `listeners.s2`, or a back, as `backs.NAME`.",
-    "file": "A file, as it stands in the configuration.",
-    "subject": "Of a certificate, or the issuer of a revocation list.",
-    "outcome": "`applied`: all that was asked for is in force. `refused`: everything stayed as it was.",
-    "rule": "The name of a rule in [[faults]].",
-    "action": "What a rule of [[faults]] did, as `delay`.",
+    "listener": "The client's listener, as in the configuration: `listeners.s2`, or `listeners.s2.NAME` if "
+    "there are several, or `management`. Empty: work of the gateway itself, not for a client.",
+    "route": "The name of the route. Empty: no routes are configured, or the request does not concern a single one.",
+    "back": "The name of the back; `embedded` is the gateway's own store.",
+    "protocol": "For operations of clients: `s2s`, `sse`, `s2` (the rest of S2's API), `s3p`, `segment` or "
+    "`controller`. For connections and backs: `s2`, `s3p`, `segment`, `controller` or "
+    "`management`, as in recordings.",
+    "direction": "`in`: to the gateway's streams; `out`: from them. For connections, `in` counts the bytes "
+    "that the peer sent.",
+    "code": "The error code, as named in docs/protocols and in S2's API.",
+    "operation": "The name of the operation, such as `create_stream`.",
+    "limit": "The key of the limit under [limits], such as `max_connections_per_client`. Limits of a listener "
+    "are prefixed with `listener.`, such as `listener.max_connections`.",
+    "reason": "The reason, in one word.",
+    "state": "The state. The series of the current state has the value 1, the others 0.",
+    "status": "The HTTP status code.",
+    "feature": "The part of a record that the protocol cannot carry: `headers`, `empty_body` or `command`.",
+    "level": "The log level: The log level: `debug`, `info`, `warning`, `error` or `critical`.",
+    "owner": "The owner of the certificate: a listener, such as `listeners.s2`, or a back, such as `backs.NAME`.",
+    "file": "The path of the file, as given in the configuration.",
+    "subject": "The subject of the certificate, or the issuer of the revocation list.",
+    "outcome": "`applied`: the new configuration is in force. `refused`: it was rejected, and the running one is "
+    "unchanged.",
+    "rule": "The name of the rule in [[faults]].",
+    "action": "The action of the rule in [[faults]], such as `delay`.",
     "version": "Penstock's version.",
     "python": "Python's version.",
 }
@@ -87,228 +90,235 @@ def _kept(family: Family[Count]) -> Family[Count]:
 
 _section("Connections with clients")
 
-CONNECTIONS: Final = _gauge("penstock_connections", "Connections with clients that are open now.", _LISTENER)
+CONNECTIONS: Final = _gauge("penstock_connections", "Open connections from clients.", _LISTENER)
 CONNECTIONS_ACCEPTED: Final = _counter(
-    "penstock_connections_accepted_total", "Connections that were accepted from clients.", _LISTENER
+    "penstock_connections_accepted_total", "Connections accepted from clients.", _LISTENER
 )
 CONNECTIONS_REFUSED: Final = _counter(
     "penstock_connections_refused_total",
-    "Connections of clients that ended before they were served: `limit` (a limit of the configuration), `handshake` "
-    "(TLS failed, or the client showed no certificate that counts).",
+    "Connections from clients that were closed before a request was served: `limit` (a configured limit), "
+    "`handshake` (the TLS handshake failed, or the client sent no valid certificate).",
     (*_LISTENER, "reason"),
 )
 NETWORK_BYTES: Final = _counter(
     "penstock_network_bytes_total",
-    "Bytes of connections with clients, above TLS, protocols' overhead included.",
+    "Bytes sent and received on connections with clients, without TLS overhead but with protocol overhead.",
     (*_LISTENER, "direction"),
 )
 OUTFLOW_BYTES: Final = _gauge(
-    "penstock_outflow_bytes", "Bytes that are ready for clients and wait for their sockets, now.", _LISTENER
+    "penstock_outflow_bytes", "Bytes buffered for clients until their sockets accept them.", _LISTENER
 )
 PAUSED_SECONDS: Final = _counter(
     "penstock_paused_seconds_total",
-    "Time during which connections stood still, added up: `in`: not read, since what came before was not taken yet; "
-    "`out`: an answer waited for its client to take more.",
+    "Total time in which connections were blocked: `in`: the gateway did not read, because earlier data was "
+    "still unprocessed; `out`: a response waited for the client to read.",
     (*_LISTENER, "direction"),
 )
 LIMITED: Final = _counter(
     "penstock_limited_total",
-    "Refusals, cuts and waits by a named limit of the configuration.",
+    "Requests that a configured limit refused, cut off or delayed.",
     ("listener", "limit"),
 )
 """For all limits: `limit` is the key in the configuration, such as `max_connections_per_client`."""
 FAULTS: Final = _counter(
     "penstock_faults_total",
-    "Faults that were injected by a rule of the configuration's [[faults]].",
+    "Faults injected by a rule in [[faults]].",
     ("rule", "action"),
 )
 HTTP_RESPONSES: Final = _counter(
     "penstock_http_responses_total",
-    "Answers that were begun to requests by HTTP; a session is one.",
+    "HTTP responses started; a session counts as one.",
     ("listener", "status"),
 )
 CLIENT_ERRORS: Final = _counter(
     "penstock_client_errors_total",
-    "Failures that clients were told in their protocol's words: of operations, and of requests that never became one "
-    "(credentials, syntax, names, limits).",
+    "Errors sent to clients: failed operations, and requests rejected before they became one (credentials, "
+    "syntax, names, limits).",
     (*_LISTENER, "code"),
 )
 
-_section("What clients do")
+_section("Operations of clients")
 
 RECORDS: Final = _counter(
     "penstock_records_total",
-    "Records that were acknowledged (`in`) or read (`out`). Not counted where they are read as bytes without "
-    "records, over the segment protocol.",
+    "Records acknowledged (`in`) or read (`out`). Bytes read over the segment protocol without record "
+    "boundaries are not counted.",
     _FLOW,
 )
 RECORD_BYTES: Final = _counter(
     "penstock_record_bytes_total",
-    "Bytes of the same: metered as S2 does; of the segment protocol, and of sessions that are passed through, those "
-    "that went by.",
+    "Bytes of these records, metered as S2 does. For the segment protocol and for passthrough sessions, the "
+    "transferred bytes.",
     _FLOW,
 )
 BATCHES: Final = _counter(
     "penstock_batches_total",
-    "Batches that were acknowledged (`in`), or pieces that were read (`out`).",
+    "Batches acknowledged (`in`), or chunks read (`out`).",
     _FLOW,
 )
 APPEND_SECONDS: Final = _histogram(
     "penstock_append_seconds",
-    "From the moment at which a batch was handed over until its acknowledgement, waiting for room included.",
+    "Time from submitting a batch to its acknowledgement, including the wait for buffer space.",
     _WAY,
 )
 APPEND_WAIT_SECONDS: Final = _counter(
     "penstock_append_wait_seconds_total",
-    "Time during which sessions waited before their next batch was taken, added up: the store's or the server's "
-    "back-pressure.",
+    "Total time that sessions waited until their next batch was accepted: back-pressure of the store or the server.",
     _WAY,
 )
 READ_FIRST_SECONDS: Final = _histogram(
     "penstock_read_first_seconds",
-    "From the beginning of a read to its first batch, or until it is known that there is none yet.",
+    "Time from the start of a read to its first batch, or until it is known to be at the tail.",
     _WAY,
 )
 OPERATION_SECONDS: Final = _histogram(
     "penstock_operation_seconds",
-    "How long everything else took that was carried out: tails, creating, deleting, listing, configuring.",
+    "Duration of all other operations: checking tails, creating, deleting, listing, configuring.",
     (*_WAY, "operation"),
 )
-SESSIONS: Final = _gauge("penstock_sessions", "Append sessions (`in`) and reads (`out`) that are open now.", _FLOW)
+SESSIONS: Final = _gauge("penstock_sessions", "Open append sessions (`in`) and reads (`out`).", _FLOW)
 ERRORS: Final = _counter(
-    "penstock_errors_total", "Operations and sessions that failed, by what their back said.", (*_WAY, "code")
+    "penstock_errors_total", "Failed operations and sessions, by the error code of the back.", (*_WAY, "code")
 )
 RECORDS_DROPPED: Final = _counter(
     "penstock_records_dropped_total",
-    "What was left out of records since the configuration says `drop` and the protocol cannot carry it.",
+    "Parts of records that were left out, because the protocol cannot carry them and the configuration says `drop`.",
     (*_LISTENER, "feature"),
 )
 
 _section("Servers behind the gateway")
 
-BACK_CONNECTIONS: Final = _gauge("penstock_back_connections", "Connections with servers that are open now.", _BACK)
+BACK_CONNECTIONS: Final = _gauge("penstock_back_connections", "Open connections to servers.", _BACK)
 BACK_CONNECTIONS_MADE: Final = _counter(
-    "penstock_back_connections_made_total", "Connections that were made with servers.", _BACK
+    "penstock_back_connections_made_total", "Connections established to servers.", _BACK
 )
 BACK_CONNECTIONS_FAILED: Final = _counter(
     "penstock_back_connections_failed_total",
-    "Connections with servers that could not be made (`unmade`), or were lost before the server answered (`lost`).",
+    "Connections to servers that could not be established (`unmade`), or were lost before the server answered "
+    "(`lost`).",
     ("back", "reason"),
 )
 BACK_NETWORK_BYTES: Final = _counter(
     "penstock_back_network_bytes_total",
-    "Bytes of connections with servers, above TLS; `in` is what the server sent.",
+    "Bytes on connections to servers, without TLS overhead; `in` counts bytes that the server sent.",
     (*_BACK, "direction"),
 )
 BACK_OUTFLOW_BYTES: Final = _gauge(
-    "penstock_back_outflow_bytes", "Bytes that are ready for servers and wait for their sockets, now.", _BACK
+    "penstock_back_outflow_bytes", "Bytes buffered for servers until their sockets accept them.", _BACK
 )
 BACK_RETRIES: Final = _counter(
     "penstock_back_retries_total",
-    "Requests that were made again, and sessions that were taken up again, after a server failed.",
+    "Requests repeated and sessions resumed after a failure of a server.",
     ("back",),
 )
 BACK_CIRCUIT: Final = _gauge(
     "penstock_back_circuit",
-    "The state of a server's circuit breaker: `closed` (all is well), `open` or `half-open`.",
+    "The state of a server's circuit breaker: `closed` (requests pass), `open` (requests are refused) or "
+    "`half-open` (one request probes the server).",
     ("back", "state"),
     Merge.MAX,
 )
 BACK_CIRCUIT_OPENED: Final = _counter(
-    "penstock_back_circuit_opened_total", "How often a server's circuit was opened.", ("back",)
+    "penstock_back_circuit_opened_total", "Number of times a server's circuit breaker opened.", ("back",)
 )
 
 _section("The embedded store")
 
-STORE_COMMITS: Final = _counter("penstock_store_commits_total", "Transactions of the embedded store that wrote.")
+STORE_COMMITS: Final = _counter("penstock_store_commits_total", "Write transactions of the embedded store.")
 STORE_COMMIT_FAILURES: Final = _counter(
-    "penstock_store_commit_failures_total", "Transactions that failed; everything in them was refused."
+    "penstock_store_commit_failures_total", "Failed write transactions; each refuses all of its changes."
 )
-STORE_COMMIT_BYTES: Final = _counter("penstock_store_commit_bytes_total", "Bytes that were committed, about.")
+STORE_COMMIT_BYTES: Final = _counter("penstock_store_commit_bytes_total", "Approximate number of bytes committed.")
 STORE_COMMIT_CHANGES: Final = _histogram(
-    "penstock_store_commit_changes", "Changes that shared a transaction, each an append or the like.", (), _CHANGES
+    "penstock_store_commit_changes", "Changes per transaction; an append is one change.", (), _CHANGES
 )
 STORE_COMMIT_SECONDS: Final = _histogram(
-    "penstock_store_commit_seconds", "How long transactions took, the way to the writing thread included."
+    "penstock_store_commit_seconds", "Duration of a transaction, including the hand-over to the writing thread."
 )
 STORE_SYNC_SECONDS: Final = _histogram(
-    "penstock_store_sync_seconds", "The part of it in which the log was written and synced to the disk (COMMIT)."
+    "penstock_store_sync_seconds",
+    "Duration of writing the log and syncing it to disk (COMMIT); part of `penstock_store_commit_seconds`.",
 )
-STORE_PENDING: Final = _gauge("penstock_store_pending_changes", "Changes that wait for the next transaction, now.")
+STORE_PENDING: Final = _gauge("penstock_store_pending_changes", "Changes waiting for the next transaction.")
 STORE_INFLIGHT_BYTES: Final = _gauge(
     "penstock_store_inflight_bytes",
-    "Bytes of appends that are not on disk yet (store.append_inflight_bytes bounds it).",
+    "Bytes of appends that are not on disk yet; at most `store.append_inflight_bytes`.",
 )
 STORE_WAITING: Final = _gauge(
-    "penstock_store_waiting_appends", "Appends that wait for room among the bytes in flight, now."
+    "penstock_store_waiting_appends", "Appends waiting because `store.append_inflight_bytes` is used up."
 )
-STORE_FILE_BYTES: Final = _gauge("penstock_store_file_bytes", "The size of the store's database file.")
-STORE_LOG_BYTES: Final = _gauge("penstock_store_log_bytes", "The size of the store's write-ahead log.")
+STORE_FILE_BYTES: Final = _gauge("penstock_store_file_bytes", "Size of the store's database file.")
+STORE_LOG_BYTES: Final = _gauge("penstock_store_log_bytes", "Size of the store's write-ahead log.")
 
 _section("Recordings and mirrors")
 
-RECORDINGS: Final = _gauge("penstock_recordings", "Recordings that run now, into files and live.")
+RECORDINGS: Final = _gauge("penstock_recordings", "Running recordings, both to files and live.")
 RECORDINGS_SUSPENDED: Final = _gauge(
-    "penstock_recordings_suspended", "Those of them that cannot write now: the disk is full or failing."
+    "penstock_recordings_suspended", "Recordings that currently cannot write, because the disk is full or failing."
 )
-RECORDED_BYTES: Final = _counter("penstock_recorded_bytes_total", "Bytes that were written into recordings.")
+RECORDED_BYTES: Final = _counter("penstock_recorded_bytes_total", "Bytes written to recordings.")
 RECORDED_CONVERSATIONS: Final = _counter(
-    "penstock_recorded_conversations_total", "Connections of which recordings were begun."
+    "penstock_recorded_conversations_total", "Connections whose recording was started."
 )
 RECORDINGS_DROPPED: Final = _counter(
     "penstock_recorded_dropped_total",
-    "Connections that recordings gave up, since the disk or the listener did not follow.",
+    "Connections dropped from recordings, because the disk or the receiver of a live recording was too slow.",
 )
-RECORDER_QUEUE_BYTES: Final = _gauge("penstock_recorder_queue_bytes", "Bytes that wait to be written, now.")
+RECORDER_QUEUE_BYTES: Final = _gauge("penstock_recorder_queue_bytes", "Bytes waiting to be written to recordings.")
 MIRROR_LAG_RECORDS: Final = _gauge(
-    "penstock_mirror_lag_records", "Records that a mirror has not copied and compared yet.", ("route",), Merge.MAX
+    "penstock_mirror_lag_records", "Records that the mirror has not copied and compared yet.", ("route",), Merge.MAX
 )
 MIRROR_LAG_SECONDS: Final = _gauge(
-    "penstock_mirror_lag_seconds", "For how long the oldest of them has waited.", ("route",), Merge.MAX
+    "penstock_mirror_lag_seconds",
+    "Time that the oldest record not yet copied and compared has waited.",
+    ("route",),
+    Merge.MAX,
 )
-MIRROR_STREAMS: Final = _gauge("penstock_mirror_streams", "Streams that a mirror knows.", ("route",), Merge.MAX)
+MIRROR_STREAMS: Final = _gauge("penstock_mirror_streams", "Streams that the mirror tracks.", ("route",), Merge.MAX)
 MIRROR_STREAMS_STOPPED: Final = _gauge(
-    "penstock_mirror_streams_stopped", "Those of them that it no longer copies.", ("route",), Merge.MAX
+    "penstock_mirror_streams_stopped", "Streams that the mirror has stopped copying.", ("route",), Merge.MAX
 )
 MIRROR_STREAMS_DIFFERING: Final = _gauge(
-    "penstock_mirror_streams_differing", "Those of them in which the two sides differ.", ("route",), Merge.MAX
+    "penstock_mirror_streams_differing", "Streams whose records differ between the two backs.", ("route",), Merge.MAX
 )
 
 _section("Certificates")
 
 CERTIFICATE_EXPIRY: Final = _gauge(
     "penstock_certificate_expiry_timestamp_seconds",
-    "When a certificate or revocation list that is in use ends, in seconds since the Unix epoch.",
+    "Expiry time of a certificate or revocation list in use, in seconds since the Unix epoch.",
     ("owner", "file", "subject"),
     Merge.MIN,
 )
 
 _section("The process")
 
-BUILD_INFO: Final = _gauge("penstock_build_info", "1; what runs.", ("version", "python"), Merge.MAX)
+BUILD_INFO: Final = _gauge(
+    "penstock_build_info", "Always 1; the labels give the versions.", ("version", "python"), Merge.MAX
+)
 READY: Final = _gauge(
     "penstock_ready",
-    "1 from when the gateway listens until it drains, else 0. `GET /ready` looks at the backs too.",
+    "1 while the gateway listens and does not drain, else 0. `GET /ready` also checks the backs.",
     (),
     Merge.MIN,
 )
-DRAINING: Final = _gauge("penstock_draining", "1 from the beginning of a drain, else 0.", (), Merge.MAX)
-RELOADS: Final = _counter("penstock_reloads_total", "How often the configuration was read again.", ("outcome",))
+DRAINING: Final = _gauge("penstock_draining", "1 while the gateway drains, else 0.", (), Merge.MAX)
+RELOADS: Final = _counter("penstock_reloads_total", "Reloads of the configuration.", ("outcome",))
 RELOADED_SECONDS: Final = _gauge(
     "penstock_reloaded_timestamp_seconds",
-    "When the configuration in force was read, in seconds since the Unix epoch.",
+    "Time at which the running configuration was loaded, in seconds since the Unix epoch.",
     (),
     Merge.MIN,
 )
-LOG_LINES: Final = _counter("penstock_log_lines_total", "Lines of the log.", ("level",))
+LOG_LINES: Final = _counter("penstock_log_lines_total", "Lines written to the log.", ("level",))
 SCRAPE_SECONDS: Final = _gauge(
-    "penstock_scrape_seconds", "For how long the scrape before this one held everything else up at most.", (), Merge.MAX
+    "penstock_scrape_seconds", "Longest time for which the previous scrape blocked other work.", (), Merge.MAX
 )
-CPU_SECONDS: Final = _counter("process_cpu_seconds_total", "Processor time, user and system.")
-OPEN_FDS: Final = _gauge("process_open_fds", "Open file descriptors.")
-MAX_FDS: Final = _gauge("process_max_fds", "How many there may be.")
-VIRTUAL_BYTES: Final = _gauge("process_virtual_memory_bytes", "Virtual memory.")
-RESIDENT_BYTES: Final = _gauge("process_resident_memory_bytes", "Resident memory.")
+CPU_SECONDS: Final = _counter("process_cpu_seconds_total", "User and system CPU time.")
+OPEN_FDS: Final = _gauge("process_open_fds", "Number of open file descriptors.")
+MAX_FDS: Final = _gauge("process_max_fds", "Maximum number of open file descriptors.")
+VIRTUAL_BYTES: Final = _gauge("process_virtual_memory_bytes", "Virtual memory size.")
+RESIDENT_BYTES: Final = _gauge("process_resident_memory_bytes", "Resident memory size.")
 START_SECONDS: Final = _gauge(
-    "process_start_time_seconds", "When the process started, in seconds since the Unix epoch.", (), Merge.MIN
+    "process_start_time_seconds", "Start time of the process, in seconds since the Unix epoch.", (), Merge.MIN
 )

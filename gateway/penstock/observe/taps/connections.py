@@ -145,5 +145,5 @@ def _ends(stream: trio.abc.Stream) -> tuple[Endpoint, Endpoint]:
 def _endpoint(name: object) -> Endpoint:
     """Return the address of a socket's name, without an IPv6 zone. Raises OSError if it has none."""
     if not isinstance(name, tuple):
-        raise OSError("it has no address")
+        raise OSError("the socket has no address")
     return Endpoint(str(name[0]).partition("%")[0], int(name[1]))

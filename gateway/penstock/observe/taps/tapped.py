@@ -35,7 +35,7 @@ class TappedStream(trio.abc.Stream):
     async def send_all(self, data: Buffer) -> None:
         """See `trio.abc.SendStream`."""
         if self._sending:
-            raise trio.BusyResourceError("another task sends")
+            raise trio.BusyResourceError("another task is already sending")
         self._sending = True
         try:
             if self._socket is not None:
@@ -89,7 +89,7 @@ class _TappedHalfCloseable(TappedStream, trio.abc.HalfCloseableStream):
     async def send_eof(self) -> None:
         """See `trio.abc.HalfCloseableStream`."""
         if self._sending:
-            raise trio.BusyResourceError("another task sends")
+            raise trio.BusyResourceError("another task is already sending")
         self.tap.finished()
         await self._half_closeable.send_eof()
 

@@ -220,5 +220,5 @@ def _files(path: Path) -> list[Path]:
     # Both forms exist while a file is being compressed, and after a crash during that.
     names = sorted(file for file in found if file.suffix != ".zst" or file.with_suffix("") not in found)
     if not names:
-        raise UnreadableCapture(f"{path}: no captures (*.pcapng, *.pcapng.zst) are in this directory")
+        raise UnreadableCapture(f"{path}: this directory has no captures (*.pcapng, *.pcapng.zst)")
     return names

@@ -87,7 +87,7 @@ def test_a_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     (found,) = about_data(config_of(tmp_path / "data" / "below"))
     assert found.state is State.WRONG
-    assert "cannot be made in" in found.text
+    assert "cannot be created in" in found.text
 
 
 @pytest.mark.parametrize(("kind", "state"), [("nfs4", State.WRONG), ("tmpfs", State.NOTABLE), ("xfs", State.FINE)])
@@ -150,4 +150,4 @@ def test_a_certificate_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "c.pem").write_text("no certificate")
     more = f'tls_certificate = "{tmp_path / "c.pem"}"\ntls_key = "{tmp_path / "k.pem"}"\n'
     (found,) = about_certificates(parse_config(f"[listeners.s2]\n{more}"))
-    assert (found.state, "no certificate in PEM" in found.text) == (State.WRONG, True)
+    assert (found.state, "contains no PEM certificate" in found.text) == (State.WRONG, True)

@@ -90,7 +90,7 @@ def test_the_command_line_says_it_too(gateway: GatewayProcess, port: int) -> Non
     done = penstock("positions", f"{BASIN}/{NAME}", "--management", f"127.0.0.1:{port}")
     assert (done.exit_code, "give exactly one of seq_num" in done.output) == (1, True), done.output
     done = penstock("cut-over", "orders", "--management", f"127.0.0.1:{port}")
-    assert (done.exit_code, "there is no route 'orders'" in done.output) == (1, True), done.output
+    assert (done.exit_code, "route 'orders' does not exist" in done.output) == (1, True), done.output
 
 
 def test_who_is_not_there(gateway: GatewayProcess) -> None:

@@ -50,7 +50,7 @@ async def test_routes_without_a_mirror(back: EmbeddedBack) -> None:
         assert (await asker.get("/routes/all/streams", 409))["code"] == "no_mirror"
         assert (await asker.post("/routes/all/cut-over", {}, 409))["code"] == "no_mirror"
         refusal = await asker.post("/routes/none/cut-over", {}, 404)
-        assert refusal == {"code": "route_not_found", "message": "there is no route 'none'; there are: all"}
+        assert refusal == {"code": "route_not_found", "message": "route 'none' does not exist; expected one of: all"}
 
 
 async def test_only_holders_of_a_token_may_ask(back: EmbeddedBack) -> None:

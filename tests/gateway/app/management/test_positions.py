@@ -129,8 +129,11 @@ async def test_a_listeners_own_routes_are_asked(back: EmbeddedBack) -> None:
         ("stream=basin-one/stream&timestamp=now", "timestamp: expected"),
         ("stream=basin-one/stream&record_id=5", "record_id: expected an S3P identifier MS-SEQ, got '5'"),
         ("stream=basin-one/stream&record_id=99999999999999999999-0", "record_id: expected"),
-        ("stream=basin-one/stream&seq_num=1&seq_num=2", "seq_num: is given twice"),
-        ("stream=basin-one/stream&seqnum=1", "'seqnum': unknown parameter; there are stream, s3p, segment, seq_num"),
+        ("stream=basin-one/stream&seq_num=1&seq_num=2", "seq_num: given twice"),
+        (
+            "stream=basin-one/stream&seqnum=1",
+            "'seqnum': unknown parameter; expected one of stream, s3p, segment, seq_num",
+        ),
         ("stream=orders&seq_num=1", "stream: expected BASIN/STREAM, got 'orders'"),
         ("stream=Bad/orders&seq_num=1", "stream: basin name must"),
         ("s3p=orders&seq_num=1", "s3p: stream name orders is not of the form basin/stream"),

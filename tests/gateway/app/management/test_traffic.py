@@ -159,8 +159,8 @@ async def test_traffic_goes_on_while_many_connections_are_shown(desk: Desk) -> N
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        ({"listeners": ["s4"]}, 422, "listeners: 's4' is unknown; there are s2, s3p, s3p.inner"),
-        ({"backs": ["embedded"]}, 422, "backs: 'embedded' is unknown; there are lite"),
+        ({"listeners": ["s4"]}, 422, "listeners: 's4' is unknown; expected s2, s3p, s3p.inner"),
+        ({"backs": ["embedded"]}, 422, "backs: 'embedded' is unknown; expected lite"),
         ({"protocols": ["management"]}, 422, "protocols: 'management' is unknown"),
         ({"connections": [5]}, 422, "connections: 5 is not open"),
         ({"peers": ["10.0.0.1/8"]}, 422, "peers: 10.0.0.1/8 has host bits set"),

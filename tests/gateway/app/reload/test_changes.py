@@ -51,7 +51,7 @@ def both(*changed: tuple[str, str], more: str = "") -> tuple[Config, Config]:
             (('name = "a"\nbasin = "a"', 'name = "x"'), ('name = "b"\nbasin = "b"', 'name = "a"\nbasin = "a"'),
              ('name = "x"', 'name = "b"\nbasin = "b"')),
             "",
-            ["routes (their order)"],
+            ["routes (order)"],
         ),
     ],
 )  # fmt: skip
@@ -76,7 +76,7 @@ def test_what_may_change_is_told(changed: tuple[tuple[str, str], ...], more: str
         (
             (("[listeners.controller]\n", "[listeners.segment.loss]\nheaders = 'envelope'\n[listeners.controller]\n"),),
             "",
-            "listeners (what is enveloped for them)",
+            "listeners (the choice of envelopes)",
         ),
         ((('directory = "here"', "reader_threads = 1"),), "", "store.directory, store.reader_threads"),
     ],
@@ -85,4 +85,4 @@ def test_what_needs_a_restart_is_refused_by_name(changed: tuple[tuple[str, str],
     now, new = both(*changed, more=more)
     with pytest.raises(CannotReload) as caught:
         check_changes(now, new)
-    assert str(caught.value) == f"{refused}: cannot change while the gateway runs: restart it for that"
+    assert str(caught.value) == f"{refused}: cannot change while the gateway runs; restart it to apply this"

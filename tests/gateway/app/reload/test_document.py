@@ -8,7 +8,7 @@ import pytest
 from support.walking import Walk, blocks_of
 
 EXPECTED = {
-    "grace_seconds = 5": ["in force: drain.grace_seconds", '"start":{"seq_num":0'],
+    "grace_seconds = 5": ["changed: drain.grace_seconds", '"start":{"seq_num":0'],
     "elsewhere": ["store.directory: cannot change while the gateway runs", "nothing has changed"],
     "penstock drain": ["draining"],
 }

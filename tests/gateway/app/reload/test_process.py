@@ -45,7 +45,7 @@ def test_tokens_hold_from_the_next_request_of_open_connections(gateway: GatewayP
         assert client.append("tokens", "first") == 200
         rewrite(gateway, ("[listeners.s2]\n", '[listeners.s2]\nauth_tokens = ["sesame"]\n'))
         status, answer = ask_for_reload(gateway)
-        assert (status, answer["changed"]) == (200, "in force: listeners.s2.auth_tokens")
+        assert (status, answer["changed"]) == (200, "changed: listeners.s2.auth_tokens")
         assert client.append("tokens", "second") in (401, 403)
         assert client.append("tokens", "third", authorization="Bearer sesame") == 200
         assert client.bodies("tokens", authorization="Bearer sesame") == ["first", "third"]
@@ -151,7 +151,7 @@ def test_listeners_come_and_go(gateway: GatewayProcess) -> None:
             (f'[listeners.s3p]\nbind = "127.0.0.1:0"\nbasin = "{BASIN}"\n', ""),
         )
         status, answer = ask_for_reload(gateway)
-        assert (status, answer["changed"]) == (200, "in force: listeners.s2.extra, listeners.s3p")
+        assert (status, answer["changed"]) == (200, "changed: listeners.s2.extra, listeners.s3p")
         extra = next(
             event["port"] for event in gateway.events("listening") if event["listener"] == "listeners.s2.extra"
         )
@@ -200,7 +200,7 @@ def test_the_management_listener_goes_and_comes() -> None:
     """The client that asked for the reload is answered; a signal brings the listener back."""
     with GatewayProcess() as gateway, closing(KeptAlive(gateway.s2_port)) as client:
         before = rewrite(gateway, ("[management]\n", "[management]\nenabled = false\n"))
-        assert ask_for_reload(gateway) == (200, {"changed": "in force: management.enabled"})
+        assert ask_for_reload(gateway) == (200, {"changed": "changed: management.enabled"})
         with pytest.raises(OSError):
             ask_for_reload(gateway)
         (gateway.directory / "gateway.toml").write_text(before)

@@ -104,9 +104,9 @@ async def test_without_a_file_there_is_nothing_to_read(running: Running) -> None
 async def test_what_is_read_again_is_put_in_force(tmp_path: Path, nursery: trio.Nursery) -> None:
     found = [config(tmp_path, MORE)]
     running: Running = await nursery.start(serve, config(tmp_path), HostServices(reread=lambda: found[0]))
-    assert await running.reread() == "in force: backs.far, listeners.s3p"
+    assert await running.reread() == "changed: backs.far, listeners.s3p"
     assert running.controls.config() == found[0]
-    assert await running.reread() == "in force: nothing else than before"
+    assert await running.reread() == "changed: nothing"
     nursery.cancel_scope.cancel()
 
 

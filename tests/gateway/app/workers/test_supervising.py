@@ -57,7 +57,7 @@ async def test_a_drain_ends_the_wait_before_the_next_start(worker: Worker) -> No
 async def test_what_cannot_be_started_is_said_at_the_start(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere")
     await worker.run()
-    assert worker.refusal == "no worker can be started: No such file or directory"
+    assert worker.refusal == "cannot start a worker: No such file or directory"
 
 
 async def test_what_cannot_be_started_later_is_tried_again(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 "use strict";
-// The page of the management listener. What clients called their streams and wrote into their records is put into the
-// document as text only (textContent); the listener's policy forbids all else.
+// The page of the management listener. Names of streams and bodies of records are put into the document as text
+// only (textContent); the content security policy forbids everything else.
 
 const POINTS = 120;         // of the graph, one a second
 const MOST_MESSAGES = 200;  // rows
@@ -23,7 +23,7 @@ async function ask(method, path, words) {
   const answer = await fetch(path, options);
   const said = await answer.json();
   if (!answer.ok) {
-    throw new Error(said.message || `the gateway answered ${answer.status}`);
+    throw new Error(said.message || `the gateway answered with status ${answer.status}`);
   }
   return said;
 }
@@ -51,8 +51,8 @@ function notice(text, kind) {
 
 // ---- events ---------------------------------------------------------------------------------------------------------
 
-// EventSource cannot send a token, so the stream is read with fetch: with the same identifiers, and going on behind the
-// last one after a loss.
+// EventSource cannot send a token, so the stream is read with fetch: with the same event IDs,
+// resuming after the last one when the connection is lost.
 let lastId = "";
 let failures = 0;
 
@@ -81,11 +81,11 @@ async function readEvents() {
   }
   const answer = await fetch("events", { headers, cache: "no-store" });
   if (answer.status === 401) {
-    throw new Refused(token ? "That token is not valid." : "");
+    throw new Refused(token ? "The token is not valid." : "");
   }
   if (!answer.ok) {
     const said = await answer.json().catch(() => ({}));
-    notice(said.message || `the gateway answered ${answer.status}`, "failed");
+    notice(said.message || `the gateway answered with status ${answer.status}`, "failed");
     throw new Error(said.message);
   }
   failures = 0;
@@ -127,14 +127,14 @@ function event(block) {
   }
 }
 
-// Another process of the gateway: its numbers have nothing to do with those before.
+// The gateway was restarted: its event numbers start again.
 function begin() {
   heard = 0;
   before = null;
 }
 
 function askForToken(why) {
-  setReady("unknown", "token wanted");
+  setReady("unknown", "token required");
   $("main").hidden = true;
   $("token-form").hidden = false;
   notice(why, "failed");
@@ -174,13 +174,13 @@ function show(state) {
   showRates(state);
   showConnections(state);
   $("messages-empty").textContent =
-    state.decodes ? "Nothing was said yet." : "What workers serve is not decoded here: that takes workers = 1.";
+    state.decodes ? "No messages yet." : "Messages are not decoded with several workers: set workers = 1.";
   showRecordings(state.recordings);
 }
 
 $("log-level").addEventListener("change", () => {
   const level = $("log-level").value;
-  change($("log-level"), "PUT", "log", { level }, () => `The log's level is ${level} now.`);
+  change($("log-level"), "PUT", "log", { level }, () => `The log level is now ${level}.`);
 });
 
 // ---- throughput -----------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ function showConnections(state) {
   $("connections-empty").hidden = state.connections > 0;
   $("connections").hidden = state.connections === 0;
   $("connections-more").textContent =
-    state.connections > state.rows.length ? `the newest ${state.rows.length} are shown` : "";
+    state.connections > state.rows.length ? `showing the newest ${state.rows.length}` : "";
 }
 
 function newConnection(one) {
@@ -358,7 +358,7 @@ $("record-form").addEventListener("submit", (submitted) => {
   submitted.preventDefault();
   const stream = $("record-stream").value.trim();
   const button = $("record-form").querySelector("button");
-  change(button, "POST", "recordings", stream ? { streams: [stream] } : {}, (begun) => `Recording ${begun.id} has begun.`);
+  change(button, "POST", "recordings", stream ? { streams: [stream] } : {}, (begun) => `Recording ${begun.id} has started.`);
 });
 
 // ---- messages -------------------------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ function hear(message) {
 }
 
 function draw() {
-  $("messages-missed").textContent = missed ? `${missed} were too many to be shown` : "";
+  $("messages-missed").textContent = missed ? `${missed} skipped` : "";
   if (paused || !waiting.length) {
     return;
   }
@@ -408,7 +408,7 @@ const matches = (element, wanted) => !wanted || element.textContent.toLowerCase(
 function gapRow(count) {
   const element = document.createElement("tr");
   element.className = "gap";
-  cell(element, `${count} more`).colSpan = 8;
+  cell(element, `${count} skipped`).colSpan = 8;
   return element;
 }
 
@@ -452,7 +452,7 @@ $("filter").addEventListener("input", () => {
 $("pause").addEventListener("click", () => {
   paused = !paused;
   $("pause").setAttribute("aria-pressed", String(paused));
-  $("pause").textContent = paused ? "Go on" : "Pause";
+  $("pause").textContent = paused ? "Resume" : "Pause";
   draw();
 });
 
