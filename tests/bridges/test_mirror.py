@@ -291,7 +291,7 @@ EXPECTED = {
     "penstock positions": ["seq_num    2", "last_event_id=1,0,0"],
     "9600/routes\n": ['"secondary": "second"', '"records_compared": 3'],
     "/streams?limit": ['"stream": "penstock/orders"', '"hashed": 3'],
-    "penstock cut-over": ["cut over; second answers clients, embedded is given the copy"],
+    "penstock cut-over": ["cut over; second is the primary back, embedded its mirror"],
     "/cut-over -H": ['"swapped": true', '"primary": "embedded"'],
     "penstock connections": ["client sent", "management", "backs.second"],
     "penstock record start": ["recording 1: recording (1 file), stream penstock/ord*", "/recordings/penstock-1-"],

@@ -140,7 +140,7 @@ def _tls() -> ssl.SSLContext:
 def _no_answer(management: str, error: Exception) -> click.ClickException:
     why = isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.strerror
     hint = (
-        ". Is the gateway running, with its management listener there?"
+        ". Is the gateway running, with its management listener at this address?"
         if isinstance(error, ConnectionRefusedError)
         else ""
     )

@@ -39,7 +39,7 @@ def cut_over_command(route: str, management: str, token: str | None, force: bool
 
 
 def _in_words(route: str, answer: dict[str, Any]) -> str:
-    sides = f"{answer['primary']} answers clients, {answer['secondary']} is given the copy"
+    sides = f"{answer['primary']} is the primary back, {answer['secondary']} its mirror"
     held = f"appends waited for {answer['held_ms']} ms"
     lines = [f"route {route}: {'cut over' if answer['swapped'] else 'not cut over'}; {sides}; {held}"]
     return "\n".join([*lines, *(f"  - {printable(reason)}" for reason in answer["reasons"])])

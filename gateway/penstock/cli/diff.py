@@ -42,13 +42,19 @@ class _CannotCompare(click.ClickException):
     type=click.Choice(["content", "position"]),
     default="content",
     show_default=True,
-    help="Match records by this.",
+    help="Match records by position, or by content.",
 )
 @click.option("--action", type=click.Choice([APPENDED, DELIVERED]), help="Only appended, or only delivered records.")
 @click.option("--ignore", multiple=True, metavar="FIELD", help="Do not compare: body, headers, or header:NAME.")
 @click.option("--also", multiple=True, metavar="FIELD", help="Also compare: timestamp, or seq_num.")
 @click.option("--stream", "streams", multiple=True, metavar="GLOB", help="Only these streams, as A names them.")
-@click.option("--map", "named", multiple=True, metavar="A=B", help="Name of a stream in A, and its name in B.")
+@click.option(
+    "--map",
+    "named",
+    multiple=True,
+    metavar="A=B",
+    help="Compare stream A of the first source with stream B of the second.",
+)
 @side_option("Connections of clients (front), or connections to servers (back).", both=False)
 @click.option(
     "--limit", type=click.IntRange(0), default=20, show_default=True, help="Most differences to show per stream."
@@ -81,7 +87,7 @@ def diff_command(a: str, b: str, as_json: bool, **said: Any) -> None:
         comparison = _comparison(a, b, fields, named, said)
         if not comparison.streams:
             some = " with such a name" if said["streams"] else ""
-            raise _CannotCompare(f"neither has records to compare{some}")
+            raise _CannotCompare(f"neither source has records to compare{some}")
         say(*([json.dumps(_as_json(comparison), ensure_ascii=False)] if as_json else _lines(comparison)))
     if not comparison.equal:
         sys.exit(_DIFFERENT)
@@ -173,7 +179,7 @@ def _check_names(side: str, names: Iterable[str], streams: list[Stream]) -> None
         if called(streams, name) is None:
             there = ", ".join(one.name for one in streams[:_MOST_NAMED]) or "none"
             more = ", ..." if len(streams) > _MOST_NAMED else ""
-            raise NotComparable(f"--map: {side} has no stream {name!r}: there are {there}{more}")
+            raise NotComparable(f"--map: {side} has no stream {name!r}; its streams are {there}{more}")
 
 
 # ---- output ----------------------------------------------------------------------------------------------------------
@@ -194,7 +200,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
 def _heading(one: StreamComparison) -> str:
     if one.a is None or one.b is None:
         side, stream = ("A", one.a) if one.a is not None else ("B", one.b)
-        assert stream is not None, "one of the two is there"
+        assert stream is not None, "one of the two is set"
         return f"{printable(stream.name)}: only in {side}, {counted(stream.records, 'record')} {_action(stream)}"
     counts = ", ".join(f"{one.counts[kind]} {kind.value}" for kind in Kind if one.counts[kind])
     name = printable(one.a.name) if one.a.name == one.b.name else f"{printable(one.a.name)} = {printable(one.b.name)}"

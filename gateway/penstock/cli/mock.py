@@ -40,12 +40,14 @@ __all__ = ["mock_command"]
 @click.option(
     "--strict", is_flag=True, help="Disconnect a client that deviates from the recording; exit with 1 if any did."
 )
-@click.option("--repeat", is_flag=True, help="Start over when all conversations were played.")
+@click.option("--repeat", is_flag=True, help="Start again from the first conversation when all were played.")
 @click.option("--once", is_flag=True, help="Exit when all conversations were played.")
 @click.option(
     "--tls-certificate", type=click.Path(dir_okay=False, exists=True), help="PEM file with the certificate chain."
 )
-@click.option("--tls-key", type=click.Path(dir_okay=False, exists=True), help="PEM file with its private key.")
+@click.option(
+    "--tls-key", type=click.Path(dir_okay=False, exists=True), help="PEM file with the certificate's private key."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def mock_command(captures: tuple[Path, ...], listen: str, as_json: bool, **said: Any) -> None:
     """Answer clients as the recorded server did, byte for byte.
@@ -63,9 +65,9 @@ def mock_command(captures: tuple[Path, ...], listen: str, as_json: bool, **said:
     except ValueError as error:
         raise click.UsageError(f"--listen: {error}") from error
     if said["once"] and said["repeat"]:
-        raise click.UsageError("--once and --repeat do not go together")
+        raise click.UsageError("--once and --repeat cannot be combined")
     if said["tls_key"] is not None and said["tls_certificate"] is None:
-        raise click.UsageError("--tls-key goes with --tls-certificate")
+        raise click.UsageError("--tls-key needs --tls-certificate")
     configure_logging("warning", "auto")
     report = MockReport()
     try:
@@ -85,7 +87,7 @@ def _load(captures: tuple[Path, ...], script: Script) -> None:
     for why, count in script.left_out.items():
         click.echo(f"not played: {count} {'conversation' if count == 1 else 'conversations'}: {why}", err=True)
     if not script.left:
-        raise CannotStart("there is no conversation in the capture that could be played")
+        raise CannotStart("the capture has no conversation that can be played")
 
 
 def _serve(address: Address, script: Script, said: dict[str, Any], report: MockReport) -> None:

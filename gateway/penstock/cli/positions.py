@@ -19,7 +19,7 @@ __all__ = ["positions_command"]
 @click.option("--timestamp", help="The first record stamped at or after this time, in ms.")
 @click.option("--record-id", metavar="MS-SEQ", help="The first record at or after this identifier (S3P).")
 @click.option("--offset", help="The first record that begins at or after this byte (segments).")
-@click.option("--tail-offset", help="The record this many before the tail.")
+@click.option("--tail-offset", help="The record at this distance before the tail, in records.")
 @click.option("--listener", help="Use the routes of this listener.")
 @click.option("--identity", help="Use the routes of this identity.")
 def positions_command(stream: str, management: str, token: str | None, **asked: str | None) -> None:

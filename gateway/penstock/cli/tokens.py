@@ -84,7 +84,7 @@ def _opened(place: _Place, *, make: bool = False) -> Iterator[TokenFile]:
     try:
         with closing(TokenFile(path)) as file:
             if is_new:
-                click.echo(f"made {path}, a new file of access tokens", err=True)
+                click.echo(f"created {path}, a new file of access tokens", err=True)
             yield file
     except TokenFileError as error:
         raise click.ClickException(str(error)) from error
@@ -104,7 +104,7 @@ def _opened(place: _Place, *, make: bool = False) -> Iterator[TokenFile]:
 @click.option(
     "--manage",
     is_flag=True,
-    help="Allow to create, list, configure and delete streams, and basins if it is for all their streams.",
+    help="Allow creating, listing, configuring and deleting streams, and basins if the token covers all their streams.",
 )
 @click.option(
     "--op", "ops", multiple=True, type=click.Choice([op.value for op in Op]), help="Allow one operation; repeatable."
@@ -132,7 +132,7 @@ def _issue(place: _Place, /, token_id: str, expires: str | None, as_json: bool, 
     else:
         click.echo(token)
         until = "until it is revoked" if info.expires_at is None else f"until {info.expires_at.isoformat()}"
-        click.echo(f"access token {info.id} is valid {until}; it is shown only now", err=True)
+        click.echo(f"access token {info.id} is valid {until}; it is not shown again", err=True)
 
 
 def _scope(
@@ -166,7 +166,7 @@ def _scope(
 
 def _names(what: str, exact: str | None, prefix: str | None) -> ResourceSet:
     if exact is not None and prefix is not None:
-        raise click.UsageError(f"--{what} and --{what}-prefix cannot go together")
+        raise click.UsageError(f"--{what} and --{what}-prefix cannot be combined")
     return ResourceSet(exact=exact) if exact is not None else ResourceSet(prefix=prefix or "")
 
 

@@ -167,7 +167,7 @@ def test_explain_where_nothing_went_wrong(tmp_path: Path) -> None:
     path = tmp_path / "good.pcapng"
     path.write_bytes(written(s3p_talk(ends=False)))
     result = run("explain", path)
-    assert (result.exit_code, result.stdout) == (0, "") and "Nothing went wrong" in result.stderr
+    assert (result.exit_code, result.stdout) == (0, "") and "The capture has no errors." in result.stderr
 
 
 def test_times_are_counted_from_the_capture_s_beginning(capture: Path) -> None:

@@ -104,7 +104,7 @@ def test_released_blocks_and_what_stands_in_them() -> None:
         at = texts.index(wanted[0])
         assert texts[at : at + len(wanted)] == wanted
     read = released.SegmentRead("s", 0, False, False, join_events(events)[:-2], 1)
-    assert "15 bytes of an event that goes on elsewhere" in decode("segment", joined(HELLO, read)).stdout
+    assert "15 bytes of an event that continues in another block" in decode("segment", joined(HELLO, read)).stdout
 
 
 def test_fields_that_are_left_out_or_too_many() -> None:
@@ -143,7 +143,7 @@ def test_fields_that_are_left_out_or_too_many() -> None:
         ("s2s", b"\0\0\1\0\0\0\5\0\x0a\x01", [], "byte 4: bytes remaining on stream", "AppendInput"),
         ("s2s", b"\0\0\3\0\x2a\x00", [], "byte 4: field 5 of wire type 2 is not one of AppendInput", "AppendInput"),
         ("s2s", b"\0\0\3\0\x0a\x09", [], "byte 4: records of 9 bytes, 0 are left", "AppendInput"),
-        ("s2s", b"\0\0\3\0\x10\xff", [], "byte 5: a number that does not end", "AppendInput"),
+        ("s2s", b"\0\0\3\0\x10\xff", [], "byte 5: a varint that does not end", "AppendInput"),
         ("s2s", b"\0\0\1\0", ["--side", "client", "--dialect", "read"], "byte 0: the client of a read session", ""),
     ],
 )
@@ -157,8 +157,8 @@ def test_what_is_wrong(protocol: str, data: bytes, options: list[str], said: str
 def test_parts_that_make_no_message_do_not_end_the_listing() -> None:
     parts = joined(*draft.partials(draft.KeepAlive(b"x"), [3])).replace(b"\x64", b"\x63")
     text = decode("segment", parts + joined(draft.Partial(draft.Part.END, b""), draft.KeepAlive())).stdout
-    assert "cannot be put together: unknown message type 99" in text
-    assert "cannot be put together: Partial (End) without a Begin" in text
+    assert "cannot be reassembled: unknown message type 99" in text
+    assert "cannot be reassembled: Partial (End) without a Begin" in text
     assert text.splitlines()[-2].endswith("KeepAlive (type 100, 0 bytes, from either side)")
 
 

@@ -39,7 +39,7 @@ def test_what_only_one_has_of_other_names_is_no_difference(s3p: Path, both: Path
     result = diff(s3p, both, "--stream", name)
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "equal: 1 stream")
     result = diff(s3p, both, "--stream", "nothing")
-    assert (result.exit_code, result.stderr) == (2, "Error: neither has records to compare with such a name\n")
+    assert (result.exit_code, result.stderr) == (2, "Error: neither source has records to compare with such a name\n")
 
 
 @pytest.mark.parametrize(("mapped", "side"), [("nope={}", "A"), ("{}=nope", "B")])
@@ -47,7 +47,7 @@ def test_a_name_that_is_not_there_is_an_error(mapped: str, side: str, s3p: Path)
     name = json.loads(diff(s3p, s3p, "--json").stdout)["streams"][0]["a"]["name"]
     result = diff(s3p, s3p, "--map", mapped.format(name))
     assert result.exit_code == 2
-    assert f"--map: {side} has no stream 'nope': there are {name}" in result.stderr
+    assert f"--map: {side} has no stream 'nope'; its streams are {name}" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ from penstock_codecs.s3p import Ok
         (["replay", "x.pcapng", "--to", "s2+tls://127.0.0.1:1", "--tls-ca", "x.pcapng"], "cannot use the authorities"),
         (["mock", "nothing.pcapng", "--listen", "127.0.0.1:0"], "nothing.pcapng"),
         (["mock", "x.pcapng", "--listen", "here"], "expected HOST:PORT"),
-        (["mock", "x.pcapng", "--listen", "127.0.0.1:0", "--once", "--repeat"], "do not go together"),
-        (["mock", "x.pcapng", "--listen", "127.0.0.1:0", "--tls-key", "x.pcapng"], "goes with --tls-certificate"),
+        (["mock", "x.pcapng", "--listen", "127.0.0.1:0", "--once", "--repeat"], "cannot be combined"),
+        (["mock", "x.pcapng", "--listen", "127.0.0.1:0", "--tls-key", "x.pcapng"], "needs --tls-certificate"),
         (["mock", "x.pcapng", "--listen", "127.0.0.1:0"], "no conversation"),
     ],
 )

@@ -22,7 +22,7 @@ def test_a_token_alone_is_on_standard_output(tmp_path: Path) -> None:
     done = run(tmp_path, "issue", "a", "--read")
     assert done.exit_code == 0
     assert parse_token(done.stdout.strip()) is not None
-    assert "access token a is valid until it is revoked; it is shown only now" in done.stderr
+    assert "access token a is valid until it is revoked; it is not shown again" in done.stderr
 
 
 def test_what_flags_mean(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_that_there_are_none_is_said(tmp_path: Path) -> None:
     ("arguments", "why"),
     [
         (("issue", "a"), "give at least one of"),
-        (("issue", "a", "--read", "--basin", "b", "--basin-prefix", "b"), "cannot go together"),
+        (("issue", "a", "--read", "--basin", "b", "--basin-prefix", "b"), "cannot be combined"),
         (("issue", "a", "--read", "--auto-prefix"), "--auto-prefix needs --stream-prefix"),
         (("issue", "a", "--read", "--expires", "soon"), "neither a lifetime such as 30d"),
         (("issue", "a", "--read", "--expires", "2030-01-01T00:00"), "has no time zone"),

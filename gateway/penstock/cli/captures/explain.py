@@ -70,7 +70,7 @@ def explain_command(captures: tuple[Path, ...], connections: Sequence[int], side
     for number in sorted(missing):
         click.echo(f"Connection {number} is not in the capture.", err=True)
     if not explanation.count and not missing:
-        click.echo("Nothing went wrong, as far as was recorded.", err=True)
+        click.echo("The capture has no errors.", err=True)
 
 
 class _Explanation:
@@ -139,7 +139,7 @@ class _Explanation:
             data, start = heard.recent[problem.sender].between(start, start + SHOWN_BYTES)
         yield from dump(data, start, problem.offset)
         if problem.fatal:
-            yield "Nothing more of this side could be read."
+            yield "The rest of this side could not be decoded."
 
     def _failure(self, message: Message, heard: _Heard) -> Iterator[str]:
         time = self._rows.time(message.end_ns)

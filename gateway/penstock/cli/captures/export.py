@@ -66,7 +66,7 @@ def export_command(
     if form == "pcapng" and (streams or protocols):
         with opened(captures, "Choosing", prints=False) as found:
             if found.live:
-                raise click.UsageError("with --stream or --protocol the capture is read twice: it cannot be a pipe")
+                raise click.UsageError("with --stream or --protocol the capture is read twice, so it cannot be a pipe")
             wanted = _about(found, choice)
     with opened(captures, "Exporting", output == Path("-"), side, connections) as found:
         events = begun(found)
@@ -81,7 +81,7 @@ def _output(path: Path, captures: Captures) -> Iterator[Write]:
         sys.stdout.buffer.flush()
         return
     if path.exists() and any(file.exists() and path.samefile(file) for file in captures.files):
-        raise click.UsageError(f"{path} is an input: it cannot be written to")
+        raise click.UsageError(f"{path} is an input, so it cannot be the output")
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except OSError as error:

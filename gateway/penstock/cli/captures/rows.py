@@ -26,7 +26,7 @@ _NAME_WIDTH: Final = 20
 _MESSAGE: Final = "{:>12}  {:>6} {} {:<7} {} {} {:>9} {:>6} {:>9}  {:<12} {}"
 MESSAGE_HEAD: Final = _MESSAGE.format(
     *("TIME", "CONN", "  ", "LAYER", column("KIND", _KIND_WIDTH), column("STREAM", _STREAM_WIDTH)),
-    *("SIZE", "EXCH", "ANSWER", "STATE", "WHAT IT SAYS"),
+    *("SIZE", "EXCH", "ANSWER", "STATE", "DETAILS"),
 )
 _CONVERSATION: Final = "{:>12}  {:>6}  {:<14} {} {:<21} {:>10} {:>10} {:>8} {:>6} {:>9}  {:<14} {}"
 CONVERSATION_HEAD: Final = _CONVERSATION.format(

@@ -39,7 +39,7 @@ def fields(data: bytes, at: int, end: int, kind: Descriptor, depth: int, base: i
             yield Line(base + start, depth, f"{field.name} = {number}")
             continue
         if at + number > end:
-            raise Undecodable(f"{field.name} of {size(number)}, {end - at} are left", base + start)
+            raise Undecodable(f"{field.name} has {size(number)}, {end - at} are left", base + start)
         if field.message_type is not None:
             yield Line(base + start, depth, f"{field.name}: {field.message_type.name} ({size(number)})")
             yield from fields(data, at, at + number, field.message_type, depth + 1, base)
@@ -55,7 +55,7 @@ def _varint(data: bytes, at: int, end: int, base: int) -> tuple[int, int]:
         shift += 7
         if data[place] < 0x80:
             return number, place + 1
-    raise Undecodable("a number that does not end", base + at)
+    raise Undecodable("a varint that does not end", base + at)
 
 
 def _shown(data: bytes) -> str:

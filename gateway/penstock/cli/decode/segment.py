@@ -87,7 +87,7 @@ class _Segment:
         if cls.direction is Direction.INNER and not self._inner:
             raise Undecodable(f"{cls.__name__} outside a block", at)
         if cls.direction is self._forbidden:
-            raise Undecodable(f"{cls.__name__} is not for that side to send", at)
+            raise Undecodable(f"that side does not send {cls.__name__}", at)
         return cls, length
 
     def _zeros(self, at: int) -> int:
@@ -152,7 +152,7 @@ class _Segment:
                 yield Line(None, depth, f"completes {decode_message(whole, self._dialect, self._version, at)!r}")
         except (Violation, Fault) as error:  # not fatal: the messages after it can be decoded
             self._partials = Reassembly(SEGMENT_MAX_LENGTH)
-            yield Line(None, depth, f"cannot be put together: {error}")
+            yield Line(None, depth, f"cannot be reassembled: {error}")
 
 
 def _events(cls: type[Message], data: bytes, base: int, depth: int) -> Iterator[Line]:
@@ -172,7 +172,7 @@ def _events(cls: type[Message], data: bytes, base: int, depth: int) -> Iterator[
         yield Line(base + at, depth, f"Event = {show(data[at + HEADER_BYTES : following])}")
         at = following
     if 0 < at < len(data):
-        yield Line(base + at, depth, f"{size(len(data) - at)} of an event that goes on elsewhere")
+        yield Line(base + at, depth, f"{size(len(data) - at)} of an event that continues in another block")
 
 
 def _readings(side: str, dialect: str) -> list[Reading]:

@@ -22,7 +22,7 @@ _MOST_NAMES: Final = 3
 @management_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one for each connection.")
 @click.option(
-    "--close", "closed", type=click.IntRange(1), metavar="N", help="Close the connection of this number instead."
+    "--close", "closed", type=click.IntRange(1), metavar="N", help="Close this connection instead of listing."
 )
 def connections_command(management: str, token: str | None, as_json: bool, closed: int | None) -> None:
     """List all connections of a running gateway, including those with servers behind it."""

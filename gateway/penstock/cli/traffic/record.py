@@ -48,7 +48,7 @@ def _list(management: str, token: str | None, as_json: bool) -> None:
     for one in recordings:
         click.echo(json.dumps(one) if as_json else "\n".join(_in_words(one)))
     if not recordings and not as_json:
-        click.echo("nothing is recorded")
+        click.echo("no recordings are running")
 
 
 def _asked(management: str, token: str | None, target: str, words: object = None) -> Any:

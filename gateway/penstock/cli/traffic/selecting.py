@@ -15,12 +15,12 @@ __all__ = ["PLURALS", "SPOKEN", "in_words", "selection_options"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS: Final = (
-    ("connection", "connections", "N", "The connection of this number (`penstock connections`, the log)."),
+    ("connection", "connections", "N", "This connection, by its number in `penstock connections` and the log."),
     ("stream", "streams", "BASIN/STREAM", "Connections of clients with a request about this stream; a glob."),
     ("route", "routes", "NAME", "Connections with a request on this route, and those to its backs; a glob."),
     ("identity", "identities", "NAME", "Connections of clients of this identity; a glob."),
     ("listener", "listeners", "KIND[.NAME]", "Connections of clients to this listener, such as s2 or s2.public."),
-    ("back", "backs", "NAME", "Connections to the server of this back; with --listener: those of either."),
+    ("back", "backs", "NAME", "Connections to the server of this back; with --listener, connections of either."),
     ("protocol", "protocols", "NAME", "Connections in this protocol: {}."),
     ("peer", "peers", "NETWORK", "Connections with peers in this network, such as 10.1.0.0/16."),
 )

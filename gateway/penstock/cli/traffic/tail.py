@@ -32,7 +32,8 @@ __all__ = ["tail_command"]
     "into",
     type=click.File("wb", lazy=False),
     metavar="FILE",
-    help="Write the traffic as a capture, - for standard output: penstock tail --pcapng - | tshark -i -",
+    help="Write the traffic as a capture to FILE (- for standard output, as in penstock tail --pcapng - | tshark -i "
+    "-).",
 )
 @click.option("--bodies", is_flag=True, help="Also list the records of each message, with shortened bodies.")
 @click.option(
@@ -55,7 +56,7 @@ def tail_command(
     """
     if into is not None and (kinds or bodies or absolute or as_lines):
         raise click.UsageError(
-            "--pcapng writes the raw traffic: it does not go with --kind, --bodies, --utc and --json"
+            "--pcapng writes raw traffic and cannot be combined with --kind, --bodies, --utc or --json"
         )
     if into is not None and not _asks_for_connections(asked["protocol"]):
         raise click.UsageError(f"--pcapng writes whole connections: --protocol must be one of {', '.join(SPOKEN)}")

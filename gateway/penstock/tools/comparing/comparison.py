@@ -116,5 +116,5 @@ def _counted(aligned: Iterator[Same | Gap], result: StreamComparison) -> Iterato
 
 def _place(difference: Difference) -> tuple[int, int]:
     row = difference.a or difference.b
-    assert row is not None, "one of the two is there"
+    assert row is not None, "one of the two is set"
     return row.ordinal, 0 if difference.a is not None else 1

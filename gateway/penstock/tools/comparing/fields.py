@@ -48,10 +48,10 @@ class Fields:
         ignored = set(ignore)
         names = {word for word in ignored if word.startswith(_HEADER)}
         if unknown := sorted(ignored - names - {"body", "headers"}):
-            raise BadField(f"{unknown[0]!r} cannot be ignored: there are body, headers and header:NAME")
+            raise BadField(f"{unknown[0]!r} cannot be ignored; expected body, headers or header:NAME")
         wanted = frozenset(also)
         if unknown := sorted(wanted - set(_OPTIONAL)):
-            raise BadField(f"{unknown[0]!r} cannot be compared: there are {' and '.join(_OPTIONAL)}")
+            raise BadField(f"{unknown[0]!r} cannot be compared; expected {' or '.join(_OPTIONAL)}")
         headers = frozenset(word.removeprefix(_HEADER).encode() for word in names)
         return cls("body" not in ignored, "headers" not in ignored, headers, wanted)
 

@@ -49,7 +49,7 @@ class MockReport:
         yield (
             f"{_counted(self.connections, 'connection')}, {_counted(self.played, 'conversation')} played, "
             f"{_counted(self.sent, 'byte')} sent, {_counted(self.different, 'difference')}, "
-            f"{_counted(self.left, 'conversation')} not asked for"
+            f"{_counted(self.left, 'conversation')} not played"
         )
 
 

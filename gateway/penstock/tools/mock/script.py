@@ -142,7 +142,7 @@ class Script:
                 return
             reading = self._reading[conversation] = self._begin(conversation, event)
         if isinstance(event, Lost):
-            reading.broken = reading.broken or "bytes of it are missing"
+            reading.broken = reading.broken or "some of its bytes are missing"
         if isinstance(event, Chunk) and event.sender is Sender.SERVER:
             data = bytes(event.data)
             if reading.told is None and len(reading.opening) < MOST_OPENING_BYTES:
@@ -194,7 +194,7 @@ class Script:
 
     def _finish(self, reading: _Reading) -> None:
         if reading.told is None:
-            reading.broken = reading.broken or "its client said nothing"
+            reading.broken = reading.broken or "its client sent nothing"
         if reading.broken:
             self.left_out[reading.broken] = self.left_out.get(reading.broken, 0) + 1
             self._rows.execute("DELETE FROM part WHERE id = ?", (reading.id,))

@@ -107,7 +107,7 @@ class MockConnection:
         try:
             windows.heard(data)
         except Fault as fault:
-            self._report.differs(f"{self._name}: it breaks HTTP/2: {fault.rule}")
+            self._report.differs(f"{self._name}: the client violates HTTP/2: {fault.rule}")
             self._windows = None
 
     def _bytes(self, sender: Sender, data: bytes) -> None:
@@ -173,7 +173,7 @@ class MockConnection:
             self._script.again()
             part = self._script.take(speaks, first)
         if part is None or not part.opening.startswith(opening):
-            self._report.differs(f"{self._name}: no recorded conversation is left for a client that says {first.text}")
+            self._report.differs(f"{self._name}: no unplayed conversation begins with {first.text}")
             log.warning("nothing_recorded", connection=self._report.connections, said=first.text)
             raise _Over
         self._name = f"connection {part.number}"
@@ -222,7 +222,7 @@ class MockConnection:
 
     def _differs(self, said: Saying | None, wanted: str) -> None:
         """Count a difference; raises _Over in strict mode."""
-        got = "it left" if said is None else f"it said {said.text} (byte {said.offset})"
+        got = "it disconnected" if said is None else f"it sent {said.text} (byte {said.offset})"
         self._report.differs(f"{self._name}: {got} where {wanted} was recorded")
         log.warning("different", connection=self._name, got=got, expected=wanted)
         if self._strict:

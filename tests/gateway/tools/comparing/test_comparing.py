@@ -126,7 +126,7 @@ def test_declared_fields_are_ignored() -> None:
 
 
 def test_unknown_fields_are_refused_by_name() -> None:
-    with pytest.raises(BadField, match="'colour' cannot be ignored: there are body, headers and header:NAME"):
+    with pytest.raises(BadField, match="'colour' cannot be ignored; expected body, headers or header:NAME"):
         Fields.of(["colour"], [])
     with pytest.raises(BadField, match="'offset' cannot be compared"):
         Fields.of([], ["offset"])

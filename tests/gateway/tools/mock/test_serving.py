@@ -88,7 +88,7 @@ async def test_each_client_is_given_the_conversation_that_begins_alike(autojump_
     async with mock(recording.events) as served:
         assert [await answer(served, name) for name in ("a", "b", "a")] == [b"-ERR_A", b"-ERR_B", b"-ERR_C"]
         assert await answer(served, "a") == b""
-        assert "no recorded conversation is left" in served.report.differences[0]
+        assert "no unplayed conversation begins with" in served.report.differences[0]
     async with mock(recording.events, repeat=True) as served:
         assert [await answer(served, "a") for _ in range(4)] == [b"-ERR_A", b"-ERR_C", b"-ERR_B", b"-ERR_A"]
         assert served.report.different == 1, "the third began otherwise, and was given what was left"
@@ -101,7 +101,7 @@ async def test_something_else_is_told_and_answered_all_the_same(autojump_clock: 
         assert await exactly(stream, 23) == b"+OK\r\n" + b"$3\r\n1-0\r\n" * 2
         await stream.aclose()
     first, second = served.report.differences
-    assert first.startswith("connection 1: it said READ orders") and "(byte 32) where APPEND orders" in first
+    assert first.startswith("connection 1: it sent READ orders") and "(byte 32) where APPEND orders" in first
     assert '"size": 2' in second and '"size": 1' in second
 
 
@@ -125,7 +125,7 @@ async def test_a_client_that_says_more_or_leaves_early(autojump_clock: Clock) ->
         await stream.send_all(asked(create()))
         await stream.aclose()
         await trio.testing.wait_all_tasks_blocked()
-        assert "it left where an answer was recorded" in served.report.differences[1]
+        assert "it disconnected where an answer was recorded" in served.report.differences[1]
 
 
 async def test_bytes_that_break_the_protocol_as_they_did(autojump_clock: Clock) -> None:
@@ -167,7 +167,7 @@ async def test_a_client_that_says_something_else_beside_it_is_reported_after_a_w
         assert not served.report.different
         await trio.sleep(2)
         assert served.report.different == 1
-        assert "it said GET" in served.report.differences[0] and "problem" in served.report.differences[0]
+        assert "it sent GET" in served.report.differences[0] and "problem" in served.report.differences[0]
 
 
 def test_what_cannot_be_played_is_said() -> None:
@@ -183,6 +183,6 @@ def test_what_cannot_be_played_is_said() -> None:
         assert script.left == 1
         assert script.left_out == {
             "its beginning was not recorded": 1,
-            "bytes of it are missing": 1,
-            "its client said nothing": 1,
+            "some of its bytes are missing": 1,
+            "its client sent nothing": 1,
         }
