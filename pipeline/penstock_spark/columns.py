@@ -29,14 +29,14 @@ def check_columns(where: str, table: StructType, asked: StructType) -> None:
     for field in asked:
         name = field.name.lower()
         if name not in ours:
-            faults.append(f"{field.name}: no such column; there are {', '.join(ours)}")
+            faults.append(f"{field.name}: no such column; expected one of {', '.join(ours)}")
         elif name in seen:
             faults.append(f"{field.name}: twice")
         elif not _same(field.dataType, ours[name]):
             faults.append(f"{field.name}: is {ours[name].simpleString()}, not {field.dataType.simpleString()}")
         seen.add(name)
     if not seen:
-        faults.append(f"none is asked for; there are {', '.join(ours)}")
+        faults.append(f"no columns are selected; expected some of {', '.join(ours)}")
     if faults:
         raise WrongSchema(where, faults)
 

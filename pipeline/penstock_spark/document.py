@@ -22,11 +22,11 @@ __all__ = ["reference_page"]
 _TITLE: Final = """\
 # The pipeline: options and tables
 
-Made by `python -m penstock_spark.document` from what the code works with; [pipeline.md](pipeline.md) says what for.
+Generated from the code by `python -m penstock_spark.document`. [The pipeline](pipeline.md) explains their use.
 """
 _OPTIONS: Final = (
-    ("Options of the source `penstock`", "And those of the endpoint, below.", SOURCE_OPTIONS),
-    ("Options of the sink `penstock`", "And those of the endpoint, below.", SINK_OPTIONS),
+    ("Options of the source `penstock`", "These, and the options of the endpoint (below).", SOURCE_OPTIONS),
+    ("Options of the sink `penstock`", "These, and the options of the endpoint (below).", SINK_OPTIONS),
     ("Options of the source `penstock-capture`", "", CAPTURE_OPTIONS),
 )
 _TABLES: Final = (
@@ -36,7 +36,7 @@ _TABLES: Final = (
     ("Table of the job `latency`", LATENCY),
     ("Table of the job `usage`", USAGE),
     ("Table of throughput, in the report", THROUGHPUT),
-    ("Table of what came to streams, in the report", GROWTH),
+    ("Table of the growth of streams, in the report", GROWTH),
     ("Table of verdicts of the job `audit`", VERDICTS),
     ("Table of differences of the job `audit`", DIFFERENCES),
 )

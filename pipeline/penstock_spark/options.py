@@ -58,7 +58,7 @@ def read_options(
         option = known.get(name)
         if option is None and name not in elsewhere:
             near = get_close_matches(name, (*known, *elsewhere), n=1)
-            faults.append(f"{name}: no such option" + (f"; is it {near[0]}?" if near else ""))
+            faults.append(f"{name}: unknown option" + (f"; is it {near[0]}?" if near else ""))
         if option is None:
             continue
         try:
@@ -94,7 +94,7 @@ def boolean(value: str) -> bool:
     """Parse `true` or `false`."""
     found = {"true": True, "false": False}.get(value.lower())
     if found is None:
-        raise ValueError(f"{value!r} is neither true nor false")
+        raise ValueError(f"{value!r} is not true or false")
     return found
 
 

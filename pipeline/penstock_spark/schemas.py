@@ -42,112 +42,155 @@ NOTES: Final = "map<string, array<string>>"
 """The type of the gateway's notes on a connection: values by key."""
 
 RECORDS: Final = (
-    Column("stream", "string", "`basin/stream`; for S3P its name"),
+    Column("stream", "string", "the stream's name: `basin/stream`, for S3P the name alone"),
     Column(
-        "seq_num", "bigint", "sequence number in the stream, dense; for S3P and segments counted by the query from 0"
+        "seq_num",
+        "bigint",
+        "the record's sequence number, without gaps; for S3P and segments the query numbers records from 0",
     ),
-    Column("timestamp", "timestamp", "the record's, to the ms; null over the segment protocol, which tells none"),
-    Column("headers", HEADERS, "pairs of bytes in their order; empty for most records"),
-    Column("body", "binary", "the record"),
+    Column("timestamp", "timestamp", "the record's timestamp, in ms; null over the segment protocol, which has none"),
+    Column("headers", HEADERS, "name and value of each header, in order; usually empty"),
+    Column("body", "binary", "the record's body"),
 )
 """The source `penstock`. The sink takes the same columns, of which `stream` (unless an option names it) and `body` are
 required."""
 
 _CONVERSATION: Final = (
-    Column("file", "string", "the first file of the recording that it stands in"),
-    Column("run", "string", "tells the gateway's processes apart; null in captures of other programs"),
-    Column("conversation", "bigint", "the connection's number: with `file` and `run` it is one connection"),
-    Column("side", "string", "`front` (a client's), `back` (with a server behind the gateway) or `foreign`"),
-    Column("name", "string", "the listener or back, as `listeners.s2`; null in captures of other programs"),
+    Column("file", "string", "first file of the recording"),
+    Column("run", "string", "identifier of the gateway's process; null in captures of other programs"),
+    Column("conversation", "bigint", "number of the connection; unique together with `file` and `run`"),
+    Column(
+        "side",
+        "string",
+        "`front` (from a client), `back` (to a server behind the gateway) or `foreign` (captured by another program)",
+    ),
+    Column(
+        "name", "string", "name of the listener or back, such as `listeners.s2`; null in captures of other programs"
+    ),
     Column(
         "protocol",
         "string",
-        "what is spoken by configuration: `s2`, `s3p`, `segment`, `controller`, `management`; where nobody noted it "
-        "the layer, and null for connections",
+        "configured protocol: `s2`, `s3p`, `segment`, `controller` or `management`; in captures of other "
+        "programs the layer, and null for connections",
     ),
-    Column("client", "string", "address and port of who opened the connection"),
-    Column("client_host", "string", "the address alone"),
-    Column("identity", "string", "who the gateway took the client for; null where nobody noted it, or several"),
+    Column("client", "string", "address and port of the client"),
+    Column("client_host", "string", "address of the client, without the port"),
+    Column("identity", "string", "identity that the gateway assigned to the client; null if it noted none, or several"),
     Column(
         "route",
         "string",
-        "the gateway's route, of front connections; null where nobody noted it, or several and it is not known which",
+        "route of a front connection; null if the gateway noted none, or several of which the right one is unknown",
     ),
 )
-_DAMAGE: Final = Column("damage", "string", "what is wrong with the recording, and where; null: nothing")
+_DAMAGE: Final = Column("damage", "string", "the recording's damage, and its location; null if intact")
 
 CONNECTIONS: Final = (
     *_CONVERSATION,
-    Column("server", "string", "address and port of who accepted it"),
-    Column("tls", "boolean", "it was encrypted; the recording is not"),
-    Column("notes", NOTES, "what the gateway noted: values by `route`, `stream`, `identity`"),
-    Column("start", "timestamp", "its first event in the recording"),
-    Column("end", "timestamp", "its last event in the recording"),
-    Column("ended", "string", "`client closed`, `server reset`, `lost: why`; `open`: it still was"),
-    Column("reset", "boolean", "somebody broke it off"),
-    Column("whole", "boolean", "nothing of it is missing in the recording, neither its beginning nor bytes amid it"),
-    Column("client_bytes", "bigint", "recorded of what the client sent"),
-    Column("server_bytes", "bigint", "recorded of what the server sent"),
-    Column("client_chunks", "bigint", "pieces in which the client's bytes were read or written"),
-    Column("server_chunks", "bigint", "pieces in which the server's bytes were read or written"),
-    Column("lost_bytes", "bigint", "known to be missing"),
-    Column("messages", "bigint", "messages of both sides"),
-    Column("problems", "bigint", "broken rules, bytes that are missing or not understood"),
-    Column("failures", "bigint", "requests that failed, each once; a broken rule counts as a problem instead"),
-    Column("appended", "bigint", "records that the client gave and the server acknowledged"),
-    Column("delivered", "bigint", "records that the server gave"),
+    Column("server", "string", "address and port of the server"),
+    Column("tls", "boolean", "whether the connection was encrypted; the recording is not"),
+    Column("notes", NOTES, "the gateway's notes: values by `route`, `stream` and `identity`"),
+    Column("start", "timestamp", "time of its first event in the recording"),
+    Column("end", "timestamp", "time of its last event in the recording"),
+    Column(
+        "ended",
+        "string",
+        "how it ended: `client closed`, `server reset` and so on, or `lost: REASON`; `open` if it had not ended",
+    ),
+    Column("reset", "boolean", "whether either side reset it"),
+    Column("whole", "boolean", "whether the recording has it completely, from its beginning and without missing bytes"),
+    Column("client_bytes", "bigint", "recorded bytes sent by the client"),
+    Column("server_bytes", "bigint", "recorded bytes sent by the server"),
+    Column("client_chunks", "bigint", "chunks in which the client's bytes were read or written"),
+    Column("server_chunks", "bigint", "chunks in which the server's bytes were read or written"),
+    Column("lost_bytes", "bigint", "bytes known to be missing"),
+    Column("messages", "bigint", "number of messages of both sides"),
+    Column("problems", "bigint", "number of problems: violated rules, and bytes that are missing or cannot be decoded"),
+    Column("failures", "bigint", "number of failed requests; a violated rule counts as a problem instead"),
+    Column("appended", "bigint", "number of records appended and acknowledged"),
+    Column("delivered", "bigint", "number of records delivered by the server"),
     _DAMAGE,
 )
 """`penstock-capture`, table `connections`: one row for each, when it has ended."""
 
 MESSAGES: Final = (
     *_CONVERSATION,
-    Column("sender", "string", "`client` or `server`"),
-    Column("layer", "string", "`http`, `s2s`, `sse`, `grpc`, `s3p`, `segment`; `tcp`: not understood; null: a problem"),
-    Column("kind", "string", "its name in the protocol's terms, as `APPEND`, `AppendInput`, `200`; or `problem`"),
-    Column("exchange", "bigint", "what joins a request and its answers within the connection; null where nothing does"),
-    Column("stream", "string", "what it is about, spelled as in `records`; null: none, or nobody knows"),
-    Column("start", "timestamp", "when its first byte went by, to the us; of a problem, when it showed"),
-    Column("end", "timestamp", "when its last byte went by, to the us"),
-    Column("offset", "bigint", "where it stands in what its sender sent; of a problem, the first wrong byte"),
-    Column("length", "bigint", "bytes on the wire, with the frames around them; null: a problem"),
+    Column("sender", "string", "sender of the message: `client` or `server`"),
     Column(
-        "answers_us", "double", "us from the request's last byte to this one's, for the first answer to it; else null"
+        "layer",
+        "string",
+        "`http`, `s2s`, `sse`, `grpc`, `s3p` or `segment`; `tcp` for bytes that cannot be decoded; null for a problem",
     ),
-    Column("records", "int", "how many records it makes known: delivers, acknowledges or refuses"),
-    Column("metered", "bigint", "metered bytes (S2) of the records that it carries, before compression; else null"),
-    Column("compression", "string", "of an S2S frame: `gzip` or `zstd`; null: none"),
-    Column("state", "string", "what conversation or exchange are in after it, in the protocol's terms"),
-    Column("failure", "string", "what an error says, `code: message`; null: it is none"),
     Column(
-        "failed", "boolean", "the first message that tells of its failure: over HTTP heads and bodies do; count these"
+        "kind", "string", "the message's name in its protocol, such as `APPEND`, `AppendInput` or `200`; or `problem`"
     ),
-    Column("fields", "string", "its fields as JSON; bodies only as sizes"),
-    Column("rule", "string", "of a problem: what was expected; null: it is none"),
-    Column("clause", "string", "of a problem: document and section that say so"),
-    Column("fatal", "boolean", "of a problem: nothing more of this side, or exchange, can be read"),
-    Column("context", "binary", "of a problem: at most 256 bytes around it"),
-    Column("context_offset", "bigint", "of a problem: where these begin in what the sender sent"),
+    Column(
+        "exchange",
+        "bigint",
+        "number shared by a request and its answers within the connection; null if the protocol has none",
+    ),
+    Column("stream", "string", "the stream that it concerns, spelled as in `records`; null if none, or unknown"),
+    Column("start", "timestamp", "time of its first byte, in us; of a problem, the time of detection"),
+    Column("end", "timestamp", "time of its last byte, in us"),
+    Column(
+        "offset",
+        "bigint",
+        "position of its first byte among the bytes of its sender; of a problem, that of the first wrong byte",
+    ),
+    Column("length", "bigint", "bytes on the wire, including frames; null for a problem"),
+    Column(
+        "answers_us",
+        "double",
+        "for the first answer to a request: us from the request's last byte to the answer's last byte; else null",
+    ),
+    Column("records", "int", "number of records that it delivers, acknowledges or refuses"),
+    Column("metered", "bigint", "metered bytes (S2) of its records, before compression; else null"),
+    Column("compression", "string", "compression of an S2S frame: `gzip` or `zstd`; null if none"),
+    Column("state", "string", "state of the conversation or exchange after it, in the protocol's terms"),
+    Column("failure", "string", "text of an error, `code: message`; null for other messages"),
+    Column(
+        "failed",
+        "boolean",
+        "whether it is the first message to report its failure (over HTTP, both head and body report it); "
+        "count these to count failures",
+    ),
+    Column("fields", "string", "its fields as JSON; of bodies only the sizes"),
+    Column("rule", "string", "of a problem: the violated rule; else null"),
+    Column("clause", "string", "of a problem: document and section of the rule"),
+    Column("fatal", "boolean", "of a problem: whether the rest of this side, or exchange, cannot be decoded"),
+    Column("context", "binary", "of a problem: up to 256 bytes around it"),
+    Column("context_offset", "bigint", "of a problem: position of `context` among the bytes of its sender"),
     _DAMAGE,
 )
 """`penstock-capture`, table `messages`: messages, and violations of protocols (kind `problem`)."""
 
 SEEN_RECORDS: Final = (
     *_CONVERSATION,
-    Column("layer", "string", "how it travelled: `s2s`, `sse`, `http`, `s3p`, `segment`"),
-    Column("exchange", "bigint", "what joins request and answer within the connection"),
-    Column("action", "string", "`appended` (a client gave it) or `delivered` (a server gave it)"),
-    Column("stream", "string", "`basin/stream`; for S3P its name; for segments the segment's full name"),
-    Column("seq_num", "bigint", "null where the protocol has none, or no acknowledgement came"),
-    Column("record_id", "string", "S3P's `ms-seq`"),
-    Column("offset", "bigint", "bytes, segments"),
-    Column("timestamp", "timestamp", "the record's own"),
-    Column("headers", HEADERS, "pairs of bytes in their order"),
-    Column("body", "binary", "the record; with option `envelopes`, out of the envelope that it may have travelled in"),
-    Column("acknowledged", "boolean", "false: no acknowledgement was recorded"),
-    Column("failure", "string", "what the server said instead of acknowledging; null for none"),
-    Column("sent", "timestamp", "when the message that brought it was complete, to the us"),
-    Column("settled", "timestamp", "appended: when its acknowledgement or refusal was complete; else null"),
+    Column("layer", "string", "protocol layer that carried it: `s2s`, `sse`, `http`, `s3p` or `segment`"),
+    Column("exchange", "bigint", "number shared by request and answer within the connection"),
+    Column("action", "string", "`appended` (by a client) or `delivered` (by a server)"),
+    Column(
+        "stream",
+        "string",
+        "the stream's name: `basin/stream`, for S3P the name alone, for segments the segment's full name",
+    ),
+    Column(
+        "seq_num",
+        "bigint",
+        "the record's sequence number; null if the protocol has none, or without an acknowledgement",
+    ),
+    Column("record_id", "string", "the record's S3P identifier, `ms-seq`"),
+    Column("offset", "bigint", "the record's byte offset in a segment"),
+    Column("timestamp", "timestamp", "the record's timestamp"),
+    Column("headers", HEADERS, "name and value of each header, in order"),
+    Column("body", "binary", "the record's body; with option `envelopes`, unpacked from its envelope if it has one"),
+    Column("acknowledged", "boolean", "whether an acknowledgement was recorded"),
+    Column("failure", "string", "the server's error instead of an acknowledgement; null if none"),
+    Column("sent", "timestamp", "time at which its message was complete, in us"),
+    Column(
+        "settled",
+        "timestamp",
+        "of an appended record: time at which its acknowledgement or refusal was complete, in us; else null",
+    ),
     _DAMAGE,
 )
 """`penstock-capture`, table `records`. An appended one is included when it is settled, or its connection has ended."""

@@ -83,16 +83,16 @@ def _captures(path: str) -> list[Place]:
             return [_place(system, info)]
         if info.type == pyarrow.fs.FileType.Directory:
             places = _directory(system, inside)
-            what = f"no captures ({', '.join(f'*{ending}' for ending in _ENDINGS[:2])}) are in this directory"
+            what = f"no captures ({', '.join(f'*{ending}' for ending in _ENDINGS[:2])}) in this directory"
         elif _GLOB.search(inside):
             places = _matching(system, inside)
-            what = "nothing matches this glob"
+            what = "no file matches this glob"
         else:
-            raise Unreadable(f"{path}: there is no such file")
+            raise Unreadable(f"{path}: no such file")
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror or error}") from error
     except UnicodeError as error:
-        raise Unreadable(f"{path}: a name that is not UTF-8 stands there: {error}") from error
+        raise Unreadable(f"{path}: the directory has a name that is not UTF-8: {error}") from error
     if not places:
         raise NothingThere(f"{path}: {what}")
     return places
@@ -180,7 +180,7 @@ def _stream(place: Place) -> Any:
             continue
         except OSError as error:
             raise Unreadable(f"{place}: {error.strerror or error}") from error
-    raise Gone(f"{place}: it was deleted meanwhile")
+    raise Gone(f"{place}: the file was deleted meanwhile")
 
 
 class _Ahead:

@@ -23,13 +23,13 @@ def _paths(value: str) -> tuple[str, ...]:
     except ValueError:
         found = None
     if not isinstance(found, list) or not found or not all(isinstance(one, str) and one for one in found):
-        raise ValueError(f"{value!r} is no JSON array of paths")
+        raise ValueError(f"{value!r} is not a JSON array of paths")
     return tuple(found)
 
 
 def _table(value: str) -> str:
     if value not in (*CAPTURE_TABLES, ALL_TABLES):
-        raise ValueError(f"{value!r} is none of {', '.join((*CAPTURE_TABLES, ALL_TABLES))}")
+        raise ValueError(f"{value!r} is not one of {', '.join((*CAPTURE_TABLES, ALL_TABLES))}")
     return value
 
 
@@ -38,7 +38,7 @@ def _seconds(most: float) -> Callable[[str], float]:
         try:
             seconds = float(value)
         except ValueError:
-            raise ValueError(f"{value!r} is no number of seconds") from None
+            raise ValueError(f"{value!r} is not a number of seconds") from None
         if not 0 <= seconds <= most:
             raise ValueError(f"{value} is not between 0 and {most:g} seconds")
         return seconds
@@ -47,50 +47,53 @@ def _seconds(most: float) -> Callable[[str], float]:
 
 
 CAPTURE_OPTIONS: Final = (
-    Option("path", text, None, "a file, a directory of captures, or a glob; `load` sets it"),
-    Option("paths", _paths, (), "several of them, as a JSON array; `load` of a list sets it"),
+    Option("path", text, None, "a file, a directory of captures, or a glob; set by `load`"),
+    Option("paths", _paths, (), "several paths, as a JSON array; set by `load` with a list"),
     Option(
         "table",
         _table,
         "records",
-        "which table: `connections`, `messages` or `records`; `all`: the three as columns, each a struct that is null "
-        "in rows of the others, so that a recording is decoded once for all of them",
+        "the table: `connections`, `messages` or `records`; `all` gives the three as columns, each a struct "
+        "that is null in rows of the others, so that a recording is decoded only once",
     ),
     Option(
         "groups",
         integer(1, MOST_GROUPS),
         None,
-        "into how many tasks the conversations of each recording are divided; by default more for larger ones",
+        "number of tasks among which the conversations of a recording are divided; by default more for larger "
+        "recordings",
     ),
     Option(
         "together",
         boolean,
         False,
-        "whether all files are one recording, in the order of their names, as `penstock show` reads them; else files "
-        "that one run of a gateway wrote are one, and any other is one of its own; batch only",
+        "batch only: whether all files are one recording, in the order of their names, as in `penstock show`; "
+        "otherwise the files of one run of a gateway are one recording, and each other file is one by itself",
     ),
-    Option("envelopes", boolean, False, "whether bodies that are envelopes become the records inside, with headers"),
+    Option("envelopes", boolean, False, "whether bodies that are envelopes are unpacked into records with headers"),
     Option(
         "skip_unreadable",
         boolean,
         False,
-        "whether files that cannot be opened, or are no captures, are left out; each is a row of `connections` with "
-        "nothing but `file` and `damage`",
+        "whether files that cannot be opened, or are not captures, are skipped; each becomes a row of "
+        "`connections` with only `file` and `damage`",
     ),
     Option(
         "push_filters",
         boolean,
         False,
-        "batch only: whether conversations that filters leave out are not decoded. Only for a DataFrame that is used "
-        "once, with one set of filters (see the option of the source `penstock`)",
+        "batch only: whether conversations that filters exclude are skipped without decoding. Use it only for "
+        "a DataFrame that is used once, with one set of filters (see the option of the source `penstock`)",
     ),
-    Option("max_files_per_batch", integer(1), None, "most new files in one micro-batch of a streaming query"),
+    Option(
+        "max_files_per_batch", integer(1), None, "maximum number of new files in a micro-batch of a streaming query"
+    ),
     Option(
         "settle_seconds",
         _seconds(86_400.0),
         10.0,
-        "so long the last file of a recording must have been left alone before the recording is taken to have ended "
-        "(streaming); files of other programs, before they are read",
+        "streaming only: time without a write to the last file of a recording after which the recording counts "
+        "as ended; for files of other programs, the time before they are read",
     ),
 )
 
@@ -117,7 +120,7 @@ def capture_options(given: Mapping[str, str]) -> CaptureOptions:
     path = values.pop("path")
     values["paths"] = (*([path] if path else []), *values["paths"])
     if not values["paths"] and not faults:
-        faults.append("path: is missing; it is a file, a directory of captures, or a glob")
+        faults.append("path: is missing; set it to a file, a directory of captures, or a glob")
     if faults:
         raise WrongOptions("penstock-capture", faults)
     return CaptureOptions(**values)

@@ -49,7 +49,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: CaptureOptions, schema: pa.Schema, clock: Callable[[], int] = time.time_ns) -> None:
         """`clock`: ns since 1970."""
         if options.together:
-            raise WrongOptions("penstock-capture", ["together: a streaming query reads recordings one by one"])
+            raise WrongOptions("penstock-capture", ["together: applies to batch queries only"])
         self._options = options
         self._schema = schema
         self._clock = clock

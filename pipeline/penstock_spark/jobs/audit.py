@@ -40,9 +40,9 @@ def paired(left: Iterable[str], right: Iterable[str], names: Mapping[str, str]) 
     lefts, rights = set(left), set(right)
     for which, known, given in (("left", lefts, names.keys()), ("right", rights, names.values())):
         if unknown := sorted(set(given) - known):
-            raise ValueError(f"no stream on the {which} is called {unknown[0]!r}")
+            raise ValueError(f"the {which} has no stream {unknown[0]!r}")
     if len(set(names.values())) < len(names):
-        raise ValueError("two streams of the left are said to be the same one of the right")
+        raise ValueError("two streams of the left are mapped to the same stream of the right")
     found = dict(names)
     lefts -= found.keys()
     rights -= set(found.values())
@@ -113,7 +113,7 @@ def audit(
     ]
     known = [extents(table) for table in sides]
     if by == "position" and any(extent.order != "seq_num" for one in known for extent in one.values()):
-        raise ValueError("by position: not all records have a sequence number; compare them by content")
+        raise ValueError("by position: some records have no sequence number; compare by content")
     pairs = paired(known[0], known[1], names or {})
     (first, *_), (second, *_) = views = [numbered(table, one) for table, one in zip(sides, known, strict=True)]
     known, digests = [view.extents for view in views], [view.digests for view in views]
@@ -141,9 +141,9 @@ def audit(
 
 def _check(also: Sequence[str], by: str) -> None:
     if by not in ("content", "position"):
-        raise ValueError(f"records are compared by content or by position, not by {by!r}")
+        raise ValueError(f"by: expected content or position, got {by!r}")
     if unknown := sorted(set(also) - set(_ALSO)):
-        raise ValueError(f"{unknown[0]!r} cannot be compared; what can: {', '.join(_ALSO)}")
+        raise ValueError(f"{unknown[0]!r} cannot be compared; expected one of {', '.join(_ALSO)}")
 
 
 def _only(table: DataFrame, known: dict[str, Extent], names: Mapping[str, str]) -> DataFrame:

@@ -104,7 +104,7 @@ def backfill(
     extents = _extents(rows, log)
     targets = [names.get(stream, stream) for stream in extents]
     if twice := sorted({name for name in targets if targets.count(name) > 1}):
-        raise JobFailed(f"several streams would go to {twice[0]}, where their order would be lost")
+        raise JobFailed(f"several streams have the target {twice[0]}, which would lose their order")
     cores = records.sparkSession.sparkContext.defaultParallelism
     while True:
         reached = log.reached
@@ -162,9 +162,9 @@ def _extents(rows: DataFrame, log: Log) -> dict[str, tuple[int, int]]:
         stream = row["stream"]
         late = row["before"] - log.written(stream)
         faults = {
-            "records have no sequence number, so that nothing says their order": row["without"],
-            "records have a sequence number that another has; `quality` and `audit` tell more": row["twice"],
-            "records have come to the table behind those that were written": late,
+            "records have no sequence number, so their order is unknown": row["without"],
+            "records have the sequence number of another one; see `quality` and `audit`": row["twice"],
+            "records were added to the table before the position already written": late,
         }
         for fault, count in faults.items():
             if count:

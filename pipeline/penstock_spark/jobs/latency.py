@@ -95,9 +95,9 @@ def latencies(messages: DataFrame, records: DataFrame, cuts: Sequence[Cut]) -> D
     Times after the year 2600, which damaged captures have, are in no window.
     """
     if unknown := sorted({name for cut in cuts for name in cut.by} - set(BY)):
-        raise ValueError(f"latency cannot be told apart by {unknown[0]!r}; what can: {', '.join(BY)}")
+        raise ValueError(f"latency cannot be grouped by {unknown[0]!r}; expected one of {', '.join(BY)}")
     if any(cut.every_s is not None and cut.every_s < 1 for cut in cuts):
-        raise ValueError("a time window has at least 1 second")
+        raise ValueError("a time window must be at least 1 second")
     both = (
         answers(messages)
         .withColumn("kind", fn.lit("answer"))

@@ -79,7 +79,7 @@ def extents(table: DataFrame) -> dict[str, Extent]:
     found = {}
     for row in facts.collect():
         if row.stream is None:
-            raise ValueError(f"{row.records} records are of no stream: what has none cannot be compared")
+            raise ValueError(f"{row.records} records have no stream, so they cannot be compared")
         order = next((kind for kind in ("seq_num", "id", "offset") if row[kind] == row.records), "arrival")
         dense = order == "seq_num" and row.last - row.first + 1 == row.records
         found[row.stream] = Extent(row.records, order, row.first if dense else None)

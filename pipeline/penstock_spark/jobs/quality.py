@@ -93,7 +93,7 @@ def quality(
     if missing := {column.name for column in RECORDS} - set(records.columns):
         raise ValueError(f"a table of records needs the columns {', '.join(sorted(missing))}")
     if (interval_ms is not None and interval_ms < 1) or factor < 1 or heartbeat_ms < 1:
-        raise ValueError("intervals are at least 1 ms, and a silence is at least 1 interval")
+        raise ValueError("an interval must be at least 1 ms, and a silence at least 1 interval")
     table = _judged(_neighbours(_placed(records)), interval_ms, factor)
     expected = fn.lit(interval_ms is not None)
     if messages is not None:

@@ -60,9 +60,9 @@ def check_format(session: SparkSession, target: Target) -> None:
         loader.loadClass(name)
     except Py4JJavaError:
         raise JobFailed(
-            f"target.format is {target.format}, and Spark has no {name}. Give the jar: "
-            f"--conf spark.jars.packages={package} (the version that fits Spark {session.version}), or let "
-            "target.format be parquet"
+            f"target.format is {target.format}, and Spark has no {name}. Add its jar: "
+            f"--conf spark.jars.packages={package} (the version that fits Spark {session.version}), or set "
+            "target.format to parquet"
         ) from None
 
 
@@ -81,12 +81,12 @@ def prepared(session: SparkSession, tables: tuple[Table, ...], target: Target) -
         rows = [name for name in there if name.startswith(("date=", "_delta_log", "metadata"))]
         if rows and not begun:
             raise JobFailed(
-                f"{place} has rows, but {checkpoint} is gone: what they are of the source is not known. "
-                "Move the table away, or put the checkpoint back"
+                f"{place} has rows, but {checkpoint} is gone: their position in the source is unknown. "
+                "Move the table away, or restore the checkpoint"
             )
         if begun and len(tables) > 1 and not place.exists:
             raise JobFailed(
-                f"{place} is gone, but {checkpoint} says that its rows were written. Put the table back, or move away "
+                f"{place} is gone, but {checkpoint} says that its rows were written. Restore the table, or move away "
                 f"the checkpoint and {', '.join(one.name for one in tables if one is not table)} too"
             )
         for name in there:  # of a run that was killed

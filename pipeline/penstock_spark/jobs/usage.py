@@ -40,7 +40,7 @@ def usages(connections: DataFrame, messages: DataFrame, records: DataFrame, cuts
     """Return `usage` for several groupings `cuts`, in one pass over the tables; column `cut` is the index of the
     grouping."""
     if unknown := sorted({name for cut in cuts for name in cut} - set(BY)):
-        raise ValueError(f"usage cannot be told apart by {unknown[0]!r}; what can: {', '.join(BY)}")
+        raise ValueError(f"usage cannot be grouped by {unknown[0]!r}; expected one of {', '.join(BY)}")
     groups = [CUT, "side", *BY]
     said, silent, held = (_grouped(table, cuts) for table in (messages, connections.where(_is_silent()), records))
     table = _traffic(said, groups)
@@ -57,7 +57,7 @@ def throughput(messages: DataFrame, *, every_s: int) -> DataFrame:
     """Return messages, bytes and records in each window of `every_s` seconds (`THROUGHPUT`); no row for an empty
     window."""
     if every_s < 1:
-        raise ValueError("a time window has at least 1 second")
+        raise ValueError("a time window must be at least 1 second")
     counts = messages.groupBy(fn.window("end", f"{every_s} seconds")["start"].alias("start"), "side", "protocol").agg(
         fn.count(fn.when(fn.col("length") > 0, 1)).alias("messages"),
         fn.sum("length").alias("bytes"),

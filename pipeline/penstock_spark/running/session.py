@@ -89,7 +89,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
     else:
         found = shutil.which("java", path=environment.get("PATH", ""))
         if found is None:
-            raise CannotRun(f"Spark needs Java, and there is none: no `java` in PATH, and no JAVA_HOME. {_HOW}")
+            raise CannotRun(f"Spark needs Java, but `java` is not in PATH and JAVA_HOME is not set. {_HOW}")
         program, where = Path(found), "PATH"
     version = _version(program)
     if version < LEAST_VERSION:
@@ -108,7 +108,7 @@ def _version(program: Path) -> int:
     found = _VERSION.search(told.stderr + told.stdout)
     if told.returncode or found is None:
         words = (told.stderr or told.stdout).strip().partition("\n")[0]
-        raise CannotRun(f"Spark needs Java, and {program} is none that works: {words or 'it says nothing'}. {_HOW}")
+        raise CannotRun(f"Spark needs Java, and {program} does not work: {words or 'it prints nothing'}. {_HOW}")
     return int(found[1])
 
 
@@ -229,4 +229,6 @@ def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
         return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         master = configuration.get("spark.master", "")
-        raise CannotRun(f"no session of Spark on {master or 'the master of spark-submit'}: {cause(error)}") from error
+        raise CannotRun(
+            f"cannot start a Spark session on {master or 'the master of spark-submit'}: {cause(error)}"
+        ) from error

@@ -34,34 +34,38 @@ class Spark(_Table, frozen=True, kw_only=True):
 
     master: Annotated[
         str,
-        _key('`local[*]`: in this process, on all its cores; or a cluster, such as "spark://host:7077", "yarn".'),
+        _key(
+            'The master: `local[*]` for this process and all cores, or a cluster such as "spark://host:7077" or "yarn".'
+        ),
     ] = ""
     """Empty: that of spark-submit, and `local[*]` without it."""
-    name: Annotated[str, _key("What Spark's pages call the jobs.")] = "penstock"
+    name: Annotated[str, _key("Name of the jobs in Spark's user interface.")] = "penstock"
     driver_memory: Annotated[
         str,
-        _key("Most memory of this process's JVM, such as 4g; empty: a quarter of the machine's, from 1 to 8 GiB."),
+        _key("Maximum memory of this process's JVM, such as 4g; empty: a quarter of the machine's, from 1 to 8 GiB."),
         Meta(pattern=r"^([1-9][0-9]*[kmgt]b?)?\Z"),
     ] = ""
-    conf: Annotated[dict[str, str | int | float | bool], _key("Any of Spark's own settings; they win over ours.")] = (
-        msgspec.field(default_factory=dict)
-    )
+    conf: Annotated[
+        dict[str, str | int | float | bool], _key("Spark's own settings; they take precedence over these.")
+    ] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in self.conf:
             if not name.startswith("spark."):
-                raise ValueError(f"conf: {name} is no setting of Spark: they begin with spark.")
+                raise ValueError(f"conf: {name} is not a setting of Spark, which begin with spark.")
 
 
 class Source(_Table, frozen=True, kw_only=True):
     """A server and some of its streams."""
 
     endpoint: Annotated[
-        str, _key("http(s)://, s3p(s)://, segment(s)://, pravega(s)://, each followed by HOST:PORT; empty: none.")
+        str, _key("Server: http(s)://, s3p(s)://, segment(s):// or pravega(s):// and HOST:PORT; empty: none.")
     ] = ""
     streams: Annotated[
         tuple[str, ...],
-        _key('Streams by name or pattern: "penstock/orders", "penstock/*"; S3P: "orders". None: streams are not read.'),
+        _key(
+            'Streams by name or pattern: "penstock/orders", "penstock/*"; for S3P "orders". Empty: no streams are read.'
+        ),
     ] = ()
     options: Annotated[
         dict[str, str | int | float | bool], _key("Further options of the source `penstock` (docs/pipeline.md).")
@@ -69,17 +73,17 @@ class Source(_Table, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.streams and not self.endpoint:
-            raise ValueError("endpoint: streams are named, and no server that has them")
+            raise ValueError("endpoint: needed with streams")
         for name in ("endpoint", "stream", "streams"):
             if name in self.options:
-                raise ValueError(f"options.{name}: it has a key of its own in [source]")
+                raise ValueError(f"options.{name}: set the key of this name in [source] instead")
 
 
 class Captures(_Table, frozen=True, kw_only=True):
     """Recordings to read."""
 
     path: Annotated[
-        tuple[str, ...], _key("Files, directories or globs: pcapng, plain or zstd. None: recordings are not read.")
+        tuple[str, ...], _key("Files, directories or globs: pcapng, plain or zstd. Empty: no recordings are read.")
     ] = ()
     options: Annotated[
         dict[str, str | int | float | bool],
@@ -91,27 +95,27 @@ class Target(_Table, frozen=True, kw_only=True):
     """The place and format of tables."""
 
     path: Annotated[
-        str, _key("A directory, or any place that Spark can write to (hdfs://, s3a://); tables are directories in it.")
+        str, _key("A directory, or any URL that Spark can write to (hdfs://, s3a://); each table is a directory in it.")
     ] = "./data/tables"
     format: Annotated[
         Literal["parquet", "delta", "iceberg"],
-        _key("How tables are written. delta, iceberg: their jar must be there (`spark.jars.packages`)."),
+        _key("Format of the tables. delta and iceberg need their jar (`spark.jars.packages`)."),
     ] = "parquet"
     compression: Annotated[
-        Literal["zstd", "snappy", "gzip", "none"], _key("How columns are compressed; readers find out.")
+        Literal["zstd", "snappy", "gzip", "none"], _key("Compression of columns; readers detect it.")
     ] = "zstd"
     interval_seconds: Annotated[
         float,
-        _key("`ingest --follow`: how long a micro-batch gathers. Shorter: sooner there, in more files."),
+        _key("`ingest --follow`: seconds per micro-batch. Shorter intervals write sooner, but more files."),
         Meta(ge=0),
     ] = 60.0
     file_bytes: Annotated[
-        int, _key("How large files may become; small ones are put together up to this."), Meta(ge=1 << 20)
+        int, _key("Maximum size of files in bytes; small ones are merged up to this size."), Meta(ge=1 << 20)
     ] = 128 << 20
 
     def __post_init__(self) -> None:
         if not self.path:
-            raise ValueError("path: tables need a place")
+            raise ValueError("path: must not be empty")
 
 
 class Settings(_Table, frozen=True, kw_only=True):

@@ -163,20 +163,22 @@ class StreamWriter(ABC):
         before = self._seen
         self._patience.over(self._look)
         if self._seen == before and code is self._passed:
-            message = f"{self.stream}: the server refuses an append ({error.failure}), though nothing came between"
+            message = (
+                f"{self.stream}: the server refuses an append ({error.failure}), although no other append came between"
+            )
             raise SinkFailed(message) from error
         self._waiting = deque(self._still_missing())
 
     def _note_pass(self) -> None:
         self._passes += 1
         if self._passes >= _MANY and self._passes & (self._passes - 1) == 0:
-            _LOG.warning("%s: others came between %d times, which holds up this task", self.stream, self._passes)
+            _LOG.warning("%s: appends of others came between %d times and delay this task", self.stream, self._passes)
 
     def _make(self, error: OperationFailed) -> None:
         if self._made:
             raise error
         if not self._create:
-            message = f"{error.failure.message}: an append does not make it; the option create = true does"
+            message = f"{error.failure.message}: appends do not create it; set the option create = true"
             raise SinkFailed(f"{self.stream}: {message}") from error
         self._made = True
         self._client.create(self.stream)

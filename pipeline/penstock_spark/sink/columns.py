@@ -25,11 +25,11 @@ from penstock_spark.sink.marker import MARKER
 __all__ = ["COLUMNS", "Layout", "layout_of", "pieces"]
 
 COLUMNS: Final = {
-    "stream": "string; not needed where the option stream says it",
+    "stream": "string; not needed with the option stream",
     "body": "binary or string",
     "headers": "array<struct<name, value>>, both binary or string; not needed",
     "timestamp": "timestamp; not needed",
-    "seq_num": "not written: the server counts; may be there, as it is in what the source gives",
+    "seq_num": "not written: the server numbers records; allowed, because the source gives it",
 }
 """The columns that a frame may have."""
 
@@ -48,9 +48,9 @@ def layout_of(schema: StructType, stream: str | None, ignore: frozenset[str], *,
     SinkFailed with all faults."""
     types = {field.name: field.dataType for field in schema.fields if field.name not in ignore}
     if len(schema.fields) != len(set(schema.names)):
-        raise SinkFailed(f"sink penstock: two columns of one name: {', '.join(schema.names)}")
+        raise SinkFailed(f"sink penstock: several columns have the same name: {', '.join(schema.names)}")
     faults = [
-        f"{name}: no such column of a record (those are {', '.join(COLUMNS)}); the option ignore leaves it out"
+        f"{name}: records have no such column (only {', '.join(COLUMNS)}); the option ignore omits it"
         for name in types
         if name not in COLUMNS
     ]
@@ -63,7 +63,7 @@ def layout_of(schema: StructType, stream: str | None, ignore: frozenset[str], *,
     ]
     if only_bodies:
         faults += [
-            f"{name}: segments carry bodies only; the option ignore leaves it out"
+            f"{name}: segments carry bodies only; the option ignore omits it"
             for name in ("headers", "timestamp")
             if name in types
         ]
@@ -141,7 +141,7 @@ def _times(column: pa.Array, rows: Sequence[int]) -> list[int | None]:
     micros: list[int | None] = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
     if (pc.min(column.cast(pa.int64())).as_py() or 0) < 0:
         row = next(row for row, one in zip(rows, micros, strict=True) if one is not None and one < 0)
-        raise SinkFailed(f"row {row} has a timestamp before 1970, which no record can have")
+        raise SinkFailed(f"row {row} has a timestamp before 1970, which records cannot have")
     return [None if one is None else one // 1000 for one in micros]
 
 
@@ -170,8 +170,8 @@ def _header_list(names: list[bytes | None], values: list[bytes | None], row: int
             raise SinkFailed(f"row {row} has a header without name or value")
         if not name:
             raise SinkFailed(
-                f"row {row} has a header without name: it would be a command to the server (a fence, a trim), or "
-                "nothing that a stream can hold. Leave such rows out, which a stream has that was fenced or trimmed"
+                f"row {row} has a header without name: it would be a command to the server, such as fence or "
+                "trim. Filter out such rows; streams that were fenced or trimmed have them"
             )
         if name != MARKER:
             made.append(Header(name, value))

@@ -58,7 +58,7 @@ class ConditionalWriter(StreamWriter):
         while self._found and self._found[0].end <= cut.end:
             marker = self._found.popleft()
             if cut.digest_at(marker.end) != marker.digest:
-                raise RowsDiffer(f"{self.stream}: other rows than these {marker.end} were stored by {self._whose()}")
+                raise RowsDiffer(f"{self.stream}: {self._whose()} already stored other rows than these {marker.end}")
         if cut.first >= self._known:
             return [cut]
         return [cut.after(self._known)] if cut.end > self._known else []
@@ -68,14 +68,14 @@ class ConditionalWriter(StreamWriter):
         try:
             tail = tail_of(self._client, self.stream)
             if tail.seq_num < start.seq_num:
-                message = f"it had {start.seq_num} records and has {tail.seq_num}: somebody deleted it"
+                message = f"it had {start.seq_num} records and has {tail.seq_num}: it was deleted meanwhile"
                 raise SinkFailed(f"{self.stream}: {message}")
             if tail.seq_num > start.seq_num:
                 self._search(start, tail)
         except OperationFailed as error:
             if error.failure.code is FailureCode.RANGE_NOT_SATISFIABLE:
-                message = f"records from {start.seq_num} on were trimmed while {self._whose()} was written"
-                raise SinkFailed(f"{self.stream}: {message}; what is stored of it cannot be told") from error
+                message = f"records from {start.seq_num} on were trimmed while {self._whose()} was being written"
+                raise SinkFailed(f"{self.stream}: {message}; the stored part is unknown") from error
             raise
 
     def _search(self, start: Mark, tail: Mark) -> None:
@@ -91,13 +91,13 @@ class ConditionalWriter(StreamWriter):
             message = (
                 f"record {seq_num} says that it is row {marker.first} of {self._whose()}, after {self._known} rows"
             )
-            raise SinkFailed(f"{self.stream}: {message}: did somebody copy it?")
+            raise SinkFailed(f"{self.stream}: {message}: was it copied?")
         self._known = marker.end
         self._found.append(marker)
 
     def _check_end(self) -> None:
         if self._found:
-            message = f"{self._known} rows were stored by {self._whose()}, and there are fewer now"
+            message = f"{self._whose()} stored {self._known} rows, and has fewer now"
             raise RowsDiffer(f"{self.stream}: {message}")
 
     def _whose(self) -> str:

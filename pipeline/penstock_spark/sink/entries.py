@@ -67,7 +67,9 @@ def decode_entry(body: bytes, where: str) -> Opened | Touched | Stored | Committ
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
-        raise SinkFailed(f"{where} is no entry of a sink's ledger ({wrong}): who else writes there?") from None
+        raise SinkFailed(
+            f"{where} is not an entry of a sink's ledger ({wrong}): does another program write to it?"
+        ) from None
 
 
 def touched(query: str, batch: int, partition: int, streams: Mapping[str, int]) -> Iterator[Touched]:

@@ -14,8 +14,8 @@ class RowsDiffer(SinkFailed):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what}. A batch that is done again must have the same rows in the same order and partitions: sort them "
-            "(penstock_spark.sink.by_key does), and keep the number of partitions; or two jobs use one sink and batch"
+            f"{what}. A repeated batch must have the same rows in the same order and partitions: sort them (with "
+            "penstock_spark.sink.by_key), and keep the number of partitions. Two jobs must not share a sink and batch"
         )
 
     def __reduce__(self) -> tuple[type[SinkFailed], tuple[str]]:

@@ -65,7 +65,9 @@ def identity_of(sink: Sink, partition: int, query: str | None, batch: str | None
     if sink.batch is not None and sink.name is not None:
         return Identity(sink.name, sink.batch, partition, one_off=sink.one_off)
     if not query or not batch:
-        raise SinkFailed(f"this task is not told its query and batch ({_QUERY}, {_BATCH}): it is no micro-batch's")
+        raise SinkFailed(
+            f"Spark gave this task no query and batch ({_QUERY}, {_BATCH}): it does not belong to a micro-batch"
+        )
     return Identity(sink.name or query, int(batch), partition, query)
 
 
@@ -73,6 +75,6 @@ def task_identity(sink: Sink) -> Identity:
     """Return the identity of the task that runs here."""
     context = TaskContext.get()
     if context is None:
-        raise SinkFailed("rows are written by Spark's tasks only")
+        raise SinkFailed("rows can be written only by tasks of Spark")
     query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     return identity_of(sink, context.partitionId(), query, batch)

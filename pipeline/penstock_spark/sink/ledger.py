@@ -94,8 +94,8 @@ class Ledger:
         """Raise SinkFailed if this batch is older than the last committed one."""
         if self.committed is not None and self.committed > batch:
             raise SinkFailed(
-                f"{self._stream}: batch {batch} comes too late, batch {self.committed} of this sink was committed. "
-                "Batches of a sink have growing numbers; a query or job that begins anew needs another sink"
+                f"{self._stream}: batch {batch} comes too late: batch {self.committed} was already committed. "
+                "Batches of a sink have growing numbers; a query or job that starts again needs another sink"
             )
 
     def enter(self, entries: Iterable[Entry]) -> int:
@@ -115,7 +115,7 @@ class Ledger:
         if entry.query != self._query:
             raise SinkFailed(
                 f"{self._stream}: this sink belongs to {_owner(entry.query)}, not to {_owner(self._query)}; "
-                "the option sink gives this one a name of its own"
+                "use the option sink to give this one another name"
             )
         if isinstance(entry, Opened):
             self.opened = True

@@ -77,13 +77,13 @@ class NumberedWriter(StreamWriter):
         last = -1 if self._numbered.last is None else self._numbered.last
         if last >= self._base + _MOST_ROWS + 1:
             raise SinkFailed(
-                f"{self.stream}: {self._identity} comes too late, batch {last >> _ROW_BITS} has been written. "
-                "Batches of a sink have growing numbers; a query or job that begins anew needs another sink"
+                f"{self.stream}: {self._identity} comes too late: batch {last >> _ROW_BITS} was already written. "
+                "Batches of a sink have growing numbers; a query or job that starts again needs another sink"
             )
         if last > self._base:
             self._seen = last - self._base
 
     def _check_end(self) -> None:
         if self._seen > self._put:
-            message = f"{self._seen} rows were stored by {self._identity}, and there are {self._put} now"
+            message = f"{self._identity} stored {self._seen} rows, and has {self._put} now"
             raise RowsDiffer(f"{self.stream}: {message}")

@@ -18,7 +18,9 @@ __all__ = ["OPTIONS", "Settings", "read_settings"]
 
 def _sink_name(value: str) -> str:
     if not SINK_NAME.fullmatch(value):
-        raise ValueError(f"{value!r} is none: 1 to 80 of A-Z a-z 0-9 . _ -, the first a letter or digit")
+        raise ValueError(
+            f"{value!r} is not a name: expected 1 to 80 of A-Z a-z 0-9 . _ -, beginning with a letter or digit"
+        )
     return value
 
 
@@ -33,13 +35,13 @@ def _basin(value: str) -> str:
 def _stream(value: str) -> str:
     basin, slash, name = value.partition("/")
     if not slash or not basin or not name:
-        raise ValueError(f"{value!r} is no stream: a name is `basin/stream`")
+        raise ValueError(f"{value!r} is not a stream: expected `basin/stream`")
     return value
 
 
 def _policy(value: str) -> str:
     if value not in POLICIES:
-        raise ValueError(f"{value!r} is none of {', '.join(POLICIES)}")
+        raise ValueError(f"{value!r} is not one of {', '.join(POLICIES)}")
     return value
 
 
@@ -48,32 +50,38 @@ def _columns(value: str) -> frozenset[str]:
 
 
 OPTIONS: Final = (
-    Option("stream", _stream, None, "where all rows go: `basin/stream`; wins over the column `stream`, which names it"),
-    Option("sink", _sink_name, None, "the sink's name; a streaming query's id where absent"),
-    Option("batch", integer(0), None, "which batch of `sink` a job writes; grows from job to job. Not for streaming"),
+    Option("stream", _stream, None, "stream for all rows, `basin/stream`; takes precedence over the column `stream`"),
+    Option("sink", _sink_name, None, "name of the sink; by default the id of the streaming query"),
+    Option(
+        "batch",
+        integer(0),
+        None,
+        "number of the batch that the job writes with `sink`; must grow from job to job. Not for streaming",
+    ),
     Option(
         "ledger",
         _basin,
         None,
-        "the basin in which the sink keeps its ledger; that of `stream` where absent. Not for segments",
+        "basin of the sink's ledger; by default that of `stream`. Not for segments",
     ),
-    Option("create", boolean, False, "whether streams are made that are not there, where an append does not make them"),
+    Option("create", boolean, False, "whether to create missing streams that an append does not create"),
     Option(
         "unwritable",
         _policy,
         FAIL,
-        "what is done with rows that are no records (command records, larger than 1 MiB less some 100 bytes for the "
-        "sink's marker, stamped before 1970, without body or stream): `fail` ends the job and names stream and record, "
-        "`skip` leaves them out with a warning in the log, `keep` puts them aside, too",
+        "handling of rows that cannot be written as records (command records; rows larger than 1 MiB minus "
+        "about 100 bytes for the sink's marker, with a timestamp before 1970, or without body or stream): "
+        "`fail` ends the job with an error that names stream and record, `skip` omits them with a warning in "
+        "the log, `keep` omits and saves them",
     ),
     Option(
         "unwritable_path",
         text,
         "",
-        "with `unwritable = keep`: a directory that all tasks reach, for a Parquet file of each task that had such "
-        "rows, with columns `unwritable_row` and `unwritable_reason` beside the frame's",
+        "with `unwritable = keep`: a directory that all tasks can reach; each task with such rows saves them "
+        "there as a Parquet file, with the columns `unwritable_row` and `unwritable_reason` added",
     ),
-    Option("ignore", _columns, frozenset(), "columns that are not written, with commas between them"),
+    Option("ignore", _columns, frozenset(), "columns that are not written, separated by commas"),
 )
 """Beside those of the endpoint (`clients.endpoint`)."""
 
@@ -99,7 +107,7 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> Settings:
     """Check options and return the settings. Raises WrongOptions with all faults."""
     faults: list[str] = []
     if given.get("path"):
-        faults.append("path: save() and start() take none; the option stream, or the column, says where rows go")
+        faults.append("path: save() and start() take no path; set the option or the column `stream`")
     known = {name: value for name, value in given.items() if name not in _SPARKS}
     values = read_options(OPTIONS, known, faults)
     endpoint = endpoint_of(given, faults)
@@ -127,20 +135,19 @@ def _contradictions(given: Mapping[str, str], values: Mapping[str, Any], protoco
     faults = []
     if protocol == "s3p":
         faults.append(
-            "endpoint: an S3P server can neither be told where an append must land nor who appends, so that rows "
-            "would be doubled when Spark does a task again; a gateway that stores the stream itself takes them over "
-            "S2S (http://), and its S3P clients read them"
+            "endpoint: S3P has no conditional appends, so rows would be duplicated when Spark repeats a task; "
+            "write over S2S (http://) to a gateway that stores the stream, whose S3P clients can read it"
         )
     if protocol == "s2s" and "ledger" not in given and "stream" not in given:
-        faults.append("ledger: needed where a column names the streams: the basin in which the sink keeps its ledger")
+        faults.append("ledger: needed if a column names the streams: the basin of the sink's ledger")
     if streaming and "batch" in given:
-        faults.append("batch: a streaming query counts its batches itself")
+        faults.append("batch: not for a streaming query, which numbers its batches itself")
     if not streaming and "sink" in given and "batch" not in given:
-        faults.append("batch: needed beside sink: the number of this job, which grows from job to job")
+        faults.append("batch: needed with sink: the number of this job, which must grow from job to job")
     if not streaming and "batch" in given and "sink" not in given:
-        faults.append("sink: needed beside batch: a name under which the batches are counted")
+        faults.append("sink: needed with batch: the name under which batches are numbered")
     if (values["unwritable"] == KEEP) != bool(values["unwritable_path"]):
-        faults.append("unwritable_path: goes with unwritable = keep, which needs it")
+        faults.append("unwritable_path: needed with unwritable = keep, and only then")
     if "body" in values["ignore"]:
-        faults.append("ignore: the body is what is written")
+        faults.append("ignore: the body cannot be ignored")
     return faults

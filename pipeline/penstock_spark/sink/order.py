@@ -29,11 +29,11 @@ def by_key(
     orders = [order] if isinstance(order, str) else list(order)
     missing = [name for name in (*keys, *orders) if name not in frame.columns]
     if missing or not keys or not orders:
-        said = f"no such column: {', '.join(missing)}" if missing else "key and order must each name a column"
+        said = f"no such column: {', '.join(missing)}" if missing else "key and order must name a column each"
         raise ValueError(f"{said}; the frame has {', '.join(frame.columns)}")
     unsorted = [field.name for field in frame.schema.fields if isinstance(field.dataType, MapType | VariantType)]
     if unsorted:
-        raise ValueError(f"columns that have no order cannot be kept in one: {', '.join(unsorted)}")
+        raise ValueError(f"columns without an order cannot be sorted: {', '.join(unsorted)}")
     wanted = partitions or int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     named = [f"`{name}`" for name in keys]
     others = [name for name in frame.columns if name not in keys and name not in orders]

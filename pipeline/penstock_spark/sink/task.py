@@ -98,7 +98,7 @@ class Places:
         for name in sorted(touched.keys() - set(mine)):
             rows = self._conditional(name, touched[name]).look_back()
             if rows:
-                raise RowsDiffer(f"{name}: {rows} rows were stored by {self._identity}, and there are none now")
+                raise RowsDiffer(f"{name}: {self._identity} stored {rows} rows, and has none now")
 
     def _conditional(self, stream: str, start: int) -> ConditionalWriter:
         tools = self._tools
@@ -117,7 +117,7 @@ class Places:
             if error.failure.code is not FailureCode.STREAM_NOT_FOUND:
                 raise
         if not ledger.opened:
-            raise SinkFailed(f"{self._tools.ledger}: the ledger of this job is gone: the job is over")
+            raise SinkFailed(f"{self._tools.ledger}: the ledger of this job is gone, because the job has ended")
 
 
 @dataclass(slots=True)
@@ -205,8 +205,8 @@ class Task:
         before = self._places.tally
         if before is not None and before != tally:
             raise RowsDiffer(
-                f"{self._tools.ledger}: {self._identity} was committed with {before.rows} rows, of which there are "
-                f"{tally.rows} now, or they differ"
+                f"{self._tools.ledger}: {self._identity} was committed with {before.rows} rows; now it has "
+                f"{tally.rows}, or other ones"
             )
         return tally
 

@@ -55,7 +55,7 @@ class Unwritable:
             record = "" if numbers is None else f" (record {numbers[row]})"
             said = f"{streams[row]}: row {first + row} of this task{record} {reason}"
             if self._policy == FAIL:
-                raise SinkFailed(f"{said}. Option unwritable: skip leaves such rows out, keep puts them aside")
+                raise SinkFailed(f"{said}. With the option unwritable, skip omits such rows, and keep saves them")
             self._count += 1
             if self._count <= _SHOWN:
                 _LOG.warning("%s; it is %s", said, "left out" if self._policy == SKIP else "put aside")
@@ -71,7 +71,7 @@ class Unwritable:
     def finish(self) -> None:
         """Write the kept rows to a Parquet file of this task. Raises SinkFailed if that fails."""
         if self._count > _SHOWN:
-            _LOG.warning("%s: %d rows in all are no records", self._identity, self._count)
+            _LOG.warning("%s: %d rows in all cannot be written as records", self._identity, self._count)
         if not self._kept:
             return
         from pyarrow import fs, parquet
@@ -85,7 +85,7 @@ class Unwritable:
             parquet.write_table(pa.Table.from_batches(self._kept), unfinished, filesystem=system)
             system.move(unfinished, f"{directory}/{name}")
         except (OSError, pa.ArrowException) as error:
-            raise SinkFailed(f"{self._path}: rows cannot be put aside there: {error}") from error
+            raise SinkFailed(f"{self._path}: cannot save rows there: {error}") from error
 
 
 def _local(path: str) -> tuple[Any, str]:
@@ -102,7 +102,7 @@ def _reasons(batch: pa.RecordBatch, layout: Layout, most: int) -> dict[int, str]
         reasons |= dict.fromkeys(_where(batch.column("stream").is_null()), "has no stream")
     if layout.timestamp:
         early = pc.less(batch.column("timestamp").cast(pa.int64()), 0)
-        reasons |= dict.fromkeys(_where(early), "has a timestamp before 1970, which no record can have")
+        reasons |= dict.fromkeys(_where(early), "has a timestamp before 1970, which records cannot have")
     sizes = pc.fill_null(pc.binary_length(body), 0).to_numpy(zero_copy_only=False).astype(np.int64) + 8
     if layout.headers:
         reasons |= _headers(batch.column("headers"), sizes)
@@ -129,7 +129,7 @@ def _headers(column: pa.Array, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> di
         row = int(rows[pair])
         command = counts[row] == 1 and names[pair].is_valid and values[pair].is_valid
         reasons[row] = (
-            "has a header without name: it is a command to the server (a fence, a trim), no record"
+            "has a header without name, so it is a command to the server (such as fence or trim), not a record"
             if command
             else "has a header without name or value"
         )

@@ -71,7 +71,7 @@ def commit_batch(client: StreamClient, messages: Sequence[Written], patience: Ca
     if others:
         raise RowsDiffer(
             f"{name}: batch {identity.batch} has {len(tallies)} partitions with rows; an earlier attempt at it also "
-            f"had {', '.join(map(str, others[:10]))}, so that rows may be doubled"
+            f"had {', '.join(map(str, others[:10]))}, so rows may be duplicated"
         )
     ledger.trim(ledger.enter(committed(identity.query, identity.batch, tallies)))
 
@@ -85,7 +85,7 @@ class _Writing:
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> None:
         if overwrite:
             raise SinkFailed(
-                "sink penstock: a stream cannot be overwritten, only appended to; "
+                "sink penstock: streams can only be appended to, not overwritten; "
                 + ("outputMode must be append" if streaming else 'the mode must be "append"')
             )
         self._settings = read_settings(options, streaming=streaming)
@@ -141,7 +141,7 @@ class PenstockWriter(_Writing, DataSourceArrowWriter):
         try:
             self._delete()
         except OperationFailed as error:
-            _LOG.warning("the ledger %s of a job that is over stays: %s", self._own_ledger, error)
+            _LOG.warning("cannot delete the ledger %s of a finished job: %s", self._own_ledger, error)
 
     def _delete(self) -> None:
         with closing(open_client(self._settings.endpoint)) as client:

@@ -113,12 +113,12 @@ def _times(stream: str, records: _Gathered, kind: pa.DataType) -> pa.Array:
     if most > _MOST_MS:
         number = _nth(records.seq_nums, records.timestamps.index(most))
         if records.late_is_null:
-            _LOG.warning("%s: record %d is stamped %d ms: such timestamps become null", stream, number, most)
+            _LOG.warning("%s: record %d has timestamp %d ms: such timestamps become null", stream, number, most)
             given = [None if time > _MOST_MS else time * 1000 for time in records.timestamps]
             return pa.array(given, pa.int64()).view(kind)
         raise NotRepresentable(
-            f"{stream}: record {number} is stamped {most} ms, more than a timestamp can hold ({_MOST_MS} ms); "
-            f"option unreadable_timestamps = true, or a schema without `timestamp`, reads the stream all the same"
+            f"{stream}: record {number} has timestamp {most} ms, above Spark's maximum ({_MOST_MS} ms); "
+            f"to read the stream, set option unreadable_timestamps = true, or use a schema without `timestamp`"
         )
     return pa.array(np.array(records.timestamps, dtype=np.int64) * 1000, pa.int64()).view(kind)
 

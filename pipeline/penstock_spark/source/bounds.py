@@ -88,7 +88,7 @@ def read_end(text: str) -> Bounds:
     """Parse option `end`. Raises ValueError."""
     bounds = _read(text, LATEST)
     if EARLIEST in bounds.all:
-        raise ValueError("nothing lies before earliest")
+        raise ValueError("must lie after earliest")
     return bounds
 
 
@@ -98,9 +98,9 @@ def _read(text: str, default: Bound) -> Bounds:
     try:
         said = json.loads(text)
     except ValueError as wrong:
-        raise ValueError(f"is no JSON: {wrong}") from None
+        raise ValueError(f"is not JSON: {wrong}") from None
     if not all(isinstance(one, str) for one in said.values()):
-        raise ValueError('each stream needs a text such as "seq_num:5"')
+        raise ValueError('each stream needs a string such as "seq_num:5"')
     named = {stream: _bound(one) for stream, one in said.items()}
     return Bounds(named, named.pop(ALL, default))
 
@@ -111,7 +111,7 @@ def _bound(text: str) -> Bound:
     if kind in _WORDS and not colon:
         return Bound(kind)
     if kind not in _VALUES or not value:
-        raise ValueError(f"{text!r} is none of earliest, latest, seq_num:N, timestamp:T, offset:N")
+        raise ValueError(f"{text!r} is not earliest, latest, seq_num:N, timestamp:T or offset:N")
     number = _VALUES[kind](value.strip())
     if not 0 <= number <= U64_MAX:
         raise ValueError(f"{text!r}: {'before 1970' if kind == 'timestamp' else 'out of range'}")

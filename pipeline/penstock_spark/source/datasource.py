@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PenstockDataSource"]
 
-_BATCH_REFUSES: Final = {"max_records_per_batch": "bounds the micro-batches of a stream; a batch has start and end"}
+_BATCH_REFUSES: Final = {
+    "max_records_per_batch": "applies to streaming queries only; use start and end in a batch query"
+}
 _STREAM_REFUSES: Final = {
-    "end": "a streaming query has none; a batch has",
-    "push_filters": "Spark pushes none in streaming queries; use start, stream and stream_pattern",
+    "end": "applies to batch queries only",
+    "push_filters": "Spark pushes no filters in streaming queries; use start, stream and stream_pattern",
 }
 
 

@@ -93,9 +93,7 @@ class Following:
             return start
         first, tail = client.first(stream), client.tail(stream)
         if order(start) > order(tail):
-            raise DataLost(
-                f"{stream} ends at {tail.place or tail.seq_num}, before option start says to begin ({bound})"
-            )
+            raise DataLost(f"{stream} ends at {tail.place or tail.seq_num}, before option start ({bound})")
         if order(start) < order(first):
             self._losses.trimmed(stream, start, first)
             return first

@@ -41,15 +41,15 @@ class Losses:
     def made_again(self, stream: str, wanted: Mark, tail: Mark) -> None:
         """Report that a stream ends before a position that it had reached."""
         self._say(
-            f"{stream} ends at {_shown(tail)}, before {_shown(wanted)}, which was there: it was deleted and made "
-            "again, and what the old one still held is gone"
+            f"{stream} ends at {_shown(tail)}, before {_shown(wanted)}, which existed: it was deleted and created "
+            "again, and the unread records of the old stream are lost"
         )
 
     def replaced(self, stream: str, wanted: Mark) -> None:
         """Report that a stream has another record where the last one was read."""
         self._say(
-            f"{stream} has another record before {_shown(wanted)} than was read there: it was deleted and made again, "
-            "and what the old one still held is gone"
+            f"{stream} has another record before {_shown(wanted)} than was read there: it was deleted and created "
+            "again, and the unread records of the old stream are lost"
         )
 
     def trimmed(self, stream: str, wanted: Mark, first: Mark) -> None:
@@ -58,9 +58,9 @@ class Losses:
 
     def _say(self, what: str) -> None:
         if self._fatal:
-            raise DataLost(f"{what} (with option fail_on_data_loss=false, the query goes on behind them)")
-        _LOG.warning("%s; going on behind them", what)
+            raise DataLost(f"{what} (with option fail_on_data_loss=false, the query skips them)")
+        _LOG.warning("%s; skipping them", what)
 
 
 def _shown(mark: Mark) -> str:
-    return f"{mark.seq_num} (place {mark.place})" if mark.place else str(mark.seq_num)
+    return f"{mark.seq_num} (position {mark.place})" if mark.place else str(mark.seq_num)

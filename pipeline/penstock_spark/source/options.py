@@ -14,59 +14,69 @@ from penstock_spark.source.selection import Selection, read_names
 __all__ = ["SOURCE_OPTIONS", "SourceOptions", "source_options"]
 
 SOURCE_OPTIONS: Final = (
-    Option("basin", text, None, "the basin (segments: scope) of streams that are named without"),
-    Option("stream", text, None, "the name of one stream, `basin/stream`; S3P: the name alone"),
-    Option("streams", read_names, (), "names of streams, with commas between them or as a JSON array"),
+    Option("basin", text, None, "the basin (for segments: the scope) of streams named without one"),
+    Option("stream", text, None, "name of a stream, `basin/stream`; for S3P the name alone"),
+    Option("streams", read_names, (), "names of streams, separated by commas or as a JSON array"),
     Option(
         "stream_pattern",
         read_names,
         (),
-        "globs (`*`, `?`, `[ab]`) of names, as `streams`; a streaming query looks for new streams at each micro-batch",
+        "globs (`*`, `?`, `[ab]`) of names, separated like `streams`; a streaming query looks for new streams "
+        "at each micro-batch",
     ),
-    Option("start", read_start, Bounds({}, EARLIEST), "from where; a streaming query's checkpoint wins over it"),
-    Option("end", read_end, Bounds({}, LATEST), "up to where, batch only"),
     Option(
-        "max_records_per_batch", integer(1), None, "most records of one micro-batch, shared out fairly among streams"
+        "start",
+        read_start,
+        Bounds({}, EARLIEST),
+        "start position; the checkpoint of a streaming query takes precedence",
+    ),
+    Option("end", read_end, Bounds({}, LATEST), "end position; batch only"),
+    Option(
+        "max_records_per_batch",
+        integer(1),
+        None,
+        "maximum number of records in a micro-batch, divided fairly among streams",
     ),
     Option(
         "records_per_partition",
         integer(1),
         None,
-        "how many records one task reads; by default so many that their number is sensible",
+        "number of records that a task reads; by default chosen so that the number of tasks is reasonable",
     ),
     Option(
         "min_partitions",
         integer(1, 100_000),
         1,
-        "least number of tasks, where a stream can be read in ranges (S2S), or enough streams are there",
+        "minimum number of tasks, if streams can be read in ranges (S2S) or enough streams exist",
     ),
     Option(
         "fail_on_data_loss",
         boolean,
         True,
-        "whether records that are gone before they were read (trimmed, stream deleted) fail the query; else it goes on "
-        "behind them, with a warning in the log",
+        "whether records that were trimmed or deleted before they were read fail the query; otherwise it skips "
+        "them, with a warning in the log",
     ),
     Option(
         "unreadable_timestamps",
         boolean,
         False,
-        "whether timestamps beyond the year 294246, which Spark has no value for, become null, with a warning in the "
-        "log; else a record that has one fails the query, which names stream and record",
+        "whether timestamps beyond the year 294246, which Spark cannot represent, become null, with a warning "
+        "in the log; otherwise such a record fails the query with an error that names stream and record",
     ),
     Option(
         "push_filters",
         boolean,
         False,
-        "batch only: whether filters on stream, seq_num and timestamp bound what is read, instead of choosing from it "
-        "afterwards. Only for a DataFrame that is used once, with one set of filters: Spark (4.1 to 4.3) keeps the "
-        "last filters that it pushed, and uses of the same DataFrame with others would miss rows",
+        "batch only: whether filters on stream, seq_num and timestamp limit the records that are read, instead "
+        "of filtering them afterwards. Use it only for a DataFrame that is used once, with one set of filters: "
+        "Spark (4.1 to 4.3) keeps the last filters that it pushed down, so another use of the DataFrame with "
+        "other filters would miss rows",
     ),
     Option(
         "envelopes",
         boolean,
         False,
-        "S3P and segments: whether bodies that are the gateway's envelopes become the records inside, with headers",
+        "for S3P and segments: whether bodies that are envelopes of the gateway are unpacked into records with headers",
     ),
 )
 """Beside these: `endpoint`, and `clients.endpoint.ENDPOINT_OPTIONS`."""
@@ -102,7 +112,7 @@ def source_options(given: Mapping[str, str], *, refused: Mapping[str, str] | Non
     values = read_options(SOURCE_OPTIONS, given, faults)
     endpoint = endpoint_of(given, faults)
     if not given.keys() & {"stream", "streams", "stream_pattern"}:
-        faults.append("stream: say stream, streams or stream_pattern")
+        faults.append("stream: set stream, streams or stream_pattern")
     basin = values.pop("basin")
     selection = _selection(values, basin)
     for name in ("start", "end"):
@@ -125,13 +135,13 @@ def _against_protocol(protocol: str, selection: Selection, values: Mapping[str, 
     faults = []
     for name in ("start", "end"):
         kinds = {bound.kind for bound in values[name].all}
-        faults += [f"{name}: {protocol} knows no {kind}" for kind in _NEITHER[protocol] if kind in kinds]
+        faults += [f"{name}: {protocol} has no {kind}" for kind in _NEITHER[protocol] if kind in kinds]
     if protocol == "s3p" and selection.patterns:
-        faults.append("stream_pattern: s3p has no list of streams; name them")
+        faults.append("stream_pattern: s3p cannot list streams; set stream or streams")
     if protocol != "s3p":
         faults += [f"stream: {name!r} names no basin" for name in selection.names if "/" not in name]
     if protocol == "s2s" and values["envelopes"]:
-        faults.append("envelopes: s2s carries headers itself")
+        faults.append("envelopes: s2s carries headers, so it has no envelopes")
     return faults
 
 
@@ -140,7 +150,7 @@ def _unknown_streams(selection: Selection, values: Mapping[str, Any]) -> list[st
     if selection.patterns:
         return []
     return [
-        f"{name}: {stream} is not read"
+        f"{name}: stream {stream} is not among those to read"
         for name in ("start", "end")
         for stream in values[name].named
         if stream not in selection.names

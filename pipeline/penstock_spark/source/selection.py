@@ -67,10 +67,10 @@ def read_names(text: str) -> tuple[str, ...]:
         try:
             names = json.loads(text)
         except ValueError as wrong:
-            raise ValueError(f"is no JSON: {wrong}") from None
+            raise ValueError(f"is not JSON: {wrong}") from None
     else:
         names = [part.strip() for part in text.split(",")]
     found = [name for name in names if isinstance(name, str) and name]
     if len(found) != len(list(names)) or not found:
-        raise ValueError("a name is missing or no text")
+        raise ValueError("a name is missing or not a string")
     return tuple(dict.fromkeys(found))

@@ -50,7 +50,9 @@ def read_offset(offset: Any, *, indexed: bool) -> dict[str, Known]:
     """Return the checkpoint of each stream; earlier versions have no identities. `indexed`: the protocol's sequence
     numbers are places. Raises WrongCheckpoint."""
     if not isinstance(offset, dict):
-        raise WrongCheckpoint(f"the checkpoint says {offset!r:.80}, not places of streams: it is of another source")
+        raise WrongCheckpoint(
+            f"the checkpoint has {offset!r:.80}, not positions of streams: it belongs to another source"
+        )
     places = {}
     for stream, said in offset.items():
         match said:
@@ -65,10 +67,10 @@ def read_offset(offset: Any, *, indexed: bool) -> dict[str, Known]:
             ):
                 places[stream] = Known(Mark(number, place), identity)
             case _:
-                wanted = "a sequence number" if indexed else "a number and a place"
+                wanted = "a sequence number" if indexed else "a number and a position"
                 raise WrongCheckpoint(
-                    f"the checkpoint says {said!r} for {stream}, not {wanted}: "
-                    "it is of another source, or was made over another protocol"
+                    f"the checkpoint has {said!r} for {stream}, not {wanted}: "
+                    "it belongs to another source, or was written over another protocol"
                 )
     return places
 

@@ -56,7 +56,7 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "gone.pcapng").symlink_to("nowhere")
     for path in (tmp_path, tmp_path / "*.pcapng", tmp_path / "*"):
         assert [file.name for file in find([str(path)])] == ["one.pcapng"]
-    with pytest.raises(Unreadable, match="there is no such file"):
+    with pytest.raises(Unreadable, match="no such file"):
         find([str(tmp_path / "pipe.pcapng")])
 
 
@@ -113,9 +113,9 @@ def test_a_plain_file_beside_its_compressed_one_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "error", "why"),
     [
-        ("absent.pcapng", Unreadable, "there is no such file"),
+        ("absent.pcapng", Unreadable, "no such file"),
         ("", NothingThere, r"no captures \(\*\.pcapng"),
-        ("*.pcap", NothingThere, "nothing matches this glob"),
+        ("*.pcap", NothingThere, "no file matches this glob"),
         ("gopher://there", Unreadable, "gopher://there: "),
     ],
 )

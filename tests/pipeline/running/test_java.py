@@ -44,7 +44,7 @@ def test_none_at_all() -> None:
     with pytest.raises(CannotRun) as caught:
         find_java({"PATH": "/nowhere"})
     assert str(caught.value) == (
-        "Spark needs Java, and there is none: no `java` in PATH, and no JAVA_HOME. Install Java 17 or newer: "
+        "Spark needs Java, but `java` is not in PATH and JAVA_HOME is not set. Install Java 17 or newer: "
         "`apt-get install openjdk-17-jre-headless` on Debian and Ubuntu, Eclipse Temurin (Adoptium) elsewhere. Then "
         "have `java` in PATH, or JAVA_HOME name its directory."
     )
@@ -65,8 +65,8 @@ def test_one_that_is_too_old(tmp_path: Path, version: str, major: int) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("echo 'Unable to locate a Java Runtime.' >&2; exit 1", "is none that works: Unable to locate a Java Runtime."),
-        ("exit 0", "is none that works: it says nothing"),
+        ("echo 'Unable to locate a Java Runtime.' >&2; exit 1", "does not work: Unable to locate a Java Runtime."),
+        ("exit 0", "does not work: it prints nothing"),
     ],
 )
 def test_one_that_does_not_work(tmp_path: Path, line: str, words: str) -> None:

@@ -65,11 +65,14 @@ def test_all_faults_are_named_at_once() -> None:
     ("text", "fault"),
     [
         ("spark = 3", "at spark: expected a table, got a whole number"),
-        ("[spark]\nconf = {'sparc.x' = 1}", "at spark: conf: sparc.x is no setting of Spark: they begin with spark."),
-        ("[source]\nstreams = ['a']", "at source: endpoint: streams are named, and no server that has them"),
-        ("[source.options]\nstream = 'a'", "at source: options.stream: it has a key of its own in [source]"),
+        (
+            "[spark]\nconf = {'sparc.x' = 1}",
+            "at spark: conf: sparc.x is not a setting of Spark, which begin with spark.",
+        ),
+        ("[source]\nstreams = ['a']", "at source: endpoint: needed with streams"),
+        ("[source.options]\nstream = 'a'", "at source: options.stream: set the key of this name in [source] instead"),
         ("[spark.conf]\n'spark.x' = [1]", "at spark.conf.spark.x: expected a string, a number, true or false, got an"),
-        ("[target]\npath = ''", "at target: path: tables need a place"),
+        ("[target]\npath = ''", "at target: path: must not be empty"),
         ("[", "is not TOML: "),
     ],
 )

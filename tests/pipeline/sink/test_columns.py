@@ -49,7 +49,7 @@ def test_text_can_be_written() -> None:
             schema(stream=INT, body=types.DoubleType()),
             ["stream: is int, not string", "body: is double, not binary or string"],
         ),
-        (schema(stream=TEXT, body=BYTES, key=TEXT), ["key: no such column of a record"]),
+        (schema(stream=TEXT, body=BYTES, key=TEXT), ["key: records have no such column"]),
         (schema(stream=TEXT, body=BYTES, timestamp=types.LongType()), ["timestamp: is bigint, not timestamp"]),
         (
             schema(stream=TEXT, body=BYTES, headers=types.MapType(TEXT, TEXT)),

@@ -87,9 +87,12 @@ def lasting(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("again", "why"),
     [
-        (rows(A, b"1", b"2", b"x", b"4", b"5"), "penstock/a: other rows than these 4 were stored by sink s, batch 1"),
-        (rows(A, b"1", b"2"), "penstock/a: 4 rows were stored by sink s, batch 1, partition 0, and there are fewer"),
-        (rows(B, b"1"), "penstock/a: 4 rows were stored by sink s, batch 1, partition 0, and there are none now"),
+        (
+            rows(A, b"1", b"2", b"x", b"4", b"5"),
+            "penstock/a: sink s, batch 1, partition 0 already stored other rows than these 4",
+        ),
+        (rows(A, b"1", b"2"), "penstock/a: sink s, batch 1, partition 0 stored 4 rows, and has fewer now"),
+        (rows(B, b"1"), "penstock/a: sink s, batch 1, partition 0 stored 4 rows, and has none now"),
     ],
 )
 def test_other_rows_than_before_are_refused(world: World, again: list[tuple[str, bytes]], why: str) -> None:
@@ -102,7 +105,7 @@ def test_other_rows_than_before_are_refused(world: World, again: list[tuple[str,
 def test_fewer_rows_than_before_are_refused_over_segments(world: World) -> None:
     FakeClient(world).create(A)
     attempt(world, rows(A, b"1", b"2", b"3", b"4", b"5"), ledger="")
-    with pytest.raises(RowsDiffer, match="4 rows were stored by sink s, batch 1, partition 0, and there are 1 now"):
+    with pytest.raises(RowsDiffer, match="sink s, batch 1, partition 0 stored 4 rows, and has 1 now"):
         write(world, rows(A, b"1"), ledger="")
 
 
@@ -161,7 +164,7 @@ def test_numbers_of_batches_grow(world: World, ledger: str) -> None:
     FakeClient(world).create(A)
     tally = write(world, rows(A, b"1"), late, ledger)
     commit_batch(FakeClient(world), [Written(late, tally, ledger)], NoPauses)
-    with pytest.raises(SinkFailed, match="comes too late, batch 2"):
+    with pytest.raises(SinkFailed, match="comes too late: batch 2"):
         write(world, rows(A, b"1"), ledger=ledger)
 
 
@@ -172,7 +175,7 @@ def test_batches_have_room_in_event_numbers(world: World) -> None:
 
 def test_what_is_no_ledger_is_named(world: World) -> None:
     world.store(LEDGER, [b"hello"], {})
-    with pytest.raises(SinkFailed, match=f"{LEDGER}: record 0 is no entry of a sink's ledger"):
+    with pytest.raises(SinkFailed, match=f"{LEDGER}: record 0 is not an entry of a sink's ledger"):
         write(world, rows(A, b"1"))
 
 
@@ -189,7 +192,7 @@ def test_a_stream_that_was_deleted_meanwhile_is_named(world: World) -> None:
     world.store(A, [b"x"] * 5, {})
     attempt(world, rows(A, b"1", b"2", b"3"))
     del world.streams[A]
-    with pytest.raises(SinkFailed, match="penstock/a: it had 5 records and has 0: somebody deleted it"):
+    with pytest.raises(SinkFailed, match="penstock/a: it had 5 records and has 0: it was deleted meanwhile"):
         write(world, rows(A, b"1", b"2", b"3"))
 
 
@@ -198,7 +201,7 @@ def test_a_stream_that_is_not_there(world: World, ledger: str) -> None:
     world.store(LEDGER, [], {})
     world.creates = False
     world.streams[LEDGER].records.clear()
-    with pytest.raises(SinkFailed, match=r"penstock/a: .*the option create = true does"):
+    with pytest.raises(SinkFailed, match=r"penstock/a: .*set the option create = true"):
         write(world, rows(A, b"1"), ledger=ledger)
     write(world, rows(A, b"1"), ledger=ledger, create=True)
     assert bodies(world, A) == [b"1"]
@@ -212,7 +215,7 @@ def test_tasks_of_a_job_that_is_over_do_nothing(world: World) -> None:
     write(world, rows(A, b"1"), me)
     client.delete(LEDGER)
     for _ in range(2):
-        with pytest.raises(SinkFailed, match="the job is over"):
+        with pytest.raises(SinkFailed, match="the job has ended"):
             write(world, rows(A, b"1"), me)
         client.create(LEDGER)  # as a server may, to which a reader comes
     assert bodies(world, A) == [b"1"]
@@ -226,7 +229,7 @@ def test_a_server_that_refuses_is_not_asked_for_ever(world: World, monkeypatch: 
     FakeClient(world).create(A)
     write(world, rows(B, b"1"))
     monkeypatch.setattr("penstock_spark.sink.conditional.ConditionalWriter._append", append)
-    with pytest.raises(SinkFailed, match="though nothing came between"):
+    with pytest.raises(SinkFailed, match="although no other append came between"):
         write(world, [*rows(A, b"1"), *rows(B, b"1")])
 
 
@@ -252,6 +255,6 @@ def test_a_task_that_others_hold_up_says_so(
     monkeypatch.setattr(ConditionalWriter, "_append", append)
     write(world, rows(A, b"1"))
     assert [record.getMessage() for record in caplog.records] == [
-        f"{A}: others came between {times} times, which holds up this task" for times in (64, 128)
+        f"{A}: appends of others came between {times} times and delay this task" for times in (64, 128)
     ]
     assert bodies(world, A) == [b"foreign"] * 130 + [b"1"]

@@ -46,16 +46,20 @@ def test_segments_need_no_ledger() -> None:
 @pytest.mark.parametrize(
     ("given", "streaming", "faults"),
     [
-        ({"stream": "x"}, False, ["stream: 'x' is no stream"]),
-        ({}, False, ["ledger: needed where a column names the streams"]),
-        ({"stream": "penstock/a", "sink": "a b", "batch": "-1"}, False, ["sink: 'a b' is none", "batch: -1 is not"]),
-        ({"stream": "penstock/a", "sink": "a"}, False, ["batch: needed beside sink"]),
-        ({"stream": "penstock/a", "batch": "1"}, False, ["sink: needed beside batch"]),
-        ({"stream": "penstock/a", "batch": "1"}, True, ["batch: a streaming query counts"]),
-        ({"stream": "penstock/a", "ignore": "body"}, True, ["ignore: the body is what is written"]),
-        ({"stream": "penstock/a", "path": "/x"}, True, ["path: save() and start() take none"]),
+        ({"stream": "x"}, False, ["stream: 'x' is not a stream"]),
+        ({}, False, ["ledger: needed if a column names the streams"]),
+        (
+            {"stream": "penstock/a", "sink": "a b", "batch": "-1"},
+            False,
+            ["sink: 'a b' is not a name", "batch: -1 is not"],
+        ),
+        ({"stream": "penstock/a", "sink": "a"}, False, ["batch: needed with sink"]),
+        ({"stream": "penstock/a", "batch": "1"}, False, ["sink: needed with batch"]),
+        ({"stream": "penstock/a", "batch": "1"}, True, ["batch: not for a streaming query"]),
+        ({"stream": "penstock/a", "ignore": "body"}, True, ["ignore: the body cannot be ignored"]),
+        ({"stream": "penstock/a", "path": "/x"}, True, ["path: save() and start() take no path"]),
         ({"ledger": "no"}, True, ["ledger: "]),
-        ({"stream": "penstock/a", "sinc": "x"}, True, ["sinc: no such option; is it sink?"]),
+        ({"stream": "penstock/a", "sinc": "x"}, True, ["sinc: unknown option; is it sink?"]),
     ],
 )
 def test_wrong_options_are_all_named(given: dict[str, str], streaming: bool, faults: list[str]) -> None:
@@ -67,7 +71,7 @@ def test_wrong_options_are_all_named(given: dict[str, str], streaming: bool, fau
 
 
 def test_s3p_is_refused_and_why_is_said() -> None:
-    with pytest.raises(WrongOptions, match="rows would be doubled when Spark does a task again; a gateway that stores"):
+    with pytest.raises(WrongOptions, match="rows would be duplicated when Spark repeats a task; write over S2S"):
         read_settings({"endpoint": "s3p://127.0.0.1:1", "stream": "orders/a"}, streaming=False)
 
 

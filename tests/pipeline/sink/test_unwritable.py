@@ -46,12 +46,12 @@ ROWS = [
     row(108, b"third", (b"penstock-sink", b"v" * MOST)),  # that header is left out, so that the rest fits
 ]
 REASONS = {
-    101: "it is a command to the server (a fence, a trim), no record",
-    102: "it is a command to the server (a fence, a trim), no record",
+    101: "so it is a command to the server (such as fence or trim), not a record",
+    102: "so it is a command to the server (such as fence or trim), not a record",
     104: f"is {MOST + 8} bytes (metered, with its headers); at most {MOST} can be appended",
     105: f"is {MOST + 4} bytes (metered, with its headers); at most {MOST} can be appended",
     106: "has no body",
-    107: "has a timestamp before 1970, which no record can have",
+    107: "has a timestamp before 1970, which records cannot have",
 }
 
 
@@ -111,5 +111,5 @@ def test_what_is_kept_needs_a_place() -> None:
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SinkFailed, match="rows cannot be put aside there"):
+    with pytest.raises(SinkFailed, match="cannot save rows there"):
         write(World(Random(0)), ROWS, Unwritable(ME, "keep", str(tmp_path / "file" / "below")))

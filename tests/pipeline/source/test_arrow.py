@@ -91,9 +91,9 @@ def test_numbers_that_are_too_large() -> None:
     with pytest.raises(NotRepresentable, match=f"b/s: sequence number {2**63} is more"):
         rows([Columns([2**63], [5], [b""])])
     pieces = [Columns([0, 1], [5, 5], [b"", b""]), Columns([2], [MOST_MS + 1], [b""])]
-    with pytest.raises(NotRepresentable, match=f"record 2 is stamped {MOST_MS + 1} ms"):
+    with pytest.raises(NotRepresentable, match=f"record 2 has timestamp {MOST_MS + 1} ms"):
         rows(pieces)
-    with pytest.raises(NotRepresentable, match=f"record 2 is stamped {2**64 - 1} ms"):
+    with pytest.raises(NotRepresentable, match=f"record 2 has timestamp {2**64 - 1} ms"):
         rows([*pieces[:1], Columns([2], [2**64 - 1], [b""])])
     given = Columns([2, 3], [MOST_MS + 1, 7], [b"", b""])
     (batch,) = to_batches("b/s", [given], SCHEMA, late_is_null=True)

@@ -212,7 +212,7 @@ def test_a_stream_that_was_made_again_with_more_records(
     appender.append([b"%d of the new one" % index for index in range(150)], {}, None, 0)
     appender.flush()
     appender.close()
-    with pytest.raises(DataLost, match=rf"{name} has another record before 100 .*deleted and made again"):
+    with pytest.raises(DataLost, match=rf"{name} has another record before 100 .*deleted and created again"):
         strict.latestOffset(known, ReadAllAvailable())
     strict.stop()
     lenient = reader(fail_on_data_loss="false")

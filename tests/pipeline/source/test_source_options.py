@@ -93,20 +93,20 @@ def test_every_fault_is_named() -> None:
     ("given", "fault"),
     [
         ({"stream": "s"}, "names no basin"),
-        ({"stream": "b/s", "start": "offset:5"}, "s2s knows no offset"),
+        ({"stream": "b/s", "start": "offset:5"}, "s2s has no offset"),
         ({"stream": "b/s", "start": "timestamp:-5"}, "before 1970"),
         ({"stream": "b/s", "start": "timestamp:1969-12-31T23:59:59Z"}, "before 1970"),
         ({"stream": "b/s", "start": "timestamp:2026-01-01"}, "names no time zone"),
         ({"stream": "b/s", "start": "timestamp:soon"}, "'soon' is neither"),
         ({"stream": "b/s", "start": f"seq_num:{2**64}"}, "out of range"),
-        ({"stream": "b/s", "start": '{"b/t": "latest"}'}, "b/t is not read"),
-        ({"stream": "b/s", "start": '{"b/s": 5}'}, "needs a text"),
-        ({"stream": "b/s", "start": "{"}, "no JSON"),
-        ({"streams": '["b/s", 5]'}, "a name is missing or no text"),
-        ({"streams": "b/s,,b/t"}, "a name is missing or no text"),
-        ({"stream": "b/s", "envelopes": "true"}, "s2s carries headers itself"),
-        ({"endpoint": "s3p://127.0.0.1:1", "stream_pattern": "*"}, "no list of streams"),
-        ({"endpoint": "segment://127.0.0.1:1", "stream": "s/s", "end": "timestamp:5"}, "segment knows no timestamp"),
+        ({"stream": "b/s", "start": '{"b/t": "latest"}'}, "stream b/t is not among"),
+        ({"stream": "b/s", "start": '{"b/s": 5}'}, "needs a string"),
+        ({"stream": "b/s", "start": "{"}, "not JSON"),
+        ({"streams": '["b/s", 5]'}, "a name is missing or not a string"),
+        ({"streams": "b/s,,b/t"}, "a name is missing or not a string"),
+        ({"stream": "b/s", "envelopes": "true"}, "s2s carries headers, so it has no envelopes"),
+        ({"endpoint": "s3p://127.0.0.1:1", "stream_pattern": "*"}, "s3p cannot list streams"),
+        ({"endpoint": "segment://127.0.0.1:1", "stream": "s/s", "end": "timestamp:5"}, "segment has no timestamp"),
         ({"stream": "b/s", "token_file": "/does/not/exist"}, "token_file"),
     ],
 )
@@ -134,7 +134,7 @@ def test_the_error_survives_a_pickle() -> None:
 
 def test_what_is_for_batches_or_for_streams_only() -> None:
     source = PenstockDataSource({**ENDPOINT, "stream": "b/s", "end": "latest", "push_filters": "true"})
-    with pytest.raises(WrongOptions, match=r"end: a streaming query has none(.|\n)*push_filters"):
+    with pytest.raises(WrongOptions, match=r"end: applies to batch queries only(.|\n)*push_filters"):
         source.streamReader(source.schema())
     source = PenstockDataSource({**ENDPOINT, "stream": "b/s", "max_records_per_batch": "5"})
     with pytest.raises(WrongOptions, match="max_records_per_batch"):

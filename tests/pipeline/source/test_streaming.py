@@ -262,7 +262,7 @@ def test_a_stream_that_was_deleted_and_made_again(indexed: bool) -> None:
     query.drain()
     del server.streams["b/s"]
     expected = append(server, "b/s", 3)
-    with pytest.raises(DataLost, match=r"b/s ends at 3.*deleted and made again"):
+    with pytest.raises(DataLost, match=r"b/s ends at 3.*deleted and created again"):
         query.step()
     assert query.restart(fail_on_data_loss="false").drain() == expected
 
@@ -275,7 +275,7 @@ def test_a_stream_that_was_made_again_and_has_more_records(indexed: bool, caplog
     del server.streams["b/s"]
     bodies = [b"another %d" % index for index in range(150)]
     server.append("b/s", bodies)
-    with pytest.raises(DataLost, match=r"b/s has another record before 100 .*deleted and made again"):
+    with pytest.raises(DataLost, match=r"b/s has another record before 100 .*deleted and created again"):
         query.step()
     assert query.restart(fail_on_data_loss="false").drain() == [("b/s", body) for body in bodies]
     assert "made again" in caplog.text
