@@ -88,6 +88,50 @@ FUSED = re.compile(
 RIDDLES = re.compile(r"\b(nobody|somebody|whoever|anybody|whomever)\b", re.IGNORECASE)
 
 
+DESCRIBING = {"key": 0, "_key": 0, "Option": -1, "Column": -1, "_counter": 1, "_gauge": 1, "_histogram": 1}
+"""The functions that take a description for users, and its place among their positional arguments."""
+NOT_YET = (
+    "analysis/",
+    *(f"gateway/penstock/{room}/" for room in ["app/config", "backends", "cli", "core", "net", "protocols", "routing"]),
+)
+"""Rooms whose texts are still being rewritten; a room that is clean leaves this list."""
+
+
+def descriptions(call: ast.Call) -> Iterator[str]:
+    """Yield the texts of a call that users read: the help of an option or command, or the meaning of a key."""
+    texts = [keyword.value for keyword in call.keywords if keyword.arg == "help"]
+    at = DESCRIBING.get(ast.unparse(call.func).rpartition(".")[2])
+    if at is not None and -1 <= at < len(call.args):
+        texts.append(call.args[at])
+    yield from (text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str))
+
+
+def test_texts_for_users_say_what_things_are_and_do() -> None:
+    """As docstrings do: descriptions of options, keys, columns and metrics, and every other string of the packages."""
+    found = []
+    for path in ours("analysis/*.py", "codecs/*.py", "gateway/*.py", "pipeline/*.py"):
+        name = relative(path)
+        if name.startswith(NOT_YET):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            texts = [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+            bad = [text for text in texts if RIDDLES.search(text)]
+            bad += [text for text in descriptions(node) if FUSED.match(text)] if isinstance(node, ast.Call) else []
+            found += [f"{name}:{getattr(node, 'lineno', 1)}: {text:.100}" for text in bad]
+    assert not found, "\n".join(found)
+
+
+def test_the_glossary_is_sorted_and_linked() -> None:
+    """In alphabetical order, each term once, each in at most three sentences, and no longer than a paragraph."""
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    entries = re.findall(r"^\*\*(.+?)\.\*\* (.+?)\n(?:\n|\Z)", page, re.DOTALL | re.MULTILINE)
+    terms = [term for term, _ in entries]
+    assert terms == sorted(set(terms), key=str.casefold) and len(entries) == page.count("\n**")
+    assert [term for term, text in entries if not 1 <= len(re.findall(r"\.(?=\s|\Z)", text)) <= 3] == []
+    for linking in ("README.md", "docs/architecture.md"):
+        assert "glossary.md)" in (ROOT / linking).read_text(), linking
+
+
 def test_docstrings_say_what_things_are_and_do() -> None:
     """A docstring begins with a verb or a noun phrase, and names clients, servers and tasks as such."""
     found = []
