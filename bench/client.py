@@ -44,7 +44,7 @@ def _milliseconds(samples: Sequence[float]) -> dict[str, Any]:
 def _wait(selector: selectors.BaseSelector) -> list[tuple[selectors.SelectorKey, int]]:
     ready = selector.select(STALL_SECONDS)
     if not ready:
-        raise Refused(f"nothing happened for {STALL_SECONDS} s")
+        raise Refused(f"no progress for {STALL_SECONDS} s")
     return ready
 
 

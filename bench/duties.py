@@ -185,7 +185,7 @@ class Bench:
             else:
                 found = tail_of(self.gateway.s2_port, stream)
             if found != records:
-                raise RuntimeError(f"{candidate}: {records} records were acknowledged, {found} are there")
+                raise RuntimeError(f"{candidate}: {records} records were acknowledged, {found} were found")
         if candidate in self.redis:
             ask_redis(self.redis[candidate].port, b"FLUSHALL", b"ASYNC")
 

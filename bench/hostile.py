@@ -170,7 +170,7 @@ def measure(
     memory = 0.0
     port = getattr(gateway, f"{ALL[name].port}_port")
     for number in rounds:
-        found["nobody"].append(measured(steps, seconds / 2))
+        found["alone"].append(measured(steps, seconds / 2))
         for kind, what in (("burner", ""), ("attack", name)):
             process = beside(what, port, number)
             measured(steps, MANY_WARM_SECONDS if what in MANY else WARM_SECONDS)
@@ -201,16 +201,16 @@ def run(names: list[str], protocols: list[str], seconds: float, rounds: int) -> 
             client.append("much", os.urandom(480_000).hex())
         steps = {protocol: VICTIMS[protocol](gateway) for protocol in protocols}
         measured(steps, WARM_SECONDS)
-        heads = "".join(f"  {protocol:>8}: nobody burner attack ratio" for protocol in protocols)
+        heads = "".join(f"  {protocol:>8}: alone burner attack ratio" for protocol in protocols)
         print(f"{'p99 in ms':25}{'offered':>22}{heads}  RSS MiB")
         for name in names:
-            found: dict[str, list[Times]] = {"nobody": [], "burner": [], "attack": []}
+            found: dict[str, list[Times]] = {"alone": [], "burner": [], "attack": []}
             memory = measure(gateway, name, steps, seconds, range(rounds), found)
             if worst(found) > MOST:
                 memory = measure(gateway, name, steps, seconds, range(rounds, 3 * rounds), found)
             shown = ""
             for tail in (tails(found, protocol) for protocol in protocols):
-                shown += f"{tail['nobody']:>18.1f}{tail['burner']:>7.1f}{tail['attack']:>7.1f}"
+                shown += f"{tail['alone']:>18.1f}{tail['burner']:>7.1f}{tail['attack']:>7.1f}"
                 shown += f"{tail['attack'] / tail['burner']:>6.2f}"
             verdict = "holds" if worst(found) <= MOST else "OVER"
             if verdict != "holds":

@@ -65,7 +65,7 @@ class RecordBench(RelayBench):
                 cpu = gateway.cpu() - before
                 for stream, records in answer["acked"].items():
                     if tail_of(gateway.s2_port, stream) != records:
-                        raise RuntimeError(f"{protocol}: {records} records of {stream} are not there")
+                        raise RuntimeError(f"{protocol}: {records} records of {stream} are missing")
                 return {**self._rates(answer, size, cpu), "dropped": dropped_by(gateway)}
 
             return run

@@ -65,8 +65,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--connections", type=numbers, help="as 1,8")
     parser.add_argument("--duties", default=",".join(DUTIES), help=f"of {', '.join(DUTIES)}")
     parser.add_argument("--rounds", type=int, help="alternated rounds per case; medians are taken over them")
-    parser.add_argument("--directory", type=Path, default=RESULTS, help="where the servers keep their data meanwhile")
-    parser.add_argument("--profile", type=Path, help="run the gateway with a sampler and write what it saw here")
+    parser.add_argument(
+        "--directory", type=Path, default=RESULTS, help="directory for the servers' data during the run"
+    )
+    parser.add_argument(
+        "--profile", type=Path, help="run the gateway with a sampler, and write its samples to this file"
+    )
     return parser.parse_args()
 
 

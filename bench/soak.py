@@ -247,7 +247,9 @@ def look(checker: Checker, done: threading.Event) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="A soak of the recorder.")
     parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--directory", type=Path, default=RESULTS, help="where the gateway keeps its data meanwhile")
+    parser.add_argument(
+        "--directory", type=Path, default=RESULTS, help="directory for the gateway's data during the run"
+    )
     options = parser.parse_args()
     begin = time.monotonic()
 

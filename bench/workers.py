@@ -76,7 +76,7 @@ class WorkersBench(TableBench):
             cpu = gateway.cpu() - before
             for stream, records in answer["acked"].items():
                 if tail_of(gateway.s2_port, stream) != records:
-                    raise RuntimeError(f"{records} records of {stream} are not there")
+                    raise RuntimeError(f"{records} records of {stream} are missing")
             return self._rates(answer, size, cpu)
 
         yield from self._both(duty, size, connections, gateways, measure)

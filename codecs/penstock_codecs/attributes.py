@@ -24,7 +24,7 @@ def updated(update: AttributeUpdate, before: int) -> int:
     if not holds[update.kind]:
         raise fail(
             FailureCode.TRANSACTION_CONFLICT,
-            f"attribute {update.attribute.hex()} is {'not there' if before == NO_ATTRIBUTE else before}",
+            f"attribute {update.attribute.hex()} is {'absent' if before == NO_ATTRIBUTE else before}",
         )
     if update.kind is UpdateType.ACCUMULATE and before != NO_ATTRIBUTE:
         value += before

@@ -154,7 +154,9 @@ def _measure_zstd_frame(data: memoryview, room: int, limit: int) -> tuple[int, b
         if parameters.content_size > room:
             raise _too_large(limit)
     elif parameters.window_size > _MAX_ZSTD_WINDOW:
-        raise DecompressionError(f"zstd window of {parameters.window_size} bytes, at most {_MAX_ZSTD_WINDOW} are taken")
+        raise DecompressionError(
+            f"zstd window of {parameters.window_size} bytes, at most {_MAX_ZSTD_WINDOW} are allowed"
+        )
     last = False
     while not last:
         if at + _BLOCK_HEADER > len(data):

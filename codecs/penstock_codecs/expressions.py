@@ -59,9 +59,9 @@ def compile_expression(pattern: AnyStr) -> re.Pattern[AnyStr]:
         flags = re.compile(pattern).flags
     except re.error as error:
         where = "" if error.pos is None else f" at character {error.pos + 1}"
-        raise ValueError(f"{shown} is no regular expression: {error.msg}{where}") from None
+        raise ValueError(f"{shown} is not a regular expression: {error.msg}{where}") from None
     except (RecursionError, OverflowError) as error:
-        raise ValueError(f"{shown} is no regular expression: {error}") from None
+        raise ValueError(f"{shown} is not a regular expression: {error}") from None
     options = re2.Options()
     options.log_errors = False
     try:
@@ -77,7 +77,7 @@ def compile_expression(pattern: AnyStr) -> re.Pattern[AnyStr]:
     except re2.error as error:
         said = error.args[0] if error.args else ""
         why = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-    raise ValueError(f"{shown} is a regular expression that this gateway does not take: {why}")
+    raise ValueError(f"{shown} is a regular expression that this gateway does not accept: {why}")
 
 
 class _Lacking(Exception):

@@ -134,7 +134,7 @@ def test_no_text_makes_a_pattern_take_long(pattern: str, binary: bool) -> None:
         (r"[\W]", r"\W within brackets at character 2"),
         (r"a{2000}", "invalid repetition size: {2000}"),
         (r"(?x) a b", "(?x"),
-        ("(", "is no regular expression: missing ), unterminated subpattern at character 1"),
+        ("(", "is not a regular expression: missing ), unterminated subpattern at character 1"),
     ],
 )
 def test_what_cannot_be_matched_so_is_refused_by_name_and_place(pattern: str, why: str) -> None:

@@ -58,19 +58,19 @@ class MessageReader:
 
     def _check(self, flag: int, length: int) -> None:
         if flag not in (0, 1):
-            raise GrpcError(Code.INTERNAL, f"a message has the compressed-flag {flag}")
+            raise GrpcError(Code.INTERNAL, f"a message has compressed-flag {flag}")
         if flag and self._encoding == "identity":
             raise GrpcError(Code.INTERNAL, "a message has its compressed-flag set, and grpc-encoding names no encoding")
         if flag and self._encoding not in _COMPRESSIONS:
             raise GrpcError(Code.UNIMPLEMENTED, f"grpc-encoding {self._encoding[:50]!r} is not one of {ENCODINGS}")
         most = most_compressed(_COMPRESSIONS[self._encoding], self._limit) if flag else self._limit
         if length > most:
-            raise GrpcError(Code.RESOURCE_EXHAUSTED, f"a message of {length} bytes, at most {most} are taken")
+            raise GrpcError(Code.RESOURCE_EXHAUSTED, f"a message of {length} bytes, at most {most} are allowed")
 
     def finish(self) -> bytes:
         """Return the decompressed message at the end of the request."""
         if not self._end or len(self._held) < self._end:
-            what = "amid its message" if self._held else "without a message"
+            what = "in the middle of its message" if self._held else "without a message"
             raise GrpcError(Code.INTERNAL, f"the request ended {what}")
         message = memoryview(self._held)[_PREFIX.size :]
         try:

@@ -81,7 +81,7 @@ class ChunkLines:
     def _understand(self, line: bytes) -> None:
         if self._behind_data:
             if line != _CRLF:
-                raise ChunkError("a chunk is longer than it says", "a line end stands behind a chunk", line)
+                raise ChunkError("a chunk exceeds its announced size", "a line end stands behind a chunk", line)
             self._behind_data = False
         elif self._in_trailers:
             self._trailer(line)
@@ -89,7 +89,7 @@ class ChunkLines:
             found = _SIZE_LINE.fullmatch(line)
             if found is None:
                 raise ChunkError(
-                    f"no chunk begins like this: {line[:20]!r}",
+                    f"malformed chunk header: {line[:20]!r}",
                     "a chunk begins with its size, in a line of its own",
                     line,
                     len(line) - len(line.lstrip(_HEX)),
@@ -105,7 +105,7 @@ class ChunkLines:
         found = _TRAILER.fullmatch(line)
         if found is None or self._trailer_bytes > self._most:
             raise ChunkError(
-                "trailers that are malformed, or too long",
+                "malformed or oversized trailers",
                 "trailers are fields, and not longer than a head",
                 line,
                 section="7.1.2",
@@ -166,7 +166,7 @@ class ChunkedBody(ChunkLines):
         """End the input: the peer has closed."""
         if not self._complete and self._error is None:
             self._error = ChunkError(
-                "the connection was closed amid a chunked body", "the last chunk of a body is missing"
+                "the connection was closed in the middle of a chunked body", "the last chunk of a body is missing"
             )
 
     def next(self) -> bytes | None:

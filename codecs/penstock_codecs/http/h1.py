@@ -328,7 +328,7 @@ class Http1Connection(HttpCodec):
         """Return the number of a client's next request. Raises LocalProtocolError while the last is unanswered."""
         self._next_cycle()
         if self._h11.our_state is not h11.IDLE:
-            raise LocalProtocolError("HTTP/1.1: the exchange before is not over")
+            raise LocalProtocolError("HTTP/1.1: the previous exchange has not ended")
         return self._exchange
 
     @property

@@ -114,7 +114,9 @@ class Http2Connection(HttpCodec):
         if not self._peer_ended:
             return NEED_DATA
         if len(self._frames) or any(not stream.peer_done for stream in self._streams.values()):
-            self._error = RemoteProtocolError(Failure(FailureCode.CLIENT_HANGUP, "HTTP/2: closed amid a message"))
+            self._error = RemoteProtocolError(
+                Failure(FailureCode.CLIENT_HANGUP, "HTTP/2: closed in the middle of a message")
+            )
             raise self._error
         self._aborted = True
         return Ended()
@@ -265,7 +267,7 @@ class Http2Connection(HttpCodec):
 
     def _send_request(self, event: RequestHead) -> None:
         if self._going_away:
-            raise LocalProtocolError("HTTP/2: the peer takes no new requests")
+            raise LocalProtocolError("HTTP/2: the peer accepts no new requests")
         self._h2.send_headers(event.stream_id, request_fields(event))
         self._streams[event.stream_id] = Stream(event.method, event)
 

@@ -139,7 +139,7 @@ def h1_prelude(head: RequestHead | ResponseHead | None, framing: bytes | None) -
     """Return the prelude for the direction of this message; b"" without one. Raises TypeError without framing, and
     UnicodeEncodeError for a head that cannot be encoded."""
     if framing is None:
-        raise TypeError("how much is to come is not known")
+        raise TypeError("the remaining length is unknown")
     if head is None:
         return b""
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers]

@@ -209,7 +209,7 @@ def validate_token_id(token_id: str, where: FailureCode) -> str:
     except UnicodeEncodeError:
         size = 0
     if not 1 <= size <= MAX_ID_BYTES or "\0" in token_id:
-        raise fail(where, f"an access token's id is 1 to {MAX_ID_BYTES} bytes of UTF-8 without NUL")
+        raise fail(where, f"an access token's id must be 1 to {MAX_ID_BYTES} bytes of UTF-8 without NUL")
     return token_id
 
 

@@ -230,7 +230,7 @@ def encode_append_input(append: Append, data_format: Format) -> bytes:
     """Encode the body of a unary append. Raises OperationFailed(NOT_REPRESENTABLE) for what JSON cannot express: with
     RAW, bytes that are not UTF-8; in any format, one exact timestamp for the batch, which S2 would adjust."""
     if append.exact_timestamp is not None:
-        raise fail(FailureCode.NOT_REPRESENTABLE, "S2 takes no exact timestamps: it may adjust what it is given")
+        raise fail(FailureCode.NOT_REPRESENTABLE, "S2 does not accept exact timestamps: it may adjust them")
     spell = spell_exactly[data_format]
     try:
         records: list[dict[str, Any]] = [{"body": spell(body)} for body in append.bodies]

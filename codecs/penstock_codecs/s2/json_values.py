@@ -64,7 +64,7 @@ def decode_answer(decoder: msgspec.json.Decoder[S], body: bytes) -> S:
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise remote_error(FailureCode.BAD_JSON, f"the server's JSON is not as expected: {_reason(error)}") from None
+        raise remote_error(FailureCode.BAD_JSON, f"unexpected JSON from the server: {_reason(error)}") from None
 
 
 def _reason(error: Exception) -> str:

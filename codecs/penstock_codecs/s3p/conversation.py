@@ -126,7 +126,7 @@ class S3PServer(_Conversation[Command]):
         """Return the bytes of the reply to the oldest unanswered command. Raises LocalProtocolError if it does not
         fit."""
         if self._finished:
-            raise LocalProtocolError("nothing can be said after an unrecoverable error")
+            raise LocalProtocolError("no reply can follow an unrecoverable error")
         if self._unanswered:
             command = self._unanswered[0]
             if not isinstance(event, (ErrorReply, reply_type(command))):
@@ -185,7 +185,7 @@ class S3PClient(_Conversation[Reply]):
         """Return the bytes of a command. Raises LocalProtocolError for what S3P cannot express, and once the
         conversation is over."""
         if self._finished or self._failure is not None:
-            raise LocalProtocolError("the conversation is over")
+            raise LocalProtocolError("the conversation has ended")
         pieces = encode_command(event)
         if self._expected is not None:
             self._expected.append(reply_type(event))

@@ -135,7 +135,7 @@ class SegmentServer(_Conversation):
         """Return the bytes of a reply. Raises LocalProtocolError for anything but a reply of the client's dialect, and
         before Hello; in the draft also for an AppendSetup without a request, and for Partials out of order."""
         if self._saying is None:
-            raise LocalProtocolError("nothing can be said before the client has shown which dialect it speaks")
+            raise LocalProtocolError("no reply can precede the client's first message, which determines the dialect")
         try:
             pieces = self._saying.say(event, self._frames.version)
             if isinstance(event, draft.AppendSetup):
@@ -176,7 +176,7 @@ class SegmentClient(_Conversation):
         After such an error within a block or Partials the connection cannot be used any more.
         """
         if self._failure is not None:
-            raise LocalProtocolError("the conversation is over")
+            raise LocalProtocolError("the conversation has ended")
         try:
             pieces = self._saying.say(event)
         except Violation as violation:

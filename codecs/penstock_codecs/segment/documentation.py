@@ -63,7 +63,7 @@ def limits_table() -> str:
     """Return a Markdown table of the default limits."""
     limits = SegmentLimits()
     rows = [
-        ("bytes of a message behind its header, also where Partials make it up", limits.max_message_bytes),
+        ("bytes of a message after its header, also if it is sent in Partials", limits.max_message_bytes),
         ("bytes of a released append: two of the largest events", limits.max_append_bytes),
         ("bytes of a segment's name", SEGMENT_MAX_NAME),
         ("items of a list in a message", SEGMENT_MAX_ITEMS),

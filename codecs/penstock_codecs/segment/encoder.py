@@ -36,9 +36,9 @@ Said = Message | BlockAppended | BlockData | Fill
 def _check(message: object, dialect: Dialect, *directions: Direction) -> Message:
     """Return a message of that dialect that may go in that direction. Raises LocalProtocolError for anything else."""
     if not isinstance(message, Message) or TYPE_TABLE[dialect].get(message.type_id) is not type(message):
-        raise LocalProtocolError(f"{type(message).__name__} is no message of the {dialect.value} dialect")
+        raise LocalProtocolError(f"{type(message).__name__} is not a message of the {dialect.value} dialect")
     if message.direction not in directions:
-        raise LocalProtocolError(f"{type(message).__name__} is not ours to send")
+        raise LocalProtocolError(f"{type(message).__name__} must not be sent by this side")
     return message
 
 

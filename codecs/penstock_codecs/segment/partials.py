@@ -37,7 +37,7 @@ class Reassembly:
     def take(self, partial: Partial) -> bytes | None:
         """Add a piece; return the whole message with its header if the piece completes it. Raises Violation."""
         if (partial.part is Part.BEGIN) is self._open:
-            under_way = "while another message is under way" if self._open else "without a Begin"
+            under_way = "while another message is incomplete" if self._open else "without a Begin"
             raise Violation(f"Partial ({partial.part.name.title()}) {under_way}")
         self._open = True
         self._data += partial.data

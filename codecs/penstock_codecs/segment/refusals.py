@@ -31,12 +31,12 @@ REFUSALS: Final = (released.ErrorMessage, *_CODES)
 """All refusing replies."""
 _TEXTS: Final[Mapping[FailureCode, str]] = {
     FailureCode.STREAM_SEALED: "is sealed",
-    FailureCode.RESOURCE_ALREADY_EXISTS: "is there already",
-    FailureCode.STREAM_NOT_FOUND: "is not there",
-    FailureCode.PERMISSION_DENIED: "may not be used with the delegation token that was sent",
+    FailureCode.RESOURCE_ALREADY_EXISTS: "already exists",
+    FailureCode.STREAM_NOT_FOUND: "does not exist",
+    FailureCode.PERMISSION_DENIED: "is not accessible with this delegation token",
     FailureCode.TABLE_NOT_EMPTY: "is a table that is not empty",
-    FailureCode.TABLE_KEY_NOT_FOUND: "is a table without a key of which a version was expected",
-    FailureCode.TABLE_KEY_VERSION: "is a table in which a key has another version than was expected",
+    FailureCode.TABLE_KEY_NOT_FOUND: "is a table that lacks a key whose version was expected",
+    FailureCode.TABLE_KEY_VERSION: "is a table that has another version of a key than expected",
 }
 
 
@@ -55,5 +55,5 @@ def refusal(reply: Any, server: str, segment: str) -> Failure | None:
     if isinstance(reply, released.WrongHost | draft.WrongHost):
         return Failure(code_of, f"{where} is served by {reply.correct_host or 'another store'}")
     if isinstance(reply, released.OperationUnsupported):
-        return Failure(code_of, f"{where}: the store does not do {reply.operation}")
+        return Failure(code_of, f"{where}: the store does not support {reply.operation}")
     return Failure(code_of, f"{where} {_TEXTS[code_of]}")

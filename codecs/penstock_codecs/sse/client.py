@@ -111,7 +111,7 @@ class EventStreamClient:
             if (event := self.understand(raw)) is not None:
                 return event
         if self._finished:
-            raise remote_error(FailureCode.UNAVAILABLE, "the event stream ended before the read was done")
+            raise remote_error(FailureCode.UNAVAILABLE, "the event stream ended before the read was complete")
         return NEED_DATA
 
     def _batch(self, raw: RawEvent) -> Event | None:
@@ -124,7 +124,7 @@ class EventStreamClient:
         if event_id is None:
             raise remote_error(FailureCode.BAD_HEADER, f"malformed event id {raw.last_event_id[:100]!r}")
         if event_id.seq_num != batch.next_seq_num - 1:
-            why = f"event id says {event_id.seq_num}, the batch's last record is {batch.next_seq_num - 1}"
+            why = f"event id has {event_id.seq_num}, but the batch's last record is {batch.next_seq_num - 1}"
             raise remote_error(FailureCode.INVALID, why)
         return BatchEvent(batch, event_id)
 

@@ -174,6 +174,6 @@ class _Pipe:
             self._call(partial(self._arrive, piece))
 
     def _call(self, call: Callable[[], object]) -> None:
-        assert self._token is not None, "nobody listens"
+        assert self._token is not None, "the receiver is not attached"
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(call)

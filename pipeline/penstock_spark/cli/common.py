@@ -73,9 +73,9 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags that every command has; the command gets them as one argument, `job`."""
 
     @click.option("--config", "path", type=click.Path(path_type=Path), help="Settings (TOML), as config/pipeline.toml.")
-    @click.option("--master", help="Where to run: local[*], spark://HOST:PORT, yarn.")
-    @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's own; may be repeated.")
-    @click.option("--debug", is_flag=True, help="Show Spark's log in full, and failures with their stacks.")
+    @click.option("--master", help="The master: local[*], spark://HOST:PORT or yarn.")
+    @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeatable.")
+    @click.option("--debug", is_flag=True, help="Show Spark's whole log, and stack traces of failures.")
     @functools.wraps(command)
     def made(path: Path | None, master: str | None, conf: tuple[str, ...], debug: bool, **rest: Any) -> Any:
         return command(job=Job(_settings(path, master, conf), debug), **rest)

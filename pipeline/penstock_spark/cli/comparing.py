@@ -19,13 +19,19 @@ __all__ = ["audit_command"]
 @click.command("audit")
 @click.argument("left")
 @click.argument("right")
-@click.option("--name", "names", multiple=True, metavar="LEFT=RIGHT", help="A stream that the right calls otherwise.")
+@click.option(
+    "--name", "names", multiple=True, metavar="LEFT=RIGHT", help="A stream that has another name on the right."
+)
 @click.option("--by", type=click.Choice(["content", "position"]), default="content", show_default=True)
-@click.option("--also", multiple=True, help="What is compared besides body and headers: timestamp, seq_num.")
-@click.option("--action", type=click.Choice(["appended", "delivered"]), help="Of recordings: which records.")
-@click.option("--side", type=click.Choice(["front", "back", "foreign"]), help="Of recordings: seen from where.")
-@click.option("--all-headers", is_flag=True, help="Compare the sink's marker, too; else copies that it made are equal.")
-@click.option("--json", "as_json", is_flag=True, help="An object a line, all rows and columns.")
+@click.option("--also", multiple=True, help="Also compare: timestamp, or seq_num.")
+@click.option(
+    "--action",
+    type=click.Choice(["appended", "delivered"]),
+    help="Only appended, or only delivered records of recordings.",
+)
+@click.option("--side", type=click.Choice(["front", "back", "foreign"]), help="Only this side of recordings.")
+@click.option("--all-headers", is_flag=True, help="Also compare the header that the sink adds as its marker.")
+@click.option("--json", "as_json", is_flag=True, help="Print all rows and columns, as JSON lines.")
 @common_options
 def audit_command(
     job: Job,

@@ -31,16 +31,16 @@ def _view(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _by(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option("--by", multiple=True, type=click.Choice(names), help="May be repeated; all by default.")
+    return click.option("--by", multiple=True, type=click.Choice(names), help="Repeatable (default: all).")
 
 
 def _json(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--json", "as_json", is_flag=True, help="An object a line, all rows and columns.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print all rows and columns, as JSON lines.")(command)
 
 
 @click.command("quality")
 @_view
-@click.option("--interval-ms", type=click.IntRange(1), help="How often a record is expected; learned by default.")
+@click.option("--interval-ms", type=click.IntRange(1), help="Expected interval between records (default: estimated).")
 @_json
 @common_options
 def quality_command(job: Job, view: str | None, interval_ms: int | None, as_json: bool) -> None:
@@ -57,7 +57,9 @@ def quality_command(job: Job, view: str | None, interval_ms: int | None, as_json
 @click.command("latency")
 @_view
 @_by("route", "protocol", "stream")
-@click.option("--every", "every_s", type=click.IntRange(1), metavar="SECONDS", help="For each so long a time.")
+@click.option(
+    "--every", "every_s", type=click.IntRange(1), metavar="SECONDS", help="Group by time windows of this length."
+)
 @_json
 @common_options
 def latency_command(job: Job, view: str | None, by: tuple[str, ...], every_s: int | None, as_json: bool) -> None:
@@ -161,11 +163,11 @@ def report_of(session: SparkSession, job: Job, view: str, output: Path, *, shown
     if streams is not None:
         step("report")
         found = gather_streams(tables["streams"], found, streams)
-    assert found is not None, "one of both is there"
+    assert found is not None, "one of the two is set"
     try:
         output.write_text(page(found), encoding="utf-8")
     except OSError as error:
-        raise wrong(f"{output}: cannot be written: {error.strerror}", FAILED) from error
+        raise wrong(f"{output}: cannot write it: {error.strerror}", FAILED) from error
 
 
 def _of(job: Job, view: str | None) -> str:

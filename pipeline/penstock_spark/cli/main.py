@@ -18,7 +18,7 @@ COMMANDS: Final = {
     "backfill": ("penstock_spark.cli.moving:backfill_command", "Write records of tables to streams, each once."),
     "ingest": ("penstock_spark.cli.moving:ingest_command", "Write recordings and live streams to tables."),
     "latency": ("penstock_spark.cli.looking:latency_command", "Print percentiles of answer and delivery times."),
-    "quality": ("penstock_spark.cli.looking:quality_command", "Print gaps, doubled records and disorder by stream."),
+    "quality": ("penstock_spark.cli.looking:quality_command", "Print gaps, duplicate records and disorder by stream."),
     "report": ("penstock_spark.cli.looking:report_command", "Plot quality, latency and usage on one HTML page."),
     "run": ("penstock_spark.cli.running:run_command", "Ingest, print quality, latency and usage, and report."),
     "usage": ("penstock_spark.cli.looking:usage_command", "Print bytes, records and errors of each client."),

@@ -24,9 +24,9 @@ def ingest_options(command: click.decorators.FC) -> click.decorators.FC:
     """Add the flags for sources and the target."""
     for option in (
         click.argument("captures", nargs=-1, type=click.Path()),
-        click.option("--endpoint", help="A server: http://HOST:PORT, s3p://HOST:PORT, segment://HOST:PORT."),
-        click.option("--stream", "streams", multiple=True, help="A stream of it, or a pattern; may be repeated."),
-        click.option("--target", type=click.Path(), help="Where tables go."),
+        click.option("--endpoint", help="Server: http://HOST:PORT, s3p://HOST:PORT or segment://HOST:PORT."),
+        click.option("--stream", "streams", multiple=True, help="A stream of the server, or a pattern; repeatable."),
+        click.option("--target", type=click.Path(), help="Directory or URL for the tables."),
     ):
         command = option(command)
     return command
@@ -34,7 +34,7 @@ def ingest_options(command: click.decorators.FC) -> click.decorators.FC:
 
 @click.command("ingest")
 @ingest_options
-@click.option("--follow", is_flag=True, help="Run on, and write what comes. Ctrl-C ends it.")
+@click.option("--follow", is_flag=True, help="Continue until Ctrl-C, and write new data as it arrives.")
 @common_options
 def ingest_command(
     job: Job, captures: tuple[str, ...], endpoint: str, streams: tuple[str, ...], target: str, follow: bool
@@ -55,9 +55,9 @@ def told_what_to_read(
     """Return the job with flags applied. If flags name a source, only such sources are read: others of the file are
     left out."""
     if endpoint and not streams and not job.settings.source.streams:
-        raise wrong("--endpoint: give --stream, too")
+        raise wrong("--endpoint needs --stream")
     if streams and not (endpoint or job.settings.source.endpoint):
-        raise wrong("--stream: give --endpoint, too")
+        raise wrong("--stream needs --endpoint")
     if endpoint:
         _check_address(endpoint)
     asked_for_streams = bool(streams or endpoint)
@@ -70,7 +70,7 @@ def told_what_to_read(
     job = changed(changed(job, "target", path=target), "captures", path=captures)
     job = changed(job, "source", endpoint=endpoint, streams=streams)
     if not job.settings.captures.path and not job.settings.source.streams:
-        raise wrong("nothing to read: give captures, or --endpoint and --stream, or --config FILE that names them")
+        raise wrong("nothing to read: give captures, or --endpoint and --stream, or a --config FILE that names them")
     return job
 
 
@@ -124,18 +124,21 @@ def _follow(queries: list[StreamingQuery]) -> None:
 
 @click.command("backfill")
 @click.argument("view")
-@click.option("--endpoint", required=True, help="The server: http(s)://HOST:PORT, segment(s)://, pravega(s)://.")
-@click.option("--name", required=True, help="Of this backfill: one that is run again under its name goes on.")
+@click.option("--endpoint", required=True, help="Server: http(s)://HOST:PORT, segment(s):// or pravega(s)://.")
+@click.option("--name", required=True, help="Name of this backfill; running it again under its name resumes it.")
 @click.option("--to", "renamed", multiple=True, metavar="STREAM=STREAM", help="Another name for a stream.")
-@click.option("--create", is_flag=True, help="Make streams that are not there.")
+@click.option("--create", is_flag=True, help="Create missing streams.")
 @click.option(
     "--unwritable",
     type=click.Choice(("fail", "skip", "keep")),
     default="fail",
     show_default=True,
-    help="What to do with rows that are no records, such as fences and trims; keep: in unwritable below the log.",
+    help="Handling of rows that cannot be written as records, such as fences and trims; keep saves them below the "
+    "log, in unwritable.",
 )
-@click.option("--log", type=click.Path(), help="Where it is kept what was done; by default in the target's _backfill.")
+@click.option(
+    "--log", type=click.Path(), help="Directory or URL for the log of this backfill (default: _backfill in the target)."
+)
 @common_options
 def backfill_command(
     job: Job,

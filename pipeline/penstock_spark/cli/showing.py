@@ -32,7 +32,7 @@ def show(title: str, frame: DataFrame, *, as_json: bool = False) -> None:
     for line in table_lines(frame.columns, rows[:MOST_ROWS]):
         click.echo(line)
     if len(rows) > MOST_ROWS:
-        click.echo(f"({MOST_ROWS} rows are shown; --json shows all)")
+        click.echo(f"(showing {MOST_ROWS} rows; --json shows all)")
 
 
 def table_lines(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[str]:

@@ -55,11 +55,11 @@ def all_tables(session: SparkSession, job: Job, view: str) -> dict[str, DataFram
 def capture_tables(session: SparkSession, job: Job, view: str, *names: str) -> list[DataFrame]:
     """Return tables that only captures have."""
     if _URL.fullmatch(view):
-        raise wrong(f"{view}: that is a stream; this job needs recordings, or tables of them")
+        raise wrong(f"{view} is a stream; this job needs recordings, or tables of recordings")
     found = all_tables(session, job, view)
     for name in names:
         if name not in found:
-            raise wrong(f"{view}: there is no table {name}; ingest recordings to have one")
+            raise wrong(f"{view} has no table {name}; ingest recordings to create it")
     return [found[name] for name in names]
 
 

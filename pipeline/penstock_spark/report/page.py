@@ -151,13 +151,13 @@ def _key(names: Sequence[str]) -> str:
 
 
 def _throughput(found: Findings) -> str:
-    said = f"What clients and the gateway said to each other, in windows of {_every(found)}."
+    said = f"Traffic between clients and the gateway, in windows of {_every(found)}."
     return _over_time(found.throughput or Top(), found.every_s, said, "throughput")
 
 
 def _streams(found: Findings) -> str:
     windows = duration(found.growth_every_s * 1_000_000)
-    said = f"What streams hold, by the records' timestamps, in windows of {windows}."
+    said = f"Growth of streams by the records' timestamps, in windows of {windows}."
     return _over_time(found.growth or Top(), found.growth_every_s, said, "growth") + _judged(found.streams)
 
 
@@ -165,7 +165,7 @@ def _over_time(top: Top, every_s: int, said: str, identity: str) -> str:
     """Return bytes and records of each window, by protocol; `said`: a description. `identity`: of the plot."""
     rows = top.rows
     if not rows:
-        return '<p class="soft">Nothing with a time.</p>'
+        return '<p class="soft">No records with a timestamp.</p>'
     totals: dict[str | None, int] = {}
     for row in rows:
         totals[row["protocol"]] = totals.get(row["protocol"], 0) + (row["bytes"] or 0)
@@ -206,7 +206,7 @@ def _latency(found: Findings) -> str:
         _timed("slowest", "max_us"),
     ]
     parts.append(
-        _table("Over all the time; back: what the gateway waited for servers", cells, found.latency_totals or Top())
+        _table("Over the whole time; back: the gateway's waits for servers", cells, found.latency_totals or Top())
     )
     return "".join(parts)
 

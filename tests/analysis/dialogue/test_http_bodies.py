@@ -264,7 +264,7 @@ def test_calls_that_fail_say_why() -> None:
     ("sent", "at", "rule"),
     [
         (b"\x02\0\0\0\0", 0, "compressed-flag 2"),
-        (frame(b"")[:3], 0, "ended amid its message"),
+        (frame(b"")[:3], 0, "ended in the middle of its message"),
         (frame(b"\x0a\x02\xff\xfe"), 7, "ScopeInfo.scope is text of UTF-8"),
         (frame(b"\x0a\x09abc"), 6, "ScopeInfo.scope takes 9 bytes, 3 are left"),
         (frame(b"") + b"x", 0, "more than one message"),

@@ -22,7 +22,7 @@ def data_of(events: list[CaptureEvent]) -> bytes:
 
 @pytest.mark.parametrize("pattern", [b"(", b"[z-a]", b"*"])
 def test_a_pattern_that_is_none(pattern: bytes) -> None:
-    with pytest.raises(ValueError, match="is no regular expression"):
+    with pytest.raises(ValueError, match="is not a regular expression"):
         Redactor(RedactionRules(patterns=(pattern,)))
     with pytest.raises(ValueError, match="longest_match"):
         Redactor(RedactionRules(longest_match=0))

@@ -55,7 +55,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "ahead": (raw(begin(0, 5)), "BeginAppendBlock at connection offset 5, 0 was expected"),
     "behind": (raw(begin(13), Event(b"hello"), end(13), begin(0)), "at connection offset 0, 13 was expected"),
     "negative length": (raw(begin(-1)), "BeginAppendBlock with a length of -1"),
-    "begin twice": (raw(ONE[0], ONE[0]), r"Partial \(Begin\) while another message is under way"),
+    "begin twice": (raw(ONE[0], ONE[0]), r"Partial \(Begin\) while another message is incomplete"),
     "middle without begin": (raw(TWO[1]), r"Partial \(Middle\) without a Begin"),
     "end of nothing": (raw(ONE[1]), r"Partial \(End\) without a Begin"),
     "a part of unknown kind": (raw(b"\xff\xff\xff\xfe\0\0\0\1\3"), r"Partial.part: 3 is none of .* \(byte 37\)"),
@@ -127,9 +127,9 @@ def test_as_many_writers_as_are_allowed() -> None:
         ([Begin(OTHER, 0, 0)], "which is not set up"),
         ([ONE[1]], "without a Begin"),
         ([*ONE], "Event is not allowed outside a block"),
-        ([draft.DataAppended(WRITER, 1)], "DataAppended is not ours to send"),
-        ([released.Hello(16, 5)], "Hello is no message of the draft dialect"),
-        (["x"], "str is no message of the draft dialect"),
+        ([draft.DataAppended(WRITER, 1)], "DataAppended must not be sent by this side"),
+        ([released.Hello(16, 5)], "Hello is not a message of the draft dialect"),
+        (["x"], "str is not a message of the draft dialect"),
     ],
 )
 def test_what_a_client_does_not_say(said: list[Any], error: str) -> None:
@@ -155,12 +155,12 @@ def test_replies_in_parts() -> None:
 
 
 def test_what_a_server_does_not_say() -> None:
-    with pytest.raises(LocalProtocolError, match="nothing can be said before the client"):
+    with pytest.raises(LocalProtocolError, match="no reply can precede the client's first message"):
         SegmentServer().send(draft.KeepAlive())
     _, server = ready_client()
     for message, error in [
         (draft.AppendSetup("seg", OTHER, 0), "did not ask for it"),
-        (READ, "ReadSegment is not ours to send"),
+        (READ, "ReadSegment must not be sent by this side"),
         (released.Hello(16, 5), "no message of the draft dialect"),
     ]:
         with pytest.raises(LocalProtocolError, match=error):

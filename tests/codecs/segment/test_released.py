@@ -272,8 +272,8 @@ def test_limits() -> None:
         ([SETUP], "SetupAppend is not allowed before Hello"),
         ([HELLO, Block(WRITER, b"")], "which was not set up"),
         ([HELLO, SETUP, Block(WRITER, b""), released.KeepAlive()], "KeepAlive is not allowed between"),
-        ([HELLO, released.SegmentCreated(1, "s")], "SegmentCreated is not ours to send"),
-        ([HELLO, released.Padding(1)], "Padding is not ours to send"),
+        ([HELLO, released.SegmentCreated(1, "s")], "SegmentCreated must not be sent by this side"),
+        ([HELLO, released.Padding(1)], "Padding must not be sent by this side"),
         (
             [HELLO, SETUP, Block(WRITER, bytes(0xFFFFFF - 23))],
             "16777208 bytes, at most 16777207",
@@ -315,7 +315,7 @@ def test_what_a_client_does_not_hear(said: bytes, error: str) -> None:
     client = SegmentClient(Dialect.RELEASED)
     _, ending = conformance.trace(lambda: client, [said])
     assert error in ending
-    with pytest.raises(LocalProtocolError, match="the conversation is over"):
+    with pytest.raises(LocalProtocolError, match="the conversation has ended"):
         client.send(HELLO)
 
 

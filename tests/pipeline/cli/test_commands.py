@@ -62,9 +62,9 @@ def test_a_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run"], "nothing to read: give captures, or --endpoint and --stream, or --config FILE that names them"),
-        (["ingest", "--endpoint", "http://127.0.0.1:1"], "--endpoint: give --stream, too"),
-        (["ingest", "--stream", "penstock/a"], "--stream: give --endpoint, too"),
+        (["run"], "nothing to read: give captures, or --endpoint and --stream, or a --config FILE that names them"),
+        (["ingest", "--endpoint", "http://127.0.0.1:1"], "--endpoint needs --stream"),
+        (["ingest", "--stream", "penstock/a"], "--stream needs --endpoint"),
         (["ingest", "--endpoint", "htp://h:1", "--stream", "a"], "Error: endpoint: htp:// is none of http://"),
         (["backfill", "a", "--endpoint", "x://b", "--name", "c"], "Error: endpoint: x:// is none of http://"),
         (["latency", "--by", "rooute"], "'rooute' is not one of 'route', 'protocol', 'stream'"),

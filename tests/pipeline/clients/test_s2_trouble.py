@@ -252,7 +252,7 @@ def test_sessions_that_end_too_early_are_gone_on_with(connect: Connect) -> None:
         (b"SSH-2.0-x\r\n\r\n!close", "HTTP/1.1: "),
         (
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-type: s2s/proto\r\n\r\nzz\r\n!close",
-            "no chunk begins",
+            "malformed chunk header",
         ),
         (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000, "Receive buffer too long"),
     ],

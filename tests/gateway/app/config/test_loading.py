@@ -143,7 +143,7 @@ ROUTE = FAR + "[[routes]]\nname = 'x'\n"
         (ROUTE + "identity = ['y']", "route x: identity: y is unknown; there is none"),
         (ROUTE + "[[routes]]\nname = 'x'", "route x is there twice: give each a name of its own"),
         (ROUTE + "[[routes]]", "at routes[1]: missing key `name`"),
-        (ROUTE + "match = 'regex'\nstream = '('", "at routes[0]: '(' is no regular expression"),
+        (ROUTE + "match = 'regex'\nstream = '('", "at routes[0]: '(' is not a regular expression"),
         (ROUTE + "to_stream = '{1}'", "at routes[0]: to_stream: nothing captures {1}"),
         (ROUTE + "to_basin = 'x'", "at routes[0]: to_basin: basin name must be"),
         (

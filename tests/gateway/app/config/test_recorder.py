@@ -59,12 +59,12 @@ def problem(table: str) -> str:
         ("directory = 'x'\ncompress = 'gzip'", "at recorder.compress: expected one of 'none', 'zstd', got 'gzip'"),
         (
             "directory = 'x'\n[recorder.redact]\npatterns = ['fine', 'card=(\\d{16}']",
-            "at recorder.redact: patterns[1]: 'card=(\\\\d{16}' is no regular expression: missing ), unterminated "
+            "at recorder.redact: patterns[1]: 'card=(\\\\d{16}' is not a regular expression: missing ), unterminated "
             "subpattern at character 6",
         ),
         (
             "directory = 'x'\n[recorder.redact]\npatterns = ['key(?!s)=.*']",
-            "patterns[0]: 'key(?!s)=.*' is a regular expression that this gateway does not take: lookahead (?! at "
+            "patterns[0]: 'key(?!s)=.*' is a regular expression that this gateway does not accept: lookahead (?! at "
             "character 4 cannot be matched in linear time",
         ),
         ("directory = 'x'\n[recorder.redact]\nheader = []", "unknown key; did you mean headers?"),

@@ -283,7 +283,7 @@ async def test_a_handler_that_fails_amid_its_answer(alpn: str, pair: StreamPair,
                 await client.say(Body(other, [b"lives"], end=True))
                 assert (await client.answer(other)).body == b"lives"
             else:
-                with pytest.raises(Exception, match="closed amid a chunked body"):
+                with pytest.raises(Exception, match="closed in the middle of a chunked body"):
                     await client.next(stream_id)
         assert [log["event"] for log in logs if log["log_level"] == "error"] == ["handler_failed"]
 

@@ -40,7 +40,7 @@ REFUSALS = [
     (released.WrongHost(1, SEGMENT, "elsewhere:7"), FailureCode.HOT_SERVER, "served by elsewhere:7"),
     (released.SegmentIsSealed(1, SEGMENT), FailureCode.STREAM_SEALED, "is sealed"),
     (released.NoSuchSegment(1, SEGMENT), FailureCode.STREAM_NOT_FOUND, "not there"),
-    (released.OperationUnsupported(1, "what"), FailureCode.NOT_IMPLEMENTED, "does not do what"),
+    (released.OperationUnsupported(1, "what"), FailureCode.NOT_IMPLEMENTED, "does not support what"),
     (released.AuthTokenCheckFailed(1, "", 0), FailureCode.PERMISSION_DENIED, "delegation token"),
     (released.ErrorMessage(1, SEGMENT, "so wrong", 0), FailureCode.INVALID, "so wrong"),
     (released.ErrorMessage(1, SEGMENT, "so odd", -1), FailureCode.OTHER, "so odd"),
