@@ -129,7 +129,7 @@ def _headers(column: pa.Array, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> di
         row = int(rows[pair])
         command = counts[row] == 1 and names[pair].is_valid and values[pair].is_valid
         reasons[row] = (
-            "has a header without name, so it is a command to the server (such as fence or trim), not a record"
+            "has a header without name: it is a command to the server (such as fence or trim), not a record"
             if command
             else "has a header without name or value"
         )

@@ -263,7 +263,7 @@ def test_export_does_not_destroy_what_it_reads(capture: Path, tmp_path: Path) ->
     before = capture.read_bytes()
     for source in (capture, tmp_path):
         result = run("export", "--to", "pcapng", "-o", capture, source)
-        assert result.exit_code == 2 and "cannot be written to" in result.stderr
+        assert result.exit_code == 2 and "cannot be the output" in result.stderr
     assert capture.read_bytes() == before
     result = run("export", "--to", "pcapng", "--stream", "a", "-", data=before)
     assert result.exit_code == 2 and "read twice" in result.stderr

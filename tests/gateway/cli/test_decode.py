@@ -142,7 +142,7 @@ def test_fields_that_are_left_out_or_too_many() -> None:
         ("s2s", b"\0\0\0\0", [], "byte 0: empty frame payload", ""),
         ("s2s", b"\0\0\1\0\0\0\5\0\x0a\x01", [], "byte 4: bytes remaining on stream", "AppendInput"),
         ("s2s", b"\0\0\3\0\x2a\x00", [], "byte 4: field 5 of wire type 2 is not one of AppendInput", "AppendInput"),
-        ("s2s", b"\0\0\3\0\x0a\x09", [], "byte 4: records of 9 bytes, 0 are left", "AppendInput"),
+        ("s2s", b"\0\0\3\0\x0a\x09", [], "byte 4: records has 9 bytes, 0 are left", "AppendInput"),
         ("s2s", b"\0\0\3\0\x10\xff", [], "byte 5: a varint that does not end", "AppendInput"),
         ("s2s", b"\0\0\1\0", ["--side", "client", "--dialect", "read"], "byte 0: the client of a read session", ""),
     ],

@@ -132,7 +132,7 @@ def test_only_issuing_makes_a_file(tmp_path: Path, arguments: tuple[str, ...]) -
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == f"Error: there are no access tokens: {place / 'tokens'} does not exist\n"
     assert not place.parent.exists()
-    assert f"made {place / 'tokens'}, a new file of access tokens" in run(place, "issue", "a", "--read").stderr
+    assert f"created {place / 'tokens'}, a new file of access tokens" in run(place, "issue", "a", "--read").stderr
     assert run(place, "list").exit_code == 0
     assert "made" not in run(place, "issue", "b", "--read").stderr
 

@@ -83,7 +83,7 @@ def test_streams_are_not_overwritten() -> None:
 
 
 def test_columns_are_checked_when_a_query_is_planned() -> None:
-    with pytest.raises(SinkFailed, match="x: no such column"):
+    with pytest.raises(SinkFailed, match="x: records have no such column"):
         PenstockStreamWriter(
             {**S2, "stream": "penstock/a"}, StructType().add("body", BinaryType()).add("x", IntegerType()), False
         )
@@ -93,7 +93,7 @@ def test_who_writes() -> None:
     assert identity_of(Sink("daily", 7), 3, None, None) == Identity("daily", 7, 3)
     assert identity_of(Sink(None, None), 3, "id", "9") == Identity("id", 9, 3, "id")
     assert identity_of(Sink("mine", None), 3, "id", "9") == Identity("mine", 9, 3, "id")
-    with pytest.raises(SinkFailed, match="it is no micro-batch's"):
+    with pytest.raises(SinkFailed, match="it does not belong to a micro-batch"):
         identity_of(Sink("mine", None), 3, "id", None)
 
 

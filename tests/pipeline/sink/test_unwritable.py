@@ -46,8 +46,8 @@ ROWS = [
     row(108, b"third", (b"penstock-sink", b"v" * MOST)),  # that header is left out, so that the rest fits
 ]
 REASONS = {
-    101: "so it is a command to the server (such as fence or trim), not a record",
-    102: "so it is a command to the server (such as fence or trim), not a record",
+    101: "it is a command to the server (such as fence or trim), not a record",
+    102: "it is a command to the server (such as fence or trim), not a record",
     104: f"is {MOST + 8} bytes (metered, with its headers); at most {MOST} can be appended",
     105: f"is {MOST + 4} bytes (metered, with its headers); at most {MOST} can be appended",
     106: "has no body",

@@ -87,7 +87,7 @@ class _Segment:
         if cls.direction is Direction.INNER and not self._inner:
             raise Undecodable(f"{cls.__name__} outside a block", at)
         if cls.direction is self._forbidden:
-            raise Undecodable(f"that side does not send {cls.__name__}", at)
+            raise Undecodable(f"{cls.__name__} must not be sent by that side", at)
         return cls, length
 
     def _zeros(self, at: int) -> int:
