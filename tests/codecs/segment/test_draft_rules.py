@@ -161,7 +161,7 @@ def test_what_a_server_does_not_say() -> None:
     for message, error in [
         (draft.AppendSetup("seg", OTHER, 0), "did not ask for it"),
         (READ, "ReadSegment must not be sent by this side"),
-        (released.Hello(16, 5), "no message of the draft dialect"),
+        (released.Hello(16, 5), "not a message of the draft dialect"),
     ]:
         with pytest.raises(LocalProtocolError, match=error):
             server.send(message)

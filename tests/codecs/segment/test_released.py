@@ -297,7 +297,7 @@ def test_what_a_server_does_not_say() -> None:
         server.send(released.KeepAlive())
     server.send(HELLO)
     server.send(released.KeepAlive())
-    with pytest.raises(LocalProtocolError, match="SealSegment is not ours"):
+    with pytest.raises(LocalProtocolError, match="SealSegment must not be sent by this side"):
         server.send(released.SealSegment(1, "s"))
 
 

@@ -159,7 +159,7 @@ def test_what_is_not_certain_is_not_told() -> None:
 @pytest.mark.parametrize(
     ("given_", "why"),
     [
-        (("regex", None, "a(*"), "no regular expression"),
+        (("regex", None, "a(*"), "not a regular expression"),
         (("regex", None, r"(a|b)-\1"), r"backreference \1 at character 7 cannot be matched in linear time"),
         (("regex", None, "(?<=a)b"), "lookbehind (?<= at character 1"),
         (("regex", None, "(?P<stream>.*)-x"), "is called stream, which means the client's own name"),

@@ -56,7 +56,7 @@ def test_a_missing_java_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     result = run("quality", "recordings")
     assert result.exit_code == 3
-    assert result.stderr.startswith("Error: Spark needs Java, and there is none: no `java` in PATH, and no JAVA_HOME.")
+    assert result.stderr.startswith("Error: Spark needs Java, but `java` is not in PATH and JAVA_HOME is not set.")
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,6 @@ def test_after_one_failed_no_more_are_asked() -> None:
         asked += 1
         return client.tail("b/none")
 
-    with pytest.raises(OperationFailed, match="b/none does not exist"):
+    with pytest.raises(OperationFailed, match="b/none is not there"):
         crew.ask(ask, list(server.streams))
     assert asked <= 16

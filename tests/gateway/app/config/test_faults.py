@@ -26,7 +26,7 @@ def faults(text: str) -> str:
         ('action = "drop"\nlisteners = ["s3p"]', "fault one: listeners: s3p is unknown"),
         ('action = "drop"\nroutes = ["main"]', "fault one: routes: main is unknown"),
         ('action = "drop"\nidentity = ["ann"]', "fault one: identity: ann is unknown"),
-        ('action = "drop"\nmatch = "regex"\nstream = "("', "no regular expression"),
+        ('action = "drop"\nmatch = "regex"\nstream = "("', "not a regular expression"),
         ('action = "drop"\n[[faults]]\nname = "one"\naction = "cut"', "fault one is there twice"),
         ('action = "drop"\nanswer = 42', "answer"),
     ],

@@ -39,7 +39,7 @@ async def fails(code: FailureCode, work: Awaitable[object]) -> OperationFailed:
 REFUSALS = [
     (released.WrongHost(1, SEGMENT, "elsewhere:7"), FailureCode.HOT_SERVER, "served by elsewhere:7"),
     (released.SegmentIsSealed(1, SEGMENT), FailureCode.STREAM_SEALED, "is sealed"),
-    (released.NoSuchSegment(1, SEGMENT), FailureCode.STREAM_NOT_FOUND, "not there"),
+    (released.NoSuchSegment(1, SEGMENT), FailureCode.STREAM_NOT_FOUND, "does not exist"),
     (released.OperationUnsupported(1, "what"), FailureCode.NOT_IMPLEMENTED, "does not support what"),
     (released.AuthTokenCheckFailed(1, "", 0), FailureCode.PERMISSION_DENIED, "delegation token"),
     (released.ErrorMessage(1, SEGMENT, "so wrong", 0), FailureCode.INVALID, "so wrong"),
