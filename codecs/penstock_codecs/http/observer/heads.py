@@ -61,7 +61,7 @@ _PARTS: Final = {
     ),
 }
 _CUT_PARTS: Final = 4
-"""Of a request line these may be cut anywhere; of its version nobody can tell."""
+"""These parts of a request line may be cut anywhere; a cut in its version cannot be recognised."""
 _CLAUSES: Final = {REQUEST_LINE: "RFC 9112, section 3", STATUS_LINE: "RFC 9112, section 4"}
 _FIELD_PARTS: Final = (
     _Part(re.compile(_TOKEN.encode()), "a field has a name"),
