@@ -35,8 +35,10 @@ class Redaction:
 
     `parse` makes the parser of one side: it moves `Flow.at` behind what it has decided about, blanks secrets, and
     raises NotUnderstood at bytes that break the protocol. `begins` tells by the first byte of a side whether this
-    protocol is spoken; its last argument is True if the protocol is the configured one. `joins` returns the parser of
-    a side from the middle of a connection if the bytes at hand begin with a message, else None.
+    protocol is spoken. Its last argument is True if the protocol is the configured one; where it is not, claim only
+    bytes with which no request or response over HTTP begins, since secrets are looked for as this protocol has them.
+    `joins` returns the parser of a side from the middle of a connection if the bytes at hand begin with a message, else
+    None.
     """
 
     parse: Callable[[Flow, Leaves], Parser]

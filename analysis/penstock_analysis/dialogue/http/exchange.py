@@ -39,7 +39,6 @@ class Exchange:
     `SeenRecord`; `ref`: its parts as far as they are known."""
 
     __slots__ = (
-        "answered",
         "appends",
         "asked_ns",
         "body_bytes",
@@ -70,7 +69,6 @@ class Exchange:
         self.status = 0
         self.response_headers: Headers = ()
         self.response_over = False
-        self.answered = False
         self.reset = False
         self.session = ""
         self.asked_ns: int | None = None
