@@ -19,6 +19,9 @@ from penstock_proto import s2_pb2 as pb
 
 GONE = (OSError, EOFError, AssertionError, ValueError, HTTPException)
 """Errors that a client may get when the gateway is killed."""
+KINDS = ("s2s-h1", "s2s-h2", "json", "s3p")
+PATIENCE_SECONDS = 60
+"""Most time that the last round takes longer, for enough to be acknowledged on a machine that is busy otherwise."""
 
 
 @dataclass
@@ -86,8 +89,8 @@ class Load:
                 for record in session.batch().records:
                     self.seen[record.seq_num] = record.timestamp, record.body
 
-    def run(self, gateway: GatewayProcess, seconds: float) -> None:
-        """Write, and kill the gateway after some time."""
+    def run(self, gateway: GatewayProcess, seconds: float, enough: Callable[[], bool]) -> None:
+        """Write, and kill the gateway after some time, once enough was acknowledged."""
         clients: list[tuple[Callable[..., None], tuple[str, ...]]] = [
             (self.by_s2s, ("s2s-h1", "h1")),
             (self.by_s2s, ("s2s-h2", "h2")),
@@ -110,6 +113,9 @@ class Load:
         for thread in threads:
             thread.start()
         time.sleep(seconds)
+        patience = time.monotonic() + PATIENCE_SECONDS
+        while not (enough() or failures) and time.monotonic() < patience:
+            time.sleep(0.01)
         killed.set()
         gateway.kill()
         for thread in threads:
@@ -157,7 +163,7 @@ def check(load: Load) -> int:
     assert load.seen.items() <= found.items(), "a follower saw what is not there any more"
 
     batches = dict(whole_batches(records, load))
-    for name in ("s2s-h1", "s2s-h2", "json", "s3p"):
+    for name in KINDS:
         numbers = [number for writer, number in batches if writer == name]
         assert numbers == list(range(len(numbers))), f"{name}: batches are missing or out of order"
     for acked in load.acked:
@@ -188,7 +194,14 @@ def whole_batches(records: list[Stored], load: Load) -> Iterator[tuple[tuple[str
         at += length
 
 
-@pytest.mark.timeout(300)
+def enough(loads: list[Load]) -> bool:
+    """Return whether so much was acknowledged and seen that losing none of it means something."""
+    kinds = {batch.name for load in loads for batch in list(load.acked)}
+    written = sum(bool(load.acked) for load in loads)
+    return kinds == {*KINDS} and written >= len(loads) // 2 and any(load.seen for load in loads)
+
+
+@pytest.mark.timeout(900)
 @each_number_of_rounds
 def test_item_89_kill_nine_in_the_middle_of_a_load(tmp_path: Path, rounds: int) -> None:
     loads: list[Load] = []
@@ -203,7 +216,8 @@ def test_item_89_kill_nine_in_the_middle_of_a_load(tmp_path: Path, rounds: int) 
             with S3PClient(load.s3p) as client:
                 assert client.create(load.stream) == "OK"
             loads.append(load)
-            load.run(gateway, load.dice.uniform(0.1, 0.7))
+            last = number == rounds - 1
+            load.run(gateway, load.dice.uniform(0.1, 0.7), lambda last=last: not last or enough(loads))
         gateway.start()
         # Once more everything, since later rounds must not harm earlier ones; and streams go on where they were.
         total = sum(check(load) for load in loads)
@@ -213,11 +227,8 @@ def test_item_89_kill_nine_in_the_middle_of_a_load(tmp_path: Path, rounds: int) 
             assert ack["start"]["seq_num"] == tail["seq_num"]
             assert ack["start"]["timestamp"] >= tail["timestamp"]
     acked = [len(load.acked) for load in loads]
-    assert sum(len(load.seen) for load in loads) > 0
     print(f"{rounds} rounds in {time.monotonic() - began:.0f} s: {sum(acked)} acked batches, {total} records stored")
-    kinds = {batch.name for load in loads for batch in load.acked}
-    assert kinds == {"s2s-h1", "s2s-h2", "json", "s3p"}
-    assert sum(count > 0 for count in acked) >= rounds // 2
+    assert enough(loads)
 
 
 def test_a_trim_a_fence_and_a_configuration_survive(fresh_gateway: GatewayProcess) -> None:

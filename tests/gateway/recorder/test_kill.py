@@ -53,9 +53,11 @@ def opened_by_tshark(path: Path) -> None:
 
 @each_number_of_rounds
 def test_kill_9_leaves_files_that_can_be_read(tmp_path: Path, rounds: int) -> None:
+    """On a machine that is busy otherwise, more rounds write enough."""
     dice = random.Random(20261121)
-    files = flushed = 0
-    for number in range(rounds):
+    number = files = flushed = 0
+    while number < rounds or files <= 2 * rounds or flushed <= 5_000_000 * rounds:
+        assert number < 20 * rounds, "too little was written for this to mean anything"
         directory = tmp_path / str(number)
         told = record_and_kill(directory, dice)
         paths = capture_files(directory)
@@ -63,8 +65,7 @@ def test_kill_9_leaves_files_that_can_be_read(tmp_path: Path, rounds: int) -> No
         assert plain, "the one being written is plain"
         opened_by_tshark(plain[-1])
         check_files(paths, told, plain[-1].stem)
-        files, flushed = files + len(paths), flushed + sum(told)
-    assert files > 2 * rounds and flushed > 5_000_000 * rounds, "too little was written for this to mean anything"
+        number, files, flushed = number + 1, files + len(paths), flushed + sum(told)
     compressed_at_the_next_start(directory, paths, told, plain[-1].stem)
 
 
