@@ -146,6 +146,7 @@ def test_the_readme_and_the_banner_show_the_same(fresh_gateway: GatewayProcess) 
 
 
 @pytest.mark.skipif(not os.environ.get("CI"), reason="takes a minute: set CI=true to set the gateway up from nothing")
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_make_serve_on_a_fresh_clone(tmp_path: Path) -> None:
     """A copy of what is committed, and nothing else: `make serve` sets it up, and it answers."""
