@@ -24,8 +24,9 @@ from typing import Final
 import trio
 
 from penstock.net.draining import Draining
-from penstock.net.limits import Pace, current_quota
+from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import Holding
+from penstock.net.limits.settings import Limits
 from penstock.observe.metrics.clients import Pauses
 from penstock.observe.metrics.series import Count
 from penstock.observe.taps.tap import Place
@@ -33,7 +34,7 @@ from penstock.observe.taps.tapped import TappedStream
 from penstock_codecs.http import Buffer, HttpCodec
 from penstock_codecs.limits import KIB, MIB
 
-__all__ = ["WRITE_ROOM", "FrontTransport", "SlowSender", "TooSlow", "Transport"]
+__all__ = ["WRITE_ROOM", "FrontTransport", "Pace", "SlowSender", "TooSlow", "Transport"]
 
 WRITE_ROOM: Final = 512 * KIB
 """Bytes that wait for the socket, up to which a source is asked for more."""
@@ -178,8 +179,7 @@ class Transport:
 
     def fill(self) -> bool:
         """Move output of the source to the write buffer, as far as there is room. Return whether there may be more."""
-        if self._source is None:
-            return False
+        assert self._source is not None, "there is a source"
         before = self.pending
         room = max(0, WRITE_ROOM - before)
         self.put(self._source(room))
@@ -198,7 +198,7 @@ class Transport:
         """
         if self._nursery is None:
             return
-        more = self.fill()
+        more = self._source is not None and self.fill()
         if self._writing:
             self._grew()
             return
@@ -218,7 +218,8 @@ class Transport:
         try:
             while self.pending:
                 await self._write()
-                self.fill()
+                if self._source is not None:
+                    self.fill()
                 self._moved()
         except (trio.BrokenResourceError, trio.ClosedResourceError, TooSlow) as error:
             self._fail(error)
@@ -263,11 +264,17 @@ class Transport:
         Raises trio.BrokenResourceError."""
         if self._fd is None:
             return not self.pending
+        parts = self._parts
         try:
             while self.pending:
-                size = self._write_some(self._fd)
+                if len(parts) > 1 and self.pending < _JOIN_BELOW * len(parts):
+                    self._join(_JOIN_TO)
+                if len(parts) == 1:
+                    size = os.write(self._fd, parts[0])
+                else:
+                    size = os.writev(self._fd, list(islice(parts, _GATHER)))
                 if self._tap is not None:
-                    self._tap.sent(self._parts, size)
+                    self._tap.sent(parts, size)
                 self._taken(size)
         except BlockingIOError:
             return False
@@ -290,14 +297,6 @@ class Transport:
                     self.write_now()
             return
         raise TooSlow
-
-    def _write_some(self, fd: int) -> int:
-        parts = self._parts
-        if len(parts) > 1 and self.pending < _JOIN_BELOW * len(parts):
-            self._join(_JOIN_TO)
-        if len(parts) == 1:
-            return os.write(fd, parts[0])
-        return os.writev(fd, list(islice(parts, _GATHER)))
 
     def _join(self, size: int) -> None:
         """Join the first parts to one of about `size` bytes; a larger first part stays as it is."""
@@ -352,6 +351,32 @@ class Transport:
         await trio.aclose_forcefully(self._stream)
 
 
+class Pace:
+    """The pace of one connection or session: a message that has begun must be complete in time, or keep coming at a
+    rate."""
+
+    __slots__ = ("_begun",)
+
+    def __init__(self) -> None:
+        self._begun = math.inf
+
+    def deadline(self, held: int, limits: Limits, now: float) -> float:
+        """Return when to give up on a message of which `held` bytes have arrived, infinity if none have. Call it before
+        each wait.
+
+        Take whole messages out first: bytes held count as a message that has begun.
+        """
+        if not held:
+            self._begun = math.inf
+            return math.inf
+        self._begun = min(self._begun, now)
+        return self._begun + limits.receive_grace_seconds + held / limits.min_receive_rate
+
+    def next(self) -> None:
+        """Record that a message is complete: another one may have begun behind it."""
+        self._begun = math.inf
+
+
 class FrontTransport(Transport):
     """The transport of a client of the gateway, within its limits.
 
@@ -386,12 +411,10 @@ class FrontTransport(Transport):
         """True once the client has finished sending."""
         self.stopped = False
         """True once no more messages are to be received."""
+        self.message_taken = False
+        """To be set when a message is complete: another one may have begun behind it."""
 
     # ---- in ------------------------------------------------------------------------------------------------------
-
-    def message_taken(self) -> None:
-        """Record that a message is complete: another one may have begun behind it."""
-        self._pace.next()
 
     def hold(self, size: int) -> None:
         """Charge the client for `size` bytes that were received and are not used yet, instead of those before."""
@@ -403,46 +426,53 @@ class FrontTransport(Transport):
         if self._listening is not None:
             self._listening.cancel()
 
-    async def hear(self, feed: Callable[[Buffer], object], held: int, busy: Callable[[], bool]) -> bool:
-        """Receive bytes and pass them to `feed`, which copies them. Returns False if none came: the client was silent
-        for too long, the gateway drains, or `stop` was called.
+    async def hear(
+        self, feed: Callable[[Buffer], object], held: int, busy: Callable[[], bool] | None = None
+    ) -> int | None:
+        """Receive bytes and pass them to `feed`, which copies them. Returns their number, 0 at the end; None if none
+        came: the client was silent for too long, the gateway drains, or `stop` was called.
 
         `held`: bytes of an incomplete message. `busy`: whether requests of the client are in progress, so that its
         silence is no reason to end. Raises SlowSender, Crowded, and trio.BrokenResourceError.
         """
         seat, now = self.seat, trio.current_time()
-        self.hold(held)
-        deadline = self._pace.deadline(held, seat.limits, now)
+        self._received.set(held)
+        limits = seat.limits
+        if not held and (busy is None or not busy()):
+            seat.rest()
+        if self.message_taken:
+            self.message_taken = False
+            self._pace.next()
+        deadline = self._pace.deadline(held, limits, now)
         seconds, limit = self._idle, "idle_timeout_seconds"
         finishes = held > 0 and self._finishes
         if not (seat.known or finishes):
-            seconds, limit = min(seconds, seat.limits.first_byte_seconds), "first_byte_seconds"
-        if not (held or busy()):
-            seat.rest()
+            seconds, limit = min(seconds, limits.first_byte_seconds), "first_byte_seconds"
         seconds = min(seconds, deadline - now)
-        pause = -1.0
+        size = -1
         with trio.move_on_after(seconds) if finishes else self._draining.interrupts(seconds) as self._listening:
             await seat.room()
-            pause = await self.take(feed)
+            size = await self.take(feed)
         self._listening = None
-        if pause < 0:
+        if size < 0:
             if trio.current_time() >= deadline:
                 seat.limited("min_receive_rate")
                 raise SlowSender
-            if not (self.stopped or self._draining.begun or busy()):
+            if not (self.stopped or self._draining.begun or (busy is not None and busy())):
                 seat.limited(limit)
-        elif pause:
+            return None
+        if pause := seat.received(size):
             await trio.sleep(pause)
-        return pause >= 0
+        return size
 
-    async def take(self, feed: Callable[[Buffer], object]) -> float:
-        """Receive bytes and pass them to `feed`, which copies them. Returns how long to pause reading, in seconds."""
+    async def take(self, feed: Callable[[Buffer], object]) -> int:
+        """Receive bytes and pass them to `feed`, which copies them. Returns their number, 0 at the end."""
         data = await self.receive()
         size = len(data)
         feed(data)
         self.finished = not size
         self.seat.busy = True
-        return self.seat.received(size)
+        return size
 
     # ---- out -----------------------------------------------------------------------------------------------------
 
@@ -460,8 +490,6 @@ class FrontTransport(Transport):
 
     async def drain(self) -> None:
         """Write all of the buffer, in the calling task. See `Transport.drain`."""
-        if self.write_now():
-            return
         with self._unsent, self._pauses.writing():
             self._unsent.set(self.pending)
             try:

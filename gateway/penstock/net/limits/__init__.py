@@ -4,9 +4,17 @@ Each connection has a `ConnectionQuota`, which its front finds in the context (`
 are read at each use (`Limiter.table`), so a reload takes effect at once.
 """
 
-from penstock.net.limits.current import CONNECTION_QUOTA, current_quota
-from penstock.net.limits.limiter import ClientQuota, ConnectionQuota, Crowded, Holding, Limiter, client_key, too_many
-from penstock.net.limits.pace import Pace
+from penstock.net.limits.limiter import (
+    CONNECTION_QUOTA,
+    ClientQuota,
+    ConnectionQuota,
+    Crowded,
+    Holding,
+    Limiter,
+    client_key,
+    current_quota,
+    too_many,
+)
 
 __all__ = [
     "CONNECTION_QUOTA",
@@ -15,7 +23,6 @@ __all__ = [
     "Crowded",
     "Holding",
     "Limiter",
-    "Pace",
     "client_key",
     "current_quota",
     "too_many",

@@ -23,6 +23,7 @@ import math
 import random
 import resource
 from collections import OrderedDict
+from contextvars import ContextVar
 from itertools import islice
 from typing import Final, Self
 
@@ -35,6 +36,7 @@ from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB
 
 __all__ = [
+    "CONNECTION_QUOTA",
     "Bucket",
     "ClientQuota",
     "ConnectionQuota",
@@ -43,6 +45,7 @@ __all__ = [
     "Holding",
     "Limiter",
     "client_key",
+    "current_quota",
     "too_many",
 ]
 
@@ -692,7 +695,7 @@ class Limiter:
                 account.leader = None
             if self._leader is seat:
                 self._leader = None
-        if not account.held:
+        if not (account.held or account.crowd):
             self._forget(account)
         if account.waiting:
             account.waiting.unpark()
@@ -760,3 +763,17 @@ class Limiter:
             return
         self._told[listener, key] = now, 0
         log.warning("limit_reached", listener=listener, limit=key, more_since_last=times)
+
+
+CONNECTION_QUOTA: ContextVar[ConnectionQuota] = ContextVar("penstock.seat")
+"""Set for each accepted connection, for all tasks that serve it."""
+
+
+def current_quota() -> ConnectionQuota:
+    """Return the quota of the current connection. A task outside of any connection gets its own, with the default
+    limits."""
+    seat = CONNECTION_QUOTA.get(None)
+    if seat is None:
+        seat = ConnectionQuota(Limiter(), "", ClientQuota(""), EvictionPool(), 0.0)
+        CONNECTION_QUOTA.set(seat)
+    return seat

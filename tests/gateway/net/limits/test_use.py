@@ -8,9 +8,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from penstock.net.limits import Limiter, Pace
+from penstock.net.limits import Limiter
 from penstock.net.limits.limiter import Bucket, ConnectionQuota, Crowded, Holding
 from penstock.net.limits.settings import Limits
+from penstock.net.transport import Pace
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import KIB, MIB
 

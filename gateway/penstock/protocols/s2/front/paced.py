@@ -7,8 +7,9 @@ from collections.abc import Awaitable
 import trio
 
 from penstock.net.http.exchange import Exchange
-from penstock.net.limits import Pace, current_quota
+from penstock.net.limits import current_quota
 from penstock.net.limits.limiter import Holding
+from penstock.net.transport import Pace
 from penstock_codecs.failures import FailureCode, fail
 
 __all__ = ["PacedBody"]

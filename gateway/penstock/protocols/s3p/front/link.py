@@ -62,7 +62,7 @@ class Link:
         while self._ahead is None:
             event = self._codec.next_event()
             if not isinstance(event, Pull):
-                self._transport.message_taken()
+                self._transport.message_taken = True
                 return event
             await self.flush()
             if event is PAUSED or not await self._fill():
@@ -93,7 +93,7 @@ class Link:
         if not held and self._draining.begun:
             return False
         try:
-            return await self._transport.hear(self._codec.receive, held, _never)
+            return await self._transport.hear(self._codec.receive, held) is not None
         except Crowded as error:
             raise self._codec.refuse(str(error)) from None
         except SlowSender:
@@ -121,7 +121,8 @@ class Link:
         """
         if self._transport.pending:
             try:
-                await self._transport.drain()
+                if not self._transport.write_now():
+                    await self._transport.drain()
             except TooSlow:
                 raise trio.TooSlowError from None
             await trio.lowlevel.checkpoint()
@@ -170,14 +171,9 @@ class Link:
         transport = self._transport
         try:
             while not transport.finished and self._codec.buffered < LISTEN_UP_TO:
-                if pause := await transport.take(self._codec.receive):
+                if pause := self.seat.received(await transport.take(self._codec.receive)):
                     await trio.sleep(pause)
         except trio.BrokenResourceError:
             transport.finished = True
         if transport.finished:
             waiting.cancel()
-
-
-def _never() -> bool:
-    """Return False: a command is answered before the next one is awaited."""
-    return False

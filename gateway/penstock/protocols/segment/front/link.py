@@ -93,7 +93,7 @@ class Link:
             if event is PAUSED:
                 break
             if event is not NEED_DATA:
-                self._transport.message_taken()
+                self._transport.message_taken = True
                 return event
             if not (await self._listen(busy) or busy()):
                 break
@@ -104,14 +104,16 @@ class Link:
 
         Raises RemoteProtocolError for a client that sends too slowly, or if there is no room for it.
         """
+        held = self._codec.buffered
         try:
-            heard = await self._transport.hear(self._codec.receive, self._codec.buffered, busy)
+            size = await self._transport.hear(self._codec.receive, held, busy)
         except Crowded as error:
             raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, str(error))) from None
         except SlowSender:
             raise RemoteProtocolError(Failure(FailureCode.LIMIT_EXCEEDED, "a message comes too slowly")) from None
-        self._transport.hold(self._codec.buffered)
-        return heard
+        if size is not None:
+            self._transport.hold(held + size)
+        return size is not None
 
     def end(self, failure: Failure | None = None) -> None:
         """Take no more requests.
