@@ -42,7 +42,7 @@ from recordings import RECORD_APPEND, RECORD_READ, RECORDED
 from relays import DIRECT, PENSTOCK, RELAY_ACK, RELAY_READ
 from report import against, number, size_name, table
 from servers import Client
-from tables import CAPTURE, LOOP, SINK, SOURCE, SPARK
+from tables import CAPTURE, LOOP, SINK, SMALL_RUN, SOURCE, SPARK
 from workers import ALONE, TWO, WORKERS_APPEND, WORKERS_LARGEST, WORKERS_READ, WorkersBench
 
 RESULTS = Path(__file__).parent / "results"
@@ -250,6 +250,9 @@ def targets(rows: Sequence[Row]) -> str:
         ours, theirs = found.get((*case, SPARK)), found.get((*case, LOOP))
         return ours["records_s"] / theirs["records_s"] if ours and theirs else None
 
+    def small_run() -> float | None:
+        return next((row.figures["cpu_s"] for row in rows if row.duty == SMALL_RUN), None)
+
     asked = (
         ("append 1 KiB x 100, 8 connections: S2S h1 / redis always", ratio(APPEND, 8, ALWAYS), ">= 1"),
         ("catch-up 1 KiB, 1 connection: S2S h1 / haproxy relay", ratio(READ, 1, HAPROXY), ">= 0.5"),
@@ -268,6 +271,7 @@ def targets(rows: Sequence[Row]) -> str:
         ("catch-up, S2S h1: two workers / one process, best case", workers(WORKERS_READ), ">= 1.6"),
         ("spark source, 100 B: Spark / loop", tables(100), ">= 0.5"),
         ("spark source, 1 KiB: Spark / loop", tables(1024), ">= 0.5"),
+        ("`penstock pipeline run` on 90 records, CPU s of all processes", small_run(), "< 30"),
     )
     lines = []
     for name, value, wanted in asked:

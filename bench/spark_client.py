@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from penstock_spark.capture.decoding import Part, decode
+from penstock_spark.capture.decoding import decode
 from penstock_spark.capture.files import find
+from penstock_spark.capture.grouping import Part
 from penstock_spark.capture.recordings import recordings_of
 from penstock_spark.clients import Endpoint, open_client
 from penstock_spark.running.session import open_session

@@ -6,6 +6,8 @@ is Spark. Each is in the process of the session, so that `CPU` counts what the r
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -13,11 +15,12 @@ from typing import Any
 import wire
 from duties import Row
 from recordings import RecordBench
-from servers import Gateway, Spark
+from servers import Gateway, Spark, session_seconds
 
-__all__ = ["CAPTURE", "LOOP", "SINK", "SOURCE", "SPARK", "TableBench"]
+__all__ = ["CAPTURE", "LOOP", "SINK", "SMALL_RUN", "SOURCE", "SPARK", "TableBench"]
 
 SOURCE, SINK, CAPTURE = "spark source", "spark sink", "spark capture"
+SMALL_RUN = "small run"
 LOOP, SPARK, PARQUET = "loop", "Spark", "Spark, Parquet"
 ROUNDS = 5
 """At the least: the machine's other core has the gateway, and the JVM's compiler and collector."""
@@ -29,6 +32,8 @@ _SOURCE_BYTES = 1 << 30
 _BYTES = 256 << 20
 _MOST_ROWS = 2_000_000
 _CAPTURED_ROWS = 300_000
+_SMALL_ROWS = 90
+"""As many as the README's tour makes."""
 
 
 class Recorded(Gateway):
@@ -48,6 +53,8 @@ class TableBench(RecordBench):
             spark = stack.enter_context(Spark())
             yield from self._stream_rows(spark, size)
             yield from self._capture_rows(spark, size)
+            if size == min(self._scale.sizes):
+                yield from self._small_run(spark, size)
 
     def _stream_rows(self, spark: Spark, size: int) -> Iterator[Row]:
         for duty, most in ((SOURCE, _SOURCE_BYTES), (SINK, _BYTES)):
@@ -66,6 +73,20 @@ class TableBench(RecordBench):
             spark.do("append", **job)
         job |= {"capture": str(captures), "directory": str(self._directory)}
         yield from self._measured(spark, CAPTURE, job)
+
+    def _small_run(self, spark: Spark, size: int) -> Iterator[Row]:
+        """`penstock pipeline run` on a recording of some records, in processes of its own."""
+        place = self._directory / "small"
+        with Recorded(place, self._command, captures=place / "captures") as gateway:
+            job = {"size": size, "port": gateway.s2_port, "stream": f"{wire.BASIN}/small"}
+            spark.do("append", rows=_SMALL_ROWS, **job)
+
+        def run() -> dict[str, float]:
+            shutil.rmtree(place / "tables", ignore_errors=True)
+            words = ("pipeline", "run", str(place / "captures"), "--target", str(place / "tables"))
+            return {"cpu_s": session_seconds((sys.executable, "-m", "penstock", *words), place)}
+
+        yield from self._rows(SMALL_RUN, size, 1, {SPARK: run}, rounds=1)
 
     def _measured(self, spark: Spark, duty: str, job: dict[str, Any]) -> Iterator[Row]:
         def candidate(kind: str) -> Callable[[], dict[str, float]]:

@@ -9,14 +9,13 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, In, InputPartition
 
-from penstock_spark.capture.decoding import Part, decode
 from penstock_spark.capture.facts import FACTS
 from penstock_spark.capture.files import find
-from penstock_spark.capture.grouping import automatic
+from penstock_spark.capture.grouping import Part, automatic
 from penstock_spark.capture.options import CaptureOptions
 from penstock_spark.capture.recordings import Recording, recordings_of
 
-__all__ = ["CapturePartition", "CaptureReader", "FilteringCaptureReader", "parts_of"]
+__all__ = ["CapturePartition", "CaptureReader", "FilteringCaptureReader", "parts_of", "rows_of"]
 
 _PUSHED: Final = frozenset({*FACTS, "protocol"} - {"identity"})
 """Columns by which whole conversations can be skipped."""
@@ -50,8 +49,7 @@ class CaptureReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
-        assert isinstance(partition, CapturePartition), "as planned"
-        return decode(partition.part, self._schema)
+        return rows_of(partition, self._schema)
 
 
 class FilteringCaptureReader(CaptureReader):
@@ -71,6 +69,15 @@ class FilteringCaptureReader(CaptureReader):
                 name, values = wanted
                 self._only[name] = self._only.get(name, values) & values
         return filters
+
+
+def rows_of(partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition. The decoders are imported here, in the processes of tasks: importing them takes
+    0.5 s of processor time, and Spark plans a query in two further processes."""
+    from penstock_spark.capture.decoding import decode
+
+    assert isinstance(partition, CapturePartition), "as planned"
+    return decode(partition.part, schema)
 
 
 def parts_of(whole: Part, options: CaptureOptions, weighed: Recording) -> list[Part]:

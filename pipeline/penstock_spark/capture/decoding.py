@@ -13,8 +13,7 @@ that a task that fails halfway leaves none behind.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final
 
@@ -27,16 +26,15 @@ from penstock_analysis.dialogue.hearing import Dialogues
 from penstock_analysis.dialogue.summaries import Summaries, Summary
 from penstock_spark.capture.facts import FACTS, Facts
 from penstock_spark.capture.files import Place, plain_name
-from penstock_spark.capture.grouping import group_of, stays_together
+from penstock_spark.capture.grouping import Part, group_of, stays_together
 from penstock_spark.capture.messages import MessageRows
 from penstock_spark.capture.notes import NO_NOTES, Notes
 from penstock_spark.capture.reading import Reading
-from penstock_spark.capture.recordings import Recording
 from penstock_spark.capture.records import RecordRows
 from penstock_spark.capture.values import as_times, column_of, in_us
 from penstock_spark.schemas import ALL_TABLES
 
-__all__ = ["MOST", "OF_DIALOGUES", "ConnectionRows", "Part", "Survey", "decode", "keep", "take"]
+__all__ = ["MOST", "OF_DIALOGUES", "ConnectionRows", "Survey", "decode", "keep", "take"]
 
 MOST: Final = 8
 """Maximum number of recordings, or groups of one, whose states are kept; the least recently used are dropped. Each
@@ -214,30 +212,6 @@ MOST_REMEMBERED: Final = 20_000
 """Maximum number of conversations for which the columns common to all their rows are cached."""
 _SURVEYED: Final = frozenset({"identity", "route", "notes", "damage"})
 """Columns that need a first pass."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """The part of a recording that one task decodes.
-
-    `since`: index of the first new file; an earlier batch has the rows of those before it. `ends`: the recording has
-    ended with its last file, so that incomplete items are reported, too. `only`: accepted values of conversations by
-    column. `keeps`: another batch may continue after the last file. `begins`: the file before the first one; "" at the
-    recording's beginning.
-    """
-
-    recording: Recording
-    table: str
-    file: str
-    group: int = 0
-    groups: int = 1
-    since: int = 0
-    ends: bool = True
-    keeps: bool = False
-    begins: str = ""
-    envelopes: bool = False
-    skip_unreadable: bool = False
-    only: Mapping[str, frozenset[Any]] = field(default_factory=dict)
 
 
 def decode(part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

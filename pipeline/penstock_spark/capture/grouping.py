@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 from zlib import crc32
 
 from penstock_analysis.capture import Conversation
@@ -10,7 +12,7 @@ from penstock_analysis.plugin import plugins
 from penstock_codecs.limits import MIB
 from penstock_spark.capture.recordings import Recording
 
-__all__ = ["automatic", "group_of", "stays_together"]
+__all__ = ["Part", "automatic", "group_of", "stays_together"]
 
 GROUP_BYTES: Final = 128 * MIB
 """Bytes of a recording per group: decoding them takes seconds, or a minute if the messages are small."""
@@ -20,6 +22,30 @@ MOST: Final = 8
 """Maximum number of groups by default. Each group reads all bytes, which takes a twentieth of the time of decoding them
 if chunks are large, but two thirds of it if each has one message of 1 KiB: seven groups took three times the processor
 time of one there. With many cores a higher number may pay."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of a recording that one task decodes.
+
+    `since`: index of the first new file; an earlier batch has the rows of those before it. `ends`: the recording has
+    ended with its last file, so that incomplete items are reported, too. `only`: accepted values of conversations by
+    column. `keeps`: another batch may continue after the last file. `begins`: the file before the first one; "" at the
+    recording's beginning.
+    """
+
+    recording: Recording
+    table: str
+    file: str
+    group: int = 0
+    groups: int = 1
+    since: int = 0
+    ends: bool = True
+    keeps: bool = False
+    begins: str = ""
+    envelopes: bool = False
+    skip_unreadable: bool = False
+    only: Mapping[str, frozenset[Any]] = field(default_factory=dict)
 
 
 def automatic(recording: Recording) -> int:

@@ -20,10 +20,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from penstock_spark.capture.batch import CapturePartition, parts_of
+from penstock_spark.capture.batch import CapturePartition, parts_of, rows_of
 from penstock_spark.capture.completeness import complete, over
-from penstock_spark.capture.decoding import Part, decode
 from penstock_spark.capture.files import NothingThere, Place, find, plain_name
+from penstock_spark.capture.grouping import Part
 from penstock_spark.capture.options import CaptureOptions
 from penstock_spark.capture.recordings import Recording, Runs, recordings_of
 from penstock_spark.options import WrongOptions
@@ -149,8 +149,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""
-        assert isinstance(partition, CapturePartition), "as planned"
-        return decode(partition.part, self._schema)
+        return rows_of(partition, self._schema)
 
 
 def _plain(place: Place) -> str:

@@ -126,7 +126,8 @@ def _shown(table: DataFrame, kind: Column, also: Sequence[str]) -> DataFrame:
     for name, prefix in (("a", "left"), ("b", "right")):
         for field in _SHOWN:
             value = fn.col(name)[field]
-            columns.append((fn.lower(fn.hex(value)) if field == "digest" else value).alias(f"{prefix}_{field}"))
+            shown = fn.translate(fn.hex(value), "ABCDEF", "abcdef") if field == "digest" else value
+            columns.append(shown.alias(f"{prefix}_{field}"))
     return table.select(*columns)
 
 

@@ -17,6 +17,7 @@ Each has three or four more columns, which are its directories:
 
 from __future__ import annotations
 
+from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as fn
@@ -93,7 +94,9 @@ def stream_dir(stream: Expression) -> Expression:
     Lower-case letters of ASCII, digits, `-`, `_`, `.` and `*` stay, a space becomes `+`, every other byte of its UTF-8
     `~XX`. A name with capitals, or one that would be too long, ends in `~~` and 16 hexadecimal digits of its SHA-256.
     """
-    plain = fn.lower(fn.translate(fn.url_encode(stream), "%", "~"))
+    plain = fn.translate(fn.url_encode(stream), "%" + ascii_uppercase, "~" + ascii_lowercase)
     digest = fn.substring(fn.sha2(stream, 256), 1, 16)
     shortened = fn.concat(fn.substring(plain, 1, _LONGEST - 18), fn.lit("~~"), digest)
-    return fn.when((fn.lower(stream) == stream) & (fn.length(plain) <= _LONGEST), plain).otherwise(shortened)
+    # `lower` for names that need it only: at its first use, Spark computes the cases of all characters (1.5 s).
+    small = fn.when(stream.rlike(r"[^\x00-\x7f]"), fn.lower(stream) == stream).otherwise(~stream.rlike("[A-Z]"))
+    return fn.when(small & (fn.length(plain) <= _LONGEST), plain).otherwise(shortened)

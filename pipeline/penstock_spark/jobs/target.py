@@ -146,12 +146,15 @@ def read_table(session: SparkSession, name: str, target: Target) -> DataFrame | 
 
 def _write(batch: DataFrame, number: int, table: Table, target: Target) -> None:
     """Write one micro-batch, in files that are neither many nor too large: a shuffle that Spark sizes at run time
-    collects the rows of a directory, and divides those of a large one."""
+    collects the rows of a directory, and divides those of a large one. Small jobs are opened without such sizing."""
     directories = [column.name for column in table.partitions]
     session = batch.sparkSession
-    session.conf.set("spark.sql.adaptive.enabled", "true")  # a streaming query disables it for itself
-    session.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(target.file_bytes))
-    rows = batch.hint("rebalance", *directories).sortWithinPartitions(*directories, *table.order)
+    rows = batch.repartition(*directories)
+    if session.sparkContext.getConf().get("spark.sql.adaptive.enabled") != "false":
+        session.conf.set("spark.sql.adaptive.enabled", "true")  # a streaming query disables it for itself
+        session.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(target.file_bytes))
+        rows = batch.hint("rebalance", *directories)
+    rows = rows.sortWithinPartitions(*directories, *table.order)
     writer = rows.write.partitionBy(*directories).option("compression", target.compression)
     place = f"{target.path.rstrip('/')}/{table.name}"
     if target.format == "delta":

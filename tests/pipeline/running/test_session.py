@@ -59,7 +59,10 @@ def test_a_session_in_this_process_is_fitted_to_the_machine_and_the_work(monkeyp
     java = small["spark.driver.extraJavaOptions"].split()
     assert java[-3:] == ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dx=1"]
     assert small["spark.sql.codegen.wholeStage"] == "false" and "spark.sql.codegen.wholeStage" not in made
-    assert (small["spark.ui.enabled"], small["spark.sql.shuffle.partitions"]) == ("true", "2")
+    assert (small["spark.ui.enabled"], small["spark.sql.shuffle.partitions"]) == ("true", "1")
+    assert configuration_of("local[2,4]", given | {"spark.sql.shuffle.partitions": "2"}, small=True) == small | {
+        "spark.sql.shuffle.partitions": "2"
+    }
     cluster = configuration_of("spark://h:1", {}, small=True)
     assert "TieredStopAtLevel" not in cluster["spark.driver.extraJavaOptions"]
     assert not cluster.keys() & {"spark.sql.shuffle.partitions", "spark.ui.enabled"}
