@@ -1,20 +1,20 @@
 """The command line: its table of commands, each imported only when it runs or shows its own help.
 
-`penstock --help` and the shell's completion import only click and this module. A command's module imports its
-dependencies inside its functions, so that completing its options is fast, too. Other distributions add commands as
-entry points of the group "penstock.commands", as `pipeline` is.
+`penstock --help` and the shell's completion import only click, this module, `listing` and `output`. A command's module
+imports its dependencies inside its functions, so that completing its options is fast, too. Other distributions add
+commands as entry points of the group "penstock.commands", as `pipeline` is.
 """
 
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Final
 
 import click
 
 from penstock import DISTRIBUTION
+from penstock.cli.listing import ListingGroup, listed
 from penstock.cli.output import guarding_output
 
 __all__ = ["COMMANDS", "main"]
@@ -49,30 +49,8 @@ _ENTRY_POINT_HELP: Final = {"pipeline": "Make tables of streams and recordings, 
 distribution."""
 
 
-class _Listed(click.Command):
-    """A command that is not imported yet: its name and its summary."""
-
-    def __init__(self, name: str, place: str, line: str) -> None:
-        super().__init__(name, short_help=line)
-        self._place = place
-
-    def load(self) -> click.Command:
-        """Import the command."""
-        module, _, name = self._place.partition(":")
-        command = getattr(import_module(module), name)
-        assert isinstance(command, click.Command)
-        return command
-
-
-class _Commands(click.Group):
-    """A group that lists commands without importing them, and imports the one that is called or completed."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that these arguments call, and import it. Raises UsageError if there is none."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command.load() if isinstance(command, _Listed) else command, rest
+class _Commands(ListingGroup):
+    """The group of all commands; it handles standard output."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: object
@@ -89,8 +67,8 @@ class _Commands(click.Group):
             return super().invoke(ctx)
 
 
-def _listed() -> dict[str, click.Command]:
-    """Return all commands; Penstock's own win over entry points of the same name."""
+def _all_commands() -> dict[str, tuple[str, str]]:
+    """Return module, name and summary of all commands; Penstock's own win over entry points of the same name."""
     found = {
         entry.name: (
             entry.value,
@@ -98,10 +76,10 @@ def _listed() -> dict[str, click.Command]:
         )
         for entry in entry_points(group=ENTRY_POINT_GROUP)
     }
-    return {name: _Listed(name, place, line) for name, (place, line) in sorted((found | COMMANDS).items())}
+    return found | COMMANDS
 
 
-@click.group(cls=_Commands, commands=_listed(), context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, commands=listed(_all_commands()), context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name=DISTRIBUTION, message="penstock %(version)s")
 def main() -> None:
     """Penstock: a multi-protocol gateway for append-only streams of records."""

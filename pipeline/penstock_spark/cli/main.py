@@ -6,10 +6,11 @@ PySpark, no master); 4 the job failed; 130 ended by a signal.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Final
 
 import click
+
+from penstock.cli.listing import ListingGroup, listed
 
 __all__ = ["COMMANDS", "pipeline_commands"]
 
@@ -26,36 +27,10 @@ COMMANDS: Final = {
 """Location of each command, and its line in the list of commands."""
 
 
-class _Listed(click.Command):
-    """A command that is not imported yet: its name and its line in the list."""
-
-    def __init__(self, name: str, place: str, line: str) -> None:
-        super().__init__(name, short_help=line)
-        self._place = place
-
-    def load(self) -> click.Command:
-        """Import the command."""
-        module, _, name = self._place.partition(":")
-        command = getattr(import_module(module), name)
-        assert isinstance(command, click.Command)
-        return command
-
-
-class _Commands(click.Group):
-    """Lists commands without importing them, and imports the one that is called or completed."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that these arguments call, and import it. Raises UsageError if there is none."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command.load() if isinstance(command, _Listed) else command, rest
-
-
 @click.group(
     name="pipeline",
-    cls=_Commands,
-    commands={name: _Listed(name, *listed) for name, listed in COMMANDS.items()},
+    cls=ListingGroup,
+    commands=listed(COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 def pipeline_commands() -> None:

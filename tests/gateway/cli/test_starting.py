@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli import main
+from penstock.cli.listing import listed
 from penstock.cli.main import COMMANDS
 
 HEAVY = {
@@ -41,6 +42,7 @@ def test_help_imports_no_command() -> None:
     assert modules & HEAVY == set()
     assert {name for name in modules if name.startswith(("penstock.", "penstock_"))} <= {
         "penstock.cli",
+        "penstock.cli.listing",
         "penstock.cli.main",
         "penstock.cli.output",
     }
@@ -83,6 +85,6 @@ def test_commands_of_other_distributions_are_listed_by_their_name(monkeypatch: p
     module = sys.modules["penstock.cli.main"]  # the package has the group of this name
     found = [EntryPoint("frobnicate", "not_there.cli:command", module.ENTRY_POINT_GROUP)]
     monkeypatch.setattr(module, "entry_points", lambda **_: found)
-    listed = module._listed()
-    assert listed["frobnicate"].get_short_help_str() == "(from not_there.cli)"
-    assert listed["serve"].get_short_help_str() == COMMANDS["serve"][1]
+    commands = listed(module._all_commands())
+    assert commands["frobnicate"].get_short_help_str() == "(from not_there.cli)"
+    assert commands["serve"].get_short_help_str() == COMMANDS["serve"][1]
