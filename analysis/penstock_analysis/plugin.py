@@ -10,8 +10,8 @@ does the work inside the functions that need it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -62,6 +62,8 @@ class AnalysisPlugin:
     memory: Callable[[], Any] | None = None
     """Makes what all dialogues of one capture share, where messages of one conversation go on in another. Spark decodes
     conversations with one server in one task then."""
+    heartbeats: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of the messages that a server sends to a waiting reader, by layer."""
     stream_of: Callable[[str], str] | None = None
     """Shortens the name of a part of a stream, as in `SeenRecord`, to that of the stream; other names stay."""
     varying_fields: frozenset[str] = frozenset()

@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock_spark.capture.options import CAPTURE_OPTIONS
 from penstock_spark.clients.endpoint import ENDPOINT_OPTIONS
+from penstock_spark.clients.plugin import plugins
 from penstock_spark.jobs.schemas import DIFFERENCES, GROWTH, LATENCY, QUALITY, THROUGHPUT, USAGE, VERDICTS
 from penstock_spark.options import Option
 from penstock_spark.schemas import CAPTURE_TABLES, RECORDS, Column
@@ -48,8 +49,8 @@ def reference_page() -> str:
     for title, note, options in _OPTIONS:
         parts.append("\n".join(_section(title, note, ("option", "default", "meaning"), map(_option, options))))
     endpoint = ((f"`{name}`", meaning) for name, meaning in ENDPOINT_OPTIONS.items())
-    note = "`endpoint` is `http://HOST:PORT` or `https://` (S2S), `s3p://`, `s3ps://`, `segment://`, `segments://`,\n"
-    note += "`pravega://` or `pravegas://` (a controller); with an *s* over TLS."
+    spoken = (f"{', '.join(f'`{name}://`' for name in plugin.schemes)} ({name})" for name, plugin in plugins().items())
+    note = f"`endpoint` is `SCHEME://HOST:PORT`, where the scheme says the protocol:\n{'; '.join(spoken)}."
     parts.append("\n".join(_section("Options of the endpoint", note, ("option", "meaning"), endpoint)))
     for title, columns in _TABLES:
         parts.append("\n".join(_section(title, "", ("column", "type", "meaning"), map(_column, columns))))

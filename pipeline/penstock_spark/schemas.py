@@ -178,7 +178,7 @@ SEEN_RECORDS: Final = (
         "bigint",
         "the record's sequence number; null if the protocol has none, or without an acknowledgement",
     ),
-    Column("record_id", "string", "the record's S3P identifier, `ms-seq`"),
+    Column("record_id", "string", "the record's identifier `ms-seq`; null if the protocol has none"),
     Column("offset", "bigint", "the record's byte offset in a segment"),
     Column("timestamp", "timestamp", "the record's timestamp"),
     Column("headers", HEADERS, "name and value of each header, in order"),

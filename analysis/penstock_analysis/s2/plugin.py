@@ -36,6 +36,7 @@ PLUGIN: Final = AnalysisPlugin(
     dialogue=http_dialogue,
     layers=(HTTP, "s2s", "sse"),
     lua_tables=_lua_tables,
+    heartbeats={"s2s": "heartbeat", "sse": "ping"},
     varying_headers=frozenset({"s2-request-token"}),
     secret_headers=("s2-encryption-key",),
     format_headers=("s2-format",),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock_spark.cli.common import Job, wrong
+from penstock_spark.clients.plugin import schemes
 from penstock_spark.jobs.configuring import texts
 from penstock_spark.jobs.ingest import source_options
 from penstock_spark.jobs.places import Place
@@ -29,12 +30,18 @@ if TYPE_CHECKING:
 
 __all__ = ["all_tables", "capture_tables", "has_tables", "records_tables"]
 
-_URL: Final = re.compile(r"(?P<endpoint>(?:https?|s3ps?|segments?|pravegas?)://[^/]+)/(?P<stream>.+)")
+_URL: Final = re.compile(r"(?P<endpoint>(?P<scheme>[a-z][a-z0-9]*)://[^/]+)/(?P<stream>.+)")
+
+
+def _stream_url(view: str) -> re.Match[str] | None:
+    """Return the parts of an address of streams; None for any other view, such as a directory on hdfs://."""
+    found = _URL.fullmatch(view)
+    return found if found is not None and found["scheme"] in schemes() else None
 
 
 def records_tables(session: SparkSession, job: Job, view: str) -> dict[str, DataFrame]:
     """Return the view's tables of records: `streams`, `records`, or both."""
-    url = _URL.fullmatch(view)
+    url = _stream_url(view)
     if url is not None:
         return {"streams": _live(session, job, url["endpoint"], url["stream"])}
     found = _ingested(session, job, view, ("streams", "records"))
@@ -43,7 +50,7 @@ def records_tables(session: SparkSession, job: Job, view: str) -> dict[str, Data
 
 def all_tables(session: SparkSession, job: Job, view: str) -> dict[str, DataFrame]:
     """Return all tables of the view: `streams`, or those of captures, or both."""
-    url = _URL.fullmatch(view)
+    url = _stream_url(view)
     if url is not None:
         return {"streams": _live(session, job, url["endpoint"], url["stream"])}
     found = _ingested(session, job, view, tuple(TABLES))
@@ -54,7 +61,7 @@ def all_tables(session: SparkSession, job: Job, view: str) -> dict[str, DataFram
 
 def capture_tables(session: SparkSession, job: Job, view: str, *names: str) -> list[DataFrame]:
     """Return tables that only captures have."""
-    if _URL.fullmatch(view):
+    if _stream_url(view):
         raise wrong(f"{view} is a stream; this job needs recordings, or tables of recordings")
     found = all_tables(session, job, view)
     for name in names:

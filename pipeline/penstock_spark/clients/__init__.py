@@ -1,4 +1,4 @@
-"""Clients for the three ways to reach a stream (S2S, S3P, segments): blocking sockets around the codecs.
+"""Clients of each protocol (`plugin`): blocking sockets around the codecs.
 
 Spark runs each task in a process of its own, so a blocking client is the simplest fast design. A client holds one
 connection or a few and is used by one thread. Every wait has a deadline.

@@ -7,28 +7,26 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from penstock_codecs.compression import Compression
+from penstock_spark.clients.plugin import plugins, schemes
 
-__all__ = ["BASIN_LABEL", "ENDPOINT_OPTIONS", "PROTOCOLS", "Endpoint", "EndpointError", "parse_endpoint"]
-
-PROTOCOLS = ("s2s", "s3p", "segment")
-"""Protocol names. The first is the default, unless the endpoint's scheme names another."""
+__all__ = ["BASIN_LABEL", "ENDPOINT_OPTIONS", "Endpoint", "EndpointError", "parse_endpoint"]
 
 BASIN_LABEL: Final = "{basin}."
-"""Prefix of an S2 host where each basin has its own: `https://{basin}.b.s2.dev`."""
+"""Prefix of a host where each basin has its own: `https://{basin}.b.s2.dev`."""
 
 ENDPOINT_OPTIONS: Final = {
-    "protocol": "`s2s`, `s3p` or `segment`, if the endpoint has no scheme",
+    "protocol": "the protocol, if the endpoint has no scheme",
     "token": "token sent as `authorization: Bearer`; prefer one of the next two, which keep it out of logs",
     "token_file": "file with the token, which may be surrounded by white space; read on the driver",
     "token_variable": "environment variable with the token; read on the driver",
     "ca_file": "PEM file of authorities to trust for the server's certificate (default: the system's)",
     "certificate_file": "PEM file of a client certificate, for servers that require one",
     "key_file": "PEM file of its private key, if that is not in `certificate_file`",
-    "compression": "compression of S2S: `none`, `zstd` or `gzip`",
+    "compression": "compression, in protocols that have one: `none`, `zstd` or `gzip`",
     "connect_seconds": "seconds to wait for a connection",
     "request_seconds": "seconds to wait for each next byte",
     "recover_seconds": "seconds to retry a server that answered before and is gone; 0: not at all",
@@ -36,25 +34,6 @@ ENDPOINT_OPTIONS: Final = {
 """The options of `parse_endpoint`, with their meanings."""
 
 
-class _Scheme(NamedTuple):
-    protocol: str
-    port: int
-    tls: bool = False
-    controller: bool = False
-
-
-_SCHEMES: Final = {
-    "http": _Scheme("s2s", 80),
-    "https": _Scheme("s2s", 443, tls=True),
-    "s3p": _Scheme("s3p", 7500),
-    "s3ps": _Scheme("s3p", 7500, tls=True),
-    "segment": _Scheme("segment", 12345),
-    "segments": _Scheme("segment", 12345, tls=True),
-    "pravega": _Scheme("segment", 9090, controller=True),
-    "pravegas": _Scheme("segment", 9090, tls=True, controller=True),
-}
-_PLAIN: Final = {"s2s": "http", "s3p": "s3p", "segment": "segment"}
-"""Scheme for a bare `host:port`, by protocol."""
 _FILES: Final = ("ca_file", "certificate_file", "key_file")
 _TOKENS: Final = ("token", "token_file", "token_variable")
 _SECRETS: Final = re.compile(r"^.*@|(?<=[?#]).*")
@@ -65,23 +44,22 @@ _VISIBLE: Final = re.compile(r"[!-~]+")
 class Endpoint:
     """A server. Picklable: the driver sends it to executors, so its files must exist there too.
 
-    Text: `http://host:port`, `https://...` (S2S), `s3p://...`, `s3ps://...` (with TLS), `segment://...`,
-    `segments://...` (with TLS; a segment store or our segment listener), `pravega://...`, `pravegas://...` (a
-    controller, which knows the segment stores). `host` may begin with BASIN_LABEL (S2S).
+    Text: `SCHEME://HOST:PORT`, with one of the schemes of the plug-ins (`ClientPlugin.schemes`). `host` may begin with
+    BASIN_LABEL, in protocols that have such hosts. `directory`: see `Scheme`.
 
     `ca_file`: PEM of the authorities trusted to sign the server's certificate; None for the system's.
     `certificate_file`, `key_file`: PEM of the client's certificate, for mTLS. `token`: sent as `authorization: Bearer`
     (to a controller as Basic if it is `user:password`, to a segment store as its delegation token); the repr hides it.
     `connect_seconds`, `request_seconds`: time limits for connecting, and for each next byte. `recover_seconds`: how
     long to retry a server that answered before and is gone; one that never answered is retried for `connect_seconds` at
-    most. `compression`: of S2S frames, both sent and requested.
+    most. `compression`: of what is sent and requested, in protocols that have one.
     """
 
     protocol: str
     host: str
     port: int
     tls: bool = False
-    controller: bool = False
+    directory: bool = False
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
@@ -93,8 +71,8 @@ class Endpoint:
 
     def __str__(self) -> str:
         """Return the address: `https://host:port`."""
-        wanted = (self.protocol, self.tls, self.controller)
-        scheme = next(name for name, it in _SCHEMES.items() if (it.protocol, it.tls, it.controller) == wanted)
+        wanted = (self.protocol, self.tls, self.directory)
+        scheme = next(name for name, (by, it) in schemes().items() if (by, it.tls, it.directory) == wanted)
         return f"{scheme}://{self.authority}"
 
     @property
@@ -112,8 +90,8 @@ class EndpointError(ValueError):
 
 
 def parse_endpoint(text: str, options: Mapping[str, str] | None = None) -> Endpoint:
-    """Return the endpoint of an address (see `Endpoint`; a bare `host:port` is S2S) with the `options` named in
-    ENDPOINT_OPTIONS; other options are ignored.
+    """Return the endpoint of an address (see `Endpoint`; for a bare `host:port` see `ClientPlugin.assumed`), with the
+    `options` named in ENDPOINT_OPTIONS; other options are ignored.
 
     Raises EndpointError with every fault: of the address, of an option's value, of files that cannot be read.
     """
@@ -138,13 +116,13 @@ def parse_endpoint(text: str, options: Mapping[str, str] | None = None) -> Endpo
 
 
 def _address(text: str, protocol: str | None, faults: list[str]) -> dict[str, Any]:
-    if protocol is not None and protocol not in PROTOCOLS:
-        faults.append(f"protocol: {protocol!r} is none of {', '.join(PROTOCOLS)}")
+    if protocol is not None and protocol not in plugins():
+        faults.append(f"protocol: {protocol!r} is none of {', '.join(plugins())}")
         protocol = None
     if not text:
         faults.append("endpoint: an address is missing, such as http://127.0.0.1:8080")
         return {}
-    named = text if "://" in text else f"{_PLAIN[protocol or PROTOCOLS[0]]}://{text}"
+    named = text if "://" in text else f"{_plain(protocol)}://{text}"
     try:
         parts = urlsplit(named)
         host, port = parts.hostname, parts.port
@@ -152,26 +130,33 @@ def _address(text: str, protocol: str | None, faults: list[str]) -> dict[str, An
         why = "" if "@" in text else f": {error}"  # the error may quote the text before "@", which is a secret
         faults.append(f"endpoint: {_shown(text)!r} is no address{why}")
         return {}
-    scheme = _SCHEMES.get(parts.scheme)
-    if scheme is None:
-        faults.append(f"endpoint: {parts.scheme}:// is none of {', '.join(f'{name}://' for name in _SCHEMES)}")
+    found = schemes().get(parts.scheme)
+    if found is None:
+        faults.append(f"endpoint: {parts.scheme}:// is none of {', '.join(f'{name}://' for name in schemes())}")
         return {}
-    faults += [f"endpoint: {fault}" for fault in _address_faults(text, parts, scheme, protocol)]
-    return {**scheme._asdict(), "host": host, "port": scheme.port if port is None else port}
+    spoken, scheme = found
+    faults += [f"endpoint: {fault}" for fault in _address_faults(text, parts, spoken, protocol)]
+    return {**scheme._asdict(), "protocol": spoken, "host": host, "port": scheme.port if port is None else port}
 
 
-def _address_faults(text: str, parts: Any, scheme: _Scheme, protocol: str | None) -> list[str]:
+def _plain(protocol: str | None) -> str:
+    """Return the scheme of an address without one."""
+    assumed = next((name for name, plugin in plugins().items() if plugin.assumed), "")
+    return next(iter(plugins()[protocol or assumed].schemes))
+
+
+def _address_faults(text: str, parts: Any, spoken: str, protocol: str | None) -> list[str]:
     host = parts.hostname or ""
     bare = host.removeprefix(BASIN_LABEL)
     faults = {
         f"{_shown(text)!r} names no host": not bare,
         f"{host!r} is no host": bool(bare) and (not _VISIBLE.fullmatch(bare) or "{" in bare),
-        f"only S2S has hosts with {BASIN_LABEL!r}": bare != host and scheme.protocol != "s2s",
+        f"{spoken} has no hosts with {BASIN_LABEL!r}": bare != host and not plugins()[spoken].basin_hosts,
         "the port must be from 1 to 65535": parts.port == 0,
         "a token goes into option `token_file`, not into the address": "@" in parts.netloc,
         f"{_shown(parts.path)!r} behind the host": parts.path not in ("", "/"),
         "a query or fragment behind the host": bool(parts.query or parts.fragment),
-        f"{parts.scheme}:// is not {protocol}": protocol is not None and protocol != scheme.protocol,
+        f"{parts.scheme}:// is not {protocol}": protocol is not None and protocol != spoken,
     }
     return [fault for fault, is_so in faults.items() if is_so]
 

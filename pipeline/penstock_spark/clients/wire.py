@@ -13,7 +13,7 @@ from typing import Final
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB, MIB
-from penstock_spark.clients.endpoint import PROTOCOLS, Endpoint
+from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import late, lost, reason_of, tls_reason, unreachable
 
 __all__ = ["Buffer", "Wire"]
@@ -168,8 +168,6 @@ def _context(endpoint: Endpoint, alpn: Sequence[str]) -> ssl.SSLContext:
     used."""
     try:
         context = ssl.create_default_context(cafile=endpoint.ca_file)
-        if endpoint.protocol == PROTOCOLS[0]:
-            context.set_alpn_protocols(["http/1.1"])
         if endpoint.certificate_file is not None:
             context.load_cert_chain(endpoint.certificate_file, endpoint.key_file, password=_no_password)
         if alpn:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
+from penstock_analysis.plugin import plugins
 from penstock_spark.jobs.schemas import QUALITY, shaped
 from penstock_spark.jobs.views import EXCHANGE, identifier, is_seen
 from penstock_spark.schemas import RECORDS
@@ -33,11 +34,12 @@ _ALLOWANCE: Final = 4 / 3
 def session_silences(messages: DataFrame, heartbeat_ms: int = HEARTBEAT_MS) -> DataFrame:
     """Return `interval_ms`, `silences` and `heartbeats_missed` by `stream`, `action` (`delivered`) and `side`.
 
-    A session counts from its first heartbeat (S2S `heartbeat`, SSE `ping`): before it the reader catches up, at its own
+    A session counts from its first heartbeat (`AnalysisPlugin.heartbeats`): before it the reader catches up, at its own
     pace. It counts up to the last message of the exchange: a gap in the recording is not a silence.
     """
-    told = fn.col("layer").isin("s2s", "sse") & (fn.col("sender") == "server")
-    beat = told & fn.col("kind").isin("heartbeat", "ping")
+    beats = {layer: kind for plugin in plugins().values() for layer, kind in plugin.heartbeats.items()}
+    told = fn.col("layer").isin(*beats) & (fn.col("sender") == "server")
+    beat = told & fn.col("kind").isin(*beats.values())
     order = Window.partitionBy(*EXCHANGE).orderBy("end", "offset")
     before = order.rowsBetween(Window.unboundedPreceding, -1)
     known = messages.where(fn.col("exchange").isNotNull() & fn.col("layer").isNotNull()).withColumns(

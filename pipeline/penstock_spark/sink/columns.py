@@ -63,7 +63,7 @@ def layout_of(schema: StructType, stream: str | None, ignore: frozenset[str], *,
     ]
     if only_bodies:
         faults += [
-            f"{name}: segments carry bodies only; the option ignore omits it"
+            f"{name}: the protocol carries bodies only; the option ignore omits it"
             for name in ("headers", "timestamp")
             if name in types
         ]

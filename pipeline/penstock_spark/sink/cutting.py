@@ -6,32 +6,13 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final, NamedTuple
 
-from penstock_codecs.limits import MIB, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS, SEGMENT_MAX_EVENT
 from penstock_codecs.model import Headers
+from penstock_spark.clients.plugin import Limits
 from penstock_spark.sink.digest import Piece, RowDigest
 from penstock_spark.sink.failures import SinkFailed
 
-__all__ = ["SEGMENT_LIMITS", "Cut", "Cutter", "Limits", "s2_limits"]
-
-
-class Limits(NamedTuple):
-    """Limits of one append: records, bytes, and bytes of a single record; both metered as in S2 (fact sheet, 5.1). A
-    record larger than `most_bytes` is an append by itself."""
-
-    most_records: int
-    most_bytes: int
-    most_record: int
-
-
-SEGMENT_LIMITS: Final = Limits(S2_MAX_BATCH_RECORDS, 1 * MIB, SEGMENT_MAX_EVENT)
-
-
-def s2_limits(marker_room: int) -> Limits:
-    """Return S2's limits, less the size of the marker in the first record of an append."""
-    room = S2_MAX_BATCH_BYTES - marker_room
-    return Limits(S2_MAX_BATCH_RECORDS, room, room)
+__all__ = ["Cut", "Cutter"]
 
 
 @dataclass(slots=True)

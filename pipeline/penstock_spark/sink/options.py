@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.s2.names import validate_basin_name
 from penstock_spark.clients.endpoint import Endpoint
+from penstock_spark.clients.plugin import Appends, ClientPlugin, plugin_of
 from penstock_spark.options import Option, WrongOptions, boolean, endpoint_of, integer, read_options, text
 from penstock_spark.sink.identity import SINK_NAME, Sink, one_off
 from penstock_spark.sink.unwritable import FAIL, KEEP, POLICIES
@@ -21,14 +20,6 @@ def _sink_name(value: str) -> str:
         raise ValueError(
             f"{value!r} is not a name: expected 1 to 80 of A-Z a-z 0-9 . _ -, beginning with a letter or digit"
         )
-    return value
-
-
-def _basin(value: str) -> str:
-    try:
-        validate_basin_name(value, FailureCode.INVALID)
-    except OperationFailed as error:
-        raise ValueError(error.failure.message) from None
     return value
 
 
@@ -60,9 +51,9 @@ OPTIONS: Final = (
     ),
     Option(
         "ledger",
-        _basin,
+        text,
         None,
-        "basin of the sink's ledger; by default that of `stream`. Not for segments",
+        "basin of the sink's ledger; by default that of `stream`. Only for S2S",
     ),
     Option("create", boolean, False, "whether to create missing streams that an append does not create"),
     Option(
@@ -91,7 +82,7 @@ _SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path", "outputmo
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The checked options. Picklable: tasks get them from the driver. `ledger`: the basin; "" for segments."""
+    """The checked options. Picklable: tasks get them from the driver. `ledger`: the basin; "" if there is no ledger."""
 
     endpoint: Endpoint
     stream: str | None
@@ -111,12 +102,15 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> Settings:
     known = {name: value for name, value in given.items() if name not in _SPARKS}
     values = read_options(OPTIONS, known, faults)
     endpoint = endpoint_of(given, faults)
-    faults += _contradictions(given, values, endpoint.protocol if endpoint else "", streaming)
-    if faults or endpoint is None:
+    plugin = plugin_of(endpoint.protocol) if endpoint else None
+    faults += _contradictions(given, values, streaming)
+    if plugin is not None:
+        faults += _against_protocol(given, values, plugin)
+    if faults or endpoint is None or plugin is None:
         raise WrongOptions("sink penstock", faults)
     stream = values["stream"]
     basin = values["ledger"] or (stream or "").partition("/")[0]
-    ledger = basin if endpoint.protocol == "s2s" else ""
+    ledger = basin if plugin.appends is Appends.EXPECTED else ""
     sink = Sink(values["sink"], values["batch"]) if streaming or values["sink"] else one_off()
     return Settings(
         endpoint,
@@ -130,16 +124,25 @@ def read_settings(given: Mapping[str, str], *, streaming: bool) -> Settings:
     )
 
 
-def _contradictions(given: Mapping[str, str], values: Mapping[str, Any], protocol: str, streaming: bool) -> list[str]:
+def _against_protocol(given: Mapping[str, str], values: Mapping[str, Any], plugin: ClientPlugin) -> list[str]:
+    """Return what the protocol lacks, or needs. An option with an invalid value counts as set."""
+    if plugin.appends is None:
+        return [f"endpoint: {plugin.no_appends}"]
+    if plugin.appends is not Appends.EXPECTED:
+        return []
+    if "ledger" not in given and "stream" not in given:
+        return ["ledger: needed if a column names the streams: the basin of the sink's ledger"]
+    if values["ledger"] and plugin.check_basin is not None:
+        try:
+            plugin.check_basin(values["ledger"])
+        except ValueError as wrong:
+            return [f"ledger: {wrong}"]
+    return []
+
+
+def _contradictions(given: Mapping[str, str], values: Mapping[str, Any], streaming: bool) -> list[str]:
     """Return faults in combinations of options. An option with an invalid value counts as set."""
     faults = []
-    if protocol == "s3p":
-        faults.append(
-            "endpoint: S3P has no conditional appends, so rows would be duplicated when Spark repeats a task; "
-            "write over S2S (http://) to a gateway that stores the stream, whose S3P clients can read it"
-        )
-    if protocol == "s2s" and "ledger" not in given and "stream" not in given:
-        faults.append("ledger: needed if a column names the streams: the basin of the sink's ledger")
     if streaming and "batch" in given:
         faults.append("batch: not for a streaming query, which numbers its batches itself")
     if not streaming and "sink" in given and "batch" not in given:

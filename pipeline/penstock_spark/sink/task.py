@@ -14,16 +14,16 @@ from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.limits import MIB
 from penstock_spark.clients.base import StreamClient
 from penstock_spark.clients.patience import Patience
+from penstock_spark.clients.plugin import Limits
 from penstock_spark.sink.appending import StreamWriter
 from penstock_spark.sink.columns import Layout, pieces
 from penstock_spark.sink.conditional import ConditionalWriter
-from penstock_spark.sink.cutting import SEGMENT_LIMITS, Cut, Cutter, Limits, s2_limits
+from penstock_spark.sink.cutting import Cut, Cutter
 from penstock_spark.sink.digest import Piece
 from penstock_spark.sink.entries import Tally
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity
 from penstock_spark.sink.ledger import Ledger
-from penstock_spark.sink.marker import marker_room
 from penstock_spark.sink.numbered import NumberedWriter
 from penstock_spark.sink.unwritable import Unwritable
 
@@ -36,20 +36,20 @@ _MOST_OPEN: Final = 16
 
 
 class Tools(NamedTuple):
-    """The resources of a task. `ledger`: the stream; "" for segments. `create`: see the option. `limits`: of an append;
-    None: the protocol's."""
+    """The resources of a task. `ledger`: the stream; "" if appends are numbered (`Appends`). `limits`: of an append,
+    less the room for its marker. `create`: see the option."""
 
     client: StreamClient
     patience: Callable[[], Patience]
     ledger: str
+    limits: Limits
     create: bool = False
     most_waiting: int = _MOST_WAITING
     most_open: int = _MOST_OPEN
-    limits: Limits | None = None
 
 
 class Places:
-    """Creates the writers of a task's streams, with their start positions, which for S2 are in the ledger."""
+    """Creates the writers of a task's streams, with their start positions, which are in the ledger if there is one."""
 
     def __init__(self, identity: Identity, tools: Tools) -> None:
         self._identity = identity
@@ -131,8 +131,7 @@ class Task:
 
     def __init__(self, identity: Identity, tools: Tools, layout: Layout, unwritable: Unwritable | None = None) -> None:
         self._unwritable = unwritable or Unwritable(identity)
-        usual = s2_limits(marker_room(identity.owner)) if tools.ledger else SEGMENT_LIMITS
-        self._limits = tools.limits or usual
+        self._limits = tools.limits
         self._identity = identity
         self._tools = tools
         self._layout = layout

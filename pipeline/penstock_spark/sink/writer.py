@@ -18,11 +18,13 @@ from penstock_codecs.failures import OperationFailed
 from penstock_spark.clients.base import StreamClient
 from penstock_spark.clients.opening import open_client
 from penstock_spark.clients.patience import Patience
+from penstock_spark.clients.plugin import plugin_of
 from penstock_spark.sink.columns import layout_of
 from penstock_spark.sink.entries import Opened, Tally, committed
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity, task_identity
 from penstock_spark.sink.ledger import Ledger, ledger_name
+from penstock_spark.sink.marker import marker_room
 from penstock_spark.sink.options import Settings, read_settings
 from penstock_spark.sink.task import Task, Tools
 from penstock_spark.sink.unwritable import Unwritable
@@ -36,7 +38,7 @@ __all__ = ["PenstockStreamWriter", "PenstockWriter", "Written", "commit_batch", 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """A task's message to the driver. `tally`: of its partition. `ledger`: the stream; "" for segments."""
+    """A task's message to the driver. `tally`: of its partition. `ledger`: the stream; "" if there is none."""
 
     identity: Identity
     tally: Tally
@@ -90,8 +92,8 @@ class _Writing:
             )
         self._settings = read_settings(options, streaming=streaming)
         settings = self._settings
-        only_bodies = settings.endpoint.protocol == "segment"
-        self._layout = layout_of(schema, settings.stream, settings.ignore, only_bodies=only_bodies)
+        plugin = plugin_of(settings.endpoint.protocol)
+        self._layout = layout_of(schema, settings.stream, settings.ignore, only_bodies=not plugin.headers)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of this task's partition."""
@@ -100,7 +102,9 @@ class _Writing:
         ledger = _ledger(settings, identity.sink)
         with closing(open_client(settings.endpoint)) as client:
             aside = Unwritable(identity, settings.unwritable, settings.unwritable_path)
-            tools = Tools(client, _patience(settings), ledger, settings.create)
+            room = marker_room(identity.owner) if ledger else 0
+            limits = plugin_of(settings.endpoint.protocol).limits.less(room)
+            tools = Tools(client, _patience(settings), ledger, limits, settings.create)
             return Written(identity, Task(identity, tools, self._layout, aside).write(iterator), ledger)
 
     def _commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from penstock_codecs.failures import OperationFailed
 from penstock_spark.clients.base import Mark, StreamClient
 from penstock_spark.clients.crew import Crew
+from penstock_spark.clients.plugin import plugin_of
 from penstock_spark.source.bounds import Bound, numbered, order, resolve, up_to
 from penstock_spark.source.filters import Interval, Wanted, push
 from penstock_spark.source.loss import Losses, says_gone
@@ -117,7 +118,8 @@ class FilteringBatchReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Keep the filters that bounds can express, and return the rest."""
-        self._wanted, left = push(filters, self._wanted, times=self._options.endpoint.protocol != "segment")
+        times = "timestamp" in plugin_of(self._options.endpoint.protocol).bounds
+        self._wanted, left = push(filters, self._wanted, times=times)
         return left
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock_spark.clients.endpoint import Endpoint
+from penstock_spark.clients.plugin import plugin_of
 from penstock_spark.options import Option, WrongOptions, boolean, endpoint_of, integer, read_options, text
 from penstock_spark.source.bounds import EARLIEST, LATEST, Bounds, read_end, read_start
 from penstock_spark.source.selection import Selection, read_names
@@ -81,9 +82,6 @@ SOURCE_OPTIONS: Final = (
 )
 """Beside these: `endpoint`, and `clients.endpoint.ENDPOINT_OPTIONS`."""
 
-_NEITHER: Final = {"s2s": ("offset",), "s3p": ("offset",), "segment": ("timestamp",)}
-"""Kinds of bounds that a protocol lacks."""
-
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
@@ -132,16 +130,17 @@ def _selection(values: dict[str, Any], basin: str | None) -> Selection:
 
 
 def _against_protocol(protocol: str, selection: Selection, values: Mapping[str, Any]) -> list[str]:
-    faults = []
+    plugin, faults = plugin_of(protocol), []
+    known = plugin.bounds | {EARLIEST.kind, LATEST.kind}
     for name in ("start", "end"):
-        kinds = {bound.kind for bound in values[name].all}
-        faults += [f"{name}: {protocol} has no {kind}" for kind in _NEITHER[protocol] if kind in kinds]
-    if protocol == "s3p" and selection.patterns:
-        faults.append("stream_pattern: s3p cannot list streams; set stream or streams")
-    if protocol != "s3p":
+        kinds = sorted({bound.kind for bound in values[name].all} - known)
+        faults += [f"{name}: {protocol} has no {kind}" for kind in kinds]
+    if selection.patterns and not plugin.lists:
+        faults.append(f"stream_pattern: {protocol} cannot list streams; set stream or streams")
+    if plugin.basins:
         faults += [f"stream: {name!r} names no basin" for name in selection.names if "/" not in name]
-    if protocol == "s2s" and values["envelopes"]:
-        faults.append("envelopes: s2s carries headers, so it has no envelopes")
+    if plugin.headers and values["envelopes"]:
+        faults.append(f"envelopes: {protocol} carries headers, so it has no envelopes")
     return faults
 
 

@@ -54,7 +54,7 @@ def test_a_real_segment_store(pravega: PravegaStandalone, by_controller: bool) -
     assert pravega.controller is not None
     port = pravega.controller[1] if by_controller else pravega.address[1]
     stream = f"pipeline/stream-{by_controller}"
-    with closing(open_client(Endpoint("segment", LOOPBACK, port, controller=by_controller))) as client:
+    with closing(open_client(Endpoint("segment", LOOPBACK, port, directory=by_controller))) as client:
         assert client.create(stream)
         assert not client.create(stream)
         assert client.first(stream) == client.tail(stream) == Mark(0, "0")
@@ -106,7 +106,7 @@ def test_a_real_controller_lists_streams_of_several_segments(pravega: PravegaSta
     halves = [pb.ScaleRequest.KeyRangeEntry(start=at, end=at + 0.5) for at in (0.0, 0.5)]
     scaled = pb.StreamInfo(scope="listed", stream="scaled")
     call(port, "scale", pb.ScaleRequest(streamInfo=scaled, sealedSegments=[0], newKeyRanges=halves))
-    with closing(open_client(Endpoint("segment", LOOPBACK, port, controller=True))) as client:
+    with closing(open_client(Endpoint("segment", LOOPBACK, port, directory=True))) as client:
         wanted = ["scaled", "scaled/1.#epoch.1", "scaled/2.#epoch.1", "two", "two/1.#epoch.0"]
         while len(found := list(client.streams("listed/"))) < 6:  # scaling goes on when the call has returned
             pass

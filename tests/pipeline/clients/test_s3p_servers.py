@@ -14,7 +14,7 @@ from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import ErrorReply, ReadRecords, Records
 from penstock_spark.clients import Endpoint, Mark, StreamClient
-from penstock_spark.clients.s3p import S3PStreams
+from penstock_spark.clients.s3p.client import S3PStreams
 from penstock_spark.clients.s3p.walk import following
 
 STORED = [(RecordId(5, n), b"x" * 10) for n in range(50)]

@@ -27,7 +27,7 @@ TAIL = Mark(2000, str(PLACES[-1]))
 def endpoint(request: pytest.FixtureRequest, gateway: GatewayProcess) -> Endpoint:
     if request.param == "segment":
         return Endpoint("segment", "127.0.0.1", gateway.segment_port)
-    return Endpoint("segment", "127.0.0.1", gateway.controller_port, controller=True)
+    return Endpoint("segment", "127.0.0.1", gateway.controller_port, directory=True)
 
 
 @pytest.fixture
@@ -314,10 +314,10 @@ def test_an_append_that_was_cut_off_is_stored_or_not_and_the_writer_knows(
 def test_a_server_that_is_started_again_is_asked_again(fresh_gateway: GatewayProcess) -> None:
     for endpoint in (
         Endpoint("segment", "127.0.0.1", fresh_gateway.segment_port),
-        Endpoint("segment", "127.0.0.1", fresh_gateway.controller_port, controller=True),
+        Endpoint("segment", "127.0.0.1", fresh_gateway.controller_port, directory=True),
     ):
         client = open_client(endpoint)
-        name = f"{BASIN}/restarted-{endpoint.controller}".lower()
+        name = f"{BASIN}/restarted-{endpoint.directory}".lower()
         client.create(name)
         append(client, name, uuid4(), BODIES)
         fresh_gateway.restart(kill=True)

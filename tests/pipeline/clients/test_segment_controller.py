@@ -18,7 +18,7 @@ from penstock_codecs.grpc import Code, GrpcError
 from penstock_codecs.segment import released
 from penstock_proto import pravega_controller_pb2 as pb
 from penstock_spark.clients import Endpoint, Mark
-from penstock_spark.clients.segment import SegmentStreams
+from penstock_spark.clients.segment.client import SegmentStreams
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"]
 EPOCH = 1 << 32
@@ -35,7 +35,7 @@ def rpc(port: int, name: str, request: Message) -> Any:
 
 @pytest.fixture
 def client(gateway: GatewayProcess) -> Iterator[SegmentStreams]:
-    client = SegmentStreams(Endpoint("segment", "127.0.0.1", gateway.controller_port, controller=True))
+    client = SegmentStreams(Endpoint("segment", "127.0.0.1", gateway.controller_port, directory=True))
     yield client
     client.close()
 
@@ -103,7 +103,7 @@ def test_a_controller_makes_whole_streams_only(client: SegmentStreams) -> None:
 def client_of(port: int, token: str = "") -> SegmentStreams:
     """One that gives up at once."""
     return SegmentStreams(
-        Endpoint("segment", "127.0.0.1", port, controller=True, token=token, recover_seconds=0.0, request_seconds=2.0)
+        Endpoint("segment", "127.0.0.1", port, directory=True, token=token, recover_seconds=0.0, request_seconds=2.0)
     )
 
 
@@ -159,7 +159,7 @@ def test_segments_that_move_are_found_again_and_tokens_are_had_anew() -> None:
             return pb.SegmentsAtTime(segments=[location])
 
         with controller(say) as server:
-            client = SegmentStreams(Endpoint("segment", "127.0.0.1", server.port, controller=True, token="user:secret"))
+            client = SegmentStreams(Endpoint("segment", "127.0.0.1", server.port, directory=True, token="user:secret"))
             assert client.first("scope/again") == Mark(0, "7")
             client.close()
     assert shown == ["first", "second", "third"]

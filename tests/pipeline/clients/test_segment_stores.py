@@ -15,7 +15,7 @@ from support.scripted_servers import segment_store
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.segment import join_events, released
 from penstock_spark.clients import Endpoint, Mark
-from penstock_spark.clients.segment import SegmentStreams
+from penstock_spark.clients.segment.client import SegmentStreams
 
 WRITER = UUID(int=7)
 BODIES = [bytes([n]) * 70_000 for n in range(100)]

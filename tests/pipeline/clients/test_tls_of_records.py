@@ -29,7 +29,7 @@ def test_events_over_tls(tmp_path: Path) -> None:
         plain = f'bind = "127.0.0.1:{{{kind}_port}}"'
         config = config.replace(plain, f'{plain}\ntls_certificate = "{certificate}"\ntls_key = "{key}"')
     with running_gateway(config) as gateway:
-        endpoint = Endpoint("segment", "127.0.0.1", gateway.controller_port, controller=True, tls=True)
+        endpoint = Endpoint("segment", "127.0.0.1", gateway.controller_port, directory=True, tls=True)
         endpoint = replace(endpoint, ca_file=certificate, connect_seconds=2.0)
         stream = f"{BASIN}/over-tls"
         with closing(open_client(endpoint)) as client:

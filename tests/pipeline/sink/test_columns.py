@@ -73,7 +73,7 @@ def test_columns_can_be_left_out() -> None:
 
 def test_segments_carry_bodies() -> None:
     frame = schema(body=BYTES, timestamp=types.TimestampType())
-    with pytest.raises(SinkFailed, match="timestamp: segments carry bodies only"):
+    with pytest.raises(SinkFailed, match="timestamp: the protocol carries bodies only"):
         layout_of(frame, "penstock/a", frozenset(), only_bodies=True)
     assert not layout_of(frame, "penstock/a", frozenset({"timestamp"}), only_bodies=True).timestamp
 

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES
 from penstock_codecs.model import Header, metered_size
-from penstock_spark.sink.cutting import Cut, Cutter, Limits, s2_limits
+from penstock_spark.clients.plugin import Limits
+from penstock_spark.clients.s2.plugin import PLUGIN
+from penstock_spark.sink.cutting import Cut, Cutter
 from penstock_spark.sink.digest import Piece, RowDigest
 from penstock_spark.sink.failures import SinkFailed
 from penstock_spark.sink.marker import Marker, find_marker, marker_header, marker_room
@@ -76,7 +78,7 @@ def test_other_rows_have_another_digest(one: list, other: list) -> None:
 
 def test_a_cut_is_as_large_as_s2_takes() -> None:
     owner = b"sink 1 2"
-    limits = s2_limits(marker_room(owner))
+    limits = PLUGIN.limits.less(marker_room(owner))
     cutter = Cutter("penstock/a", limits)
     body = bytes(limits.most_record - 8)
     (cut,) = [*cutter.add(Piece([body])), *cutter.rest()]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.sink_server import FakeClient, Killed, NoPauses, Runner, World
 
 from penstock_codecs.failures import OperationFailed
+from penstock_spark.clients.plugin import Limits
 from penstock_spark.sink.columns import Layout
-from penstock_spark.sink.cutting import Limits
 from penstock_spark.sink.entries import Tally
 from penstock_spark.sink.failures import RowsDiffer, SinkFailed
 from penstock_spark.sink.identity import Identity

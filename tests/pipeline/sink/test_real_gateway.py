@@ -11,6 +11,7 @@ from support.process import BASIN, GatewayProcess
 
 from penstock_spark.clients import Endpoint, Mark, StreamClient, open_client
 from penstock_spark.clients.patience import Patience
+from penstock_spark.clients.plugin import Limits
 from penstock_spark.sink.columns import Layout
 from penstock_spark.sink.entries import Tally
 from penstock_spark.sink.identity import Identity
@@ -39,7 +40,9 @@ def test_a_gateway_that_is_killed_while_a_task_writes(fresh_gateway: GatewayProc
     def write(meanwhile: Callable[[], object]) -> Tally:
         client = open_client(endpoint)
         try:
-            tools = Tools(client, partial(Patience, endpoint, reached=True), ledger, create=True)
+            tools = Tools(
+                client, partial(Patience, endpoint, reached=True), ledger, Limits(1000, 900_000, 900_000), create=True
+            )
             identity = Identity("killed", 0, 0)
             tally = Task(identity, tools, LAYOUT).write(batches(meanwhile))
             commit_batch(client, [Written(identity, tally, ledger)], partial(Patience, endpoint, reached=True))

@@ -55,7 +55,7 @@ def write(
         if dies:
             raise TimeoutError("died")
 
-    tools = Tools(FakeClient(world), NoPauses, ledger, create, limits=Limits(2, 1000, 1000))
+    tools = Tools(FakeClient(world), NoPauses, ledger, Limits(2, 1000, 1000), create)
     return Task(me, tools, LAYOUT).write(batches())
 
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from support.sink_server import FakeClient, NoPauses, World
 
+from penstock_spark.clients.plugin import Limits
 from penstock_spark.options import WrongOptions
 from penstock_spark.schemas import RECORDS, arrow_schema, spark_schema
 from penstock_spark.sink.columns import Layout
-from penstock_spark.sink.cutting import Limits
 from penstock_spark.sink.entries import Tally
 from penstock_spark.sink.failures import SinkFailed
 from penstock_spark.sink.identity import Identity

@@ -1,5 +1,1 @@
 """S2 over HTTP/1.1: reads and appends as S2S sessions, all other calls as single requests (S2 fact sheet, 1 and 2)."""
-
-from penstock_spark.clients.s2.client import S2Client
-
-__all__ = ["S2Client"]

@@ -160,7 +160,7 @@ class Calls:
         else:
             port = self.endpoint.port
             connection = HttpConnection(
-                Wire(self.endpoint, host), f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                Wire(self.endpoint, host, alpn=("http/1.1",)), f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             )
         self._lent.add(connection)
         return connection

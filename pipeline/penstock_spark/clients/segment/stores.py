@@ -38,7 +38,7 @@ class Stores:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self.controller = Controller(endpoint) if endpoint.controller else None
+        self.controller = Controller(endpoint) if endpoint.directory else None
         self._pools: dict[Address, Pool[StoreConnection]] = {}
         self._places: dict[str, Place] = {}
         self._reached = False
@@ -71,7 +71,7 @@ class Stores:
     def _pool(self, address: Address) -> Pool[StoreConnection]:
         found = self._pools.get(address)
         if found is None:
-            store = replace(self.endpoint, host=address[0], port=address[1], controller=False)
+            store = replace(self.endpoint, host=address[0], port=address[1], directory=False)
             found = self._pools[address] = Pool(store, lambda: StoreConnection(store))
         return found
 

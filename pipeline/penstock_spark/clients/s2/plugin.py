@@ -1,0 +1,43 @@
+"""S2 in the pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
+from penstock_spark.clients.plugin import Appends, ClientPlugin, Limits, Scheme
+
+if TYPE_CHECKING:
+    from penstock_spark.clients.base import StreamClient
+    from penstock_spark.clients.endpoint import Endpoint
+
+__all__ = ["PLUGIN"]
+
+
+def _open(endpoint: Endpoint) -> StreamClient:
+    from penstock_spark.clients.s2.client import S2Client
+
+    return S2Client(endpoint)
+
+
+def _check_basin(name: str) -> None:
+    from penstock_codecs.failures import FailureCode, OperationFailed
+    from penstock_codecs.s2.names import validate_basin_name
+
+    try:
+        validate_basin_name(name, FailureCode.INVALID)
+    except OperationFailed as error:
+        raise ValueError(error.failure.message) from None
+
+
+PLUGIN: Final = ClientPlugin(
+    open=_open,
+    schemes={"http": Scheme(80), "https": Scheme(443, tls=True)},
+    assumed=True,
+    basin_hosts=True,
+    bounds=frozenset({"seq_num", "timestamp"}),
+    headers=True,
+    appends=Appends.EXPECTED,
+    limits=Limits(S2_MAX_BATCH_RECORDS, S2_MAX_BATCH_BYTES, S2_MAX_BATCH_BYTES),
+    check_basin=_check_basin,
+)

@@ -1,0 +1,34 @@
+"""The segment protocol in the pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock_codecs.limits import MIB, S2_MAX_BATCH_RECORDS, SEGMENT_MAX_EVENT
+from penstock_spark.clients.plugin import Appends, ClientPlugin, Limits, Scheme
+
+if TYPE_CHECKING:
+    from penstock_spark.clients.base import StreamClient
+    from penstock_spark.clients.endpoint import Endpoint
+
+__all__ = ["PLUGIN"]
+
+
+def _open(endpoint: Endpoint) -> StreamClient:
+    from penstock_spark.clients.segment.client import SegmentStreams
+
+    return SegmentStreams(endpoint)
+
+
+PLUGIN: Final = ClientPlugin(
+    open=_open,
+    schemes={
+        "segment": Scheme(12345),
+        "segments": Scheme(12345, tls=True),
+        "pravega": Scheme(9090, directory=True),
+        "pravegas": Scheme(9090, tls=True, directory=True),
+    },
+    bounds=frozenset({"seq_num", "offset"}),
+    appends=Appends.NUMBERED,
+    limits=Limits(S2_MAX_BATCH_RECORDS, 1 * MIB, SEGMENT_MAX_EVENT),
+)
