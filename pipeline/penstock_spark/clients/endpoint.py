@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from penstock_codecs.compression import Compression
-from penstock_spark.clients.plugin import plugins, schemes
+from penstock_spark.clients.plugin import BASIN_LABEL, Endpoint, plugins, schemes
 
 __all__ = ["BASIN_LABEL", "ENDPOINT_OPTIONS", "Endpoint", "EndpointError", "parse_endpoint"]
-
-BASIN_LABEL: Final = "{basin}."
-"""Prefix of a host where each basin has its own: `https://{basin}.b.s2.dev`."""
 
 ENDPOINT_OPTIONS: Final = {
     "protocol": "the protocol, if the endpoint has no scheme",
@@ -38,47 +34,6 @@ _FILES: Final = ("ca_file", "certificate_file", "key_file")
 _TOKENS: Final = ("token", "token_file", "token_variable")
 _SECRETS: Final = re.compile(r"^.*@|(?<=[?#]).*")
 _VISIBLE: Final = re.compile(r"[!-~]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A server. Picklable: the driver sends it to executors, so its files must exist there too.
-
-    Text: `SCHEME://HOST:PORT`, with one of the schemes of the plug-ins (`ClientPlugin.schemes`). `host` may begin with
-    BASIN_LABEL, in protocols that have such hosts. `directory`: see `Scheme`.
-
-    `ca_file`: PEM of the authorities trusted to sign the server's certificate; None for the system's.
-    `certificate_file`, `key_file`: PEM of the client's certificate, for mTLS. `token`: sent as `authorization: Bearer`
-    (to a controller as Basic if it is `user:password`, to a segment store as its delegation token); the repr hides it.
-    `connect_seconds`, `request_seconds`: time limits for connecting, and for each next byte. `recover_seconds`: how
-    long to retry a server that answered before and is gone; one that never answered is retried for `connect_seconds` at
-    most. `compression`: of what is sent and requested, in protocols that have one.
-    """
-
-    protocol: str
-    host: str
-    port: int
-    tls: bool = False
-    directory: bool = False
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    token: str = field(default="", repr=False)
-    connect_seconds: float = 10.0
-    request_seconds: float = 60.0
-    recover_seconds: float = 30.0
-    compression: Compression = Compression.NONE
-
-    def __str__(self) -> str:
-        """Return the address: `https://host:port`."""
-        wanted = (self.protocol, self.tls, self.directory)
-        scheme = next(name for name, (by, it) in schemes().items() if (by, it.tls, it.directory) == wanted)
-        return f"{scheme}://{self.authority}"
-
-    @property
-    def authority(self) -> str:
-        """`host:port`, an IPv6 address in brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class EndpointError(ValueError):

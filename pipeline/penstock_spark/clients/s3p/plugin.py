@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock_spark.clients.plugin import ClientPlugin, Scheme
+from penstock_spark.clients.plugin import ClientPlugin, Endpoint, Scheme
 
 if TYPE_CHECKING:
     from penstock_spark.clients.base import StreamClient
-    from penstock_spark.clients.endpoint import Endpoint
 
 __all__ = ["PLUGIN"]
 

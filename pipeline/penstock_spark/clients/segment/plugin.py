@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock_codecs.limits import MIB, S2_MAX_BATCH_RECORDS, SEGMENT_MAX_EVENT
-from penstock_spark.clients.plugin import Appends, ClientPlugin, Limits, Scheme
+from penstock_spark.clients.plugin import Appends, ClientPlugin, Endpoint, Limits, Scheme
 
 if TYPE_CHECKING:
     from penstock_spark.clients.base import StreamClient
-    from penstock_spark.clients.endpoint import Endpoint
 
 __all__ = ["PLUGIN"]
 
