@@ -22,7 +22,7 @@ ROUNDS = 7
 """At the least: each gives a ratio, and what is told is their median and range."""
 
 
-class Crew(Gateway):
+class TwoWorkers(Gateway):
     """`penstock serve` with two workers; its processor time is that of all three processes."""
 
     _CONFIG = "workers = 2\n\n" + Gateway._CONFIG
@@ -51,7 +51,7 @@ class WorkersBench(TableBench):
         with ExitStack() as stack:
             gateways = {
                 ALONE: stack.enter_context(Gateway(directory / "alone", self._command)),
-                TWO: stack.enter_context(Crew(directory / "two", self._command)),
+                TWO: stack.enter_context(TwoWorkers(directory / "two", self._command)),
             }
             for connections in (CONNECTIONS, MANY_CONNECTIONS):
                 yield from self._worker_appends(gateways, WORKERS_APPEND, size, batch_count(size), connections)

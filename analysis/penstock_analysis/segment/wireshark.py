@@ -10,7 +10,7 @@ from penstock_codecs.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_LENGTH, SEGMEN
 from penstock_codecs.segment.draft import Part
 from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Field, Message, fields_of
 from penstock_codecs.segment.lists import ItemsWire, ListWire
-from penstock_codecs.segment.wire import Wire
+from penstock_codecs.segment.wire import FieldType
 
 __all__ = ["field_kinds", "lua_tables"]
 
@@ -70,7 +70,7 @@ def _lines(entry: str) -> Iterator[str]:
     yield f"        {{{parts[-1]}"
 
 
-def _entry(name: str, wire: Wire[Any], tail: bool = False) -> str:
+def _entry(name: str, wire: FieldType[Any], tail: bool = False) -> str:
     """Return `{ name, kind }`, with the contents of lists and items."""
     more = ", tail = true" if tail else ""
     if isinstance(wire, ListWire):
@@ -97,7 +97,7 @@ def _paths(field: Field) -> Iterator[tuple[str, str]]:
     yield from _paths_of(field.name, field.wire)
 
 
-def _paths_of(path: str, wire: Wire[Any]) -> Iterator[tuple[str, str]]:
+def _paths_of(path: str, wire: FieldType[Any]) -> Iterator[tuple[str, str]]:
     if isinstance(wire, ListWire):
         yield from _paths_of(path, wire.item)
         return

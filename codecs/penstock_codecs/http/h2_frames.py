@@ -195,8 +195,8 @@ class OneFrame(FrameBuffer):
 
 def failure_of(error: h2.exceptions.ProtocolError) -> Failure:
     """Return the failure for the peer's error, without its own bytes."""
-    calm = isinstance(error, h2.exceptions.DenialOfServiceError)
-    code = FailureCode.LIMIT_EXCEEDED if calm else FailureCode.BAD_FORMAT
+    flooding = isinstance(error, h2.exceptions.DenialOfServiceError)
+    code = FailureCode.LIMIT_EXCEEDED if flooding else FailureCode.BAD_FORMAT
     why = without_quotes(str(error))
     if isinstance(error, h2.exceptions.NoSuchStreamError):  # its message is only the number
         why = f"a frame of stream {error.stream_id}, which is not open"

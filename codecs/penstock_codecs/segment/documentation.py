@@ -55,7 +55,7 @@ def order_table(dialect: Dialect) -> str:
     return _table(("where", "what", "then", "clause"), rows)
 
 
-def _name(kind: released_order.Kind | draft_order.Kind) -> str:
+def _name(kind: released_order.Kind | draft_order.OrderKind) -> str:
     return kind.name.replace("_", " ").lower()
 
 

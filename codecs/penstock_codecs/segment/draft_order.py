@@ -16,7 +16,7 @@ from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Even
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 from penstock_codecs.segment.layout import Message
 
-__all__ = ["TRANSITIONS", "DraftRequests", "Kind", "State"]
+__all__ = ["TRANSITIONS", "DraftRequests", "OrderKind", "State"]
 
 
 class State(Enum):
@@ -28,7 +28,7 @@ class State(Enum):
     SPLIT = "before the rest of a block's last event"
 
 
-class Kind(Enum):
+class OrderKind(Enum):
     """The kinds of requests that the order distinguishes."""
 
     SETUP = auto()
@@ -51,28 +51,30 @@ class Row(NamedTuple):
 
 
 TRANSITIONS: Final = {
-    (State.OPEN, Kind.OTHER): Row(State.OPEN, "seed: requests are self-contained; reading 15"),
-    (State.OPEN, Kind.SETUP): Row(State.OPEN, "seed: there can be multiple Appends for a connection"),
-    (State.OPEN, Kind.PARTIAL): Row(State.OPEN, "seed, Partial Message: for any reason; reading 5"),
-    (State.OPEN, Kind.BEGIN): Row(State.BLOCK, "seed, BeginAppendBlock: only valid after SetupAppend; reading 9"),
-    (State.BLOCK, Kind.EVENT): Row(State.BLOCK, "seed, Event: only valid inside of a block"),
-    (State.BLOCK, Kind.PADDING): Row(State.BLOCK, "reading 6: ended early, filled with zero bytes"),
-    (State.BLOCK, Kind.PARTIAL): Row(State.BLOCK, "seed, last paragraph: a partial message before EndAppendBlock"),
-    (State.BLOCK, Kind.LAST_BYTE): Row(State.FULL, "seed, BeginAppendBlock 3; reading 6"),
-    (State.FULL, Kind.END): Row(State.OPEN, "seed, EndAppendBlock; reading 7"),
-    (State.FULL, Kind.END_SPLIT): Row(State.SPLIT, "seed, last paragraph: followed by the remaining partial message"),
-    (State.SPLIT, Kind.PARTIAL): Row(State.SPLIT, "seed, last paragraph; reading 7"),
-    (State.SPLIT, Kind.OTHER): Row(State.SPLIT, "reading 5: other messages may stand between the pieces"),
-    (State.SPLIT, Kind.SETUP): Row(State.SPLIT, "reading 5"),
-    (State.SPLIT, Kind.REST): Row(State.OPEN, "reading 7: complete only after the last Partial"),
+    (State.OPEN, OrderKind.OTHER): Row(State.OPEN, "seed: requests are self-contained; reading 15"),
+    (State.OPEN, OrderKind.SETUP): Row(State.OPEN, "seed: there can be multiple Appends for a connection"),
+    (State.OPEN, OrderKind.PARTIAL): Row(State.OPEN, "seed, Partial Message: for any reason; reading 5"),
+    (State.OPEN, OrderKind.BEGIN): Row(State.BLOCK, "seed, BeginAppendBlock: only valid after SetupAppend; reading 9"),
+    (State.BLOCK, OrderKind.EVENT): Row(State.BLOCK, "seed, Event: only valid inside of a block"),
+    (State.BLOCK, OrderKind.PADDING): Row(State.BLOCK, "reading 6: ended early, filled with zero bytes"),
+    (State.BLOCK, OrderKind.PARTIAL): Row(State.BLOCK, "seed, last paragraph: a partial message before EndAppendBlock"),
+    (State.BLOCK, OrderKind.LAST_BYTE): Row(State.FULL, "seed, BeginAppendBlock 3; reading 6"),
+    (State.FULL, OrderKind.END): Row(State.OPEN, "seed, EndAppendBlock; reading 7"),
+    (State.FULL, OrderKind.END_SPLIT): Row(
+        State.SPLIT, "seed, last paragraph: followed by the remaining partial message"
+    ),
+    (State.SPLIT, OrderKind.PARTIAL): Row(State.SPLIT, "seed, last paragraph; reading 7"),
+    (State.SPLIT, OrderKind.OTHER): Row(State.SPLIT, "reading 5: other messages may stand between the pieces"),
+    (State.SPLIT, OrderKind.SETUP): Row(State.SPLIT, "reading 5"),
+    (State.SPLIT, OrderKind.REST): Row(State.OPEN, "reading 7: complete only after the last Partial"),
 }
 """Legal transitions; all others violate the protocol."""
 
-_KINDS: Final[dict[type[Message], Kind]] = {
-    SetupAppend: Kind.SETUP,
-    BeginAppendBlock: Kind.BEGIN,
-    Event: Kind.EVENT,
-    EndAppendBlock: Kind.END,
+_KINDS: Final[dict[type[Message], OrderKind]] = {
+    SetupAppend: OrderKind.SETUP,
+    BeginAppendBlock: OrderKind.BEGIN,
+    Event: OrderKind.EVENT,
+    EndAppendBlock: OrderKind.END,
 }
 
 
@@ -116,7 +118,7 @@ class DraftRequests:
             raise Violation(f"AppendSetup for connection {connection}, which did not ask for it")
         self._levels[connection] = level
 
-    def check(self, kind: Kind, name: str) -> State:
+    def check(self, kind: OrderKind, name: str) -> State:
         """Return the state after `kind`; raise Violation if it is not allowed now."""
         row = TRANSITIONS.get((self.state, kind))
         if row is None:
@@ -125,7 +127,7 @@ class DraftRequests:
 
     def plain(self, message: Message) -> None:
         """Take a message that is neither content of a block nor its end."""
-        following = self.check(_KINDS.get(type(message), Kind.OTHER), type(message).__name__)
+        following = self.check(_KINDS.get(type(message), OrderKind.OTHER), type(message).__name__)
         if isinstance(message, SetupAppend):
             self._ask(message.connection_id)
         elif isinstance(message, BeginAppendBlock):
@@ -153,7 +155,7 @@ class DraftRequests:
 
     def _full(self, state: State) -> State:
         self.state = state
-        return self.check(Kind.LAST_BYTE, "the end of the block")
+        return self.check(OrderKind.LAST_BYTE, "the end of the block")
 
     def _spend(self, size: int, what: str) -> None:
         """Consume bytes of a block's announced length."""
@@ -166,7 +168,7 @@ class DraftRequests:
 
     def events(self, size: int) -> None:
         """Take whole events that are not empty, `size` bytes in all."""
-        self.check(Kind.EVENT, "Event")
+        self.check(OrderKind.EVENT, "Event")
         self._spend(size, "Event")
         self.settle()
         self.block.stored += size
@@ -183,7 +185,7 @@ class DraftRequests:
 
     def zeros(self, size: int) -> None:
         """Take zero bytes: empty events or padding."""
-        self.check(Kind.PADDING, "padding")
+        self.check(OrderKind.PADDING, "padding")
         self._spend(size, "padding")
         self.block.zeros += size
 
@@ -192,12 +194,12 @@ class DraftRequests:
 
         Returns the zero bytes before that event that are events. Ends the block if EndAppendBlock came before.
         """
-        self.check(Kind.PARTIAL, "Partial")
+        self.check(OrderKind.PARTIAL, "Partial")
         if self.state is State.SPLIT:
             return 0 if event is None else self._rest(event)
         if self.state is State.OPEN:
             if event is not None:
-                self.check(Kind.EVENT, "Event")
+                self.check(OrderKind.EVENT, "Event")
             return 0
         block = self.block
         self._spend(size, "Partial")
@@ -211,14 +213,14 @@ class DraftRequests:
         assert block.end is not None, "set where the state became SPLIT"
         zeros = block.end.block_length - block.stored - size
         self._empty_events(zeros, f"the event of {size} bytes that Partials made up")
-        self.state = self.check(Kind.REST, "Event")
+        self.state = self.check(OrderKind.REST, "Event")
         self._close(block.end)
         return zeros
 
     def end(self, end: EndAppendBlock) -> int | None:
         """End the block. Returns the zero bytes at its end that are events, or None if the rest of its last event is to
         come."""
-        self.check(Kind.END, "EndAppendBlock")
+        self.check(OrderKind.END, "EndAppendBlock")
         block = self.block
         begin = block.begin
         if end.connection_id != begin.connection_id:
@@ -231,10 +233,10 @@ class DraftRequests:
         missing = end.block_length - block.stored
         if block.partial and missing > 0:
             block.end = end
-            self.state = self.check(Kind.END_SPLIT, "EndAppendBlock")
+            self.state = self.check(OrderKind.END_SPLIT, "EndAppendBlock")
             return None
         self._empty_events(missing, "EndAppendBlock")
-        self.state = self.check(Kind.END, "EndAppendBlock")
+        self.state = self.check(OrderKind.END, "EndAppendBlock")
         self._close(end)
         return missing
 

@@ -26,7 +26,7 @@ from zlib import crc32
 
 from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
-from penstock_codecs.segment.wire import Malformed, Wire
+from penstock_codecs.segment.wire import FieldType, Malformed
 
 __all__ = [
     "HEADER",
@@ -76,7 +76,7 @@ class Field(NamedTuple):
     """One field of a message. `tail`: older peers may leave it out; `default` is its value then."""
 
     name: str
-    wire: Wire[Any]
+    wire: FieldType[Any]
     tail: bool
     default: object
 
@@ -196,7 +196,7 @@ def spans(cls: type[Message], body: memoryview, version: int) -> Iterator[tuple[
             yield name, value, at, at
 
 
-def _absent(wire: Wire[Any], left: int) -> bool:
+def _absent(wire: FieldType[Any], left: int) -> bool:
     """Return whether an optional field is absent: fewer bytes are left than a number needs, or none at all."""
     return left < (wire.size or 1)
 

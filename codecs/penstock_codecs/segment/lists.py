@@ -15,8 +15,8 @@ from penstock_codecs.segment.wire import (
     NAME_WIRE,
     U8_WIRE,
     UUID_WIRE,
+    FieldType,
     Malformed,
-    Wire,
     read_length,
 )
 
@@ -43,12 +43,12 @@ NO_VERSION: Final = -(1 << 63)
 """An expected version that matches any version of a table key."""
 
 
-class ListWire(Wire[tuple[T, ...]]):
+class ListWire(FieldType[tuple[T, ...]]):
     """A list: four bytes of count, then the items, each of them an `item`."""
 
     __slots__ = ("item",)
 
-    def __init__(self, item: Wire[T]) -> None:
+    def __init__(self, item: FieldType[T]) -> None:
         super().__init__(f"i32 n, n x ({item.name})")
         self.item = item
 
@@ -70,12 +70,12 @@ class ListWire(Wire[tuple[T, ...]]):
             self.item.write(item, out)
 
 
-class ItemsWire(Wire[T]):
+class ItemsWire(FieldType[T]):
     """A few values in a row, which are the arguments of a class in that order; `parts` by name."""
 
     __slots__ = ("_make", "parts")
 
-    def __init__(self, make: Callable[..., T], **parts: Wire[Any]) -> None:
+    def __init__(self, make: Callable[..., T], **parts: FieldType[Any]) -> None:
         super().__init__(", ".join(f"{wire.name} {name}" for name, wire in parts.items()))
         self._make = make
         self.parts = parts
@@ -137,7 +137,7 @@ class ChunkInfo:
     exists_in_storage: bool
 
 
-class _TableKey(Wire[TableKey]):
+class _TableKey(FieldType[TableKey]):
     """Lengths of the whole and of the key, the key, its version. An empty key has no version (1.3, Tables)."""
 
     __slots__ = ()
@@ -159,7 +159,7 @@ class _TableKey(Wire[TableKey]):
             I64_WIRE.write(value.version, out)
 
 
-class _TableValue(Wire[bytes]):
+class _TableValue(FieldType[bytes]):
     """Lengths of the whole and of the value, the value."""
 
     __slots__ = ()

@@ -1,7 +1,7 @@
 """The wire types of the segment protocol's fields (segment fact sheet, section 0).
 
 A message annotates each field with one of the aliases below (`I64`, `Name`, `Rest`, ...): mypy sees the Python type,
-`layout` finds the `Wire` that reads and writes it. All integers are big-endian.
+`layout` finds the `FieldType` that reads and writes it. All integers are big-endian.
 
 Java's modified UTF-8 (segment fact sheet, section 0; the draft names it, reading 14).
 
@@ -34,6 +34,7 @@ __all__ = [
     "Bool",
     "Bytes32",
     "Event32",
+    "FieldType",
     "FlagByte",
     "Flags",
     "Malformed",
@@ -43,7 +44,6 @@ __all__ = [
     "Rest",
     "Text",
     "Uuid",
-    "Wire",
     "Zeros",
     "decode_text",
     "encode_text",
@@ -91,7 +91,7 @@ class Malformed(Exception):
         self.at = at
 
 
-class Wire(Generic[T]):
+class FieldType(Generic[T]):
     """The encoding of one kind of value. `size` is its bytes, None if they vary; `name` is for people."""
 
     __slots__ = ("name", "size")
@@ -117,7 +117,7 @@ def need(body: memoryview, at: int, size: int) -> int:
     return end
 
 
-class _Number(Wire[int]):
+class _Number(FieldType[int]):
     __slots__ = ("_highest", "_lowest", "_struct")
 
     def __init__(self, name: str, letter: str, size: int, lowest: int, highest: int) -> None:
@@ -139,7 +139,7 @@ class _Number(Wire[int]):
         out.append(self._struct.pack(value))
 
 
-class _Bool(Wire[bool]):
+class _Bool(FieldType[bool]):
     """One byte; anything but 0 is true."""
 
     __slots__ = ()
@@ -152,7 +152,7 @@ class _Bool(Wire[bool]):
         out.append(b"\x01" if value else b"\x00")
 
 
-class _Text(Wire[str]):
+class _Text(FieldType[str]):
     """Two bytes of length, then modified UTF-8."""
 
     __slots__ = ("_longest",)
@@ -179,7 +179,7 @@ class _Text(Wire[str]):
         out += (len(encoded).to_bytes(2, "big"), encoded)
 
 
-class _Uuid(Wire[UUID]):
+class _Uuid(FieldType[UUID]):
     __slots__ = ()
 
     def read(self, body: memoryview, at: int) -> tuple[UUID, int]:
@@ -198,7 +198,7 @@ def read_length(body: memoryview, at: int, what: str = "length") -> tuple[int, i
     return length, end
 
 
-class _Bytes32(Wire[bytes]):
+class _Bytes32(FieldType[bytes]):
     """Four bytes of length, then the bytes."""
 
     __slots__ = ()
@@ -212,7 +212,7 @@ class _Bytes32(Wire[bytes]):
         out += (len(value).to_bytes(4, "big"), value)
 
 
-class _Rest(Wire[bytes]):
+class _Rest(FieldType[bytes]):
     """The rest of the message."""
 
     __slots__ = ()
@@ -224,7 +224,7 @@ class _Rest(Wire[bytes]):
         out.append(value)
 
 
-class _Zeros(Wire[int]):
+class _Zeros(FieldType[int]):
     """Zero bytes to the end of the message; the value is their number. Their content is not checked."""
 
     __slots__ = ()
@@ -238,7 +238,7 @@ class _Zeros(Wire[int]):
         out.append(bytes(value))
 
 
-class _Event32(Wire[bytes]):
+class _Event32(FieldType[bytes]):
     """One whole Event message, header included; the value is its payload."""
 
     __slots__ = ()
@@ -262,7 +262,7 @@ class Flags:
     at_end: bool = False
 
 
-class _Flags(Wire[Flags]):
+class _Flags(FieldType[Flags]):
     """The other six bits are sent as zero and ignored (reading 3)."""
 
     __slots__ = ()
@@ -283,7 +283,7 @@ class Part(IntEnum):
     END = 2
 
 
-class _Part(Wire[Part]):
+class _Part(FieldType[Part]):
     __slots__ = ()
 
     def read(self, body: memoryview, at: int) -> tuple[Part, int]:

@@ -13,7 +13,7 @@ from penstock.app.host import HostServices
 from penstock.app.management.controls import Controls
 from penstock.app.management.traffic import Traffic
 from penstock.app.reload import Parts, Reloader
-from penstock.app.workers.crew import Crew
+from penstock.app.workers.supervisor import Supervisor
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.address import Address
 from penstock.core.errors import CannotReload
@@ -32,9 +32,11 @@ async def _alone() -> Sequence[bytes]:
 class Running:
     """A gateway that has begun to listen."""
 
-    def __init__(self, reloader: Reloader, parts: Parts, surroundings: HostServices, crew: Crew | None = None) -> None:
-        """`crew`: the processes that serve the clients, unless this one does."""
-        self._crew = crew
+    def __init__(
+        self, reloader: Reloader, parts: Parts, surroundings: HostServices, supervisor: Supervisor | None = None
+    ) -> None:
+        """`supervisor`: the processes that serve the clients, unless this one does."""
+        self._supervisor = supervisor
         self._reloader = reloader
         self._parts = parts
         self._reread = surroundings.reread
@@ -48,7 +50,7 @@ class Running:
     def addresses(self) -> dict[str, list[Address]]:
         """The addresses that each listener is bound to."""
         own = self._parts.places.addresses
-        return own if self._crew is None else {**self._crew.addresses, **own}
+        return own if self._supervisor is None else {**self._supervisor.addresses, **own}
 
     @property
     def traffic(self) -> Traffic:
@@ -71,14 +73,14 @@ class Running:
             reload=self.reread,
             set_log_level=self.set_log_level,
             close_connection=self._parts.places.close_connection,
-            snapshots=_alone if self._crew is None else self._crew.snapshots,
+            snapshots=_alone if self._supervisor is None else self._supervisor.snapshots,
         )
 
     def set_log_level(self, level: str) -> None:
         """See `Controls.set_log_level`."""
         set_level(level)
-        if self._crew is not None:
-            self._crew.set_log_level(level)
+        if self._supervisor is not None:
+            self._supervisor.set_log_level(level)
 
     def not_ready(self) -> list[str]:
         """Return why new clients should go elsewhere, whatever state the backs are in; empty if ready."""
@@ -120,14 +122,14 @@ class Running:
 
     async def reload(self, config: Config) -> str:
         """Put a configuration in force that was already read, without a line in the log. Raises CannotReload."""
-        if self._crew is None:
+        if self._supervisor is None:
             return await self._reloader.reload(config)
         before = self.config
-        await self._crew.reload(config)
+        await self._supervisor.reload(config)
         try:
             return await self._reloader.reload(config)
         except CannotReload:
-            await self._crew.reload(before)
+            await self._supervisor.reload(before)
             raise
 
     # ---- shutdown ------------------------------------------------------------------------------------------------
@@ -144,8 +146,8 @@ class Running:
         await self._drain.wait()
         self._notifier.stopping("draining")
         drain = self.config.drain
-        if self._crew is not None:
-            await self._crew.drain()
+        if self._supervisor is not None:
+            await self._supervisor.drain()
         elif drain.accept_seconds:
             log.info("not_ready", accept_seconds=drain.accept_seconds)
             await trio.sleep(drain.accept_seconds)

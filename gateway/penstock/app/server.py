@@ -19,7 +19,7 @@ from penstock.app.host import ALONE, HostServices
 from penstock.app.management.traffic import Traffic
 from penstock.app.reload import Parts, Reloader
 from penstock.app.running import Running
-from penstock.app.workers.crew import Crew
+from penstock.app.workers.supervisor import Supervisor
 from penstock.backends.embedded import EmbeddedBack
 from penstock.core.back import Back
 from penstock.core.errors import out_of_groups
@@ -64,7 +64,7 @@ async def serve(
         places = stack.enter_context(contextlib.closing(ListenerSet(surroundings.sockets, limiter, taps)))
         labels = [label for label, _ in config.listeners.labelled()]
         traffic = Traffic(taps, recordings, labels, config.backs)
-        traffic.others = crew = _crew(config, embedded, surroundings, stack)
+        traffic.others = supervisor = _supervisor(config, embedded, surroundings, stack)
         parts = Parts(
             embedded=embedded,
             routing=routing,
@@ -74,15 +74,15 @@ async def serve(
             traffic=traffic,
             faults=faults,
             build=lambda config, router: _own(
-                open_listeners(config, router, traffic, running.controls, faults), crew is not None
+                open_listeners(config, router, traffic, running.controls, faults), supervisor is not None
             ),
         )
-        running = Running(Reloader(config, parts), parts, surroundings, crew)
+        running = Running(Reloader(config, parts), parts, surroundings, supervisor)
         opened = [await places.open(listener) for listener in parts.build(config, routing.router)]
         stack.enter_context(out_of_groups())
         async with trio.open_nursery() as nursery:
-            if crew is not None:
-                await crew.begin(nursery)
+            if supervisor is not None:
+                await supervisor.begin(nursery)
             await places.begin(nursery, opened)
             surroundings.notifier.ready("serving")
             task_status.started(running)
@@ -90,12 +90,14 @@ async def serve(
     log.info("stopped")
 
 
-def _crew(config: Config, embedded: Back, surroundings: HostServices, stack: contextlib.AsyncExitStack) -> Crew | None:
+def _supervisor(
+    config: Config, embedded: Back, surroundings: HostServices, stack: contextlib.AsyncExitStack
+) -> Supervisor | None:
     """Return the processes that serve the clients, or None if this process does."""
     if config.workers == 1:
         return None
     assert isinstance(embedded, EmbeddedBack), "who has workers has the store"
-    return stack.enter_context(contextlib.closing(Crew(config, embedded, surroundings.sockets)))
+    return stack.enter_context(contextlib.closing(Supervisor(config, embedded, surroundings.sockets)))
 
 
 def _own(listeners: list[Listener], others_serve: bool) -> list[Listener]:

@@ -15,10 +15,10 @@ from penstock.cli.captures.opened import ending_quietly, one_side, opened, side_
 from penstock.cli.output import say
 from penstock.core.errors import CannotStart
 from penstock.recorder.captures.text import counted, printable
-from penstock.tools.comparing import Comparison, Difference, Fields, Kind, StreamComparison, compare
+from penstock.tools.comparing import Comparison, DiffKind, Fields, RecordDifference, StreamComparison, compare
 from penstock.tools.comparing.comparison import NotComparable
 from penstock.tools.comparing.pairing import called, joined, wanted
-from penstock.tools.comparing.record_table import Row, Shelf, Source, Stream
+from penstock.tools.comparing.record_table import ComparedStream, Input, RecordTable, Row
 from penstock_analysis.dialogue import APPENDED, DELIVERED
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.model import StreamRef
@@ -95,12 +95,12 @@ def diff_command(a: str, b: str, as_json: bool, **said: Any) -> None:
 
 def _comparison(a: str, b: str, fields: Fields, named: dict[str, str], said: dict[str, Any]) -> Comparison:
     try:
-        with Shelf(fields) as shelf:
-            _put(shelf, Source.A, a, said)
-            named = _put_b(shelf, b, named, said)
-            shelf.settle()
+        with RecordTable(fields) as table:
+            _put(table, Input.A, a, said)
+            named = _put_b(table, b, named, said)
+            table.settle()
             options = {"by": said["by"], "action": said["action"], "globs": said["streams"]}
-            return compare(shelf, named=named, most_shown=said["limit"], **options)
+            return compare(table, named=named, most_shown=said["limit"], **options)
     except OperationFailed as error:
         raise _CannotCompare(f"{b}: {error.failure.message}") from error
     except sqlite3.Error as error:
@@ -119,26 +119,26 @@ def _pair(text: str) -> tuple[str, str]:
 # ---- sources ---------------------------------------------------------------------------------------------------------
 
 
-def _put(shelf: Shelf, source: Source, path: str, said: dict[str, Any]) -> None:
+def _put(table: RecordTable, source: Input, path: str, said: dict[str, Any]) -> None:
     from penstock.tools.comparing.sources import put_capture
 
     try:
         with opened([Path(path)], f"Reading {source.name}", prints=False) as captures:
-            put_capture(shelf, source, captures, one_side([Path(path)], said["side"]))
+            put_capture(table, source, captures, one_side([Path(path)], said["side"]))
     except click.ClickException as error:
         raise _CannotCompare(error.message) from error
 
 
-def _put_b(shelf: Shelf, b: str, named: dict[str, str], said: dict[str, Any]) -> dict[str, str]:
+def _put_b(table: RecordTable, b: str, named: dict[str, str], said: dict[str, Any]) -> dict[str, str]:
     """Load the second source; return the names of its streams by those of A. Raises NotComparable if A or B lacks a
     stream that `named` mentions."""
     from penstock.tools.comparing.sources import stream_on_server
 
-    ours = joined(shelf.streams(Source.A))
+    ours = joined(table.streams(Input.A))
     _check_names("A", named, ours)
     if "://" not in b:
-        _put(shelf, Source.B, b, said)
-        _check_names("B", named.values(), joined(shelf.streams(Source.B)))
+        _put(table, Input.B, b, said)
+        _check_names("B", named.values(), joined(table.streams(Input.B)))
         return named
     by_hand = {one.name: theirs for name, theirs in named.items() if (one := called(ours, name)) is not None}
     streams: dict[str, StreamRef] = {}
@@ -153,11 +153,11 @@ def _put_b(shelf: Shelf, b: str, named: dict[str, str], said: dict[str, Any]) ->
         if there is not None:
             found[recorded] = str(there)
             streams[str(there)] = there
-    _put_live(shelf, b, streams, said)
+    _put_live(table, b, streams, said)
     return found
 
 
-def _put_live(shelf: Shelf, url: str, streams: dict[str, StreamRef], said: dict[str, Any]) -> None:
+def _put_live(table: RecordTable, url: str, streams: dict[str, StreamRef], said: dict[str, Any]) -> None:
     import trio
 
     from penstock.tools.comparing.sources import put_live
@@ -169,12 +169,12 @@ def _put_live(shelf: Shelf, url: str, streams: dict[str, StreamRef], said: dict[
 
     async def read() -> None:
         async with open_target_gateway(parse_target(url), options) as gateway:
-            await put_live(shelf, Source.B, gateway.back, streams)
+            await put_live(table, Input.B, gateway.back, streams)
 
     trio.run(read)
 
 
-def _check_names(side: str, names: Iterable[str], streams: list[Stream]) -> None:
+def _check_names(side: str, names: Iterable[str], streams: list[ComparedStream]) -> None:
     for name in names:
         if called(streams, name) is None:
             there = ", ".join(one.name for one in streams[:_MOST_NAMED]) or "none"
@@ -202,19 +202,19 @@ def _heading(one: StreamComparison) -> str:
         side, stream = ("A", one.a) if one.a is not None else ("B", one.b)
         assert stream is not None, "one of the two is set"
         return f"{printable(stream.name)}: only in {side}, {counted(stream.records, 'record')} {_action(stream)}"
-    counts = ", ".join(f"{one.counts[kind]} {kind.value}" for kind in Kind if one.counts[kind])
+    counts = ", ".join(f"{one.counts[kind]} {kind.value}" for kind in DiffKind if one.counts[kind])
     name = printable(one.a.name) if one.a.name == one.b.name else f"{printable(one.a.name)} = {printable(one.b.name)}"
     sizes = f"{one.a.records} {_action(one.a)} in A, {one.b.records} {_action(one.b)} in B"
     return f"{name}: {sizes}: {counts or 'equal'}"
 
 
-def _action(stream: Stream) -> str:
+def _action(stream: ComparedStream) -> str:
     return APPENDED if stream.appended else DELIVERED
 
 
-def _in_words(difference: Difference) -> str:
+def _in_words(difference: RecordDifference) -> str:
     sides = [f"{name} {_row(row)}" for name, row in (("A", difference.a), ("B", difference.b)) if row is not None]
-    joint = " -> " if difference.kind is Kind.REORDERED else " / "
+    joint = " -> " if difference.kind is DiffKind.REORDERED else " / "
     differ = "differs" if difference.fields in (("body",), ("timestamp",), ("seq_num",)) else "differ"
     fields = f"  {' and '.join(difference.fields)} {differ}" if difference.fields else ""
     return f"  {difference.kind.value:<9}  {joint.join(sides)}{fields}"
@@ -254,7 +254,7 @@ def _stream_json(one: StreamComparison) -> dict[str, Any]:
     }
 
 
-def _side_json(stream: Stream | None) -> dict[str, Any] | None:
+def _side_json(stream: ComparedStream | None) -> dict[str, Any] | None:
     return None if stream is None else {"name": stream.name, "action": _action(stream), "records": stream.records}
 
 

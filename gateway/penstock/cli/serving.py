@@ -53,7 +53,7 @@ def serve_command(path: Path | None, **flags: Any) -> None:
 
     SIGHUP reads the configuration file again. Flags override the file.
     """
-    from penstock.cli.drain_and_reload import run
+    from penstock.cli.lifecycle import run
 
     run(path, flags)
 

@@ -51,10 +51,10 @@ def token_commands(context: click.Context, config: Path | None, file: Path | Non
     Tokens are in a file of their own, so the gateway need not run; if it does, a change applies from its clients' next
     request. The default is the file of a gateway without a configuration: ./data/access.sqlite3.
     """
-    context.obj = _Place(config, file)
+    context.obj = _TokenFile(config, file)
 
 
-class _Place(NamedTuple):
+class _TokenFile(NamedTuple):
     """The token file, or the configuration that names it."""
 
     config: Path | None
@@ -74,7 +74,7 @@ def _configured(config: Path | None) -> Path:
 
 
 @contextmanager
-def _opened(place: _Place, *, make: bool = False) -> Iterator[TokenFile]:
+def _opened(place: _TokenFile, *, make: bool = False) -> Iterator[TokenFile]:
     """Open the token file; report errors with it, or with the request, in one line. `make`: create a missing file,
     with a note on standard error."""
     path = place.file or _configured(place.config)
@@ -115,7 +115,7 @@ def _opened(place: _Place, *, make: bool = False) -> Iterator[TokenFile]:
 )
 @_json_option
 @click.pass_obj
-def _issue(place: _Place, /, token_id: str, expires: str | None, as_json: bool, **flags: Any) -> None:
+def _issue(place: _TokenFile, /, token_id: str, expires: str | None, as_json: bool, **flags: Any) -> None:
     """Issue an access token. It is printed once; only its hash is kept."""
     now = wall_clock()
     scope = _scope(**flags)
@@ -189,7 +189,7 @@ def _expiry(text: str, now_ms: int) -> datetime:
 @click.option("--prefix", default="", help="Only tokens whose ids have this prefix.")
 @_json_option
 @click.pass_obj
-def _list(place: _Place, /, prefix: str, as_json: bool) -> None:
+def _list(place: _TokenFile, /, prefix: str, as_json: bool) -> None:
     """List access tokens with their permissions and expiry."""
     found: list[AccessTokenInfo] = []
     with _opened(place) as file:
@@ -221,7 +221,7 @@ def _in_words(info: AccessTokenInfo, now: int) -> Iterator[str]:
 @token_commands.command("revoke")
 @click.argument("token_id", metavar="ID")
 @click.pass_obj
-def _revoke(place: _Place, /, token_id: str) -> None:
+def _revoke(place: _TokenFile, /, token_id: str) -> None:
     """Revoke an access token: its next request is refused, and its sessions end."""
     with _opened(place) as file:
         file.revoke(token_id)

@@ -29,7 +29,7 @@ from penstock.net.limits.limiter import Holding
 from penstock.net.limits.settings import Limits
 from penstock.observe.metrics.clients import Pauses
 from penstock.observe.metrics.series import Count
-from penstock.observe.taps.tap import Place
+from penstock.observe.taps.tap import HttpStart
 from penstock.observe.taps.tapped import TappedStream
 from penstock_codecs.http import Buffer, HttpCodec
 from penstock_codecs.limits import KIB, MIB
@@ -121,9 +121,9 @@ class Transport:
         if self._tap is not None:
             self._tap.place = partial(self._place, codec)
 
-    def _place(self, codec: HttpCodec) -> Place | None:
+    def _place(self, codec: HttpCodec) -> HttpStart | None:
         preludes = codec.preludes()
-        return None if preludes is None else Place(codec.version, preludes, self.written + self.pending)
+        return None if preludes is None else HttpStart(codec.version, preludes, self.written + self.pending)
 
     # ---- in ------------------------------------------------------------------------------------------------------
 

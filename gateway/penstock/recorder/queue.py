@@ -36,7 +36,7 @@ _STALE: Final = 4096
 """Stale places (of removed events) that may stay in the order; as many as there are others may stay in any case."""
 
 
-class _Lane:
+class _Backlog:
     """The queued events of one conversation."""
 
     __slots__ = ("closed", "conversation", "end", "events", "given_up", "sender", "waiting")
@@ -77,9 +77,9 @@ class EventQueue:
         """Totals, including conversations dropped by `suspend`."""
         self._full_limit = self._limit = limit
         self._lock = threading.Lock()
-        self._lanes: dict[Conversation, _Lane] = {}
-        self._order: deque[_Lane] = deque()  # one place per event, and some stale ones
-        self._loaded: set[_Lane] = set()  # lanes that could be dropped
+        self._backlogs: dict[Conversation, _Backlog] = {}
+        self._order: deque[_Backlog] = deque()  # one place per event, and some stale ones
+        self._loaded: set[_Backlog] = set()  # lanes that could be dropped
         self._held = self._queued = self._taken = self._events = 0
         self._admits = False
         self._some = threading.Event()
@@ -96,35 +96,35 @@ class EventQueue:
         """Add an event, as `Sink.put`."""
         size = _size(event)
         with self._lock:
-            lane = self._lanes.get(event.conversation)
-            if lane is None:
+            backlog = self._backlogs.get(event.conversation)
+            if backlog is None:
                 if not self._admits or type(event) is not Opened:
                     return False
-                lane = _Lane(event)
-                if self._held + size > self._limit and not self._make_room(event, lane, size):
+                backlog = _Backlog(event)
+                if self._held + size > self._limit and not self._make_room(event, backlog, size):
                     return False
-                self._lanes[event.conversation] = lane
+                self._backlogs[event.conversation] = backlog
                 self.conversations += 1
-            elif self._held + size > self._limit and not self._make_room(event, lane, size):
+            elif self._held + size > self._limit and not self._make_room(event, backlog, size):
                 return False
-            self._append(lane, event, size)
+            self._append(backlog, event, size)
             if type(event) is Chunk:
-                lane.sender = event.sender
-                lane.end = event.offset + len(event.data)
+                backlog.sender = event.sender
+                backlog.end = event.offset + len(event.data)
                 if self._queued >= BATCH_BYTES:
                     self._plenty.set()
-            elif _ends(event, lane):
-                del self._lanes[event.conversation]
+            elif _ends(event, backlog):
+                del self._backlogs[event.conversation]
         return True
 
-    def _append(self, lane: _Lane, event: CaptureEvent, size: int) -> None:
-        if lane.events is None:
-            lane.events = deque()
-            if not lane.given_up:
-                self._loaded.add(lane)
-        lane.events.append(event)
-        lane.waiting += size
-        self._order.append(lane)
+    def _append(self, backlog: _Backlog, event: CaptureEvent, size: int) -> None:
+        if backlog.events is None:
+            backlog.events = deque()
+            if not backlog.given_up:
+                self._loaded.add(backlog)
+        backlog.events.append(event)
+        backlog.waiting += size
+        self._order.append(backlog)
         self._held += size
         self._queued += size
         self._events += 1
@@ -133,46 +133,46 @@ class EventQueue:
 
     # ---- dropping conversations ----------------------------------------------------------------------------------
 
-    def _make_room(self, event: CaptureEvent, own: _Lane, size: int) -> bool:
+    def _make_room(self, event: CaptureEvent, own: _Backlog, size: int) -> bool:
         """Drop other conversations, or the event's own. Returns whether the event can be added."""
         goal = self._limit - max(size, self._limit // _MARGIN)
-        for lane in sorted(self._loaded, key=attrgetter("waiting"), reverse=True):
+        for backlog in sorted(self._loaded, key=attrgetter("waiting"), reverse=True):
             if self._held <= goal:
                 break
-            self._give_up(lane, event)
-        if self._held + size > self._limit and self._lanes.get(event.conversation) is own:
+            self._give_up(backlog, event)
+        if self._held + size > self._limit and self._backlogs.get(event.conversation) is own:
             self._give_up(own, event)  # it had nothing queued, and there is no room all the same
         if len(self._order) > max(_STALE, 2 * self._events):
-            self._forget_places()
+            self._forget_stale()
         return not own.given_up and self._held + size <= self._limit
 
-    def _give_up(self, lane: _Lane, now: CaptureEvent) -> None:
+    def _give_up(self, backlog: _Backlog, now: CaptureEvent) -> None:
         """Drop a conversation. A queued `Opened` stays, to show that the conversation existed."""
-        events: deque[CaptureEvent] = lane.events or deque()
+        events: deque[CaptureEvent] = backlog.events or deque()
         self.drops.conversations += 1
         self.drops.bytes += sum(len(event.data) for event in events if type(event) is Chunk)
-        self._held -= lane.waiting
-        self._queued -= lane.waiting
+        self._held -= backlog.waiting
+        self._queued -= backlog.waiting
         self._events -= len(events)
-        lane.events, lane.waiting, lane.given_up = None, 0, True
-        self._loaded.discard(lane)
-        if self._lanes.get(lane.conversation) is lane:
-            del self._lanes[lane.conversation]
+        backlog.events, backlog.waiting, backlog.given_up = None, 0, True
+        self._loaded.discard(backlog)
+        if self._backlogs.get(backlog.conversation) is backlog:
+            del self._backlogs[backlog.conversation]
         for event in events:
             if type(event) is Opened:
-                self._append(lane, event, EVENT_BYTES)
+                self._append(backlog, event, EVENT_BYTES)
         first = next((event for event in events if type(event) is Chunk), None)
-        sender, offset = (first.sender, first.offset) if first else (lane.sender, lane.end)
-        lost = Lost(lane.conversation, now.time_ns, sender, offset, 0, "the recording could not keep up")
-        self._append(lane, lost, EVENT_BYTES)
+        sender, offset = (first.sender, first.offset) if first else (backlog.sender, backlog.end)
+        lost = Lost(backlog.conversation, now.time_ns, sender, offset, 0, "the recording could not keep up")
+        self._append(backlog, lost, EVENT_BYTES)
 
-    def _forget_places(self) -> None:
-        left = {lane: len(lane.events or ()) for lane in self._order}
-        order: deque[_Lane] = deque()
-        for lane in self._order:
-            if left[lane]:
-                left[lane] -= 1
-                order.append(lane)
+    def _forget_stale(self) -> None:
+        left = {backlog: len(backlog.events or ()) for backlog in self._order}
+        order: deque[_Backlog] = deque()
+        for backlog in self._order:
+            if left[backlog]:
+                left[backlog] -= 1
+                order.append(backlog)
         self._order = order
 
     # ---- the recording's thread ----------------------------------------------------------------------------------
@@ -206,15 +206,15 @@ class EventQueue:
         size = 0
         with self._lock:
             while self._order and size < BATCH_BYTES:
-                lane = self._order.popleft()
-                if not lane.events:
+                backlog = self._order.popleft()
+                if not backlog.events:
                     continue  # stale
-                event = lane.events.popleft()
+                event = backlog.events.popleft()
                 cost = _size(event)
-                lane.waiting -= cost
-                if not lane.events:
-                    lane.events = None
-                    self._loaded.discard(lane)
+                backlog.waiting -= cost
+                if not backlog.events:
+                    backlog.events = None
+                    self._loaded.discard(backlog)
                 size += cost
                 batch.append(event)
             self._events -= len(batch)
@@ -237,7 +237,7 @@ class EventQueue:
     def suspend(self) -> int:
         """Drop all conversations and events, and accept nothing until `admit`. Returns the number of conversations."""
         with self._lock:
-            dropped = len(self._lanes)
+            dropped = len(self._backlogs)
             self.drops.conversations += dropped
             self._clear()
         return dropped
@@ -249,7 +249,7 @@ class EventQueue:
 
     def _clear(self) -> None:
         self._admits = False
-        self._lanes.clear()
+        self._backlogs.clear()
         self._order.clear()
         self._loaded.clear()
         self._held = self._queued = self._taken = self._events = 0
@@ -261,9 +261,9 @@ def _size(event: CaptureEvent) -> int:
     return EVENT_BYTES + len(event.client) + len(event.server) if type(event) is Joined else EVENT_BYTES
 
 
-def _ends(event: CaptureEvent, lane: _Lane) -> bool:
+def _ends(event: CaptureEvent, backlog: _Backlog) -> bool:
     """Return whether this is the last event of its conversation."""
     if type(event) is Closed:
-        over, lane.closed = lane.closed or event.reset, True
+        over, backlog.closed = backlog.closed or event.reset, True
         return over
     return type(event) is Lost and event.length == 0

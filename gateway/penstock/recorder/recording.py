@@ -50,7 +50,7 @@ _DROPS_SECONDS: Final = 1.0
 """Drops are logged at most once per this many seconds."""
 
 
-_CALM_SECONDS: Final = 30.0
+_COOLDOWN_SECONDS: Final = 30.0
 """Seconds without a drop after which a file is ended early, so that dropped conversations may be recorded again."""
 
 
@@ -124,7 +124,7 @@ class Recording:
         self._drops_logged = 0
         self._drops_at = -_DROPS_SECONDS
         self._drops_seen = 0
-        self._calm_at: float | None = None  # when dropped conversations are recorded again
+        self._cooldown_ends: float | None = None  # when dropped conversations are recorded again
         # A daemon, so that a disk that hangs does not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="penstock-recording", daemon=True)
 
@@ -230,7 +230,7 @@ class Recording:
             self._write(batch)
             if wanted == self._done and not closing:
                 break  # look for other work
-        self._keep(asked=self._calm() or asked)
+        self._keep(asked=self._cooled_down() or asked)
         if self._queue.drops.conversations != self._drops_logged:
             self._log_drops()
         if wanted > self._done:
@@ -245,18 +245,18 @@ class Recording:
         due = [] if (seconds := self._outlet.due()) is None else [seconds]
         if self._queue.drops.conversations != self._drops_logged:
             due.append(_DROPS_SECONDS)
-        if self._calm_at is not None:
-            due.append(max(0.0, self._calm_at - time.monotonic()))
+        if self._cooldown_ends is not None:
+            due.append(max(0.0, self._cooldown_ends - time.monotonic()))
         return min(due, default=None)
 
-    def _calm(self) -> bool:
+    def _cooled_down(self) -> bool:
         """Return whether conversations were dropped from this file, and none for a while."""
         now, drops = time.monotonic(), self._queue.drops.conversations
         if drops != self._drops_seen:
-            self._drops_seen, self._calm_at = drops, now + _CALM_SECONDS
-        if self._calm_at is None or now < self._calm_at:
+            self._drops_seen, self._cooldown_ends = drops, now + _COOLDOWN_SECONDS
+        if self._cooldown_ends is None or now < self._cooldown_ends:
             return False
-        self._calm_at = None
+        self._cooldown_ends = None
         return True
 
     def _rest(self) -> None:
@@ -302,7 +302,7 @@ class Recording:
 
     def _admit(self) -> None:
         self._state = RecordingState.RECORDING
-        self._drops_seen, self._calm_at = self._queue.drops.conversations, None  # all may be recorded again
+        self._drops_seen, self._cooldown_ends = self._queue.drops.conversations, None  # all may be recorded again
         self._queue.admit()
 
     def _suspend(self, error: Exception) -> None:

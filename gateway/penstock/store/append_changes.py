@@ -7,7 +7,7 @@ from typing import Final
 from penstock.store.attributes import Edits
 from penstock.store.changes import head_statement
 from penstock.store.committer import Change, Statement
-from penstock.store.heads import Stream
+from penstock.store.heads import StoredStream
 from penstock.store.sequencer import Part, Sequenced
 from penstock.store.tail_cache import TailCaches
 from penstock.store.u64 import to_sql
@@ -32,7 +32,7 @@ class BatchesChange(Change):
     __slots__ = ("_edits", "_tail_caches", "commands", "sequenced", "stream")
 
     def __init__(
-        self, tail_caches: TailCaches, stream: Stream, sequenced: Sequenced, now: int, edits: Edits | None = None
+        self, tail_caches: TailCaches, stream: StoredStream, sequenced: Sequenced, now: int, edits: Edits | None = None
     ) -> None:
         before, head = stream.head, sequenced.head
         statements: list[Statement] = []

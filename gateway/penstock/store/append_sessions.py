@@ -19,7 +19,7 @@ from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB
 from penstock_codecs.operations import Append, Appended
 
-__all__ = ["RECORD_BYTES", "Appending", "Chain", "Request", "StoreAppendSession", "append_alone"]
+__all__ = ["RECORD_BYTES", "AppendTarget", "Chain", "Request", "StoreAppendSession", "append_alone"]
 
 W = TypeVar("W")
 P = TypeVar("P")
@@ -35,7 +35,7 @@ RECORD_BYTES: Final = 64
 """Approximate memory of a record besides its metered bytes; it counts as bytes in flight."""
 
 
-class Appending(Protocol[W, P]):
+class AppendTarget(Protocol[W, P]):
     """Takes appends in order: the store, or a worker's way to it. `W` is the type of an append that waits for room, `P`
     that of the stream that a session is bound to."""
 
@@ -70,15 +70,15 @@ class Chain:
 class Request(Generic[W, P]):
     """One append, from being handed over until it is acknowledged. `size`: bytes of the budget that it takes."""
 
-    __slots__ = ("_appends", "_chain", "_place", "_start", "_work", "size", "ticket")
+    __slots__ = ("_appends", "_chain", "_start", "_stream", "_work", "size", "ticket")
 
     def __init__(
-        self, appends: Appending[W, P], work: W, size: int, place: P | None, chain: Chain, ticket: Ticket[Appended]
+        self, appends: AppendTarget[W, P], work: W, size: int, place: P | None, chain: Chain, ticket: Ticket[Appended]
     ) -> None:
         self._appends = appends
         self._work: W | None = work  # dropped when it starts: an acknowledgement may wait long to be received
         self._start: trio.Event | None = None  # made only if it must wait
-        self._place = place
+        self._stream = place
         self._chain = chain
         self.size = size
         self.ticket = ticket
@@ -91,7 +91,7 @@ class Request(Generic[W, P]):
         if self._chain.broken or work is None:
             return False
         try:
-            self._appends.sequence(self, work, self._place)
+            self._appends.sequence(self, work, self._stream)
         except OperationFailed as error:
             self.break_chain()
             self._appends.refuse(self, error.failure)
@@ -120,7 +120,7 @@ class Request(Generic[W, P]):
         return True
 
 
-async def append_alone(appends: Appending[W, P], append: Append | AppendBytes) -> Appended:
+async def append_alone(appends: AppendTarget[W, P], append: Append | AppendBytes) -> Appended:
     """Carry out one append; it is sequenced before the first checkpoint unless it must wait for room.
 
     Cancelling withdraws an append that waits for room; a later one may become durable all the same.
@@ -137,9 +137,9 @@ async def append_alone(appends: Appending[W, P], append: Append | AppendBytes) -
 class StoreAppendSession(AppendSession, Generic[W, P]):
     """An append session, bound to the stream that it found, not to one that takes its name later."""
 
-    def __init__(self, appends: Appending[W, P], place: P) -> None:
+    def __init__(self, appends: AppendTarget[W, P], place: P) -> None:
         self._appends = appends
-        self._place = place
+        self._stream = place
         self._chain = Chain()
         self._requests: deque[Request[W, P]] = deque()
         self._settled = trio.lowlevel.ParkingLot()  # unparked when a request is settled, and at the end
@@ -157,7 +157,7 @@ class StoreAppendSession(AppendSession, Generic[W, P]):
         if self._chain.broken:
             await trio.lowlevel.checkpoint()
             return
-        request = self._appends.requested(append, self._place, self._chain, Ticket(self._settled.unpark_all))
+        request = self._appends.requested(append, self._stream, self._chain, Ticket(self._settled.unpark_all))
         self._requests.append(request)
         self._appends.admission.enter(request)
         if request.started:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from penstock.store.admission import Admission
 from penstock.store.append_changes import BatchesChange
 from penstock.store.append_sessions import RECORD_BYTES, Chain, Request, StoreAppendSession, append_alone
-from penstock.store.attributes import Attributes, Edits
-from penstock.store.catalog import Catalog
-from penstock.store.committer import Committer, Outcome, Ticket
-from penstock.store.heads import Stream
-from penstock.store.optimistic import Foreseen, again, confirmed
+from penstock.store.attributes import Edits, StoreAttributes
+from penstock.store.catalog import StoreCatalog
+from penstock.store.committer import CommitOutcome, Committer, Ticket
+from penstock.store.heads import StoredStream
+from penstock.store.optimistic import PreparedAppend, accept_if_current, again
 from penstock.store.registry import unknown_stream
 from penstock.store.sequencer import Sequenced, check_bytes, sequence, sequence_bytes, validate
 from penstock.store.settings import Clock
@@ -25,7 +25,7 @@ from penstock_codecs.model import StreamPosition, StreamRef
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.streams import StreamConfig
 
-__all__ = ["Appends"]
+__all__ = ["StoreAppends"]
 
 
 class BytesAndRuns(NamedTuple):
@@ -35,7 +35,7 @@ class BytesAndRuns(NamedTuple):
     runs: Sequence[Run]
 
 
-Work = Append | BytesAndRuns | Foreseen
+Work = Append | BytesAndRuns | PreparedAppend
 
 
 class _AppendChange(BatchesChange):
@@ -45,9 +45,9 @@ class _AppendChange(BatchesChange):
 
     def __init__(
         self,
-        appends: Appends,
-        request: Request[Work, Stream],
-        stream: Stream,
+        appends: StoreAppends,
+        request: Request[Work, StoredStream],
+        stream: StoredStream,
         sequenced: Sequenced,
         now: int,
         edits: Edits | None = None,
@@ -77,15 +77,15 @@ class _AppendChange(BatchesChange):
         self._appends.admission.leave(self._request.size)
 
 
-class Appends:
+class StoreAppends:
     """Takes appends in order; see `Appending`."""
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: StoreCatalog,
         committer: Committer,
         tail_caches: TailCaches,
-        attributes: Attributes,
+        attributes: StoreAttributes,
         clock: Clock,
         inflight_bytes: int,
         envelopes: Layout,
@@ -105,13 +105,17 @@ class Appends:
         return await append_alone(self, append)
 
     def requested(
-        self, append: Append | AppendBytes | Foreseen, place: Stream | None, chain: Chain, ticket: Ticket[Appended]
-    ) -> Request[Work, Stream]:
-        """Return a request as `Appending.requested` does; a foreseen append needs a place."""
+        self,
+        append: Append | AppendBytes | PreparedAppend,
+        place: StoredStream | None,
+        chain: Chain,
+        ticket: Ticket[Appended],
+    ) -> Request[Work, StoredStream]:
+        """Return a request as `AppendTarget.requested` does; a prepared append needs its stream."""
         work: Work
         if isinstance(append, Append):
             work, size = append, append.metered + RECORD_BYTES * len(append.bodies)
-        elif isinstance(append, Foreseen):
+        elif isinstance(append, PreparedAppend):
             work, size = append, append.size
         else:
             runs = runs_of(append.data, self.envelopes)
@@ -119,32 +123,36 @@ class Appends:
             size = len(append.data) + RECORD_BYTES * sum(len(run.bodies) for run in runs)
         return Request(self, work, size, place, chain, ticket)
 
-    def sequence(self, request: Request[Work, Stream], work: Work, place: Stream | None) -> None:
+    def sequence(self, request: Request[Work, StoredStream], work: Work, place: StoredStream | None) -> None:
         """Decide an append. Raises OperationFailed."""
         if place is not None and not place.alive:
             raise unknown_stream(place.ref)
-        if isinstance(work, Foreseen):
+        if isinstance(work, PreparedAppend):
             assert place is not None
-            change = self._foreseen(request, work, place)
+            change = self._prepared(request, work, place)
         elif isinstance(work, Append):
             change = self._records(request, work, place)
         else:
             change = self._bytes(request, work, place)
         self.committer.add(change)
 
-    def refuse(self, request: Request[Work, Stream], failure: Failure) -> None:
+    def refuse(self, request: Request[Work, StoredStream], failure: Failure) -> None:
         """Fail a request as `Appending.refuse` does."""
-        outcome: Outcome[Appended] = Outcome(failure)
+        outcome: CommitOutcome[Appended] = CommitOutcome(failure)
         outcome.ticket = request.ticket
         self.committer.add(outcome)
 
-    def _foreseen(self, request: Request[Work, Stream], foreseen: Foreseen, stream: Stream) -> _AppendChange:
-        sequenced = confirmed(foreseen, stream.head, stream.config)
+    def _prepared(
+        self, request: Request[Work, StoredStream], prepared: PreparedAppend, stream: StoredStream
+    ) -> _AppendChange:
+        sequenced = accept_if_current(prepared, stream.head, stream.config)
         if sequenced is None:
-            return self._records(request, again(foreseen, stream.ref), stream)
-        return _AppendChange(self, request, stream, sequenced, foreseen.arrived_at)
+            return self._records(request, again(prepared, stream.ref), stream)
+        return _AppendChange(self, request, stream, sequenced, prepared.arrived_at)
 
-    def _records(self, request: Request[Work, Stream], append: Append, stream: Stream | None) -> _AppendChange:
+    def _records(
+        self, request: Request[Work, StoredStream], append: Append, stream: StoredStream | None
+    ) -> _AppendChange:
         commands = validate(append)
         if stream is None:
             stream, _ = self._catalog.find_or_create(
@@ -154,7 +162,9 @@ class Appends:
         sequenced = sequence(append, commands, stream.head, stream.config, now, self.envelopes)
         return _AppendChange(self, request, stream, sequenced, now)
 
-    def _bytes(self, request: Request[Work, Stream], work: BytesAndRuns, stream: Stream | None) -> _AppendChange:
+    def _bytes(
+        self, request: Request[Work, StoredStream], work: BytesAndRuns, stream: StoredStream | None
+    ) -> _AppendChange:
         append, runs = work
         if not runs:
             raise fail(FailureCode.INVALID, "an append of bytes has at least one")
@@ -170,7 +180,7 @@ class Appends:
     @asynccontextmanager
     async def place(
         self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[StoredStream]:
         """Find or create the stream that a session is bound to, and hold it until the block ends.
 
         Raises OperationFailed.
@@ -193,7 +203,7 @@ class Appends:
     @asynccontextmanager
     async def session(
         self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
-    ) -> AsyncIterator[StoreAppendSession[Work, Stream]]:
+    ) -> AsyncIterator[StoreAppendSession[Work, StoredStream]]:
         """Open a session of pipelined appends to one stream; see `Back.append_session`."""
         async with self.place(ref, create_config, create_if_missing) as stream:
             yield StoreAppendSession(self, stream)

@@ -12,13 +12,13 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from penstock.store.committer import Committer, Outcome, Statement
-from penstock.store.heads import Stream
+from penstock.store.committer import CommitOutcome, Committer, Statement
+from penstock.store.heads import StoredStream
 from penstock.store.registry import Registry, could_not_read, unknown_stream
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute, GetAttribute, UpdateAttribute
 from penstock_codecs.failures import FailureCode, fail
 
-__all__ = ["AttributeOperations", "Attributes", "Edits"]
+__all__ = ["AttributeOperations", "Edits", "StoreAttributes"]
 
 CAPACITY: Final = 20_000
 """Most durable values in memory, over all streams; about 250 bytes each."""
@@ -35,7 +35,7 @@ Key = tuple[int, Attribute]
 """A stream's id, which no other stream gets while the process runs, and an attribute of it."""
 
 
-class Attributes:
+class StoreAttributes:
     """Values of attributes as decided so far. Look-ups raise OperationFailed(STORAGE) if the file cannot be read."""
 
     def __init__(self, db: sqlite3.Connection, capacity: int = CAPACITY) -> None:
@@ -44,7 +44,7 @@ class Attributes:
         self._decided: dict[Key, deque[int]] = {}  # values that are not durable yet, oldest first
         self._durable: OrderedDict[Key, int] = OrderedDict()
 
-    def value(self, stream: Stream, attribute: Attribute) -> int:
+    def value(self, stream: StoredStream, attribute: Attribute) -> int:
         """Return the newest value, durable or not; NO_ATTRIBUTE if there is none."""
         key = (stream.id, attribute)
         decided = self._decided.get(key)
@@ -58,7 +58,7 @@ class Attributes:
             self._durable.move_to_end(key)
         return found
 
-    def decide(self, stream: Stream, values: Mapping[Attribute, int]) -> Edits:
+    def decide(self, stream: StoredStream, values: Mapping[Attribute, int]) -> Edits:
         """Set values; NO_ATTRIBUTE removes one. Raises OperationFailed(INVALID) for a value beyond 64 bits."""
         if not all(NO_ATTRIBUTE <= value <= _MOST for value in values.values()):
             raise fail(FailureCode.INVALID, "an attribute's value or a writer's position must fit into 64 bits")
@@ -100,7 +100,7 @@ class Edits:
 
     __slots__ = ("_attributes", "_edits")
 
-    def __init__(self, attributes: Attributes, edits: Sequence[tuple[Key, int]]) -> None:
+    def __init__(self, attributes: StoreAttributes, edits: Sequence[tuple[Key, int]]) -> None:
         self._attributes = attributes
         self._edits = edits
 
@@ -120,7 +120,7 @@ class Edits:
             self._attributes.undone(key)
 
 
-class _Update(Outcome[bool]):
+class _Update(CommitOutcome[bool]):
     """The change of one attribute; its outcome is True."""
 
     __slots__ = ("_edits",)
@@ -139,7 +139,7 @@ class _Update(Outcome[bool]):
 class AttributeOperations:
     """The operations on attributes."""
 
-    def __init__(self, registry: Registry, committer: Committer, attributes: Attributes) -> None:
+    def __init__(self, registry: Registry, committer: Committer, attributes: StoreAttributes) -> None:
         self._registry = registry
         self._committer = committer
         self._attributes = attributes
@@ -158,7 +158,7 @@ class AttributeOperations:
         self._committer.add(change)
         return await change.ticket.wait()
 
-    async def _find(self, operation: GetAttribute | UpdateAttribute) -> Stream:
+    async def _find(self, operation: GetAttribute | UpdateAttribute) -> StoredStream:
         """Return the stream. Raises STREAM_NOT_FOUND once all decisions that this depends on are durable."""
         stream = self._registry.stream(operation.stream)
         if stream is None:

@@ -27,8 +27,8 @@ from penstock_codecs.operations import FromByteOffset, FromRecordId, FromSeqNum,
 from penstock_codecs.s2.protobuf import S2_RECORDS, decode_records
 
 __all__ = [
+    "ByteSpan",
     "Row",
-    "Span",
     "all_have_bytes",
     "batch_of_rows",
     "broken",
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class Row(NamedTuple):
-    """The stored row of one append, except for its place in the stream's bytes, which is a `Span`.
+    """The stored row of one append, except for its place in the stream's bytes, which is a `ByteSpan`.
 
     The payload is the bytes themselves if the layout `tells_all` (then all records have one timestamp), else the
     records in S2's encoding: the form that most of its readers want.
@@ -63,7 +63,7 @@ class Row(NamedTuple):
         return self.last_seq - self.records + 1
 
 
-class Span(NamedTuple):
+class ByteSpan(NamedTuple):
     """The place of a stored batch in the stream's bytes; the two offsets are equal if it has no bytes."""
 
     first_offset: int
@@ -172,7 +172,7 @@ def fitting(batch: RecordBatch, max_bytes: int) -> int:
     return batch.count
 
 
-def all_have_bytes(span: Span, metered: int) -> bool:
+def all_have_bytes(span: ByteSpan, metered: int) -> bool:
     """Return whether each record of a batch is known to have bytes, without decoding it; `metered`: its metered size.
 
     A plain batch that leaves something out has fewer bytes than metered ones; with envelopes the sizes tell nothing.
@@ -182,7 +182,9 @@ def all_have_bytes(span: Span, metered: int) -> bool:
     return not span.layout and span.end_offset - span.first_offset == metered
 
 
-def index_of(start: FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset, batch: RecordBatch, span: Span) -> int:
+def index_of(
+    start: FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset, batch: RecordBatch, span: ByteSpan
+) -> int:
     """Return the index of the first record at or after `start`, or the batch's count if there is none."""
     timestamps = batch.columns.timestamps
     match start:
@@ -198,13 +200,13 @@ def index_of(start: FromSeqNum | FromTimestamp | FromRecordId | FromByteOffset, 
             return bisect_left(starts, offset - span.first_offset, 0, batch.count)
 
 
-def seq_num_at(offset: int, batch: RecordBatch, span: Span) -> int:
+def seq_num_at(offset: int, batch: RecordBatch, span: ByteSpan) -> int:
     """Return the number of the record that holds the byte at `offset`, or of the first record for bytes before it."""
     starts = starts_of(batch.columns, span.layout)
     return batch.first_seq_num + max(bisect_right(starts, offset - span.first_offset) - 1, 0)
 
 
-def located(batch: RecordBatch, index: int, span: Span) -> Located:
+def located(batch: RecordBatch, index: int, span: ByteSpan) -> Located:
     """Return the position of one record of a batch."""
     assert batch.first_id is not None
     timestamps = batch.columns.timestamps

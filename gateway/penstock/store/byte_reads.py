@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import trio
 
 from penstock.store.batches import Row, batch_of_rows, broken
-from penstock.store.heads import Stream
+from penstock.store.heads import StoredStream
 from penstock.store.positions import first_offset
 from penstock.store.reads import Reads
 from penstock.store.registry import unknown_stream
@@ -29,7 +29,7 @@ from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size
 from penstock_codecs.s2.protobuf import decode_bodies
 
-__all__ = ["ByteReads", "Place", "read_rows"]
+__all__ = ["ByteReads", "Cursor", "read_rows"]
 
 NO_ID: Final = RecordId(0, 0)
 PIECE_BYTES: Final = 64 * KIB
@@ -50,7 +50,7 @@ ORDER BY last_seq LIMIT {MOST_ROWS}
 """
 
 
-class Place(NamedTuple):
+class Cursor(NamedTuple):
     """A place between two rows: the end offset of the row before, and the number of its last record (-1: unknown)."""
 
     offset: int
@@ -64,8 +64,8 @@ class _ByteRow(NamedTuple):
 
 
 def read_rows(
-    db: sqlite3.Connection, stream: int, after: Place, max_bytes: int, end: int
-) -> tuple[list[Rendered], Place]:
+    db: sqlite3.Connection, stream: int, after: Cursor, max_bytes: int, end: int
+) -> tuple[list[Rendered], Cursor]:
     """Return the bytes of the rows after a place, `max_bytes` or a little more, and the place after them.
 
     Rows with records numbered `end` or later are left out, since they are not published yet. Raises
@@ -73,10 +73,10 @@ def read_rows(
     """
     rows = list(_chosen(db, stream, after, max_bytes, end))
     pieces = [_rendered(some) for some in _pieces(rows)]
-    return pieces, Place(rows[-1].end_offset, rows[-1].row.last_seq) if rows else after
+    return pieces, Cursor(rows[-1].end_offset, rows[-1].row.last_seq) if rows else after
 
 
-def _chosen(db: sqlite3.Connection, stream: int, after: Place, max_bytes: int, end: int) -> Iterator[_ByteRow]:
+def _chosen(db: sqlite3.Connection, stream: int, after: Cursor, max_bytes: int, end: int) -> Iterator[_ByteRow]:
     number = first_reaching(db, stream, "offset", (after.offset, 0)) if after.last_seq < 0 else after.last_seq + 1
     if number is None:
         return
@@ -192,7 +192,7 @@ class ByteReads:
             await trio.lowlevel.checkpoint()
             return await self._read(stream, operation)
 
-    async def _read(self, stream: Stream, operation: ReadBytes) -> BytesRead:
+    async def _read(self, stream: StoredStream, operation: ReadBytes) -> BytesRead:
         offset = operation.offset
         deadline = trio.current_time() + operation.wait
         while True:
@@ -213,7 +213,7 @@ class ByteReads:
             if operation.wait <= 0 or not await _parked(stream, deadline):
                 return BytesRead(offset, b"", True, False, {}, stream.incarnation)
 
-    async def _check(self, stream: Stream, offset: int) -> None:
+    async def _check(self, stream: StoredStream, offset: int) -> None:
         start = await first_offset(self._reads.reader, stream)
         if not stream.durably_alive:
             raise unknown_stream(stream.ref)
@@ -224,7 +224,7 @@ class ByteReads:
                 offset=start,
             )
 
-    async def _cut(self, stream: Stream, operation: ReadBytes) -> Cut:
+    async def _cut(self, stream: StoredStream, operation: ReadBytes) -> Cut:
         """Return the bytes that a read can be given now. At the tail there may be records without bytes."""
         offset, head = operation.offset, stream.durable
         if offset > head.next_offset:
@@ -243,7 +243,7 @@ class ByteReads:
         self._keep_rest(stream, pieces[-1], found.end_offset)
         return found
 
-    async def _pieces(self, stream: Stream, offset: int, max_bytes: int) -> list[Rendered]:
+    async def _pieces(self, stream: StoredStream, offset: int, max_bytes: int) -> list[Rendered]:
         """Return the bytes from `offset` on, `max_bytes` or a little more, or less if rendering them takes long."""
         rest = None
         pieces = stream.recent.bytes_at(offset, max_bytes)
@@ -257,9 +257,9 @@ class ByteReads:
             pieces = await self._from_file(stream, at, offset + max_bytes - at)
         return pieces if rest is None else [rest, *pieces]
 
-    async def _from_file(self, stream: Stream, offset: int, max_bytes: int) -> list[Rendered]:
+    async def _from_file(self, stream: StoredStream, offset: int, max_bytes: int) -> list[Rendered]:
         pieces: list[Rendered] = []
-        behind, end = Place(offset, -1), stream.durable.next_seq
+        behind, end = Cursor(offset, -1), stream.durable.next_seq
         while True:
             some, after = await self._reads.reader.run(
                 partial(read_rows, stream=stream.id, after=behind, max_bytes=max_bytes, end=end)
@@ -269,7 +269,7 @@ class ByteReads:
                 return pieces
             behind = after
 
-    def _keep_rest(self, stream: Stream, last: Rendered, end: int) -> None:
+    def _keep_rest(self, stream: StoredStream, last: Rendered, end: int) -> None:
         """Keep the bytes that the file gave in excess, unless they are in memory anyway.
 
         Nothing is kept if the read ended between two pieces: then there may be records without bytes in earlier pieces.
@@ -279,14 +279,14 @@ class ByteReads:
             self._remainders.keep(stream.id, last.rest(end))
 
 
-async def _parked(stream: Stream, deadline: float) -> bool:
+async def _parked(stream: StoredStream, deadline: float) -> bool:
     """Wait until a stream changes; return False at the deadline."""
     with trio.CancelScope(deadline=deadline) as scope:
         await stream.followers.park()
     return not scope.cancelled_caught
 
 
-def _refusal(stream: Stream, refused: Refused) -> OperationFailed:
+def _refusal(stream: StoredStream, refused: Refused) -> OperationFailed:
     seq_num, feature, end = refused
     message = f"record {seq_num} of stream {stream.ref} {feature.value}, which segment clients cannot be given"
     return fail(FailureCode.NOT_REPRESENTABLE, f"{message}; bytes go on at offset {end}", seq_num=seq_num)

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.store.changes import HeadChange, head_statement
 from penstock.store.committer import Committer, Statement, Ticket
-from penstock.store.heads import Basin, Creation, Stream
+from penstock.store.heads import Creation, StoredBasin, StoredStream
 from penstock.store.registry import Registry, unknown_basin, unknown_stream
 from penstock.store.settings import Clock
 from penstock_codecs.byte_operations import Seal
@@ -36,7 +36,7 @@ from penstock_codecs.operations import (
 )
 from penstock_codecs.streams import BasinConfig, BasinInfo, StreamConfig, StreamInfo
 
-__all__ = ["Catalog"]
+__all__ = ["StoreCatalog"]
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
-class Catalog:
+class StoreCatalog:
     """The operations on basins and streams, except listing (`listings`)."""
 
     def __init__(self, registry: Registry, committer: Committer, clock: Clock, on_delete: Callable[[], None]) -> None:
@@ -114,7 +114,7 @@ class Catalog:
         statement = (_INSERT_BASIN, (basin.id, name, encoded, creation.created_at, token, encoded))
         return await self._commit(basin, [statement], Provisioned(_basin_info(basin), ProvisionResult.CREATED))
 
-    async def _configure_basin(self, basin: Basin, config: BasinConfig, result: T) -> T:
+    async def _configure_basin(self, basin: StoredBasin, config: BasinConfig, result: T) -> T:
         basin.head = basin.head._replace(config=config)
         encoded = _to_json(config)
         return await self._commit(basin, [("UPDATE basins SET config = ? WHERE id = ?", (encoded, basin.id))], result)
@@ -176,13 +176,13 @@ class Catalog:
             raise await self._refused(unknown_stream(operation.stream))
         await self.delete(stream).ticket.wait()
 
-    def delete(self, stream: Stream) -> HeadChange[None]:
+    def delete(self, stream: StoredStream) -> HeadChange[None]:
         """Decide to delete an existing stream, and return the change."""
         change = self.deletion(stream)
         self._committer.add(change)
         return change
 
-    def deletion(self, stream: Stream) -> HeadChange[None]:
+    def deletion(self, stream: StoredStream) -> HeadChange[None]:
         """Decide to delete an existing stream; the caller hands the change to the committer."""
         stream.head = stream.head._replace(alive=False)
         deleted = ("UPDATE streams SET deleted_at = ? WHERE id = ?", (self._clock(), stream.id))
@@ -196,7 +196,7 @@ class Catalog:
         self.decide_seal(stream)
         return await self._settle(stream.head.next_offset)
 
-    def decide_seal(self, stream: Stream) -> None:
+    def decide_seal(self, stream: StoredStream) -> None:
         """Decide to seal an existing stream, unless it is sealed already."""
         if stream.head.sealed:
             return
@@ -204,16 +204,16 @@ class Catalog:
         stream.head = stream.head._replace(sealed=True, last_modified=now)
         self._add(stream, [head_statement(stream, stream.head, now)], None, partial(self._sealed, stream))
 
-    def _sealed(self, stream: Stream) -> None:
+    def _sealed(self, stream: StoredStream) -> None:
         stream.followers.unpark_all()
 
-    def _deleted(self, entity: Basin | Stream) -> None:
+    def _deleted(self, entity: StoredBasin | StoredStream) -> None:
         """Wake the followers of a deleted stream, or of a deleted basin's streams."""
-        for stream in [entity] if isinstance(entity, Stream) else self._registry.cached_streams(entity):
+        for stream in [entity] if isinstance(entity, StoredStream) else self._registry.cached_streams(entity):
             stream.followers.unpark_all()
         self._on_delete()
 
-    def find(self, ref: StreamRef) -> Stream:
+    def find(self, ref: StreamRef) -> StoredStream:
         """Return the stream, in its decided state. Raises OperationFailed at once: STREAM_NOT_FOUND."""
         stream = self._registry.stream(ref)
         if stream is None:
@@ -222,7 +222,7 @@ class Catalog:
 
     def find_or_create(
         self, ref: StreamRef, may_create: bool, flag: str, config: StreamConfig | None
-    ) -> tuple[Stream, Ticket[Provisioned[StreamInfo]] | None]:
+    ) -> tuple[StoredStream, Ticket[Provisioned[StreamInfo]] | None]:
         """Return the stream, or create it if the basin's configuration `flag` says so.
 
         A new stream gets `config` as its layer of configuration, and is returned with a ticket for its creation. Raises
@@ -244,7 +244,7 @@ class Catalog:
         return stream, change.ticket
 
     def _insert_stream(
-        self, basin: Basin, name: str, config: StreamConfig, token: str | None
+        self, basin: StoredBasin, name: str, config: StreamConfig, token: str | None
     ) -> HeadChange[Provisioned[StreamInfo]]:
         requested = _to_json(config)
         config = config.resolve(basin.head.config.default_stream_config)
@@ -253,7 +253,7 @@ class Catalog:
         statement = (_INSERT_STREAM, (stream.id, basin.id, name, _to_json(config), now, token, requested, now, now))
         return self._add(stream, [statement], Provisioned(_stream_info(stream), ProvisionResult.CREATED))
 
-    async def _configure_stream(self, stream: Stream, config: StreamConfig, result: T) -> T:
+    async def _configure_stream(self, stream: StoredStream, config: StreamConfig, result: T) -> T:
         stream.head = stream.head._replace(config=config)
         encoded = _to_json(config)
         return await self._commit(
@@ -264,7 +264,7 @@ class Catalog:
 
     def _add(
         self,
-        entity: Basin | Stream,
+        entity: StoredBasin | StoredStream,
         statements: Sequence[Statement],
         result: T,
         then: Callable[[], None] | None = None,
@@ -273,7 +273,7 @@ class Catalog:
         self._committer.add(change)
         return change
 
-    async def _commit(self, entity: Basin | Stream, statements: Sequence[Statement], result: T) -> T:
+    async def _commit(self, entity: StoredBasin | StoredStream, statements: Sequence[Statement], result: T) -> T:
         return await self._add(entity, statements, result).ticket.wait()
 
     async def _settle(self, outcome: T | Failure) -> T:
@@ -305,9 +305,9 @@ def _noop_or_exists(repeated: bool, info: T, what: str) -> Provisioned[T] | Fail
     return Failure(FailureCode.RESOURCE_ALREADY_EXISTS, f"{what} already exists")
 
 
-def _basin_info(basin: Basin) -> BasinInfo:
+def _basin_info(basin: StoredBasin) -> BasinInfo:
     return BasinInfo(name=basin.name, created_at=basin.creation.created_at)
 
 
-def _stream_info(stream: Stream) -> StreamInfo:
+def _stream_info(stream: StoredStream) -> StreamInfo:
     return StreamInfo(name=stream.ref.stream, created_at=stream.creation.created_at)

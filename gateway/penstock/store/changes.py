@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from penstock.store.committer import Change, Statement, Ticket
-from penstock.store.heads import Basin, Stream, StreamHead
+from penstock.store.heads import StoredBasin, StoredStream, StreamHead
 from penstock.store.registry import Registry
 from penstock.store.u64 import to_sql
 from penstock_codecs.failures import Failure
 
-__all__ = ["HeadChange", "Together", "head_statement"]
+__all__ = ["CombinedChange", "HeadChange", "head_statement"]
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ WHERE id = ?
 """
 
 
-def head_statement(stream: Stream, head: StreamHead, now: int) -> Statement:
+def head_statement(stream: StoredStream, head: StreamHead, now: int) -> Statement:
     """Return the statement that stores what rows cannot tell of `head`, and the time if it emptied the stream.
 
     The configuration is not stored.
@@ -47,7 +47,7 @@ class HeadChange(Change, Generic[T]):
     def __init__(
         self,
         registry: Registry,
-        entity: Basin | Stream,
+        entity: StoredBasin | StoredStream,
         statements: Sequence[Statement],
         result: T,
         then: Callable[[], None] | None = None,
@@ -66,7 +66,7 @@ class HeadChange(Change, Generic[T]):
 
     def publish(self) -> None:
         self.ticket.resolve(self._result)
-        if isinstance(self._entity, Stream):
+        if isinstance(self._entity, StoredStream):
             self._entity.followers.unpark_all()  # readers in other processes must learn of a trim
         if self._then is not None:
             self._then()
@@ -79,7 +79,7 @@ class HeadChange(Change, Generic[T]):
         self.ticket.fail(failure)
 
 
-class Together(Change):
+class CombinedChange(Change):
     """Several changes that become durable together or not at all: a group never ends inside of one change."""
 
     __slots__ = ("_changes",)

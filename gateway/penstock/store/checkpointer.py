@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from penstock.store.committer import Committer
-from penstock.store.wal import Log, is_failed_sync, sync
+from penstock.store.wal import WriteAheadLog, is_failed_sync, sync
 from penstock_codecs.limits import MIB
 
 __all__ = ["Checkpointer"]
@@ -39,7 +39,7 @@ class Checkpointer:
         self,
         db: sqlite3.Connection,
         file: int,
-        lengths: Log,
+        lengths: WriteAheadLog,
         committer: Committer,
         checkpoint_bytes: int,
         checkpoint_seconds: float,

@@ -35,7 +35,7 @@ from penstock.store.wal import is_failed_sync
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.limits import KIB
 
-__all__ = ["CLOSED", "Change", "Committer", "Outcome", "Statement", "Ticket"]
+__all__ = ["CLOSED", "Change", "CommitOutcome", "Committer", "Statement", "Ticket"]
 
 log = structlog.get_logger()
 
@@ -137,7 +137,7 @@ class Change:
         """Report the failure to waiting tasks."""
 
 
-class Outcome(Change, Generic[T]):
+class CommitOutcome(Change, Generic[T]):
     """A result or failure that is reported only when it, and everything decided earlier, is durable."""
 
     __slots__ = ("_outcome", "ticket")
@@ -196,7 +196,7 @@ class Committer:
 
         `statements` make it durable; `size`: approximate bytes that they write. Raises OperationFailed.
         """
-        change: Outcome[T] = Outcome(outcome, statements, size)
+        change: CommitOutcome[T] = CommitOutcome(outcome, statements, size)
         self.add(change)
         return await change.ticket.wait()
 

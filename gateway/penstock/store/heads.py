@@ -15,7 +15,7 @@ from penstock.store.tail_cache import TailCache
 from penstock_codecs.model import RecordId, StreamPosition, StreamRef
 from penstock_codecs.streams import BasinConfig, StreamConfig
 
-__all__ = ["Basin", "BasinHead", "Creation", "Entity", "Stream", "StreamHead"]
+__all__ = ["BasinHead", "Creation", "Entity", "StoredBasin", "StoredStream", "StreamHead"]
 
 
 class BasinHead(NamedTuple):
@@ -79,7 +79,7 @@ class Entity(Generic[H]):
         return self.users == 0 and self.head is self.durable
 
 
-class Basin(Entity[BasinHead]):
+class StoredBasin(Entity[BasinHead]):
     """A basin; its streams count among its users."""
 
     __slots__ = ("name",)
@@ -89,13 +89,13 @@ class Basin(Entity[BasinHead]):
         self.name = name
 
 
-class Stream(Entity[StreamHead]):
+class StoredStream(Entity[StreamHead]):
     """A stream, with the newest of its durable batches and the tasks that wait for more."""
 
     __slots__ = ("basin", "followers", "key", "recent", "ref", "trimmed")
 
     def __init__(
-        self, id: int, basin: Basin, name: str, creation: Creation, head: StreamHead, durable: StreamHead
+        self, id: int, basin: StoredBasin, name: str, creation: Creation, head: StreamHead, durable: StreamHead
     ) -> None:
         super().__init__(id, creation, head, durable)
         self.basin = basin

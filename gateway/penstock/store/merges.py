@@ -15,12 +15,12 @@ from typing import Final
 
 from penstock.store.admission import Admission
 from penstock.store.append_changes import BatchesChange
-from penstock.store.attributes import Attributes
+from penstock.store.attributes import StoreAttributes
 from penstock.store.batches import bytes_of
-from penstock.store.catalog import Catalog
-from penstock.store.changes import Together
-from penstock.store.committer import Committer, Outcome
-from penstock.store.heads import Stream
+from penstock.store.catalog import StoreCatalog
+from penstock.store.changes import CombinedChange
+from penstock.store.committer import CommitOutcome, Committer
+from penstock.store.heads import StoredStream
 from penstock.store.reader import Reader
 from penstock.store.registry import unknown_stream
 from penstock.store.sequencer import sequence_bytes
@@ -31,23 +31,23 @@ from penstock_codecs.byte_layout import Layout, Run, runs_of
 from penstock_codecs.byte_operations import Attribute, Merge, Merged
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
-__all__ = ["Merges"]
+__all__ = ["StoreMerges"]
 
 _ALL: Final = "SELECT payload, layout FROM batches INDEXED BY batches_by_seq WHERE stream = ? ORDER BY last_seq"
 _RECORD_BYTES: Final = 64
 """Approximate memory of a record besides its bytes, as for appends."""
 
 
-class Merges:
+class StoreMerges:
     """The merge operation."""
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: StoreCatalog,
         committer: Committer,
         reader: Reader,
         tail_caches: TailCaches,
-        attributes: Attributes,
+        attributes: StoreAttributes,
         admission: Admission,
         clock: Clock,
         envelopes: Layout,
@@ -87,7 +87,7 @@ class Merges:
             for stream in streams:
                 stream.users -= 1
 
-    def _check(self, operation: Merge, target: Stream, sources: Sequence[Stream]) -> dict[Attribute, int]:
+    def _check(self, operation: Merge, target: StoredStream, sources: Sequence[StoredStream]) -> dict[Attribute, int]:
         """Check the conditions of a merge, first and again when it is decided; return the target's new attributes.
 
         Raises OperationFailed as `Merge` says.
@@ -112,7 +112,7 @@ class Merges:
                 )
         return self._updates(operation, target)
 
-    def _updates(self, operation: Merge, target: Stream) -> dict[Attribute, int]:
+    def _updates(self, operation: Merge, target: StoredStream) -> dict[Attribute, int]:
         """Return the target's attributes after the merge. Raises OperationFailed(TRANSACTION_CONFLICT)."""
         values: dict[Attribute, int] = {}
         for update in operation.updates:
@@ -121,14 +121,14 @@ class Merges:
             values[attribute] = updated(update, before)
         return values
 
-    async def _read(self, source: Stream) -> list[Run] | None:
+    async def _read(self, source: StoredStream) -> list[Run] | None:
         """Return the records that all bytes of a sealed stream become, or None if some bytes are missing."""
         return await self._reader.run(
             partial(_runs, stream=source.id, length=source.head.next_offset, envelopes=self._envelopes)
         )
 
     async def _decide(
-        self, operation: Merge, target: Stream, sources: Sequence[Stream], runs: Sequence[list[Run] | None]
+        self, operation: Merge, target: StoredStream, sources: Sequence[StoredStream], runs: Sequence[list[Run] | None]
     ) -> Merged:
         """Decide the merge, and wait until it is durable. Raises OperationFailed."""
         try:
@@ -142,10 +142,10 @@ class Merges:
         except OperationFailed as error:
             return await self._committer.settle(error.failure)
         lengths = accumulate((source.head.next_offset for source in sources), initial=before.next_offset)
-        outcome = Outcome(Merged(tuple(lengths)[1:]))
+        outcome = CommitOutcome(Merged(tuple(lengths)[1:]))
         appended = BatchesChange(self._tail_caches, target, sequenced, now, edits)
         deleted = [self._catalog.deletion(source) for source in sources]
-        self._committer.add(Together([appended, *deleted, outcome]))
+        self._committer.add(CombinedChange([appended, *deleted, outcome]))
         return await outcome.ticket.wait()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.store.batches import Row, Span, decode
+from penstock.store.batches import ByteSpan, Row, decode
 from penstock.store.heads import StreamHead
 from penstock.store.sequencer import Part, Sequenced, check_conditions, check_sealed, layout_of
 from penstock_codecs.byte_layout import Layout, byte_length
@@ -27,10 +27,10 @@ from penstock_codecs.operations import Append
 from penstock_codecs.s2.protobuf import S2_RECORDS, encode_records
 from penstock_codecs.streams import StreamConfig, TimestampingMode
 
-__all__ = ["Foreseen", "Known", "again", "confirmed", "foresee"]
+__all__ = ["KnownHead", "PreparedAppend", "accept_if_current", "again", "prepare"]
 
 
-class Known(NamedTuple):
+class KnownHead(NamedTuple):
     """The state of a stream that an append without timestamps depends on, apart from its conditions: the next number,
     last identifier and next offset, and the resolved configuration for its timestamping."""
 
@@ -40,12 +40,12 @@ class Known(NamedTuple):
     config: StreamConfig
 
     @classmethod
-    def of(cls, head: StreamHead, config: StreamConfig) -> Known:
+    def of(cls, head: StreamHead, config: StreamConfig) -> KnownHead:
         """Return the part of a head that an append depends on; `config` is resolved."""
         return cls(head.next_seq, head.last_id, head.next_offset, config)
 
 
-class Foreseen(NamedTuple):
+class PreparedAppend(NamedTuple):
     """An append as decided on the assumption that the stream ends after record `before`, at byte `offset`.
 
     `payload`: the numbered records in S2's encoding (`S2_RECORDS`). They have no timestamps of the client, and no
@@ -75,7 +75,9 @@ def _timestamping(config: StreamConfig) -> tuple[object, object]:
     return None if mode is None else mode.value, config.timestamping_uncapped
 
 
-def foresee(append: Append, known: Known, now: int, envelopes: Layout, size: int) -> tuple[Foreseen, Known] | None:
+def prepare(
+    append: Append, known: KnownHead, now: int, envelopes: Layout, size: int
+) -> tuple[PreparedAppend, KnownHead] | None:
     """Decide an append on the known state, and return it with the state after it, or None if only the store can decide.
 
     Does what `sequence` does, except what the store repeats: 8 us per batch instead of 20, and the encoding.
@@ -97,7 +99,7 @@ def foresee(append: Append, known: Known, now: int, envelopes: Layout, size: int
     columns = Columns(range(first_seq, first_seq + count), [timestamp] * count, bodies, headers)
     layout = layout_of(columns, envelopes)
     end_offset = offset + byte_length(columns, layout)
-    foreseen = Foreseen(
+    prepared = PreparedAppend(
         encode_records(columns),
         size,
         count,
@@ -114,37 +116,37 @@ def foresee(append: Append, known: Known, now: int, envelopes: Layout, size: int
         append.match_seq_num,
         append.fencing_token,
     )
-    return foreseen, Known(first_seq + count, last_id, end_offset, config)
+    return prepared, KnownHead(first_seq + count, last_id, end_offset, config)
 
 
-def confirmed(foreseen: Foreseen, head: StreamHead, config: StreamConfig) -> Sequenced | None:
-    """Return a foreseen append as sequenced if it was decided on the current head and configuration, else None.
+def accept_if_current(prepared: PreparedAppend, head: StreamHead, config: StreamConfig) -> Sequenced | None:
+    """Return a prepared append as sequenced if it was decided on the current head and configuration, else None.
 
     Raises OperationFailed as `sequence` does for a sealed stream and for conditions that do not hold.
     """
     check_sealed(head)
-    check_conditions(foreseen.match_seq_num, foreseen.fencing_token, head)
+    check_conditions(prepared.match_seq_num, prepared.fencing_token, head)
     rightly = (
-        foreseen.first_seq == head.next_seq
-        and foreseen.before == head.last_id
-        and foreseen.offset == head.next_offset
-        and foreseen.timestamping == _timestamping(config)
+        prepared.first_seq == head.next_seq
+        and prepared.before == head.last_id
+        and prepared.offset == head.next_offset
+        and prepared.timestamping == _timestamping(config)
     )
     if not rightly:
         return None
-    layout = Layout(foreseen.layout) if foreseen.layout else Layout.PLAIN
-    first_id, last_id = RecordId(*foreseen.first_id), RecordId(*foreseen.last_id)
-    next_seq = foreseen.first_seq + foreseen.records
+    layout = Layout(prepared.layout) if prepared.layout else Layout.PLAIN
+    first_id, last_id = RecordId(*prepared.first_id), RecordId(*prepared.last_id)
+    next_seq = prepared.first_seq + prepared.records
     batch = RecordBatch.from_wire(
-        WireBytes(S2_RECORDS, foreseen.payload),
+        WireBytes(S2_RECORDS, prepared.payload),
         decode,
-        count=foreseen.records,
-        first_seq_num=foreseen.first_seq,
-        metered=foreseen.metered,
+        count=prepared.records,
+        first_seq_num=prepared.first_seq,
+        metered=prepared.metered,
         first_id=first_id,
     )
-    row = Row(next_seq - 1, foreseen.records, foreseen.metered, first_id, layout, foreseen.payload)
-    part = Part(batch, row, Span(foreseen.offset, foreseen.end_offset, layout), last_id)
+    row = Row(next_seq - 1, prepared.records, prepared.metered, first_id, layout, prepared.payload)
+    part = Part(batch, row, ByteSpan(prepared.offset, prepared.end_offset, layout), last_id)
     after = StreamHead(  # all fields at once: `_replace` takes 3 us more
         head.config,
         next_seq,
@@ -152,23 +154,23 @@ def confirmed(foreseen: Foreseen, head: StreamHead, config: StreamConfig) -> Seq
         head.fencing_token,
         head.trim_point,
         head.alive,
-        foreseen.end_offset,
+        prepared.end_offset,
         head.truncated_at,
         head.sealed,
-        foreseen.arrived_at,
+        prepared.arrived_at,
     )
     return Sequenced((part,), after)
 
 
-def again(foreseen: Foreseen, stream: StreamRef) -> Append:
+def again(prepared: PreparedAppend, stream: StreamRef) -> Append:
     """Return the append behind an outdated decision, to be decided again. Raises OperationFailed(STORAGE) for a broken
     payload."""
-    columns = decode(foreseen.payload)
+    columns = decode(prepared.payload)
     return Append(
         stream,
         columns.bodies,
-        foreseen.metered,
+        prepared.metered,
         columns.headers,
-        match_seq_num=foreseen.match_seq_num,
-        fencing_token=foreseen.fencing_token,
+        match_seq_num=prepared.match_seq_num,
+        fencing_token=prepared.fencing_token,
     )

@@ -11,9 +11,9 @@ import trio
 
 from penstock.core.back import Following, ReadSession
 from penstock.store.batches import fitting
-from penstock.store.catalog import Catalog
+from penstock.store.catalog import StoreCatalog
 from penstock.store.committer import CLOSED, Committer
-from penstock.store.heads import Stream
+from penstock.store.heads import StoredStream
 from penstock.store.positions import find, is_beyond, next_id
 from penstock.store.reader import Reader
 from penstock.store.registry import unknown_stream
@@ -37,7 +37,7 @@ class Reads(ABC):
     @abstractmethod
     async def find_stream(
         self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
-    ) -> Stream:
+    ) -> StoredStream:
         """Return the stream to read; it is created if its basin says so. Raises OperationFailed."""
 
     @asynccontextmanager
@@ -53,7 +53,7 @@ class Reads(ABC):
             finally:
                 session.close()
 
-    async def _start(self, stream: Stream, read: Read) -> int | RecordId:
+    async def _start(self, stream: StoredStream, read: Read) -> int | RecordId:
         """Return the start of a read: a sequence number, or an identifier that lies in the future."""
         head = stream.durable
         tail = head.tail
@@ -83,11 +83,11 @@ class Reads(ABC):
         return position
 
     @abstractmethod
-    async def hear(self, stream: Stream) -> None:
+    async def hear(self, stream: StoredStream) -> None:
         """Update the stream's state here to that of the file, in which records were found missing."""
 
     @contextmanager
-    def holding(self, stream: Stream) -> Iterator[None]:
+    def holding(self, stream: StoredStream) -> Iterator[None]:
         """Keep the stream in memory, and its state current, until the block ends."""
         stream.users += 1
         try:
@@ -95,22 +95,24 @@ class Reads(ABC):
         finally:
             stream.users -= 1
 
-    def fetch(self, stream: Stream, position: int, max_records: int, max_bytes: int, ahead: bool) -> Fetch | None:
+    def fetch(
+        self, stream: StoredStream, position: int, max_records: int, max_bytes: int, ahead: bool
+    ) -> ReadFetch | None:
         """Start reading a batch from the file. Return None if `ahead` is true and too many batches are read ahead."""
         if ahead and not self._ahead_left:
             return None
-        fetch = Fetch(position, ahead)
+        fetch = ReadFetch(position, ahead)
         self._ahead_left -= ahead
         end = stream.durable.next_seq
         self.nursery.start_soon(self._carry_out, fetch, stream.id, end, max_records, max_bytes)
         return fetch
 
-    def taken(self, fetch: Fetch) -> None:
+    def taken(self, fetch: ReadFetch) -> None:
         """Give back the read-ahead room of a batch that its reader has taken or dropped."""
         self._ahead_left += fetch.ahead
         fetch.ahead = False
 
-    async def _carry_out(self, fetch: Fetch, stream: int, end: int, max_records: int, max_bytes: int) -> None:
+    async def _carry_out(self, fetch: ReadFetch, stream: int, end: int, max_records: int, max_bytes: int) -> None:
         try:
             fetch.batch = await self.reader.batch(stream, fetch.position, end, max_records, max_bytes)
         except OperationFailed as error:
@@ -125,14 +127,14 @@ class Reads(ABC):
 class OwnReads(Reads):
     """Reads of streams in the process of the store."""
 
-    def __init__(self, catalog: Catalog, committer: Committer, reader: Reader, read_ahead_batches: int) -> None:
+    def __init__(self, catalog: StoreCatalog, committer: Committer, reader: Reader, read_ahead_batches: int) -> None:
         super().__init__(reader, read_ahead_batches)
         self._catalog = catalog
         self._committer = committer
 
     async def find_stream(
         self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
-    ) -> Stream:
+    ) -> StoredStream:
         """Return the stream as `Reads.find_stream` does, once it is durable."""
         try:
             stream, created = self._catalog.find_or_create(
@@ -153,7 +155,7 @@ class OwnReads(Reads):
             raise unknown_stream(stream.ref)
         return stream
 
-    def there(self, ref: StreamRef) -> Stream | None:
+    def there(self, ref: StreamRef) -> StoredStream | None:
         """Return the stream if it is durable already, or None; also None if it cannot be looked up."""
         try:
             stream = self._catalog.find(ref)
@@ -161,12 +163,12 @@ class OwnReads(Reads):
             return None
         return stream if stream.durably_alive else None
 
-    async def hear(self, _stream: Stream) -> None:
+    async def hear(self, _stream: StoredStream) -> None:
         """Do nothing: in this process the state is never older than the file. See `Reads.hear`."""
         await trio.lowlevel.checkpoint()
 
 
-class Fetch:
+class ReadFetch:
     """One batch being read from the file."""
 
     __slots__ = ("ahead", "batch", "done", "failure", "position")
@@ -203,7 +205,7 @@ class _Bounds:
 class StoreReadSession(ReadSession):
     """A read session. `start`: a sequence number, or an identifier in the future that records must reach."""
 
-    def __init__(self, reads: Reads, stream: Stream, read: Read, start: int | RecordId) -> None:
+    def __init__(self, reads: Reads, stream: StoredStream, read: Read, start: int | RecordId) -> None:
         self._reads = reads
         self._stream = stream
         self._read = read
@@ -217,7 +219,7 @@ class StoreReadSession(ReadSession):
         self._deadline: float | None = None
         self._following = False
         self._ended = False
-        self._fetch: Fetch | None = None
+        self._fetch: ReadFetch | None = None
 
     def behind(self) -> bool:
         wanted = not self._ended and self._bounds.count and self._bounds.max_bytes
@@ -320,7 +322,7 @@ class StoreReadSession(ReadSession):
             raise fail(FailureCode.STORAGE, f"record {self._position} of {self._stream.ref} is missing from the store")
         return fetch.batch
 
-    def _start_fetch(self, ahead: bool) -> Fetch | None:
+    def _start_fetch(self, ahead: bool) -> ReadFetch | None:
         return self._reads.fetch(self._stream, self._position, self._bounds.count, self._bounds.max_bytes, ahead)
 
     def _read_ahead(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from penstock.store.heads import Basin, BasinHead, Creation, Stream, StreamHead
+from penstock.store.heads import BasinHead, Creation, StoredBasin, StoredStream, StreamHead
 from penstock.store.u64 import from_sql
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import RecordId, StreamRef
@@ -30,7 +30,7 @@ __all__ = [
 
 StreamKey = tuple[int, str]
 K = TypeVar("K")
-E = TypeVar("E", Basin, Stream)
+E = TypeVar("E", StoredBasin, StoredStream)
 
 decode_basin_config = msgspec.json.Decoder(BasinConfig).decode
 decode_stream_config = msgspec.json.Decoder(StreamConfig).decode
@@ -75,8 +75,8 @@ class Registry:
     def __init__(self, db: sqlite3.Connection, cached_streams: int) -> None:
         self._db = db
         self._capacity = cached_streams
-        self._basins: OrderedDict[str, Basin] = OrderedDict()
-        self._streams: OrderedDict[StreamKey, Stream] = OrderedDict()
+        self._basins: OrderedDict[str, StoredBasin] = OrderedDict()
+        self._streams: OrderedDict[StreamKey, StoredStream] = OrderedDict()
         self._last_basin_id = self._greatest_id("basins")
         self._last_stream_id = self._greatest_id("streams")
 
@@ -86,7 +86,7 @@ class Registry:
 
     # ---- look-ups ----
 
-    def basin(self, name: str) -> Basin | None:
+    def basin(self, name: str) -> StoredBasin | None:
         """Return the basin if it exists in the decided state, or None."""
         found = self._basins.get(name)
         if found is None:
@@ -95,12 +95,12 @@ class Registry:
             self._basins.move_to_end(name)
         return found if found is not None and found.head.alive else None
 
-    def stream(self, ref: StreamRef) -> Stream | None:
+    def stream(self, ref: StreamRef) -> StoredStream | None:
         """Return the stream if it exists in the decided state, or None."""
         basin = self.basin(ref.basin)
         return None if basin is None else self.stream_in(basin, ref.stream)
 
-    def stream_in(self, basin: Basin, name: str) -> Stream | None:
+    def stream_in(self, basin: StoredBasin, name: str) -> StoredStream | None:
         """Return the stream of an existing basin, or None."""
         key = (basin.id, name)
         found = self._streams.get(key)
@@ -109,35 +109,35 @@ class Registry:
         self._streams.move_to_end(key)
         return found if found.head.alive else None
 
-    def cached_streams(self, basin: Basin) -> list[Stream]:
+    def cached_streams(self, basin: StoredBasin) -> list[StoredStream]:
         """Return the basin's streams that are in memory."""
         return [stream for stream in self._streams.values() if stream.basin is basin]
 
     # ---- basins and streams that are not durable yet ----
 
-    def new_basin(self, name: str, creation: Creation, config: BasinConfig) -> Basin:
+    def new_basin(self, name: str, creation: Creation, config: BasinConfig) -> StoredBasin:
         """Add a basin that is not durable yet."""
         self._last_basin_id += 1
         head = BasinHead(config)
-        basin = Basin(self._last_basin_id, name, creation, head, head._replace(alive=False))
+        basin = StoredBasin(self._last_basin_id, name, creation, head, head._replace(alive=False))
         self._remember_basin(basin)
         return basin
 
-    def new_stream(self, basin: Basin, name: str, creation: Creation, config: StreamConfig) -> Stream:
+    def new_stream(self, basin: StoredBasin, name: str, creation: Creation, config: StreamConfig) -> StoredStream:
         """Add a stream that is not durable yet."""
         self._last_stream_id += 1
         head = StreamHead(config, last_modified=creation.created_at)
-        stream = Stream(self._last_stream_id, basin, name, creation, head, head._replace(alive=False))
+        stream = StoredStream(self._last_stream_id, basin, name, creation, head, head._replace(alive=False))
         self._remember_stream(stream)
         return stream
 
-    def settle(self, entity: Basin | Stream) -> None:
+    def settle(self, entity: StoredBasin | StoredStream) -> None:
         """Update the registry after a commit or an undo of `entity`.
 
         Drops an entity that neither the decided nor the durable state has, and brings back one whose deletion failed.
         """
-        if isinstance(entity, Basin):
-            here: Basin | Stream | None = self._basins.get(entity.name)
+        if isinstance(entity, StoredBasin):
+            here: StoredBasin | StoredStream | None = self._basins.get(entity.name)
         else:
             here = self._streams.get(entity.key)
         if entity.durable.alive and here is not entity and (here is None or not here.head.alive):
@@ -147,18 +147,18 @@ class Registry:
 
     # ---- inside ----
 
-    def _remember(self, entity: Basin | Stream) -> None:
-        if isinstance(entity, Basin):
+    def _remember(self, entity: StoredBasin | StoredStream) -> None:
+        if isinstance(entity, StoredBasin):
             self._remember_basin(entity)
         else:
             self._remember_stream(entity)
 
-    def _remember_basin(self, basin: Basin) -> None:
+    def _remember_basin(self, basin: StoredBasin) -> None:
         self._basins[basin.name] = basin
         if len(self._basins) > self._capacity:
             self._evict(self._basins)
 
-    def _remember_stream(self, stream: Stream) -> None:
+    def _remember_stream(self, stream: StoredStream) -> None:
         before = self._streams.get(stream.key)
         if before is not None:
             self._forget(before)
@@ -167,8 +167,8 @@ class Registry:
         if len(self._streams) > self._capacity:
             self._evict(self._streams)
 
-    def _forget(self, entity: Basin | Stream) -> None:
-        if isinstance(entity, Basin):
+    def _forget(self, entity: StoredBasin | StoredStream) -> None:
+        if isinstance(entity, StoredBasin):
             del self._basins[entity.name]
         else:
             del self._streams[entity.key]
@@ -191,17 +191,17 @@ class Registry:
         except sqlite3.Error as error:
             raise could_not_read(error) from error
 
-    def _load_basin(self, name: str) -> Basin | None:
+    def _load_basin(self, name: str) -> StoredBasin | None:
         row = self._look_up(_BASIN, name)
         if row is None:
             return None
         number, config, created_at, request_token, requested = row
         head = BasinHead(decode_basin_config(config))
-        basin = Basin(number, name, Creation(created_at, request_token, requested), head, head)
+        basin = StoredBasin(number, name, Creation(created_at, request_token, requested), head, head)
         self._remember_basin(basin)
         return basin
 
-    def _load_stream(self, basin: Basin, name: str) -> Stream | None:
+    def _load_stream(self, basin: StoredBasin, name: str) -> StoredStream | None:
         row = self._look_up(_STREAM, basin.id, name)
         if row is None:
             return None
@@ -223,6 +223,6 @@ class Registry:
         if last[0] is not None:
             last_seq, last_ts, last_id_seq = map(from_sql, last)
             head = head._replace(next_seq=last_seq + 1, last_id=RecordId(last_ts, last_id_seq))
-        stream = Stream(number, basin, name, Creation(created_at, request_token, requested), head, head)
+        stream = StoredStream(number, basin, name, Creation(created_at, request_token, requested), head, head)
         self._remember_stream(stream)
         return stream

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.store.batches import Row, Span
+from penstock.store.batches import ByteSpan, Row
 from penstock.store.heads import StreamHead
 from penstock_codecs.byte_layout import BYTES, Layout, Run, byte_length, to_bytes
 from penstock_codecs.byte_operations import AppendBytes
@@ -54,7 +54,7 @@ class Part(NamedTuple):
 
     batch: RecordBatch
     row: Row
-    span: Span
+    span: ByteSpan
     last_id: RecordId
 
 
@@ -163,7 +163,7 @@ def _part(
     else:
         wire = WireBytes(S2_RECORDS, encode_records(columns))
     row = Row(last_seq, count, metered, first_id, layout, wire.data)
-    span = Span(head.next_offset, head.next_offset + length, layout)
+    span = ByteSpan(head.next_offset, head.next_offset + length, layout)
     batch = RecordBatch(columns, first_id=first_id, metered=metered)
     batch.wire = wire
     last_id = _last_id(columns.timestamps, first_id)

@@ -19,24 +19,24 @@ from penstock.observe.metrics.families import (
     STORE_WAITING,
 )
 from penstock.observe.metrics.series import Sample, watching
-from penstock.store.appends import Appends
-from penstock.store.attributes import AttributeOperations, Attributes
+from penstock.store.appends import StoreAppends
+from penstock.store.attributes import AttributeOperations, StoreAttributes
 from penstock.store.byte_reads import ByteReads
-from penstock.store.catalog import Catalog
+from penstock.store.catalog import StoreCatalog
 from penstock.store.checkpointer import Checkpointer
 from penstock.store.committer import Committer
 from penstock.store.lock import locked
-from penstock.store.merges import Merges
+from penstock.store.merges import StoreMerges
 from penstock.store.reader import Reader
 from penstock.store.reads import OwnReads
 from penstock.store.registry import Registry
 from penstock.store.schema import FILE_NAME, connect_reader, connect_writer, prepare
 from penstock.store.settings import Clock, StoreSettings
 from penstock.store.sweeper import Sweeper
-from penstock.store.tables import Tables
+from penstock.store.tables import StoreTables
 from penstock.store.tail_cache import TailCaches
 from penstock.store.trims import Trims
-from penstock.store.wal import Log, is_failed_sync
+from penstock.store.wal import WriteAheadLog, is_failed_sync
 
 __all__ = ["Store", "open_store"]
 
@@ -53,10 +53,10 @@ class Store:
         self.registry = Registry(self._look_ups, settings.cached_streams)
         self.committer = Committer(self._writer, directory, settings.group_bytes)
         tail_caches = TailCaches(settings.tail_cache_bytes)
-        self.catalog = Catalog(self.registry, self.committer, clock, self._nudge)
-        attributes = Attributes(self._look_ups)
+        self.catalog = StoreCatalog(self.registry, self.committer, clock, self._nudge)
+        attributes = StoreAttributes(self._look_ups)
         self.attributes = AttributeOperations(self.registry, self.committer, attributes)
-        self.appends = Appends(
+        self.appends = StoreAppends(
             self.catalog,
             self.committer,
             tail_caches,
@@ -66,7 +66,7 @@ class Store:
             settings.envelopes,
             self._nudge,
         )
-        self.merges = Merges(
+        self.merges = StoreMerges(
             self.catalog,
             self.committer,
             self.reader,
@@ -80,7 +80,7 @@ class Store:
         self.reads = OwnReads(self.catalog, self.committer, self.reader, settings.read_ahead_batches)
         self.byte_reads = ByteReads(self.reads)
         self.trims = Trims(self.registry, self.committer, self.reader, clock, self._nudge)
-        self.tables = Tables(self.committer, self.reader)
+        self.tables = StoreTables(self.committer, self.reader)
         self.sweeper = Sweeper(
             self.registry,
             self.catalog,
@@ -92,7 +92,7 @@ class Store:
         )
         # Kept open until the connections are closed: closing any descriptor of a file drops this process's locks on it.
         self._file = os.open(directory / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
-        self._log = Log(self._look_ups, directory / FILE_NAME)
+        self._log = WriteAheadLog(self._look_ups, directory / FILE_NAME)
         # The log is longer only after a reader that stayed in it; then the file is truncated when the log restarts.
         self._writer.execute(f"PRAGMA journal_size_limit={settings.log_bytes}").fetchone()
         self._checkpointer = Checkpointer(

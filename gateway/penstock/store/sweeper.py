@@ -11,13 +11,13 @@ from typing import Final
 import structlog
 import trio
 
-from penstock.store.catalog import Catalog
+from penstock.store.catalog import StoreCatalog
 from penstock.store.changes import HeadChange
 from penstock.store.committer import Change, Committer, Statement, Ticket
 from penstock.store.reader import Reader
 from penstock.store.registry import Registry
 from penstock.store.settings import Clock
-from penstock.store.sweeps import Due, due_streams, purge_chunk
+from penstock.store.sweeps import DueTrim, due_streams, purge_chunk
 from penstock.store.trims import Trims
 from penstock_codecs.failures import Failure, OperationFailed
 
@@ -53,7 +53,7 @@ class Sweeper:
     def __init__(
         self,
         registry: Registry,
-        catalog: Catalog,
+        catalog: StoreCatalog,
         trims: Trims,
         committer: Committer,
         reader: Reader,
@@ -101,7 +101,7 @@ class Sweeper:
             if not changes:
                 after = following  # otherwise the same streams may have more expired records
 
-    def _decide(self, due: Due) -> HeadChange[None] | None:
+    def _decide(self, due: DueTrim) -> HeadChange[None] | None:
         """Trim or delete a due stream, and return the change, or None if it is no longer due."""
         stream = self._registry.stream(due.ref)
         if stream is None or stream.id != due.id:

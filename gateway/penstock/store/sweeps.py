@@ -12,7 +12,7 @@ from penstock.store.u64 import from_sql
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import StreamRef
 
-__all__ = ["Due", "due_streams", "purge_chunk"]
+__all__ = ["DueTrim", "due_streams", "purge_chunk"]
 
 STREAMS_AT_ONCE: Final = 256
 ROWS_AT_ONCE: Final = 256
@@ -34,7 +34,7 @@ SELECT last_seq, arrived_at FROM batches WHERE stream = ? AND last_seq >= ? ORDE
 """
 
 
-class Due(NamedTuple):
+class DueTrim(NamedTuple):
     """A stream to sweep: records before `trim_to` have expired, or, if that is None, it is empty for long enough."""
 
     id: int
@@ -42,7 +42,7 @@ class Due(NamedTuple):
     trim_to: int | None
 
 
-def due_streams(db: sqlite3.Connection, after: int, now: int) -> tuple[list[Due], int | None]:
+def due_streams(db: sqlite3.Connection, after: int, now: int) -> tuple[list[DueTrim], int | None]:
     """Return the streams to sweep at `now` (ms) among some with ids above `after`, and the next `after` or None."""
     streams = db.execute(_STREAMS, (after, STREAMS_AT_ONCE)).fetchall()
     found = (_due(db, now, *stream) for stream in streams)
@@ -60,12 +60,12 @@ def _due(
     trim_point: int | bytes,
     emptied_at: int,
     oldest: int | None,
-) -> Due | None:
+) -> DueTrim | None:
     config = decode_stream_config(encoded)
     ref = StreamRef(basin, name)
     if oldest is None:
         age = config.delete_on_empty_seconds
-        return Due(number, ref, None) if age and now - emptied_at >= age * 1000 else None
+        return DueTrim(number, ref, None) if age and now - emptied_at >= age * 1000 else None
     assert config.retention is not None
     if config.retention.age_seconds is None:
         return None
@@ -77,7 +77,7 @@ def _due(
         if arrived_at >= oldest_kept:
             break
         trim_to = from_sql(last_seq) + 1
-    return None if trim_to is None else Due(number, ref, trim_to)
+    return None if trim_to is None else DueTrim(number, ref, trim_to)
 
 
 # ---- purging -------------------------------------------------------------------------------------------------

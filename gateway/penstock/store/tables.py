@@ -30,7 +30,7 @@ from penstock_codecs.table_operations import (
     VersionedKey,
 )
 
-__all__ = ["Tables"]
+__all__ = ["StoreTables"]
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class _Found(NamedTuple):
     versions: dict[bytes, int]
 
 
-class Tables:
+class StoreTables:
     """The operations that change tables; operations that read them are in `table_rows`."""
 
     def __init__(self, committer: Committer, reader: Reader) -> None:

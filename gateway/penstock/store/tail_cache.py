@@ -12,7 +12,7 @@ from collections import deque
 from itertools import islice
 from typing import Final
 
-from penstock.store.batches import Span, all_have_bytes, index_of, join, located, seq_num_at
+from penstock.store.batches import ByteSpan, all_have_bytes, index_of, join, located, seq_num_at
 from penstock_codecs.byte_rendering import Rendered, rendered
 from penstock_codecs.limits import S2_MAX_BATCH_BYTES, S2_MAX_BATCH_RECORDS
 from penstock_codecs.model import U64_MAX, RecordBatch, RecordId, StreamPosition
@@ -37,7 +37,7 @@ class _Cached:
 
     __slots__ = ("_rendered", "batch", "span")
 
-    def __init__(self, batch: RecordBatch, span: Span) -> None:
+    def __init__(self, batch: RecordBatch, span: ByteSpan) -> None:
         self.batch = batch
         self.span = span
         self._rendered: Rendered | None = None
@@ -78,7 +78,7 @@ class TailCache:
         """Number of its first record; U64_MAX if it is empty."""
         return self._batches[0].batch.first_seq_num if self._batches else U64_MAX
 
-    def push(self, batch: RecordBatch, span: Span) -> None:
+    def push(self, batch: RecordBatch, span: ByteSpan) -> None:
         """Add the batch that follows the last one."""
         if self._whole_from is None:  # earlier batches without bytes may be at this offset
             self._whole_from = span.first_offset + 1 if batch.first_seq_num else 0
@@ -109,7 +109,7 @@ class TailCache:
             found = self._joined[position] = self._join(position, tail)
         return found
 
-    def since(self, seq_num: int) -> list[tuple[RecordBatch, Span]] | None:
+    def since(self, seq_num: int) -> list[tuple[RecordBatch, ByteSpan]] | None:
         """Return the batches from the one that begins with this number on, or None if that one is not cached."""
         batches = self._batches
         index = bisect_left(batches, seq_num, key=_first_seq_num)
@@ -195,7 +195,7 @@ class TailCaches:
         self._used = 0
         self._order: deque[tuple[TailCache, int]] = deque()
 
-    def push(self, cache: TailCache, batch: RecordBatch, span: Span) -> None:
+    def push(self, cache: TailCache, batch: RecordBatch, span: ByteSpan) -> None:
         """Cache a durable batch until newer ones need its room."""
         # Twice the metered size: for the payload, and for the bodies that it was made of.
         size = 2 * batch.metered + _RECORD_OVERHEAD * batch.count + _OVERHEAD

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from penstock.store.changes import HeadChange, head_statement
 from penstock.store.committer import Committer
-from penstock.store.heads import Stream
+from penstock.store.heads import StoredStream
 from penstock.store.positions import find, find_byte, first_offset
 from penstock.store.reader import Reader
 from penstock.store.registry import Registry, unknown_stream
@@ -56,7 +56,7 @@ class Trims:
                 await self._settle(self.move(stream, await self._behind(stream, offset), offset))
             return await first_offset(self._reader, stream)
 
-    async def _behind(self, stream: Stream, offset: int) -> int:
+    async def _behind(self, stream: StoredStream, offset: int) -> int:
         """Return the number of the first record that has bytes at or after `offset`."""
         head = stream.durable
         seq_num = head.next_seq if offset >= head.next_offset else await find_byte(self._reader, stream, offset)
@@ -64,7 +64,7 @@ class Trims:
             raise unknown_stream(stream.ref)
         return seq_num
 
-    async def _held(self, ref: StreamRef) -> AbstractContextManager[Stream]:
+    async def _held(self, ref: StreamRef) -> AbstractContextManager[StoredStream]:
         """Return a context manager that holds the stream.
 
         Raises OperationFailed once all decisions that this depends on are durable.
@@ -75,7 +75,7 @@ class Trims:
             raise AssertionError("unreachable")
         return _use(stream)
 
-    async def _seq_num(self, stream: Stream, start: FromSeqNum | FromRecordId | FromTimestamp) -> int:
+    async def _seq_num(self, stream: StoredStream, start: FromSeqNum | FromRecordId | FromTimestamp) -> int:
         if isinstance(start, FromSeqNum):
             return start.seq_num
         seq_num = (await find(self._reader, stream, start)).seq_num
@@ -89,7 +89,7 @@ class Trims:
         else:
             await change.ticket.wait()
 
-    def move(self, stream: Stream, seq_num: int, offset: int = 0) -> HeadChange[None] | None:
+    def move(self, stream: StoredStream, seq_num: int, offset: int = 0) -> HeadChange[None] | None:
         """Decide to remove the records before `seq_num`, at most up to the tail, and the bytes before `offset`.
 
         Returns the change, or None if they are gone already.
@@ -109,7 +109,7 @@ class Trims:
 
 
 @contextmanager
-def _use(stream: Stream) -> Iterator[Stream]:
+def _use(stream: StoredStream) -> Iterator[StoredStream]:
     """Keep the stream in memory until the block ends."""
     stream.users += 1
     try:

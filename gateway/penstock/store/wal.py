@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock_codecs.limits import MIB
 
-__all__ = ["Log", "is_failed_sync", "rewrite_log", "sync"]
+__all__ = ["WriteAheadLog", "is_failed_sync", "rewrite_log", "sync"]
 
 _COUNTERS: Final = Struct("=16xI76xI")
 """Fields of the log's index: the number of frames in the log, at offset 16, and of those that were moved, at 96
@@ -23,7 +23,7 @@ _COUNTERS: Final = Struct("=16xI76xI")
 _FRAME_HEAD_BYTES: Final = 24
 
 
-class Log:
+class WriteAheadLog:
     """The write-ahead log of an open database, measured without SQLite, which would take a thread hop."""
 
     def __init__(self, db: sqlite3.Connection, file: Path) -> None:

@@ -161,13 +161,13 @@ def backfill_command(
     with running(job) as session:
         from penstock_spark.cli.views import records_tables
         from penstock_spark.jobs.backfill import Log, backfill
-        from penstock_spark.jobs.places import Place
+        from penstock_spark.jobs.directories import HadoopDirectory
 
         tables = records_tables(session, job, view)
         if len(tables) > 1:
             raise wrong(f"{view} has the tables {' and '.join(tables)}; name the directory of one")
         options = {"endpoint": endpoint, "sink": name, "create": str(create).lower(), "unwritable": unwritable}
-        place = Place(session, log or f"{job.settings.target.path}/_backfill/{name}")
+        place = HadoopDirectory(session, log or f"{job.settings.target.path}/_backfill/{name}")
         if unwritable == "keep":
             options["unwritable_path"] = str(place.below("unwritable")).removeprefix("file:")
         [records] = tables.values()

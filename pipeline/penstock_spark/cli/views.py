@@ -18,8 +18,8 @@ import msgspec
 from penstock_spark.cli.common import Job, wrong
 from penstock_spark.clients.plugin import schemes
 from penstock_spark.jobs.configuring import texts
+from penstock_spark.jobs.directories import HadoopDirectory
 from penstock_spark.jobs.ingest import source_options
-from penstock_spark.jobs.places import Place
 from penstock_spark.jobs.tables import TABLES
 from penstock_spark.jobs.target import CHECKPOINT, read_table
 from penstock_spark.running.settings import Source
@@ -90,8 +90,10 @@ def _names_one(session: SparkSession, view: str) -> bool:
     above, _, last = view.rstrip("/").rpartition("/")
     if last not in TABLES:
         return False
-    own = Place(session, view)
-    return own.below(CHECKPOINT).exists or (own.exists and Place(session, above or ".").below(CHECKPOINT).exists)
+    own = HadoopDirectory(session, view)
+    return own.below(CHECKPOINT).exists or (
+        own.exists and HadoopDirectory(session, above or ".").below(CHECKPOINT).exists
+    )
 
 
 def _completed(session: SparkSession, found: dict[str, DataFrame]) -> dict[str, DataFrame]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from pyspark.sql import functions as fn
 
-from penstock_spark.jobs.places import Place
+from penstock_spark.jobs.directories import HadoopDirectory
 from penstock_spark.jobs.views import records_of
 from penstock_spark.running.failures import JobFailed
 from penstock_spark.sink import by_key
@@ -40,7 +40,7 @@ class Log:
     """A record of progress: the file `NNNNNNNN.json` for each batch begun, `NNNNNNNN.done` for each batch written, with
     its number of rows per stream."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: HadoopDirectory) -> None:
         self._place = place
         self.batches = [self._batch(name) for name in place.names() if name.endswith(".json")]
         self.done = {int(name[:8]): self._rows(name) for name in place.names() if name.endswith(".done")}

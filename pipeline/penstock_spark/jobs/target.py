@@ -19,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as fn
 
 from penstock_spark.jobs.configuring import CATALOG
-from penstock_spark.jobs.places import Place
+from penstock_spark.jobs.directories import HadoopDirectory
 from penstock_spark.jobs.tables import BATCH, TABLES, Table, laid_out
 from penstock_spark.running.failures import JobFailed
 from penstock_spark.running.settings import Target
@@ -74,7 +74,7 @@ def prepared(session: SparkSession, tables: tuple[Table, ...], target: Target) -
     """
     check_format(session, target)
     checkpoint = checkpoint_of(tables, target)
-    begun = Place(session, checkpoint).exists
+    begun = HadoopDirectory(session, checkpoint).exists
     for table in tables:
         place = _place(session, table, target)
         there = place.names()
@@ -165,9 +165,9 @@ def _write(batch: DataFrame, number: int, table: Table, target: Target) -> None:
     writer.mode("overwrite").option("partitionOverwriteMode", "dynamic").parquet(place)
 
 
-def _place(session: SparkSession, table: Table, target: Target) -> Place:
+def _place(session: SparkSession, table: Table, target: Target) -> HadoopDirectory:
     """Return the table's directory."""
-    root = Place(session, target.path)
+    root = HadoopDirectory(session, target.path)
     return root.below(_DATABASE).below(table.name) if target.format == "iceberg" else root.below(table.name)
 
 

@@ -12,7 +12,7 @@ from support.captures import s2_talk, s3p_talk, written
 
 from penstock.cli import diff as diff_module
 from penstock.cli import main
-from penstock.tools.comparing.record_table import Shelf
+from penstock.tools.comparing.record_table import RecordTable
 
 
 def diff(*arguments: str | Path) -> Result:
@@ -74,5 +74,5 @@ def test_what_cannot_be_told_is_no_difference(
     result = diff(s3p, s3p)
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.endswith(said) and bool(result.stderr) == bool(said)
-    monkeypatch.setattr(Shelf, "put", fail)
+    monkeypatch.setattr(RecordTable, "put", fail)
     assert diff(s3p, s3p).exit_code == code

@@ -11,7 +11,7 @@ import trio.testing
 
 from penstock.app.config import default_config
 from penstock.app.host import ALONE
-from penstock.cli import drain_and_reload as life
+from penstock.cli import lifecycle as life
 
 
 class Running:

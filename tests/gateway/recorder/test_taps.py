@@ -18,7 +18,7 @@ from support.listening import Heard, taken, tapped_front
 from penstock.net.transport import TooSlow, Transport
 from penstock.net.upstream import UpstreamSettings
 from penstock.observe.taps.connections import Connections
-from penstock.observe.taps.tap import Place, Tap
+from penstock.observe.taps.tap import HttpStart, Tap
 from penstock.observe.taps.tapped import encrypted
 from penstock_analysis.capture import CaptureEvent, Chunk, Conversation, Endpoint, Sender, Side
 from penstock_codecs.http import Preludes
@@ -333,7 +333,7 @@ async def test_bytes_on_their_way_when_a_sink_joins_are_not_told_to_it() -> None
     whole, later = Heard(), Heard()
     tap.attach(whole)
     tap.sent([b"0123"], 4)
-    tap.place = lambda: Place("2", Preludes(b"", b"", b"", 3), 7)
+    tap.place = lambda: HttpStart("2", Preludes(b"", b"", b"", 3), 7)
     tap.attach(later)
     for data in (b"45", b"67", b"89abc"):
         tap.sent([data], len(data))

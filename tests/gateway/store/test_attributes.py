@@ -4,7 +4,7 @@ import trio
 from support.store import BASIN, STREAM, Blocked, Fails, FullDisk, Wall, acknowledged, appending, sending
 
 from penstock.backends.embedded import EmbeddedBack, EmbeddedSettings, open_embedded
-from penstock.store.attributes import Attributes
+from penstock.store.attributes import StoreAttributes
 from penstock.store.sweeps import ATTRIBUTES_AT_ONCE, purge_chunk
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, Attribute, GetAttribute, Seal, UpdateAttribute
 from penstock_codecs.failures import FailureCode
@@ -127,7 +127,7 @@ async def test_what_could_not_be_written_never_was(back: EmbeddedBack) -> None:
 
 
 async def test_the_newest_goes_back_first(back: EmbeddedBack) -> None:
-    attributes = Attributes(back._store._look_ups)
+    attributes = StoreAttributes(back._store._look_ups)
     stream = back._store.registry.stream(STREAM)
     assert stream is not None
     first, second, third = (attributes.decide(stream, {NAME: number}) for number in (1, 2, 3))
@@ -139,7 +139,7 @@ async def test_the_newest_goes_back_first(back: EmbeddedBack) -> None:
 
 
 async def test_memory_holds_what_is_on_its_way_and_a_bounded_number_of_others(back: EmbeddedBack) -> None:
-    attributes = Attributes(back._store._look_ups, capacity=10)
+    attributes = StoreAttributes(back._store._look_ups, capacity=10)
     back._store.attributes._attributes = back._store.appends._attributes = attributes
     writers = [bytes(15) + bytes([number]) for number in range(50)]
     async with back.append_session(STREAM) as session:

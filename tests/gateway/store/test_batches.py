@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.store.batches import (
+    ByteSpan,
     Row,
-    Span,
     all_have_bytes,
     batch_of_rows,
     fitting,
@@ -50,8 +50,8 @@ def stored(draw: st.DrawFn) -> RecordBatch:
 LAYOUTS = st.sampled_from([Layout.PLAIN, Layout.ENVELOPE_HEADERS, Layout.ENVELOPE_EMPTY, Layout.RAW, Layout.SENT])
 
 
-def span_of(batch: RecordBatch, layout: Layout) -> Span:
-    return Span(100, 100 + byte_length(batch.columns, layout), layout)
+def span_of(batch: RecordBatch, layout: Layout) -> ByteSpan:
+    return ByteSpan(100, 100 + byte_length(batch.columns, layout), layout)
 
 
 @given(stored(), LAYOUTS)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.store import NOW, STREAM, Fails, appending, fence, trim_record
 
-from penstock.store.batches import Row, Span
+from penstock.store.batches import ByteSpan, Row
 from penstock.store.heads import StreamHead
 from penstock.store.sequencer import check_bytes, sequence, sequence_bytes, validate
 from penstock_codecs.byte_layout import Layout, runs_of, to_bytes
@@ -28,7 +28,7 @@ ARRIVAL = StreamConfig(timestamping_mode=TimestampingMode.ARRIVAL)
 class Decided(NamedTuple):
     batch: RecordBatch
     row: Row
-    span: Span
+    span: ByteSpan
     head: StreamHead
 
 
@@ -167,14 +167,14 @@ class TestOffsets:
         after = decide(appending(b"ab", b"c")).head
         assert after.next_offset == 8 + 2 + 8 + 1
         _, _, span, after = decide(appending(b"d"), after)
-        assert (span, after.next_offset) == (Span(19, 28, Layout.PLAIN), 28)
+        assert (span, after.next_offset) == (ByteSpan(19, 28, Layout.PLAIN), 28)
         assert after.last_modified == NOW
 
     def test_what_segment_clients_cannot_see_takes_nothing(self) -> None:
         span = decide(fence(b"tok"), head_at(1)._replace(next_offset=7)).span
-        assert span == Span(7, 7, Layout.PLAIN)
+        assert span == ByteSpan(7, 7, Layout.PLAIN)
         headers = {0: (Header(b"name", b"value"),)}
-        assert decide(appending(b"x", b"", headers=headers)).span == Span(0, 9, Layout.PLAIN)
+        assert decide(appending(b"x", b"", headers=headers)).span == ByteSpan(0, 9, Layout.PLAIN)
 
     @pytest.mark.parametrize(
         ("body", "headers"),
@@ -187,7 +187,7 @@ class TestOffsets:
         batch, _, span, _ = decide(append, envelopes=envelopes)
         assert span.layout == envelopes
         assert span.end_offset == len(to_bytes(batch.columns, envelopes)) == 8 + 6 + 8 + len(wrap(headers, body))
-        assert decide(appending(b"x"), envelopes=envelopes).span == Span(0, 9, Layout.PLAIN)
+        assert decide(appending(b"x"), envelopes=envelopes).span == ByteSpan(0, 9, Layout.PLAIN)
 
 
 class TestBytes:

@@ -12,7 +12,7 @@ from support.process import BASIN, GatewayProcess
 from penstock_spark.clients import StreamClient, open_client
 from penstock_spark.clients.endpoint import parse_endpoint
 from penstock_spark.jobs.backfill import Log, backfill
-from penstock_spark.jobs.places import Place
+from penstock_spark.jobs.directories import HadoopDirectory
 from penstock_spark.running import JobFailed
 from penstock_spark.schemas import RECORDS, spark_schema
 
@@ -44,7 +44,7 @@ def bodies(client: StreamClient, stream: str) -> list[bytes]:
 def test_each_row_once_and_in_order(
     spark: SparkSession, gateway: GatewayProcess, client: StreamClient, tmp_path: Path
 ) -> None:
-    place = Place(spark, str(tmp_path / "log"))
+    place = HadoopDirectory(spark, str(tmp_path / "log"))
     options = {"endpoint": gateway.s2_url, "sink": "backfill-test", "ledger": BASIN}
     names = {"b/one": f"{BASIN}/backfill-one", "b/two": f"{BASIN}/backfill-two"}
 
@@ -82,7 +82,7 @@ def test_each_row_once_and_in_order(
 def test_what_has_no_order(
     spark: SparkSession, tmp_path: Path, rows: list[tuple[str, int | None]], names: dict[str, str], fault: str
 ) -> None:
-    log = Log(Place(spark, str(tmp_path)))
+    log = Log(HadoopDirectory(spark, str(tmp_path)))
     with pytest.raises(JobFailed, match=fault):
         list(backfill(table(spark, rows), log, {"endpoint": "http://127.0.0.1:1", "sink": "x"}, names=names))
     assert log.batches == []

@@ -17,7 +17,7 @@ from penstock.app.workers.messages import Acknowledged, Close, HandOver, Open, O
 from penstock.store.admission import Admission
 from penstock.store.append_sessions import RECORD_BYTES, Chain, Request, StoreAppendSession, append_alone
 from penstock.store.committer import Ticket
-from penstock.store.optimistic import Foreseen, Known, foresee
+from penstock.store.optimistic import KnownHead, PreparedAppend, prepare
 from penstock.store.settings import Clock
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import AppendBytes
@@ -31,20 +31,20 @@ __all__ = ["RemoteAppends"]
 Work = Append | AppendBytes
 
 
-class _Place:
+class _AppendedStream:
     """A stream that this worker appends to. `known` is None while the worker cannot predict the next position."""
 
-    def __init__(self, known: Known) -> None:
-        self.known: Known | None = known
+    def __init__(self, known: KnownHead) -> None:
+        self.known: KnownHead | None = known
         self.config = known.config
         self.sessions = 0
         self.in_flight = 0
 
 
-class _Lane:
+class _WorkerSession:
     """One append session of this worker."""
 
-    def __init__(self, number: int, place: _Place) -> None:
+    def __init__(self, number: int, place: _AppendedStream) -> None:
         self.number = number
         self.place = place
 
@@ -54,7 +54,7 @@ class _Sent:
 
     __slots__ = ("lane", "request", "wanted")
 
-    def __init__(self, request: Request[Work, _Lane], lane: _Lane | None, wanted: int | None) -> None:
+    def __init__(self, request: Request[Work, _WorkerSession], lane: _WorkerSession | None, wanted: int | None) -> None:
         self.request = request
         self.lane = lane
         self.wanted = wanted
@@ -69,9 +69,9 @@ class RemoteAppends:
         self._calls = calls
         self._clock = clock
         self._envelopes = envelopes
-        self._places: dict[int, _Place] = {}
+        self._places: dict[int, _AppendedStream] = {}
         self._lanes = count(1)
-        self._open: dict[int, _Place] = {}
+        self._open: dict[int, _AppendedStream] = {}
         self._sent: dict[int, _Sent] = {}
         self._lost = False
 
@@ -82,7 +82,7 @@ class RemoteAppends:
     @asynccontextmanager
     async def session(
         self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
-    ) -> AsyncIterator[StoreAppendSession[Work, _Lane]]:
+    ) -> AsyncIterator[StoreAppendSession[Work, _WorkerSession]]:
         """Open a session of pipelined appends to one stream; see `Back.append_session`."""
         number = next(self._lanes)
         try:
@@ -91,7 +91,7 @@ class RemoteAppends:
             )
             place = self._open[number] = self._place(opened)
             try:
-                yield StoreAppendSession(self, _Lane(number, place))
+                yield StoreAppendSession(self, _WorkerSession(number, place))
             finally:
                 del self._open[number]
                 place.sessions -= 1
@@ -100,21 +100,21 @@ class RemoteAppends:
         finally:
             self._channel.post(Close(number))
 
-    def _place(self, opened: Opened) -> _Place:
+    def _place(self, opened: Opened) -> _AppendedStream:
         place = self._places.get(opened.stream)
         if place is None:
-            place = self._places[opened.stream] = _Place(Known.of(opened.head, opened.config))
+            place = self._places[opened.stream] = _AppendedStream(KnownHead.of(opened.head, opened.config))
         elif not place.in_flight:
             place.config = opened.config
-            place.known = Known.of(opened.head, opened.config)
+            place.known = KnownHead.of(opened.head, opened.config)
         place.sessions += 1
         return place
 
     # ---- Appending ----
 
     def requested(
-        self, append: Append | AppendBytes, place: _Lane | None, chain: Chain, ticket: Ticket[Appended]
-    ) -> Request[Work, _Lane]:
+        self, append: Append | AppendBytes, place: _WorkerSession | None, chain: Chain, ticket: Ticket[Appended]
+    ) -> Request[Work, _WorkerSession]:
         """See `Appending.requested`."""
         if isinstance(append, Append):
             size = append.metered + RECORD_BYTES * len(append.bodies)
@@ -122,37 +122,37 @@ class RemoteAppends:
             size = 2 * len(append.data) + RECORD_BYTES
         return Request(self, append, size, place, chain, ticket)
 
-    def sequence(self, request: Request[Work, _Lane], work: Work, place: _Lane | None) -> None:
+    def sequence(self, request: Request[Work, _WorkerSession], work: Work, place: _WorkerSession | None) -> None:
         """Send the append to the parent, which sequences it."""
         call = self._calls.number()
         if self._lost:
             self._failed(_Sent(request, place, None), LOST)
             return
-        foreseen = None if place is None else self._foreseen(place.place, work, request.size)
-        self._sent[call] = _Sent(request, place, None if foreseen is None else foreseen.first_seq)
+        prepared = None if place is None else self._prepared(place.place, work, request.size)
+        self._sent[call] = _Sent(request, place, None if prepared is None else prepared.first_seq)
         if place is None:
             self._channel.post(HandOver(call, 0, work))
             return
         place.place.in_flight += 1
-        if foreseen is None:
+        if prepared is None:
             self._channel.post(HandOver(call, place.number, work))
         else:
-            self._channel.post((call, place.number, uncopied(foreseen.payload), *foreseen[1:]))
+            self._channel.post((call, place.number, uncopied(prepared.payload), *prepared[1:]))
 
-    def refuse(self, request: Request[Work, _Lane], failure: Failure) -> None:
+    def refuse(self, request: Request[Work, _WorkerSession], failure: Failure) -> None:
         """See `Appending.refuse`: a worker refuses no append itself."""
         request.ticket.fail(failure)
 
-    def _foreseen(self, place: _Place, work: Work, size: int) -> Foreseen | None:
+    def _prepared(self, place: _AppendedStream, work: Work, size: int) -> PreparedAppend | None:
         if place.known is None or not isinstance(work, Append):
             place.known = None
             return None
-        decided = foresee(work, place.known, self._clock(), self._envelopes, size)
+        decided = prepare(work, place.known, self._clock(), self._envelopes, size)
         if decided is None:
             place.known = None  # only the store can tell the outcome
             return None
-        foreseen, place.known = decided
-        return foreseen
+        prepared, place.known = decided
+        return prepared
 
     # ---- answers ----
 
@@ -175,7 +175,7 @@ class RemoteAppends:
             if sent.wanted is not None and sent.wanted != first_seq:
                 place.known = None
             if place.known is None and not place.in_flight:
-                place.known = Known(next_seq, last_id, offset, place.config)
+                place.known = KnownHead(next_seq, last_id, offset, place.config)
         start, end = StreamPosition(first_seq, first_ms), StreamPosition(next_seq, last_ms)
         request.ticket.resolve(Appended(start, end, StreamPosition(tail_seq, tail_ms), last_id, offset))
         self.admission.leave(request.size)

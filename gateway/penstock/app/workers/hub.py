@@ -29,8 +29,8 @@ from penstock.app.workers.watching import Watches
 from penstock.backends.embedded import EmbeddedBack
 from penstock.store.append_sessions import Chain
 from penstock.store.committer import Ticket
-from penstock.store.heads import Stream
-from penstock.store.optimistic import Foreseen
+from penstock.store.heads import StoredStream
+from penstock.store.optimistic import PreparedAppend
 from penstock.store.store import Store
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure, OperationFailed
@@ -40,10 +40,10 @@ from penstock_codecs.streams import StreamConfig
 __all__ = ["Hub"]
 
 
-class _Lane:
+class _StoreSession:
     """One append session of the worker, on one stream."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: StoredStream) -> None:
         self.stream = stream
         self.config: StreamConfig = stream.config
         self.chain = Chain()
@@ -77,11 +77,11 @@ class Hub:
         self._nursery: trio.Nursery
         self._watches: Watches
         self._calls: dict[int, trio.CancelScope] = {}
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[int, _StoreSession] = {}
         self._acknowledged: list[Acknowledged] = []
         channel.before_sending = self._send_acknowledgements
         self._handlers: dict[type, Callable[[Any], None]] = {
-            tuple: self._foreseen,
+            tuple: self._prepared,
             HandOver: self._hand_over,
             Perform: self._perform,
             Open: self._open,
@@ -114,13 +114,13 @@ class Hub:
 
     # ---- appends ----
 
-    def _foreseen(self, message: tuple[Any, ...]) -> None:
-        self._enter(message[0], message[1], Foreseen._make(message[2:]))
+    def _prepared(self, message: tuple[Any, ...]) -> None:
+        self._enter(message[0], message[1], PreparedAppend._make(message[2:]))
 
     def _hand_over(self, message: HandOver) -> None:
         self._enter(*message)
 
-    def _enter(self, call: int, number: int, append: Append | AppendBytes | Foreseen) -> None:
+    def _enter(self, call: int, number: int, append: Append | AppendBytes | PreparedAppend) -> None:
         appends, receipt = self._store.appends, _Receipt(self, call)
         if not number:
             appends.admission.enter(appends.requested(append, None, Chain(), receipt))
@@ -155,7 +155,7 @@ class Hub:
         with scope:
             try:
                 async with appends.place(message.stream, message.create_config, message.create_if_missing) as stream:
-                    lane = self._lanes[message.lane] = _Lane(stream)
+                    lane = self._lanes[message.lane] = _StoreSession(stream)
                     del self._calls[message.call]
                     self.post(Done(message.call, Opened(stream.id, stream.head, lane.config)))
                     await lane.closed.wait()

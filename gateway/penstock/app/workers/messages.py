@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock.app.config import Config
-from penstock.store.batches import Row, Span
+from penstock.store.batches import ByteSpan, Row
 from penstock.store.heads import StreamHead
 from penstock_codecs.byte_operations import AppendBytes
 from penstock_codecs.failures import Failure
@@ -193,4 +193,4 @@ class State(NamedTuple):
     alive: bool
     begins: bool
     anew: bool
-    batches: Sequence[tuple[Row, Span]]
+    batches: Sequence[tuple[Row, ByteSpan]]

@@ -16,7 +16,7 @@ from penstock.app.workers.calls import Calls
 from penstock.app.workers.channel import Channel
 from penstock.app.workers.messages import Find, Found, Leave, State
 from penstock.store.batches import batch_of_rows
-from penstock.store.heads import Basin, BasinHead, Creation, Stream
+from penstock.store.heads import BasinHead, Creation, StoredBasin, StoredStream
 from penstock.store.reader import Reader
 from penstock.store.reads import Reads
 from penstock.store.tail_cache import TailCache, TailCaches
@@ -43,13 +43,13 @@ class RemoteReads(Reads):
         self._channel = channel
         self._calls = calls
         self._tail_caches = TailCaches(tail_cache_bytes)
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, StoredStream] = {}
         self._finding: Counter[StreamRef] = Counter()
         self._idle: dict[int, int] = {}  # streams without readers: number of changes since the last one left
 
     async def find_stream(
         self, ref: StreamRef, create_if_missing: bool, create_config: StreamConfig | None = None
-    ) -> Stream:
+    ) -> StoredStream:
         """See `Reads.find_stream`; the copy then has all that was durable before the call."""
         self._finding[ref] += 1
         try:
@@ -62,14 +62,14 @@ class RemoteReads(Reads):
         self._idle.pop(stream.id, None)
         return stream
 
-    def _found(self, ref: StreamRef, stream: Stream | None) -> None:
+    def _found(self, ref: StreamRef, stream: StoredStream | None) -> None:
         self._finding[ref] -= 1
         if not self._finding[ref]:
             del self._finding[ref]
             for other in [one for one in self._streams.values() if one.ref == ref and one is not stream]:
                 self._leave(other)
 
-    async def hear(self, stream: Stream) -> None:
+    async def hear(self, stream: StoredStream) -> None:
         """See `Reads.hear`: on return, all that the parent sent before its answer has been applied."""
         try:
             self._leave(await self.find_stream(stream.ref, create_if_missing=False))  # may be a new stream
@@ -78,12 +78,12 @@ class RemoteReads(Reads):
                 raise
 
     @contextmanager
-    def holding(self, stream: Stream) -> Iterator[None]:
+    def holding(self, stream: StoredStream) -> Iterator[None]:
         with super().holding(stream):
             yield
         self._leave(stream)
 
-    def _leave(self, stream: Stream) -> None:
+    def _leave(self, stream: StoredStream) -> None:
         """Mark a stream as idle if it has no readers; forget it if it is gone, or the oldest if too many are idle."""
         if stream.users or self._finding[stream.ref] or self._streams.get(stream.id) is not stream:
             return
@@ -125,7 +125,7 @@ class RemoteReads(Reads):
                 self._forget(stream.id)
 
 
-def _stream(state: State) -> Stream:
+def _stream(state: State) -> StoredStream:
     head = BasinHead(BasinConfig())
-    basin = Basin(0, state.ref.basin, _UNKNOWN, head, head)
-    return Stream(state.stream, basin, state.ref.stream, _UNKNOWN, state.head, state.head)
+    basin = StoredBasin(0, state.ref.basin, _UNKNOWN, head, head)
+    return StoredStream(state.stream, basin, state.ref.stream, _UNKNOWN, state.head, state.head)

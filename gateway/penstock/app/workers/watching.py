@@ -8,8 +8,8 @@ import trio
 
 from penstock.app.workers.channel import Channel, uncopied
 from penstock.app.workers.messages import State
-from penstock.store.batches import Row, Span
-from penstock.store.heads import Stream
+from penstock.store.batches import ByteSpan, Row
+from penstock.store.heads import StoredStream
 from penstock_codecs.limits import MIB
 from penstock_codecs.model import StreamRef
 
@@ -22,7 +22,7 @@ MOST_BYTES: Final = 4 * MIB
 class _Watch:
     """A stream that the worker reads; the store keeps it in memory meanwhile."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: StoredStream) -> None:
         self.stream = stream
         self.told = stream.durable
         self.alive = True
@@ -38,7 +38,7 @@ class Watches:
         self._nursery = nursery
         self._watches: dict[int, _Watch] = {}
 
-    def tell(self, stream: Stream) -> None:
+    def tell(self, stream: StoredStream) -> None:
         """Send a stream's state to the worker, and its changes from then on."""
         if stream.id not in self._watches:
             watch = self._watches[stream.id] = _Watch(stream)
@@ -88,7 +88,7 @@ class Watches:
         self._post(watch, rows)
 
     def _post(
-        self, watch: _Watch, batches: list[tuple[Row, Span]], *, begins: bool = False, anew: bool = False
+        self, watch: _Watch, batches: list[tuple[Row, ByteSpan]], *, begins: bool = False, anew: bool = False
     ) -> None:
         stream = watch.stream
         watch.told, watch.alive = stream.durable, stream.durably_alive

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.observe.metrics.families import FAMILIES, LABELS, SECTIONS, AnyFamily
-from penstock.observe.metrics.series import Kind, Merge
+from penstock.observe.metrics.series import Merging, MetricKind
 
 __all__ = ["metrics_page"]
 
@@ -62,10 +62,10 @@ def _sections() -> Iterator[str]:
 def _row(family: AnyFamily) -> str:
     labels = ", ".join(f"`{label}`" for label in family.label_names)
     meaning = family.meaning
-    if family.kind is Kind.HISTOGRAM:
+    if family.kind is MetricKind.HISTOGRAM:
         meaning += f" Bounds: {', '.join(f'{bound:g}' for bound in family.bounds)}."
-    if family.merge is not Merge.SUM:
-        meaning += f" *({'largest' if family.merge is Merge.MAX else 'smallest'})*"
+    if family.merge is not Merging.SUM:
+        meaning += f" *({'largest' if family.merge is Merging.MAX else 'smallest'})*"
     return f"| `{family.name}` | {family.kind.value} | {labels} | {meaning} |"
 
 

@@ -4,8 +4,8 @@ It encodes the state of all families with prometheus_client's encoders, and adds
 time, memory and descriptors, and its versions.
 
 With several processes each sends its series at one moment as bytes to another, which merges them. Counters and
-histograms are added up. So are gauges, except for families that take the largest or smallest value (`Merge`): the state
-of a circuit, the time of the last reload.
+histograms are added up. So are gauges, except for families that take the largest or smallest value (`Merging`), such as
+the state of a circuit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from penstock.observe.metrics.families import (
     AnyFamily,
 )
 from penstock.observe.metrics.running_timers import standing_samples
-from penstock.observe.metrics.series import Histogram, Merge, Sample, looked_up, watching
+from penstock.observe.metrics.series import Histogram, Merging, Sample, looked_up, watching
 
 __all__ = [
     "State",
@@ -106,7 +106,11 @@ State = dict[str, dict[tuple[str, ...], Value]]
 _Packed = list[tuple[str, list[tuple[tuple[str, ...], Value]]]]
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Packed).decode
-_JOIN: Final[Mapping[Merge, Callable[[float, float], float]]] = {Merge.SUM: add, Merge.MAX: max, Merge.MIN: min}
+_JOIN: Final[Mapping[Merging, Callable[[float, float], float]]] = {
+    Merging.SUM: add,
+    Merging.MAX: max,
+    Merging.MIN: min,
+}
 
 
 def current() -> State:

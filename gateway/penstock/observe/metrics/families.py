@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from penstock.observe.metrics.series import Count, Family, Histogram, Kind, Merge
+from penstock.observe.metrics.series import Count, Family, Histogram, Merging, MetricKind
 
 __all__ = ["FAMILIES", "LABELS", "SECTIONS", "AnyFamily"]  # and each family, by its own name
 
@@ -68,17 +68,17 @@ def _section(title: str) -> None:
 
 
 def _counter(name: str, meaning: str, labels: Sequence[str] = ()) -> Family[Count]:
-    return _kept(Family(name, Kind.COUNTER, meaning, labels, Count))
+    return _kept(Family(name, MetricKind.COUNTER, meaning, labels, Count))
 
 
-def _gauge(name: str, meaning: str, labels: Sequence[str] = (), merge: Merge = Merge.SUM) -> Family[Count]:
-    return _kept(Family(name, Kind.GAUGE, meaning, labels, Count, merge))
+def _gauge(name: str, meaning: str, labels: Sequence[str] = (), merge: Merging = Merging.SUM) -> Family[Count]:
+    return _kept(Family(name, MetricKind.GAUGE, meaning, labels, Count, merge))
 
 
 def _histogram(
     name: str, meaning: str, labels: Sequence[str] = (), bounds: Sequence[float] = _SECONDS
 ) -> Family[Histogram]:
-    family = Family(name, Kind.HISTOGRAM, meaning, labels, lambda: Histogram(bounds), bounds=bounds)
+    family = Family(name, MetricKind.HISTOGRAM, meaning, labels, lambda: Histogram(bounds), bounds=bounds)
     FAMILIES.append(family)
     return family
 
@@ -216,7 +216,7 @@ BACK_CIRCUIT: Final = _gauge(
     "The state of a server's circuit breaker: `closed` (requests pass), `open` (requests are refused) or "
     "`half-open` (one request probes the server).",
     ("back", "state"),
-    Merge.MAX,
+    Merging.MAX,
 )
 BACK_CIRCUIT_OPENED: Final = _counter(
     "penstock_back_circuit_opened_total", "Number of times a server's circuit breaker opened.", ("back",)
@@ -266,20 +266,26 @@ RECORDINGS_DROPPED: Final = _counter(
 )
 RECORDER_QUEUE_BYTES: Final = _gauge("penstock_recorder_queue_bytes", "Bytes waiting to be written to recordings.")
 MIRROR_LAG_RECORDS: Final = _gauge(
-    "penstock_mirror_lag_records", "Records that the mirror has not copied and compared yet.", ("route",), Merge.MAX
+    "penstock_mirror_lag_records",
+    "Records that the mirror has not copied and compared yet.",
+    ("route",),
+    Merging.MAX,
 )
 MIRROR_LAG_SECONDS: Final = _gauge(
     "penstock_mirror_lag_seconds",
     "Time that the oldest record not yet copied and compared has waited.",
     ("route",),
-    Merge.MAX,
+    Merging.MAX,
 )
-MIRROR_STREAMS: Final = _gauge("penstock_mirror_streams", "Streams that the mirror tracks.", ("route",), Merge.MAX)
+MIRROR_STREAMS: Final = _gauge("penstock_mirror_streams", "Streams that the mirror tracks.", ("route",), Merging.MAX)
 MIRROR_STREAMS_STOPPED: Final = _gauge(
-    "penstock_mirror_streams_stopped", "Streams that the mirror has stopped copying.", ("route",), Merge.MAX
+    "penstock_mirror_streams_stopped", "Streams that the mirror has stopped copying.", ("route",), Merging.MAX
 )
 MIRROR_STREAMS_DIFFERING: Final = _gauge(
-    "penstock_mirror_streams_differing", "Streams whose records differ between the two backs.", ("route",), Merge.MAX
+    "penstock_mirror_streams_differing",
+    "Streams whose records differ between the two backs.",
+    ("route",),
+    Merging.MAX,
 )
 
 _section("Certificates")
@@ -288,31 +294,31 @@ CERTIFICATE_EXPIRY: Final = _gauge(
     "penstock_certificate_expiry_timestamp_seconds",
     "Expiry time of a certificate or revocation list in use, in seconds since the Unix epoch.",
     ("owner", "file", "subject"),
-    Merge.MIN,
+    Merging.MIN,
 )
 
 _section("The process")
 
 BUILD_INFO: Final = _gauge(
-    "penstock_build_info", "Always 1; the labels give the versions.", ("version", "python"), Merge.MAX
+    "penstock_build_info", "Always 1; the labels give the versions.", ("version", "python"), Merging.MAX
 )
 READY: Final = _gauge(
     "penstock_ready",
     "1 while the gateway listens and does not drain, else 0. `GET /ready` also checks the backs.",
     (),
-    Merge.MIN,
+    Merging.MIN,
 )
-DRAINING: Final = _gauge("penstock_draining", "1 while the gateway drains, else 0.", (), Merge.MAX)
+DRAINING: Final = _gauge("penstock_draining", "1 while the gateway drains, else 0.", (), Merging.MAX)
 RELOADS: Final = _counter("penstock_reloads_total", "Reloads of the configuration.", ("outcome",))
 RELOADED_SECONDS: Final = _gauge(
     "penstock_reloaded_timestamp_seconds",
     "Time at which the running configuration was loaded, in seconds since the Unix epoch.",
     (),
-    Merge.MIN,
+    Merging.MIN,
 )
 LOG_LINES: Final = _counter("penstock_log_lines_total", "Lines written to the log.", ("level",))
 SCRAPE_SECONDS: Final = _gauge(
-    "penstock_scrape_seconds", "Longest time for which the previous scrape blocked other work.", (), Merge.MAX
+    "penstock_scrape_seconds", "Longest time for which the previous scrape blocked other work.", (), Merging.MAX
 )
 CPU_SECONDS: Final = _counter("process_cpu_seconds_total", "User and system CPU time.")
 OPEN_FDS: Final = _gauge("process_open_fds", "Number of open file descriptors.")
@@ -320,5 +326,5 @@ MAX_FDS: Final = _gauge("process_max_fds", "Maximum number of open file descript
 VIRTUAL_BYTES: Final = _gauge("process_virtual_memory_bytes", "Virtual memory size.")
 RESIDENT_BYTES: Final = _gauge("process_resident_memory_bytes", "Resident memory size.")
 START_SECONDS: Final = _gauge(
-    "process_start_time_seconds", "Start time of the process, in seconds since the Unix epoch.", (), Merge.MIN
+    "process_start_time_seconds", "Start time of the process, in seconds since the Unix epoch.", (), Merging.MIN
 )

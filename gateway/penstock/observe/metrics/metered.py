@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from penstock.core.back import AppendSession, AppendSessionWrapper, Following, ReadSession, ReadSessionWrapper
 from penstock.core.passthrough import RawSession
-from penstock.observe.metrics.meters import Flow, Meter, spelled
+from penstock.observe.metrics.meters import FlowMeters, Meter, spelled
 from penstock.observe.metrics.passthrough_appends import PassedAppends, PassedReads
 from penstock.observe.metrics.spans import AppendGroups, SessionSpan, operation_span
 from penstock.observe.tracing import tracer
@@ -67,7 +67,7 @@ async def metered_operation(meter: Meter, operation: Operation[R], carried_out: 
     return result
 
 
-def _count(flow: Flow, appended: Appended, size: int) -> None:
+def _count(flow: FlowMeters, appended: Appended, size: int) -> None:
     flow.records.value += appended.end.seq_num - appended.start.seq_num
     flow.bytes.value += size
     flow.batches.value += 1
@@ -87,7 +87,7 @@ def _count_bytes(meter: Meter, read: ReadBytes, result: object, seconds: float) 
 class _Entered(AbstractAsyncContextManager[S]):
     """A session while its block runs: counted as open; a failure to begin counts as an error."""
 
-    def __init__(self, entering: AbstractAsyncContextManager[Any], meter: Meter, flow: Flow) -> None:
+    def __init__(self, entering: AbstractAsyncContextManager[Any], meter: Meter, flow: FlowMeters) -> None:
         self._entering = entering
         self._meter = meter
         self._flow = flow
@@ -204,7 +204,7 @@ class _EnteredReads(_Entered[ReadSession]):
 class _Raw:
     """A `RawSession`, measured."""
 
-    def __init__(self, inner: RawSession, meter: Meter, flow: Flow) -> None:
+    def __init__(self, inner: RawSession, meter: Meter, flow: FlowMeters) -> None:
         self._inner = inner
         self._meter = meter
         self._bytes = flow.bytes

@@ -24,13 +24,13 @@ from penstock.observe.taps.tap import CONNECTION
 from penstock_codecs.failures import FailureCode
 from penstock_codecs.model import RecordBatch
 
-__all__ = ["PROTOCOL", "Flow", "Meter", "current_client", "meter", "spelled"]
+__all__ = ["PROTOCOL", "FlowMeters", "Meter", "current_client", "meter", "spelled"]
 
 PROTOCOL: ContextVar[str] = ContextVar("penstock.protocol", default="")
 """The protocol of the current request if it is more specific than its listener's kind: `s2s` or `sse`; otherwise ""."""
 
 
-class Flow:
+class FlowMeters:
     """The metrics of one direction."""
 
     __slots__ = ("batches", "bytes", "records", "sessions")
@@ -58,8 +58,8 @@ class Meter:
         """Listener, route, back and protocol."""
         self._errors: dict[FailureCode, Count] = {}
         self._operations: dict[type, Histogram] = {}
-        self.appends = Flow(*labels, "in")
-        self.reads = Flow(*labels, "out")
+        self.appends = FlowMeters(*labels, "in")
+        self.reads = FlowMeters(*labels, "out")
         self.append_seconds = APPEND_SECONDS.child(*labels)
         self.append_wait = APPEND_WAIT_SECONDS.child(*labels)
         self.first_read = READ_FIRST_SECONDS.child(*labels)

@@ -15,7 +15,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from penstock.observe.metrics.meters import Flow, Meter
+from penstock.observe.metrics.meters import FlowMeters, Meter
 from penstock_codecs.http import Buffer
 from penstock_codecs.s2s.frames import MAX_HELD, Frame, FrameError, FrameReader
 from penstock_proto import s2_pb2
@@ -58,7 +58,7 @@ class PassedReads(_Answers):
     """The server's frames of a read session. Frames may be large: until one is complete its pieces are kept without
     copying."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: FlowMeters) -> None:
         super().__init__()
         self._flow = flow
         self._parts: list[memoryview] = []  # of the current frame

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeVar
 
-__all__ = ["Count", "Family", "Histogram", "Kind", "Merge", "Sample", "Source", "looked_up", "watching"]
+__all__ = ["Count", "Family", "Histogram", "Merging", "MetricKind", "Sample", "Source", "looked_up", "watching"]
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     """The type of a metric, in the terms of Prometheus."""
 
     COUNTER = "counter"
@@ -23,7 +23,7 @@ class Kind(Enum):
     HISTOGRAM = "histogram"
 
 
-class Merge(Enum):
+class Merging(Enum):
     """The way to merge the values of one series from several processes."""
 
     SUM = "sum"
@@ -76,11 +76,11 @@ class Family(Generic[C]):
     def __init__(
         self,
         name: str,
-        kind: Kind,
+        kind: MetricKind,
         meaning: str,
         labels: Sequence[str],
         make: Callable[[], C],
-        merge: Merge = Merge.SUM,
+        merge: Merging = Merging.SUM,
         bounds: Sequence[float] = (),
     ) -> None:
         """Add a family of series that `make` creates. `bounds`: of a histogram's buckets."""

@@ -23,7 +23,7 @@ from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation,
 from penstock_codecs.http import Buffer, Preludes
 from penstock_codecs.model import StreamRef
 
-__all__ = ["CONNECTION", "MOST_USES", "Place", "Tap", "Use", "Watcher", "note_identity", "note_use"]
+__all__ = ["CONNECTION", "MOST_USES", "HttpStart", "Tap", "Use", "Watcher", "note_identity", "note_use"]
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ class Use(NamedTuple):
     identity: str
 
 
-class Place(NamedTuple):
+class HttpStart(NamedTuple):
     """The state of an HTTP connection. `version`: "1.1" or "2"; `preludes`: see `Preludes`; `sent`: number of bytes
     that we have sent or are sending, without `preludes.unsaid`."""
 
@@ -105,7 +105,7 @@ class Tap:
         """The connection broke, as far as was noticed."""
         self.over = False
         """`end` has been called."""
-        self.place: Callable[[], Place | None] | None = None
+        self.place: Callable[[], HttpStart | None] | None = None
         """Returns the state of an HTTP connection, for sinks that join in its middle; None: it is unknown."""
         self._begins: dict[Sink, int] = {}  # offset of ours at which a sink begins, while that is still to come
         self._own = Sender.CLIENT if conversation.side is Side.BACK else Sender.SERVER
@@ -208,7 +208,7 @@ class Tap:
         place = self._placed()
         return place is not None and place.version == "2"
 
-    def _placed(self) -> Place | None:
+    def _placed(self) -> HttpStart | None:
         """Return the state of the connection, or None if it is unknown; a defect there must not disturb traffic."""
         try:
             return None if self.place is None else self.place()

@@ -1,18 +1,18 @@
 """Comparison of two recordings, or a recording and a live server, record by record, across protocols."""
 
 from penstock.tools.comparing.comparison import Comparison, StreamComparison, compare
-from penstock.tools.comparing.differences import Difference, Kind
+from penstock.tools.comparing.differences import DiffKind, RecordDifference
 from penstock.tools.comparing.fields import BadField, Fields
-from penstock.tools.comparing.record_table import Shelf, Source
+from penstock.tools.comparing.record_table import Input, RecordTable
 
 __all__ = [
     "BadField",
     "Comparison",
-    "Difference",
+    "DiffKind",
     "Fields",
-    "Kind",
-    "Shelf",
-    "Source",
+    "Input",
+    "RecordDifference",
+    "RecordTable",
     "StreamComparison",
     "compare",
 ]

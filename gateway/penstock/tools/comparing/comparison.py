@@ -9,9 +9,9 @@ from heapq import nsmallest
 from typing import Final, Literal
 
 from penstock.tools.comparing.alignment import Gap, Same, align_contents, align_positions
-from penstock.tools.comparing.differences import Difference, Kind, differences
+from penstock.tools.comparing.differences import DiffKind, RecordDifference, differences
 from penstock.tools.comparing.pairing import joined, pair_streams, wanted
-from penstock.tools.comparing.record_table import Shelf, Source, Stream
+from penstock.tools.comparing.record_table import ComparedStream, Input, RecordTable
 
 __all__ = ["Comparison", "NotComparable", "StreamComparison", "compare"]
 
@@ -32,11 +32,11 @@ class StreamComparison:
     """The comparison of one stream. `a` or `b` is None if only one source has it. `same`: number of records that agree.
     `counts`: of all differences; `shown`: the first ones, in the order of the stream."""
 
-    a: Stream | None
-    b: Stream | None
+    a: ComparedStream | None
+    b: ComparedStream | None
     same: int = 0
-    counts: Counter[Kind] = field(default_factory=Counter)
-    shown: list[Difference] = field(default_factory=list)
+    counts: Counter[DiffKind] = field(default_factory=Counter)
+    shown: list[RecordDifference] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
@@ -57,7 +57,7 @@ class Comparison:
 
 
 def compare(
-    shelf: Shelf,
+    table: RecordTable,
     *,
     by: Literal["content", "position"] = "content",
     action: str | None = None,
@@ -65,39 +65,39 @@ def compare(
     globs: Sequence[str] = (),
     most_shown: int = MOST_SHOWN,
 ) -> Comparison:
-    """Compare the streams of both sources; call `Shelf.settle` before.
+    """Compare the streams of both sources; call `RecordTable.settle` before.
 
-    `action`: APPENDED or DELIVERED, for all streams; None: as `Shelf.streams` chooses. `named`: see `pair_streams`.
+    `action`: APPENDED or DELIVERED, for all streams (None: `RecordTable.streams` chooses). `named`: see `pair_streams`;
     `globs`: compare only streams of A with matching names and their counterparts, and streams that only B has with
     matching names. Raises NotComparable if positions are to be compared and differ in kind.
     """
-    pairs = pair_streams(joined(shelf.streams(Source.A, action)), joined(shelf.streams(Source.B, action)), named or {})
-    found = Comparison([_compare(shelf, a, b, by, most_shown) for a, b in pairs.both if wanted(a, globs)])
+    pairs = pair_streams(joined(table.streams(Input.A, action)), joined(table.streams(Input.B, action)), named or {})
+    found = Comparison([_compare(table, a, b, by, most_shown) for a, b in pairs.both if wanted(a, globs)])
     for one in pairs.only_a:
         if wanted(one, globs):
-            found.streams.append(StreamComparison(one, None, counts=Counter({Kind.LOST: one.records})))
+            found.streams.append(StreamComparison(one, None, counts=Counter({DiffKind.LOST: one.records})))
     for one in pairs.only_b:
         if wanted(one, globs):
-            found.streams.append(StreamComparison(None, one, counts=Counter({Kind.ADDED: one.records})))
+            found.streams.append(StreamComparison(None, one, counts=Counter({DiffKind.ADDED: one.records})))
     found.streams.sort(key=lambda one: (one.a or one.b or _NOBODY).name)
     return found
 
 
-_NOBODY: Final = Stream((), Source.A, "", False, 0, frozenset())
+_NOBODY: Final = ComparedStream((), Input.A, "", False, 0, frozenset())
 
 
-def _compare(shelf: Shelf, a: Stream, b: Stream, by: str, most_shown: int) -> StreamComparison:
+def _compare(table: RecordTable, a: ComparedStream, b: ComparedStream, by: str, most_shown: int) -> StreamComparison:
     counted = _COUNTED in a.kinds | b.kinds
     placed = all(len(one.kinds) == 1 and "" not in one.kinds for one in (a, b))
     if by == "position" and not (placed and (counted or a.kinds == b.kinds)):
         kinds = [" and ".join(sorted(kind or "no positions" for kind in one.kinds)) for one in (a, b)]
         raise NotComparable(f"{a.name}: A has {kinds[0]}, B has {kinds[1]}; compare by content")
-    rows = shelf.rows(a), shelf.rows(b)
+    rows = table.rows(a), table.rows(b)
     aligned = align_positions(*rows, counted=counted) if by == "position" else align_contents(*rows)
     result = StreamComparison(a, b)
 
-    def told() -> Iterator[Difference]:
-        for difference in differences(_counted(aligned, result), shelf, a, b):
+    def told() -> Iterator[RecordDifference]:
+        for difference in differences(_counted(aligned, result), table, a, b):
             result.counts[difference.kind] += 1
             yield difference
 
@@ -114,7 +114,7 @@ def _counted(aligned: Iterator[Same | Gap], result: StreamComparison) -> Iterato
             yield one
 
 
-def _place(difference: Difference) -> tuple[int, int]:
+def _place(difference: RecordDifference) -> tuple[int, int]:
     row = difference.a or difference.b
     assert row is not None, "one of the two is set"
     return row.ordinal, 0 if difference.a is not None else 1

@@ -10,16 +10,16 @@ from enum import Enum
 from typing import Final
 
 from penstock.tools.comparing.alignment import Gap, Same
-from penstock.tools.comparing.record_table import Row, Shelf, Stream
+from penstock.tools.comparing.record_table import ComparedStream, RecordTable, Row
 
-__all__ = ["MOST_REMEMBERED", "Difference", "Kind", "differences"]
+__all__ = ["MOST_REMEMBERED", "DiffKind", "RecordDifference", "differences"]
 
 MOST_REMEMBERED: Final = 100_000
 """Records without a partner that are remembered to find those that only moved. Above it a record that moved is reported
 as lost and added. About 50 MiB."""
 
 
-class Kind(Enum):
+class DiffKind(Enum):
     """The kind of a difference."""
 
     LOST = "lost"
@@ -35,17 +35,19 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RecordDifference:
     """One difference; `a` or `b` is None if that side has no such record. `fields`: those that differ in an altered
     record."""
 
-    kind: Kind
+    kind: DiffKind
     a: Row | None
     b: Row | None
     fields: tuple[str, ...] = ()
 
 
-def differences(aligned: Iterable[Same | Gap], shelf: Shelf, a: Stream, b: Stream) -> Iterator[Difference]:
+def differences(
+    aligned: Iterable[Same | Gap], table: RecordTable, a: ComparedStream, b: ComparedStream
+) -> Iterator[RecordDifference]:
     """Yield the differences of aligned sequences. Records that moved are known only at the end, so the order is not
     that of the streams; sort by `Row.ordinal`."""
     alone = _Alone()
@@ -53,7 +55,7 @@ def differences(aligned: Iterable[Same | Gap], shelf: Shelf, a: Stream, b: Strea
         if isinstance(one, Gap):
             yield from alone.add(one)
     yield from alone.moved()
-    yield from _told(alone, shelf, a, b)
+    yield from _told(alone, table, a, b)
 
 
 class _Alone:
@@ -63,16 +65,16 @@ class _Alone:
         self._gaps: list[Gap] = []
         self._size = 0
 
-    def add(self, gap: Gap) -> Iterator[Difference]:
+    def add(self, gap: Gap) -> Iterator[RecordDifference]:
         if self._size + len(gap.a) + len(gap.b) > MOST_REMEMBERED:
             yield from _altered(gap)
-            yield from (Difference(Kind.LOST, row, None) for row in gap.a)
-            yield from (Difference(Kind.ADDED, None, row) for row in gap.b)
+            yield from (RecordDifference(DiffKind.LOST, row, None) for row in gap.a)
+            yield from (RecordDifference(DiffKind.ADDED, None, row) for row in gap.b)
             return
         self._size += len(gap.a) + len(gap.b)
         self._gaps.append(gap)
 
-    def moved(self) -> Iterator[Difference]:
+    def moved(self) -> Iterator[RecordDifference]:
         """Remove and yield records that both sides have, in different places."""
         elsewhere: dict[bytes, list[Row]] = {}
         for gap in reversed(self._gaps):
@@ -84,7 +86,7 @@ class _Alone:
                 if partners := elsewhere.get(row.digest):
                     partner = partners.pop()
                     gone |= {row.arrival, partner.arrival}
-                    yield Difference(Kind.REORDERED, row, partner)
+                    yield RecordDifference(DiffKind.REORDERED, row, partner)
         for gap in self._gaps:
             gap.a = [row for row in gap.a if row.arrival not in gone]
             gap.b = [row for row in gap.b if row.arrival not in gone]
@@ -94,24 +96,24 @@ class _Alone:
         yield from self._gaps
 
 
-def _told(alone: _Alone, shelf: Shelf, a: Stream, b: Stream) -> Iterator[Difference]:
+def _told(alone: _Alone, table: RecordTable, a: ComparedStream, b: ComparedStream) -> Iterator[RecordDifference]:
     told: Counter[bytes] = Counter()
     for gap in alone.gaps():
         # Find copies first: they must not pair with lost records as alterations.
         copies: list[Row] = []
         others: list[Row] = []
         for row in gap.b:
-            (copies if _is_copy(row, shelf, a, b, told) else others).append(row)
+            (copies if _is_copy(row, table, a, b, told) else others).append(row)
         gap.b = others
-        yield from (Difference(Kind.DOUBLED, None, row) for row in copies)
+        yield from (RecordDifference(DiffKind.DOUBLED, None, row) for row in copies)
         yield from _altered(gap)
-        yield from (Difference(Kind.LOST, row, None) for row in gap.a)
-        yield from (Difference(Kind.ADDED, None, row) for row in gap.b)
+        yield from (RecordDifference(DiffKind.LOST, row, None) for row in gap.a)
+        yield from (RecordDifference(DiffKind.ADDED, None, row) for row in gap.b)
 
 
-def _is_copy(row: Row, shelf: Shelf, a: Stream, b: Stream, told: Counter[bytes]) -> bool:
-    in_a = shelf.how_often(a, row.digest)
-    surplus = shelf.how_often(b, row.digest) - in_a
+def _is_copy(row: Row, table: RecordTable, a: ComparedStream, b: ComparedStream, told: Counter[bytes]) -> bool:
+    in_a = table.how_often(a, row.digest)
+    surplus = table.how_often(b, row.digest) - in_a
     if in_a and told[row.digest] < surplus:
         told[row.digest] += 1
         return True
@@ -126,11 +128,11 @@ def _rest(first: Row, second: Row) -> tuple[str, ...]:
     return tuple(name for (name, one), (_, other) in zip(ours, theirs, strict=True) if one != other)
 
 
-def _altered(gap: Gap) -> Iterator[Difference]:
+def _altered(gap: Gap) -> Iterator[RecordDifference]:
     """Yield pairs of records in each other's place as alterations, and remove them from the gap."""
     for first, second in zip(gap.a, gap.b, strict=False):
         parts = {"body": first.body == second.body, "headers": first.headers == second.headers}
         fields = tuple(name for name, same in parts.items() if not same) + _rest(first, second)
-        yield Difference(Kind.ALTERED, first, second, fields)
+        yield RecordDifference(DiffKind.ALTERED, first, second, fields)
     paired = min(len(gap.a), len(gap.b))
     del gap.a[:paired], gap.b[:paired]

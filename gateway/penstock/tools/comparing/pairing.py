@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
-from penstock.tools.comparing.record_table import Stream
+from penstock.tools.comparing.record_table import ComparedStream
 
 __all__ = ["Pairs", "called", "joined", "pair_streams", "plain_name", "wanted"]
 
@@ -20,9 +20,9 @@ _SEGMENT: Final = re.compile(r"(.*)/\d+\.#epoch\.\d+")
 class Pairs:
     """Streams that belong together, and those without a partner."""
 
-    both: list[tuple[Stream, Stream]] = field(default_factory=list)
-    only_a: list[Stream] = field(default_factory=list)
-    only_b: list[Stream] = field(default_factory=list)
+    both: list[tuple[ComparedStream, ComparedStream]] = field(default_factory=list)
+    only_a: list[ComparedStream] = field(default_factory=list)
+    only_b: list[ComparedStream] = field(default_factory=list)
 
 
 def plain_name(name: str) -> str:
@@ -31,7 +31,7 @@ def plain_name(name: str) -> str:
     return name if found is None else found[1]
 
 
-def joined(streams: Sequence[Stream]) -> list[Stream]:
+def joined(streams: Sequence[ComparedStream]) -> list[ComparedStream]:
     """Join the streams of a source that are one stream under several names: one that some clients call `orders` and
     others `basin/orders` gets the longest name, if only one basin has it.
 
@@ -39,7 +39,7 @@ def joined(streams: Sequence[Stream]) -> list[Stream]:
     the most records: each record has one position per protocol, by which copies cannot be recognised.
     """
     bare = [one for one in streams if "/" not in one.name]
-    full: dict[str, list[Stream]] = {}
+    full: dict[str, list[ComparedStream]] = {}
     for one in streams:
         if "/" in one.name:
             full.setdefault(_last_part(one.name), []).append(one)
@@ -54,7 +54,7 @@ def joined(streams: Sequence[Stream]) -> list[Stream]:
     return [found[name] for name in sorted(found)]
 
 
-def _together(streams: list[Stream]) -> Stream:
+def _together(streams: list[ComparedStream]) -> ComparedStream:
     full = max(streams, key=lambda one: len(one.name))
     appended = [one for one in streams if one.appended]
     used = appended or [max(streams, key=lambda one: one.records)]
@@ -67,18 +67,18 @@ def _together(streams: list[Stream]) -> Stream:
     )
 
 
-def called(streams: Iterable[Stream], name: str) -> Stream | None:
+def called(streams: Iterable[ComparedStream], name: str) -> ComparedStream | None:
     """Return the stream with this name, or with this alternative name; None if there is none."""
     return next((one for one in streams if name == one.name or name in one.others), None)
 
 
-def wanted(stream: Stream, globs: Sequence[str]) -> bool:
+def wanted(stream: ComparedStream, globs: Sequence[str]) -> bool:
     """Return whether a name of the stream matches one of the globs; without globs every stream matches."""
     names = {each for name in (stream.name, *stream.others) for each in (name, plain_name(name))}
     return not globs or any(fnmatchcase(name, glob) for glob in globs for name in names)
 
 
-def pair_streams(a: Sequence[Stream], b: Sequence[Stream], named: Mapping[str, str]) -> Pairs:
+def pair_streams(a: Sequence[ComparedStream], b: Sequence[ComparedStream], named: Mapping[str, str]) -> Pairs:
     """Pair the streams of two sources.
 
     `named`: names in B by names in A, where they are known. Other streams are paired by equal names, then by equal last

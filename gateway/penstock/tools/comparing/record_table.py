@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from penstock.tools.comparing.fields import Fields, unwrapped
 from penstock_analysis.dialogue import APPENDED, SeenRecord
 
-__all__ = ["PREVIEW_BYTES", "Row", "Shelf", "Source", "Stream"]
+__all__ = ["PREVIEW_BYTES", "ComparedStream", "Input", "RecordTable", "Row"]
 
 PREVIEW_BYTES: Final = 64
 """Bytes of a body that are kept, for display."""
@@ -40,20 +40,20 @@ CREATE INDEX IF NOT EXISTS by_content ON seen (stream, appended, digest);
 """
 
 
-class Source(IntEnum):
+class Input(IntEnum):
     """One of the two sides of a comparison."""
 
     A = 0
     B = 1
 
 
-class Stream(NamedTuple):
+class ComparedStream(NamedTuple):
     """A stream of one source. `kinds`: of its records' positions; "" for records without one. `layer`: the protocol
     that first named it, as in `Message.layer`. `numbers`: of its rows, several if protocols have several names for it;
     `others`: the names beside `name`."""
 
     numbers: tuple[int, ...]
-    source: Source
+    source: Input
     name: str
     appended: bool
     records: int
@@ -80,7 +80,7 @@ class Row(NamedTuple):
     ordinal: int
 
 
-class Shelf:
+class RecordTable:
     """The records of both sources. A context manager; not thread-safe."""
 
     def __init__(self, fields: Fields, directory: Path | None = None) -> None:
@@ -94,12 +94,12 @@ class Shelf:
         self._base.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._base.executescript(_SCHEMA)
         self._base.execute("BEGIN")
-        self._streams: dict[tuple[Source, str], int] = {}
+        self._streams: dict[tuple[Input, str], int] = {}
         self._arrivals = count()
         self._rows: list[tuple[object, ...]] = []
         self._repeats: dict[int, _Repeats] = {}
 
-    def __enter__(self) -> Shelf:
+    def __enter__(self) -> RecordTable:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -108,7 +108,7 @@ class Shelf:
 
     # ---- putting -------------------------------------------------------------------------------------------------
 
-    def put(self, source: Source, record: SeenRecord, layer: str = "", exchange: int | None = None) -> None:
+    def put(self, source: Input, record: SeenRecord, layer: str = "", exchange: int | None = None) -> None:
         """Add a record. One that was delivered several times, in different exchanges, is kept once.
 
         `layer` and `exchange`: of the message that carried it. Records that were not acknowledged are skipped; of an
@@ -143,7 +143,7 @@ class Shelf:
         )
         self._rows.clear()
 
-    def _stream(self, source: Source, name: str, layer: str) -> int:
+    def _stream(self, source: Input, name: str, layer: str) -> int:
         number = self._streams.get((source, name))
         if number is None:
             number = self._streams[source, name] = len(self._streams)
@@ -164,11 +164,11 @@ class Shelf:
         self._base.executescript(_INDEXES)
         self._repeats.clear()
 
-    def streams(self, source: Source, action: str | None = None) -> list[Stream]:
+    def streams(self, source: Input, action: str | None = None) -> list[ComparedStream]:
         """Return the streams of a source by name, with the records appended to them or, if there are none, those
         delivered. `action` selects one of the two for all. May be called at any time."""
         self._flush()
-        found: dict[int, Stream] = {}
+        found: dict[int, ComparedStream] = {}
         rows = self._base.execute(
             "SELECT number, name, layer, appended, COUNT(*), GROUP_CONCAT(DISTINCT kind) FROM stream JOIN seen "
             "ON seen.stream = stream.number WHERE source = ? GROUP BY number, appended ORDER BY name, appended",
@@ -177,10 +177,10 @@ class Shelf:
         for number, name, layer, appended, records, kinds in rows:
             if action is None or bool(appended) == (action == APPENDED):
                 known = frozenset((kinds or "").split(","))
-                found[number] = Stream((number,), source, name, bool(appended), records, known, layer)
+                found[number] = ComparedStream((number,), source, name, bool(appended), records, known, layer)
         return list(found.values())
 
-    def rows(self, stream: Stream) -> Iterator[Row]:
+    def rows(self, stream: ComparedStream) -> Iterator[Row]:
         """Yield the records in the order of their positions if all have one of the same kind, else in the order of
         arrival."""
         ordered = len(stream.kinds) == 1 and "" not in stream.kinds
@@ -193,7 +193,7 @@ class Shelf:
         for ordinal, row in enumerate(found):
             yield Row._make((*row, ordinal))
 
-    def how_often(self, stream: Stream, digest: bytes) -> int:
+    def how_often(self, stream: ComparedStream, digest: bytes) -> int:
         """Return the number of records of a stream with this content."""
         (found,) = self._base.execute(
             f"SELECT COUNT(*) FROM seen WHERE stream IN ({_marks(stream)}) AND appended = ? AND digest = ?",
@@ -202,7 +202,7 @@ class Shelf:
         return int(found)
 
 
-def _marks(stream: Stream) -> str:
+def _marks(stream: ComparedStream) -> str:
     return ", ".join("?" for _ in stream.numbers)
 
 

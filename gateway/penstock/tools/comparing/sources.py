@@ -10,7 +10,7 @@ import trio
 from penstock.core.back import Back, Following
 from penstock.core.segment_names import INTERNAL_BASIN, SegmentNames
 from penstock.tools.comparing.pairing import plain_name
-from penstock.tools.comparing.record_table import Shelf, Source, Stream
+from penstock.tools.comparing.record_table import ComparedStream, Input, RecordTable
 from penstock_analysis.capture import CaptureEvent, Side
 from penstock_analysis.dialogue import DELIVERED, Message, Problem, SeenRecord
 from penstock_analysis.dialogue.hearing import Dialogues
@@ -33,7 +33,7 @@ _BARE_NAMES: Final = "s3p"
 _SEGMENTS: Final = "segment"
 
 
-def put_capture(shelf: Shelf, source: Source, events: Iterable[CaptureEvent], side: Side = Side.FRONT) -> None:
+def put_capture(table: RecordTable, source: Input, events: Iterable[CaptureEvent], side: Side = Side.FRONT) -> None:
     """Add all records of a capture, of the conversations on one side of the gateway: the other side repeats them.
 
     Conversations that no gateway recorded count for either side.
@@ -44,14 +44,14 @@ def put_capture(shelf: Shelf, source: Source, events: Iterable[CaptureEvent], si
         for message in told:
             if isinstance(message, Message):
                 for record in message.records:
-                    shelf.put(source, record, message.layer, message.exchange)
+                    table.put(source, record, message.layer, message.exchange)
 
     for event in events:
         put(dialogues.receive(event))
     put(dialogues.end())
 
 
-def stream_on_server(stream: Stream, basin: str) -> StreamRef | None:
+def stream_on_server(stream: ComparedStream, basin: str) -> StreamRef | None:
     """Return the gateway's name of a recorded stream; None for streams that are not visible in every protocol.
 
     `basin`: for names without one, and for scopes that are not valid basins.
@@ -71,8 +71,8 @@ def stream_on_server(stream: Stream, basin: str) -> StreamRef | None:
 
 
 async def put_live(
-    shelf: Shelf,
-    source: Source,
+    table: RecordTable,
+    source: Input,
     back: Back,
     streams: Mapping[str, StreamRef],
     on_record: Callable[[int], object] = lambda _count: None,
@@ -84,14 +84,14 @@ async def put_live(
     for name, stream in streams.items():
         await trio.lowlevel.checkpoint()
         try:
-            await _put_stream(shelf, source, back, name, stream, on_record)
+            await _put_stream(table, source, back, name, stream, on_record)
         except OperationFailed as error:
             if error.failure.code not in _NOTHING_THERE:
                 raise
 
 
 async def _put_stream(
-    shelf: Shelf, source: Source, back: Back, name: str, stream: StreamRef, on_record: Callable[[int], object]
+    table: RecordTable, source: Input, back: Back, name: str, stream: StreamRef, on_record: Callable[[int], object]
 ) -> None:
     read = Read(stream, FromSeqNum(0), clamp=True, wait=0.0, create_if_missing=False)
     async with back.read_session(read) as session:
@@ -99,7 +99,7 @@ async def _put_stream(
             if isinstance(event, Following):
                 continue
             for record in _seen(name, event):
-                shelf.put(source, record)
+                table.put(source, record)
             on_record(event.count)
 
 

@@ -13,14 +13,14 @@ from itertools import takewhile
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from penstock.tools.mock.saying import Saying, alike, saying_of
+from penstock.tools.mock.client_messages import ClientMessage, alike, client_message_of
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender, Side
 from penstock_analysis.dialogue import Dialogue
 from penstock_analysis.dialogue.choosing import ENOUGH, dialogue_for, spoken_by
 from penstock_analysis.plugin import plugins
 from penstock_codecs.http import PREFACE
 
-__all__ = ["Bytes", "Ended", "Entry", "Part", "Script", "spoken"]
+__all__ = ["Entry", "Part", "Script", "ServerBytes", "ServerEnd", "spoken"]
 
 MOST_OPENING_BYTES: Final = 4096
 """Bytes of a server before its client's first message that may be sent before it is known which conversation is
@@ -37,21 +37,21 @@ CREATE TABLE entry (part INTEGER, place INTEGER, time_ns INTEGER, what TEXT, exc
 """
 
 
-class Bytes(NamedTuple):
+class ServerBytes(NamedTuple):
     """Bytes that the server sent at once."""
 
     time_ns: int
     data: bytes
 
 
-class Ended(NamedTuple):
+class ServerEnd(NamedTuple):
     """The end of the server's bytes or, with `reset`, of the connection."""
 
     time_ns: int
     reset: bool
 
 
-Entry = Bytes | Ended | tuple[int, Saying]
+Entry = ServerBytes | ServerEnd | tuple[int, ClientMessage]
 """An action of the server, or a message of the client with its time."""
 
 
@@ -89,7 +89,7 @@ class _Reading:
     first: bytes = b""
     opening: bytes = b""
     place: int = 0
-    told: Saying | None = None
+    told: ClientMessage | None = None
     broken: str = ""
     closed: set[Sender] = field(default_factory=set)
 
@@ -151,7 +151,7 @@ class Script:
         elif isinstance(event, Chunk) and len(reading.first) < ENOUGH:
             reading.first += bytes(event.data[:ENOUGH])
         for told in reading.dialogue.receive(event):
-            saying = saying_of(told)
+            saying = client_message_of(told)
             if saying is not None:
                 reading.told = reading.told or saying
                 self._write(reading, event.time_ns, saying.kind, saying.exchange, saying.text, offset=saying.offset)
@@ -229,7 +229,7 @@ class Script:
         low, high = min(found), max(found)
         return bytes(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False)))
 
-    def take(self, speaks: str, saying: Saying) -> Part | None:
+    def take(self, speaks: str, saying: ClientMessage) -> Part | None:
         """Return the next unplayed conversation, and mark it as played: one whose client began with an equal message,
         as far as that was not redacted; else one that began with the same kind of message; else any of the same
         protocol. None if there is none."""
@@ -256,11 +256,11 @@ class Script:
         while rows := self._rows.execute(_ENTRIES, (part.id, place, _ENTRIES_AT_ONCE)).fetchall():
             for time_ns, what, exchange, text, data in rows:
                 if text is not None:
-                    yield time_ns, Saying(exchange, what, text, int(data))
+                    yield time_ns, ClientMessage(exchange, what, text, int(data))
                 elif what == "bytes":
-                    yield Bytes(time_ns, data)
+                    yield ServerBytes(time_ns, data)
                 else:
-                    yield Ended(time_ns, what == "reset")
+                    yield ServerEnd(time_ns, what == "reset")
             place += len(rows)
 
 

@@ -10,9 +10,9 @@ from typing import Final
 import structlog
 import trio
 
+from penstock.tools.mock.client_messages import END, ENDS, ClientMessage, alike, client_message_of
 from penstock.tools.mock.report import MockReport
-from penstock.tools.mock.saying import END, ENDS, Saying, alike, saying_of
-from penstock.tools.mock.script import Bytes, Ended, Part, Script, spoken
+from penstock.tools.mock.script import Part, Script, ServerBytes, ServerEnd, spoken
 from penstock.tools.mock.windows import Windows
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
 from penstock_analysis.dialogue.choosing import ENOUGH, dialogue_for
@@ -62,7 +62,7 @@ class MockConnection:
         self._dialogue = dialogue_for(self._conversation)
         self._offsets = dict.fromkeys(Sender, 0)
         self._first = b""
-        self._said: dict[int, deque[Saying]] = {}
+        self._said: dict[int, deque[ClientMessage]] = {}
         self._unheard = 0
         self._gone = False
         self._changed = trio.lowlevel.ParkingLot()
@@ -116,7 +116,7 @@ class MockConnection:
 
     def _tell(self, event: CaptureEvent) -> None:
         for told in self._dialogue.receive(event):
-            saying = saying_of(told)
+            saying = client_message_of(told)
             if saying is not None:
                 self._said.setdefault(saying.exchange, deque()).append(saying)
                 self._unheard += 1
@@ -127,12 +127,12 @@ class MockConnection:
         part, done = await self._begin()
         before_ns: int | None = None
         for entry in self._script.entries(part):
-            if isinstance(entry, Bytes):
+            if isinstance(entry, ServerBytes):
                 await self._delay(before_ns, entry.time_ns)
                 data = entry.data[done:]
                 done -= len(entry.data) - len(data)
                 await self._send(data)
-            elif isinstance(entry, Ended):
+            elif isinstance(entry, ServerEnd):
                 await self._delay(before_ns, entry.time_ns)
                 await self._end(entry)
             else:
@@ -179,7 +179,7 @@ class MockConnection:
         self._name = f"connection {part.number}"
         return part, len(opening)
 
-    async def _expect(self, wanted: Saying) -> None:
+    async def _expect(self, wanted: ClientMessage) -> None:
         """Wait until the client sends the recorded message, over HTTP in its exchange."""
         told = False
         while not (sayings := self._waiting(wanted)):
@@ -202,7 +202,7 @@ class MockConnection:
         if not alike(wanted.text, said.text):
             self._differs(said, wanted.text)
 
-    def _others(self) -> Iterator[Saying]:
+    def _others(self) -> Iterator[ClientMessage]:
         """Return the first unexpected message of each exchange."""
         return (sayings[0] for sayings in self._said.values() if sayings)
 
@@ -211,7 +211,7 @@ class MockConnection:
         self._unheard -= count
         self._changed.unpark_all()
 
-    def _waiting(self, wanted: Saying) -> deque[Saying] | None:
+    def _waiting(self, wanted: ClientMessage) -> deque[ClientMessage] | None:
         """Return the client's pending messages of the exchange, if any, without an END that precedes the recorded
         one."""
         sayings = self._said.get(wanted.exchange)
@@ -220,7 +220,7 @@ class MockConnection:
             self._heard_out(1)
         return sayings
 
-    def _differs(self, said: Saying | None, wanted: str) -> None:
+    def _differs(self, said: ClientMessage | None, wanted: str) -> None:
         """Count a difference; raises _Over in strict mode."""
         got = "it disconnected" if said is None else f"it sent {said.text} (byte {said.offset})"
         self._report.differs(f"{self._name}: {got} where {wanted} was recorded")
@@ -272,7 +272,7 @@ class MockConnection:
             raise _Over
         await self._wait()
 
-    async def _end(self, ended: Ended) -> None:
+    async def _end(self, ended: ServerEnd) -> None:
         if ended.reset:
             self._report.played += 1
             raise _Over

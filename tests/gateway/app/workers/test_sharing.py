@@ -81,7 +81,7 @@ async def test_a_writer_alone_foresees_all_but_what_only_the_store_can(backs: Ba
         for append in (appending(b"a"), appending(b"b", timestamps=[5]), appending(b"c"), appending(b"d")):
             await session.send(append)
             await acknowledged(session, 1)
-    assert handed == ["Foreseen", "Append", "Foreseen", "Foreseen"]
+    assert handed == ["PreparedAppend", "Append", "PreparedAppend", "PreparedAppend"]
 
 
 async def test_a_reader_in_one_worker_follows_a_writer_in_the_other(backs: Backs) -> None:

@@ -14,8 +14,8 @@ from support.store import Fails, Wall
 from trio.testing import MockClock
 
 from penstock.app.config import Config, Listeners
-from penstock.app.workers.crew import Crew
 from penstock.app.workers.messages import Refused
+from penstock.app.workers.supervisor import Supervisor
 from penstock.app.workers.worker import SILENT_SECONDS, Worker
 from penstock.backends.embedded import EmbeddedSettings, open_embedded
 from penstock.protocols.s2.config import S2Listener
@@ -101,11 +101,11 @@ async def test_who_asks_is_told_of_a_worker_that_hangs(
     threads_hold(autojump_clock, monkeypatch)
     monkeypatch.setattr(sys, "executable", hanging(tmp_path))
     async with open_embedded(EmbeddedSettings(directory=tmp_path), Wall()) as back, trio.open_nursery() as nursery:
-        crew = Crew(Config(workers=1, listeners=Listeners(s2=(S2Listener(bind="127.0.0.1:0"),))), back, {})
-        nursery.start_soon(crew.begin, nursery)
+        supervisor = Supervisor(Config(workers=1, listeners=Listeners(s2=(S2Listener(bind="127.0.0.1:0"),))), back, {})
+        nursery.start_soon(supervisor.begin, nursery)
         await trio.sleep(1)
         with Fails(FailureCode.UNAVAILABLE, "worker 1 has not answered for 5 s"):
-            await crew.snapshots()
+            await supervisor.snapshots()
         nursery.cancel_scope.cancel()
 
 

@@ -18,7 +18,7 @@ from penstock.net.retries import RetryPolicy, retrying
 from penstock.observe.metrics import running_timers as module
 from penstock.observe.metrics.families import BACK_RETRIES, STORE_COMMIT_FAILURES, STORE_COMMITS
 from penstock.observe.metrics.running_timers import standing, standing_samples
-from penstock.observe.metrics.series import Count, Family, Kind
+from penstock.observe.metrics.series import Count, Family, MetricKind
 from penstock.store.committer import Change, Committer
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
@@ -26,7 +26,7 @@ from penstock_codecs.failures import FailureCode, OperationFailed, fail
 def test_what_stands_still_counts_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(module, "perf_counter", lambda: now[0])
-    family = Family("test_standing_total", Kind.COUNTER, "X.", ("a",), Count)
+    family = Family("test_standing_total", MetricKind.COUNTER, "X.", ("a",), Count)
 
     def seconds() -> float:
         (asked,) = [sample.value for sample in standing_samples() if sample.family is family]

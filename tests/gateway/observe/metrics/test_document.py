@@ -6,7 +6,7 @@ from pathlib import Path
 
 from penstock.observe.metrics.document import metrics_page
 from penstock.observe.metrics.families import FAMILIES, LABELS
-from penstock.observe.metrics.series import Kind
+from penstock.observe.metrics.series import MetricKind
 
 PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
 
@@ -29,4 +29,4 @@ def test_names_are_those_that_prometheus_asks_for() -> None:
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
     for family in FAMILIES:
         assert family.name.startswith(("penstock_", "process_"))
-        assert family.name.endswith("_total") == (family.kind is Kind.COUNTER), family.name
+        assert family.name.endswith("_total") == (family.kind is MetricKind.COUNTER), family.name

@@ -19,7 +19,7 @@ from support.scraping import OPEN_METRICS, Scrape
 from support.segment_client import ReleasedSocket
 
 from penstock.observe.metrics.families import FAMILIES
-from penstock.observe.metrics.series import Kind
+from penstock.observe.metrics.series import MetricKind
 from penstock_proto import pravega_controller_pb2 as pb
 
 PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
@@ -265,7 +265,7 @@ def test_nothing_is_about_single_streams_or_clients(busy: GatewayProcess) -> Non
 
 
 def test_histograms_are_cumulative(busy: GatewayProcess) -> None:
-    names = {family.name for family in FAMILIES if family.kind is Kind.HISTOGRAM}
+    names = {family.name for family in FAMILIES if family.kind is MetricKind.HISTOGRAM}
     checked = 0
     for family in Scrape(busy.management_port).families:
         if family.name in names:

@@ -9,7 +9,7 @@ import pytest
 from penstock.observe.metrics import exposition as merging
 from penstock.observe.metrics.exposition import State, current, merge, merged, render, render_parts, snapshot
 from penstock.observe.metrics.families import BACK_CIRCUIT, LIMITED, READY, STORE_PENDING
-from penstock.observe.metrics.series import Count, Family, Histogram, Kind, Sample, looked_up, watching
+from penstock.observe.metrics.series import Count, Family, Histogram, MetricKind, Sample, looked_up, watching
 
 
 def test_a_spread_has_each_value_where_it_belongs() -> None:
@@ -21,7 +21,7 @@ def test_a_spread_has_each_value_where_it_belongs() -> None:
 
 
 def test_a_family_knows_its_labels() -> None:
-    family = Family("x_total", Kind.COUNTER, "X.", ("a", "b"), Count)
+    family = Family("x_total", MetricKind.COUNTER, "X.", ("a", "b"), Count)
     family.child("1", "2").inc()
     family.labels("1", b="2").inc(2)
     family.labels(b="2", a="1").inc()
@@ -33,7 +33,7 @@ def test_a_family_knows_its_labels() -> None:
 
 
 def test_one_without_labels_is_there_from_the_beginning() -> None:
-    assert [child.value for child in Family("x", Kind.GAUGE, "X.", (), Count).children().values()] == [0]
+    assert [child.value for child in Family("x", MetricKind.GAUGE, "X.", (), Count).children().values()] == [0]
 
 
 def test_sources_are_asked_while_they_are_watched_and_added_up() -> None:

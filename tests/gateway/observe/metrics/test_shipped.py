@@ -14,7 +14,7 @@ from support.peers import need
 
 from penstock.net.breaker import BreakerState
 from penstock.observe.metrics.families import FAMILIES
-from penstock.observe.metrics.series import Kind
+from penstock.observe.metrics.series import MetricKind
 from penstock_codecs.failures import FailureCode
 
 ROOT = Path(__file__).parents[4]
@@ -28,7 +28,7 @@ def names() -> set[str]:
     """All names that a sample can have."""
     found = set()
     for family in FAMILIES:
-        histogram = family.kind is Kind.HISTOGRAM
+        histogram = family.kind is MetricKind.HISTOGRAM
         found |= {family.name + suffix for suffix in (("_bucket", "_sum", "_count") if histogram else ("",))}
     return found
 

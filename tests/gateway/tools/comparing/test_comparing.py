@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tools.comparing import BadField, Comparison, Fields, Kind, compare
+from penstock.tools.comparing import BadField, Comparison, DiffKind, Fields, compare
 from penstock.tools.comparing.alignment import Gap, Same, align_contents
 from penstock.tools.comparing.comparison import NotComparable
-from penstock.tools.comparing.record_table import Row, Shelf, Source, Stream
+from penstock.tools.comparing.record_table import ComparedStream, Input, RecordTable, Row
 from penstock.tools.comparing.sources import stream_on_server
 from penstock_analysis.capture import Conversation, Endpoint
 from penstock_analysis.dialogue import APPENDED, DELIVERED, SeenRecord
@@ -45,15 +45,15 @@ def numbered(count: int) -> list[bytes]:
 
 
 def compared(a: Sequence[SeenRecord], b: Sequence[SeenRecord], fields: Fields = PLAIN, **options: object) -> Comparison:
-    with Shelf(fields) as shelf:
-        for source, records in ((Source.A, a), (Source.B, b)):
+    with RecordTable(fields) as table:
+        for source, records in ((Input.A, a), (Input.B, b)):
             for record in records:
-                shelf.put(source, record)
-        shelf.settle()
-        return compare(shelf, **options)  # type: ignore[arg-type]
+                table.put(source, record)
+        table.settle()
+        return compare(table, **options)  # type: ignore[arg-type]
 
 
-def found(comparison: Comparison) -> dict[Kind, int]:
+def found(comparison: Comparison) -> dict[DiffKind, int]:
     (stream,) = comparison.streams
     return dict(stream.counts)
 
@@ -71,14 +71,14 @@ def test_the_same_records_by_two_protocols_are_equal() -> None:
 @pytest.mark.parametrize(
     ("plant", "expected"),
     [
-        (lambda bodies, at: bodies.pop(at), {Kind.LOST: 1}),
-        (lambda bodies, at: bodies.insert(at, bodies[at]), {Kind.DOUBLED: 1}),
-        (lambda bodies, at: bodies.insert((at + 100) % 499, bodies.pop(at)), {Kind.REORDERED: 1}),
-        (lambda bodies, at: bodies.__setitem__(at, b"altered"), {Kind.ALTERED: 1}),
-        (lambda bodies, at: bodies.insert(at, b"new"), {Kind.ADDED: 1}),
+        (lambda bodies, at: bodies.pop(at), {DiffKind.LOST: 1}),
+        (lambda bodies, at: bodies.insert(at, bodies[at]), {DiffKind.DOUBLED: 1}),
+        (lambda bodies, at: bodies.insert((at + 100) % 499, bodies.pop(at)), {DiffKind.REORDERED: 1}),
+        (lambda bodies, at: bodies.__setitem__(at, b"altered"), {DiffKind.ALTERED: 1}),
+        (lambda bodies, at: bodies.insert(at, b"new"), {DiffKind.ADDED: 1}),
     ],
 )
-def test_one_difference_is_found_and_named(plant: object, expected: dict[Kind, int], at: int) -> None:
+def test_one_difference_is_found_and_named(plant: object, expected: dict[DiffKind, int], at: int) -> None:
     bodies = numbered(500)
     assert callable(plant)
     plant(bodies, at)
@@ -91,7 +91,7 @@ def test_neighbours_that_changed_places() -> None:
     bodies = numbered(100)
     bodies[40], bodies[41] = bodies[41], bodies[40]
     comparison = compared(appended(numbered(100)), appended(bodies))
-    assert found(comparison) == {Kind.REORDERED: 1}
+    assert found(comparison) == {DiffKind.REORDERED: 1}
 
 
 def test_all_at_once() -> None:
@@ -101,16 +101,16 @@ def test_all_at_once() -> None:
     bodies.insert(1000, bodies[999])
     del bodies[500]
     comparison = compared(appended(numbered(2000)), appended(bodies))
-    assert found(comparison) == {Kind.LOST: 1, Kind.DOUBLED: 1, Kind.REORDERED: 1, Kind.ALTERED: 1}
+    assert found(comparison) == {DiffKind.LOST: 1, DiffKind.DOUBLED: 1, DiffKind.REORDERED: 1, DiffKind.ALTERED: 1}
     shown = [one.kind for one in comparison.streams[0].shown]
-    assert shown == [Kind.LOST, Kind.DOUBLED, Kind.REORDERED, Kind.ALTERED]
+    assert shown == [DiffKind.LOST, DiffKind.DOUBLED, DiffKind.REORDERED, DiffKind.ALTERED]
 
 
 def test_what_differs_of_an_altered_record_is_named() -> None:
     a, b = appended(numbered(3)), appended(numbered(3))
     b[1] = replace(b[1], headers=(Header(b"x", b"y"),))
     (difference,) = compared(a, b).streams[0].shown
-    assert (difference.kind, difference.fields) == (Kind.ALTERED, ("headers",))
+    assert (difference.kind, difference.fields) == (DiffKind.ALTERED, ("headers",))
     assert difference.a is not None and difference.a.place == "seq_num 1"
 
 
@@ -147,13 +147,13 @@ def test_what_was_read_again_is_there_once() -> None:
 def test_what_one_read_gave_twice_is_doubled() -> None:
     records = [replace(one, action=DELIVERED, conversation=talk()) for one in appended(numbered(50))]
     records.insert(7, records[7])
-    assert found(compared(appended(numbered(50)), records)) == {Kind.DOUBLED: 1}
+    assert found(compared(appended(numbered(50)), records)) == {DiffKind.DOUBLED: 1}
 
 
 def test_two_records_at_one_position_are_both_told() -> None:
     records = [replace(one, action=DELIVERED, conversation=talk(n)) for n in (1, 2) for one in appended(numbered(9))]
     records[12] = replace(records[12], body=b"something else")
-    assert found(compared(appended(numbered(9)), records)) == {Kind.ADDED: 1}
+    assert found(compared(appended(numbered(9)), records)) == {DiffKind.ADDED: 1}
 
 
 def test_appends_that_nobody_acknowledged_do_not_count() -> None:
@@ -163,8 +163,8 @@ def test_appends_that_nobody_acknowledged_do_not_count() -> None:
 
 
 def test_equal_records_are_counted() -> None:
-    assert found(compared(appended([b"x"] * 10), appended([b"x"] * 9))) == {Kind.LOST: 1}
-    assert found(compared(appended([b"x"] * 10), appended([b"x"] * 11))) == {Kind.DOUBLED: 1}
+    assert found(compared(appended([b"x"] * 10), appended([b"x"] * 9))) == {DiffKind.LOST: 1}
+    assert found(compared(appended([b"x"] * 10), appended([b"x"] * 11))) == {DiffKind.DOUBLED: 1}
 
 
 def test_streams_that_only_one_has() -> None:
@@ -213,7 +213,7 @@ def test_by_position() -> None:
     bodies[3] = b"altered"
     b = appended(bodies)
     del b[10]
-    assert found(compared(appended(numbered(20)), b, by="position")) == {Kind.ALTERED: 1, Kind.LOST: 1}
+    assert found(compared(appended(numbered(20)), b, by="position")) == {DiffKind.ALTERED: 1, DiffKind.LOST: 1}
     with pytest.raises(NotComparable, match="A has offset, B has seq_num"):
         compared(by_offset(numbered(3)), appended(numbered(3)), by="position")
 
@@ -224,7 +224,10 @@ def test_identifiers_of_s3p_are_counted_by_position() -> None:
     assert compared(by_s3p(numbered(20)), elsewhere, by="position").equal
     assert compared(by_s3p(numbered(20)), appended(numbered(20)), by="position").equal
     elsewhere[5] = replace(elsewhere[5], body=b"other")
-    assert found(compared(by_s3p(numbered(20)), elsewhere[:-1], by="position")) == {Kind.ALTERED: 1, Kind.LOST: 1}
+    assert found(compared(by_s3p(numbered(20)), elsewhere[:-1], by="position")) == {
+        DiffKind.ALTERED: 1,
+        DiffKind.LOST: 1,
+    }
 
 
 HEADERS = (Header(b"key", b"value"),)
@@ -251,7 +254,7 @@ def test_what_only_looks_like_an_envelope_is_a_body(body: bytes) -> None:
 
 def test_nothing_in_common() -> None:
     comparison = compared(appended(numbered(300)), appended([b"other %d" % n for n in range(200)]))
-    assert found(comparison) == {Kind.ALTERED: 200, Kind.LOST: 100}
+    assert found(comparison) == {DiffKind.ALTERED: 200, DiffKind.LOST: 100}
 
 
 def rows(contents: Iterable[int]) -> list[Row]:
@@ -284,7 +287,7 @@ def test_two_streams_are_equal_where_nothing_is_told_of_them(a: list[int], b: li
     more = Counter(b) - Counter(a)
     less = Counter(a) - Counter(b)
     # Reordering and alteration keep the number of records; the others account for the difference.
-    assert counts[Kind.LOST] - counts[Kind.ADDED] - counts[Kind.DOUBLED] == less.total() - more.total()
+    assert counts[DiffKind.LOST] - counts[DiffKind.ADDED] - counts[DiffKind.DOUBLED] == less.total() - more.total()
 
 
 @pytest.mark.parametrize("globs", [["orders"], ["penstock/orders"], ["b/*", "pen*"]])
@@ -307,7 +310,7 @@ def test_the_first_differences_are_shown(most: int) -> None:
     bodies[50] = b"altered"
     (stream,) = compared(appended(numbered(100)), appended(bodies), most_shown=most).streams
     assert stream.counts.total() == 3
-    assert [one.kind for one in stream.shown] == [Kind.LOST, Kind.ALTERED, Kind.REORDERED][:most]
+    assert [one.kind for one in stream.shown] == [DiffKind.LOST, DiffKind.ALTERED, DiffKind.REORDERED][:most]
 
 
 def test_which_of_the_other_fields_differs_is_named() -> None:
@@ -340,5 +343,5 @@ def test_a_stream_may_be_named_by_any_of_its_names() -> None:
 )
 def test_what_a_stream_is_called_on_a_server(layer: str, name: str, there: str | None) -> None:
     """As a gateway calls it that translates for the recorded clients."""
-    found = stream_on_server(Stream((1,), Source.A, name, True, 1, frozenset(), layer), "penstock")
+    found = stream_on_server(ComparedStream((1,), Input.A, name, True, 1, frozenset(), layer), "penstock")
     assert (found and str(found)) == there

@@ -12,7 +12,7 @@ from support.http_talk import talk
 from support.mock import asked, exactly, mock, say_again
 from support.replay import ACK, Recording, append, create
 
-from penstock.tools.mock.saying import alike
+from penstock.tools.mock.client_messages import alike
 from penstock.tools.mock.serving import PATIENCE_SECONDS
 from penstock_analysis.capture import CaptureEvent, Closed
 from penstock_codecs.http import PREFACE

@@ -13,7 +13,7 @@ from penstock_analysis.dialogue import Message, Problem
 from penstock_analysis.plugin import HTTP, layers_over_http, plugins
 from penstock_codecs.expressions import compile_expression
 
-__all__ = ["END", "ENDS", "Saying", "alike", "saying_of"]
+__all__ = ["END", "ENDS", "ClientMessage", "alike", "client_message_of"]
 
 END: Final = "END"
 """Kind of the end of a request's body."""
@@ -26,7 +26,7 @@ _ANYTHING: Final = rb'(?:[^"\\]|\\(?s:.))*'
 """Pattern for any text in its place, within one string of JSON."""
 
 
-class Saying(NamedTuple):
+class ClientMessage(NamedTuple):
     """A message of a client. `exchange`: over HTTP, where exchanges overlap; 0 for protocols whose messages follow each
     other. `text`: its kind, stream and fields, equal for equal messages. `offset`: of its first byte."""
 
@@ -36,20 +36,20 @@ class Saying(NamedTuple):
     offset: int
 
 
-def saying_of(told: Message | Problem) -> Saying | None:
+def client_message_of(told: Message | Problem) -> ClientMessage | None:
     """Return the client's message; None for those of a server, and for those that only keep a connection alive."""
     if told.sender is not Sender.CLIENT:
         return None
     if isinstance(told, Problem):
         kind = "problem"
-        return Saying(0, kind, f"{kind} {told.rule}", told.offset) if told.fatal else None
+        return ClientMessage(0, kind, f"{kind} {told.rule}", told.offset) if told.fatal else None
     if not told.length or (told.layer == HTTP and told.exchange is None):
         return None
     if told.kind == END and told.state == _ANSWERED:
         return None  # nothing depended on it; whether it precedes the response is chance
     fields = json.dumps(_steady(told.layer, told.fields), sort_keys=True, ensure_ascii=False, default=str)
     stream = f" {told.stream}" if told.stream else ""
-    return Saying(
+    return ClientMessage(
         (told.exchange or 0) if told.layer in layers_over_http() else 0,
         told.kind,
         f"{told.kind}{stream} {fields}",

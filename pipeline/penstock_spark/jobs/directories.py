@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Place"]
+__all__ = ["HadoopDirectory"]
 
 
-class Place:
+class HadoopDirectory:
     """A directory. `path`: a path or a URL."""
 
     def __init__(self, session: SparkSession, path: str) -> None:
@@ -23,9 +23,9 @@ class Place:
     def __str__(self) -> str:
         return str(self._system.makeQualified(self._path).toString())
 
-    def below(self, name: str) -> Place:
+    def below(self, name: str) -> HadoopDirectory:
         """Return a directory in this one."""
-        return Place(self._session, f"{self._path.toString()}/{name}")
+        return HadoopDirectory(self._session, f"{self._path.toString()}/{name}")
 
     @property
     def exists(self) -> bool:

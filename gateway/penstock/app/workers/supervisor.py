@@ -23,7 +23,7 @@ from penstock.core.errors import CannotReload, CannotStart
 from penstock.net.accepting import BACKLOG, listening_reason
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 
-__all__ = ["Crew"]
+__all__ = ["Supervisor"]
 
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ default."""
 Sockets = dict[str, list[socket.socket]]
 
 
-class Crew:
+class Supervisor:
     """The workers. `addresses`: the addresses that they listen on, by listener."""
 
     def __init__(self, config: Config, back: EmbeddedBack, given: Mapping[str, Sequence[socket.socket]]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.store import NOW, STREAM, Fails, appending, fence
 
 from penstock.store.heads import StreamHead
-from penstock.store.optimistic import Foreseen, Known, again, confirmed, foresee
+from penstock.store.optimistic import KnownHead, PreparedAppend, accept_if_current, again, prepare
 from penstock.store.sequencer import sequence
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.failures import FailureCode
@@ -40,8 +40,8 @@ def appends(draw: st.DrawFn) -> Append:
     return appending(*bodies, headers=headers)
 
 
-def seen(append: Append, head: StreamHead, config: StreamConfig = DEFAULT_STREAM_CONFIG) -> Foreseen | None:
-    found = foresee(append, Known.of(head, config), NOW, Layout.PLAIN, 7)
+def seen(append: Append, head: StreamHead, config: StreamConfig = DEFAULT_STREAM_CONFIG) -> PreparedAppend | None:
+    found = prepare(append, KnownHead.of(head, config), NOW, Layout.PLAIN, 7)
     return None if found is None else found[0]
 
 
@@ -49,39 +49,39 @@ def seen(append: Append, head: StreamHead, config: StreamConfig = DEFAULT_STREAM
 @given(appends(), HEADS, st.sampled_from([Layout.PLAIN, Layout.ENVELOPE_HEADERS | Layout.ENVELOPE_EMPTY]))
 def test_it_is_what_the_store_decides(append: Append, head: StreamHead, envelopes: Layout) -> None:
     decided = sequence(append, (), head, DEFAULT_STREAM_CONFIG, NOW, envelopes)
-    found = foresee(append, Known.of(head, DEFAULT_STREAM_CONFIG), NOW, envelopes, 7)
+    found = prepare(append, KnownHead.of(head, DEFAULT_STREAM_CONFIG), NOW, envelopes, 7)
     assert found is not None
-    foreseen, known = found
-    taken = confirmed(foreseen, head, DEFAULT_STREAM_CONFIG)
+    prepared, known = found
+    taken = accept_if_current(prepared, head, DEFAULT_STREAM_CONFIG)
     assert taken is not None and taken.head == decided.head
     ((batch, *part),), ((wanted, *expected),) = taken.parts, decided.parts
     assert part == expected
     assert list(batch.records()) == list(wanted.records())
     assert (batch.metered, batch.first_id, batch.wire) == (wanted.metered, wanted.first_id, wanted.wire)
-    assert known == Known.of(decided.head, DEFAULT_STREAM_CONFIG)
+    assert known == KnownHead.of(decided.head, DEFAULT_STREAM_CONFIG)
 
 
 @settings(max_examples=EXAMPLES)
 @given(appends(), HEADS)
-def test_what_was_foreseen_wrongly_is_the_same_append(append: Append, head: StreamHead) -> None:
-    foreseen = seen(append, head)
-    assert foreseen is not None
+def test_an_append_prepared_on_an_old_head_is_the_same_append(append: Append, head: StreamHead) -> None:
+    prepared = seen(append, head)
+    assert prepared is not None
     for other in (
         head._replace(next_seq=head.next_seq + 1),
         head._replace(last_id=RecordId(NOW + 9, 0)),
         head._replace(next_offset=head.next_offset + 1),
     ):
-        assert confirmed(foreseen, other, DEFAULT_STREAM_CONFIG) is None
-    anew = again(foreseen, STREAM)
+        assert accept_if_current(prepared, other, DEFAULT_STREAM_CONFIG) is None
+    anew = again(prepared, STREAM)
     assert (anew.bodies, dict(anew.headers), anew.metered) == (append.bodies, dict(append.headers), append.metered)
     assert anew.timestamps is None
 
 
 def test_another_timestamping_is_another_decision() -> None:
-    foreseen = seen(appending(b"x"), StreamHead(StreamConfig()))
-    assert foreseen is not None
+    prepared = seen(appending(b"x"), StreamHead(StreamConfig()))
+    assert prepared is not None
     config = StreamConfig(timestamping_mode=TimestampingMode.ARRIVAL).resolve(None)
-    assert confirmed(foreseen, StreamHead(StreamConfig()), config) is None
+    assert accept_if_current(prepared, StreamHead(StreamConfig()), config) is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_conditions_are_those_of_the_head_that_is(
     change: dict[str, object], head: dict[str, object], code: FailureCode
 ) -> None:
     append = replace(appending(b"x"), **change)  # type: ignore[arg-type]
-    foreseen = seen(append, StreamHead(StreamConfig()))
-    assert foreseen is not None
+    prepared = seen(append, StreamHead(StreamConfig()))
+    assert prepared is not None
     with Fails(code):
-        confirmed(foreseen, StreamHead(StreamConfig(), **head), DEFAULT_STREAM_CONFIG)  # type: ignore[arg-type]
+        accept_if_current(prepared, StreamHead(StreamConfig(), **head), DEFAULT_STREAM_CONFIG)  # type: ignore[arg-type]
