@@ -44,11 +44,11 @@ class AppendTarget(Protocol[W, P]):
         """The admission of appends."""
 
     def requested(
-        self, append: Append | AppendBytes, place: P | None, chain: Chain, ticket: Ticket[Appended]
+        self, append: Append | AppendBytes, target: P | None, chain: Chain, ticket: Ticket[Appended]
     ) -> Request[W, P]:
-        """Return the request for an append that is about to be handed over; without a place it looks up its stream."""
+        """Return the request for an append that is about to be handed over; without a target it looks up its stream."""
 
-    def sequence(self, request: Request[W, P], work: W, place: P | None) -> None:
+    def sequence(self, request: Request[W, P], work: W, target: P | None) -> None:
         """Decide an append that has room. When it is durable, its ticket is settled and its room is given back.
 
         Raises OperationFailed.
@@ -70,15 +70,15 @@ class Chain:
 class Request(Generic[W, P]):
     """One append, from being handed over until it is acknowledged. `size`: bytes of the budget that it takes."""
 
-    __slots__ = ("_appends", "_chain", "_start", "_stream", "_work", "size", "ticket")
+    __slots__ = ("_appends", "_chain", "_start", "_target", "_work", "size", "ticket")
 
     def __init__(
-        self, appends: AppendTarget[W, P], work: W, size: int, place: P | None, chain: Chain, ticket: Ticket[Appended]
+        self, appends: AppendTarget[W, P], work: W, size: int, target: P | None, chain: Chain, ticket: Ticket[Appended]
     ) -> None:
         self._appends = appends
         self._work: W | None = work  # dropped when it starts: an acknowledgement may wait long to be received
         self._start: trio.Event | None = None  # made only if it must wait
-        self._stream = place
+        self._target = target
         self._chain = chain
         self.size = size
         self.ticket = ticket
@@ -91,7 +91,7 @@ class Request(Generic[W, P]):
         if self._chain.broken or work is None:
             return False
         try:
-            self._appends.sequence(self, work, self._stream)
+            self._appends.sequence(self, work, self._target)
         except OperationFailed as error:
             self.break_chain()
             self._appends.refuse(self, error.failure)
@@ -137,9 +137,9 @@ async def append_alone(appends: AppendTarget[W, P], append: Append | AppendBytes
 class StoreAppendSession(AppendSession, Generic[W, P]):
     """An append session, bound to the stream that it found, not to one that takes its name later."""
 
-    def __init__(self, appends: AppendTarget[W, P], place: P) -> None:
+    def __init__(self, appends: AppendTarget[W, P], target: P) -> None:
         self._appends = appends
-        self._stream = place
+        self._target = target
         self._chain = Chain()
         self._requests: deque[Request[W, P]] = deque()
         self._settled = trio.lowlevel.ParkingLot()  # unparked when a request is settled, and at the end
@@ -157,7 +157,7 @@ class StoreAppendSession(AppendSession, Generic[W, P]):
         if self._chain.broken:
             await trio.lowlevel.checkpoint()
             return
-        request = self._appends.requested(append, self._stream, self._chain, Ticket(self._settled.unpark_all))
+        request = self._appends.requested(append, self._target, self._chain, Ticket(self._settled.unpark_all))
         self._requests.append(request)
         self._appends.admission.enter(request)
         if request.started:

@@ -107,7 +107,7 @@ class StoreAppends:
     def requested(
         self,
         append: Append | AppendBytes | PreparedAppend,
-        place: StoredStream | None,
+        target: StoredStream | None,
         chain: Chain,
         ticket: Ticket[Appended],
     ) -> Request[Work, StoredStream]:
@@ -121,19 +121,19 @@ class StoreAppends:
             runs = runs_of(append.data, self.envelopes)
             work = BytesAndRuns(append, runs)
             size = len(append.data) + RECORD_BYTES * sum(len(run.bodies) for run in runs)
-        return Request(self, work, size, place, chain, ticket)
+        return Request(self, work, size, target, chain, ticket)
 
-    def sequence(self, request: Request[Work, StoredStream], work: Work, place: StoredStream | None) -> None:
+    def sequence(self, request: Request[Work, StoredStream], work: Work, target: StoredStream | None) -> None:
         """Decide an append. Raises OperationFailed."""
-        if place is not None and not place.alive:
-            raise unknown_stream(place.ref)
+        if target is not None and not target.alive:
+            raise unknown_stream(target.ref)
         if isinstance(work, PreparedAppend):
-            assert place is not None
-            change = self._prepared(request, work, place)
+            assert target is not None
+            change = self._prepared(request, work, target)
         elif isinstance(work, Append):
-            change = self._records(request, work, place)
+            change = self._records(request, work, target)
         else:
-            change = self._bytes(request, work, place)
+            change = self._bytes(request, work, target)
         self.committer.add(change)
 
     def refuse(self, request: Request[Work, StoredStream], failure: Failure) -> None:

@@ -215,7 +215,7 @@ def test_a_queue_that_is_full_drops_whole_conversations_and_says_so(
 
 def test_what_was_dropped_may_come_back_once_it_is_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where nothing is written any more that could fill a file."""
-    monkeypatch.setattr("penstock.recorder.recording._CALM_SECONDS", 0.05)
+    monkeypatch.setattr("penstock.recorder.recording._COOLDOWN_SECONDS", 0.05)
     gate = Gate(monkeypatch)
     with recording(FileSettings(directory=tmp_path, queue_bytes=1 * MIB)) as recorded:
         talk = Talk(recorded, 1)

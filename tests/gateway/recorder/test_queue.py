@@ -142,7 +142,7 @@ def test_a_queue_that_nobody_empties_stays_small_however_many_come_and_go() -> N
         talk.close()
     assert queue.held <= 1 * MIB + EVENT_BYTES
     assert len(queue._order) <= 4096 + 2 * queue.held // EVENT_BYTES
-    assert len(queue._lanes) + len(queue._loaded) <= 2 * queue.held // EVENT_BYTES
+    assert len(queue._backlogs) + len(queue._loaded) <= 2 * queue.held // EVENT_BYTES
     assert queue.drops.conversations > 0
     events = queue.rest()
     assert queue.held == 0 and not queue._order and not queue._loaded

@@ -44,19 +44,21 @@ class _AppendedStream:
 class _WorkerSession:
     """One append session of this worker."""
 
-    def __init__(self, number: int, place: _AppendedStream) -> None:
+    def __init__(self, number: int, stream: _AppendedStream) -> None:
         self.number = number
-        self.place = place
+        self.stream = stream
 
 
 class _Sent:
     """An append that was sent to the parent. `wanted`: the predicted sequence number of its first record."""
 
-    __slots__ = ("lane", "request", "wanted")
+    __slots__ = ("request", "session", "wanted")
 
-    def __init__(self, request: Request[Work, _WorkerSession], lane: _WorkerSession | None, wanted: int | None) -> None:
+    def __init__(
+        self, request: Request[Work, _WorkerSession], session: _WorkerSession | None, wanted: int | None
+    ) -> None:
         self.request = request
-        self.lane = lane
+        self.session = session
         self.wanted = wanted
 
 
@@ -69,8 +71,8 @@ class RemoteAppends:
         self._calls = calls
         self._clock = clock
         self._envelopes = envelopes
-        self._places: dict[int, _AppendedStream] = {}
-        self._lanes = count(1)
+        self._streams: dict[int, _AppendedStream] = {}
+        self._numbers = count(1)
         self._open: dict[int, _AppendedStream] = {}
         self._sent: dict[int, _Sent] = {}
         self._lost = False
@@ -84,83 +86,83 @@ class RemoteAppends:
         self, ref: StreamRef, create_config: StreamConfig | None, create_if_missing: bool
     ) -> AsyncIterator[StoreAppendSession[Work, _WorkerSession]]:
         """Open a session of pipelined appends to one stream; see `Back.append_session`."""
-        number = next(self._lanes)
+        number = next(self._numbers)
         try:
             opened: Opened = await self._calls.call(
                 lambda call: Open(call, number, ref, create_config, create_if_missing)
             )
-            place = self._open[number] = self._place(opened)
+            stream = self._open[number] = self._stream_of(opened)
             try:
-                yield StoreAppendSession(self, _WorkerSession(number, place))
+                yield StoreAppendSession(self, _WorkerSession(number, stream))
             finally:
                 del self._open[number]
-                place.sessions -= 1
-                if not place.sessions:
-                    self._places.pop(opened.stream, None)
+                stream.sessions -= 1
+                if not stream.sessions:
+                    self._streams.pop(opened.stream, None)
         finally:
             self._channel.post(Close(number))
 
-    def _place(self, opened: Opened) -> _AppendedStream:
-        place = self._places.get(opened.stream)
-        if place is None:
-            place = self._places[opened.stream] = _AppendedStream(KnownHead.of(opened.head, opened.config))
-        elif not place.in_flight:
-            place.config = opened.config
-            place.known = KnownHead.of(opened.head, opened.config)
-        place.sessions += 1
-        return place
+    def _stream_of(self, opened: Opened) -> _AppendedStream:
+        stream = self._streams.get(opened.stream)
+        if stream is None:
+            stream = self._streams[opened.stream] = _AppendedStream(KnownHead.of(opened.head, opened.config))
+        elif not stream.in_flight:
+            stream.config = opened.config
+            stream.known = KnownHead.of(opened.head, opened.config)
+        stream.sessions += 1
+        return stream
 
     # ---- Appending ----
 
     def requested(
-        self, append: Append | AppendBytes, place: _WorkerSession | None, chain: Chain, ticket: Ticket[Appended]
+        self, append: Append | AppendBytes, target: _WorkerSession | None, chain: Chain, ticket: Ticket[Appended]
     ) -> Request[Work, _WorkerSession]:
-        """See `Appending.requested`."""
+        """See `AppendTarget.requested`."""
         if isinstance(append, Append):
             size = append.metered + RECORD_BYTES * len(append.bodies)
         else:
             size = 2 * len(append.data) + RECORD_BYTES
-        return Request(self, append, size, place, chain, ticket)
+        return Request(self, append, size, target, chain, ticket)
 
-    def sequence(self, request: Request[Work, _WorkerSession], work: Work, place: _WorkerSession | None) -> None:
+    def sequence(self, request: Request[Work, _WorkerSession], work: Work, target: _WorkerSession | None) -> None:
         """Send the append to the parent, which sequences it."""
         call = self._calls.number()
         if self._lost:
-            self._failed(_Sent(request, place, None), LOST)
+            self._failed(_Sent(request, target, None), LOST)
             return
-        prepared = None if place is None else self._prepared(place.place, work, request.size)
-        self._sent[call] = _Sent(request, place, None if prepared is None else prepared.first_seq)
-        if place is None:
+        prepared = None if target is None else self._prepared(target.stream, work, request.size)
+        self._sent[call] = _Sent(request, target, None if prepared is None else prepared.first_seq)
+        if target is None:
             self._channel.post(HandOver(call, 0, work))
             return
-        place.place.in_flight += 1
+        target.stream.in_flight += 1
         if prepared is None:
-            self._channel.post(HandOver(call, place.number, work))
+            self._channel.post(HandOver(call, target.number, work))
         else:
-            self._channel.post((call, place.number, uncopied(prepared.payload), *prepared[1:]))
+            self._channel.post((call, target.number, uncopied(prepared.payload), *prepared[1:]))
 
     def refuse(self, request: Request[Work, _WorkerSession], failure: Failure) -> None:
-        """See `Appending.refuse`: a worker refuses no append itself."""
+        """See `AppendTarget.refuse`: a worker refuses no append itself."""
         request.ticket.fail(failure)
 
-    def _prepared(self, place: _AppendedStream, work: Work, size: int) -> PreparedAppend | None:
-        if place.known is None or not isinstance(work, Append):
-            place.known = None
+    def _prepared(self, stream: _AppendedStream, work: Work, size: int) -> PreparedAppend | None:
+        if stream.known is None or not isinstance(work, Append):
+            stream.known = None
             return None
-        decided = prepare(work, place.known, self._clock(), self._envelopes, size)
+        decided = prepare(work, stream.known, self._clock(), self._envelopes, size)
         if decided is None:
-            place.known = None  # only the store can tell the outcome
+            stream.known = None  # only the store can tell the outcome
             return None
-        prepared, place.known = decided
+        prepared, stream.known = decided
         return prepared
 
     # ---- answers ----
 
     def reconfigured(self, told: Reconfigured) -> None:
         """Stop predicting until the session's stream is idle: its timestamping rules have changed."""
-        place = self._open.get(told.lane)
-        if place is not None:
-            place.config, place.known = told.config, None
+        stream = self._open.get(told.session)
+        if stream is not None:
+            stream.config, stream.known = told.config, None
 
     def acknowledged(self, told: Acknowledged) -> None:
         """Resolve an append that has become durable."""
@@ -169,13 +171,13 @@ class RemoteAppends:
         if sent is None:
             return
         request, last_id = sent.request, RecordId(last_ms, last_id_seq)
-        if sent.lane is not None:
-            place = sent.lane.place
-            place.in_flight -= 1
+        if sent.session is not None:
+            stream = sent.session.stream
+            stream.in_flight -= 1
             if sent.wanted is not None and sent.wanted != first_seq:
-                place.known = None
-            if place.known is None and not place.in_flight:
-                place.known = KnownHead(next_seq, last_id, offset, place.config)
+                stream.known = None
+            if stream.known is None and not stream.in_flight:
+                stream.known = KnownHead(next_seq, last_id, offset, stream.config)
         start, end = StreamPosition(first_seq, first_ms), StreamPosition(next_seq, last_ms)
         request.ticket.resolve(Appended(start, end, StreamPosition(tail_seq, tail_ms), last_id, offset))
         self.admission.leave(request.size)
@@ -185,13 +187,13 @@ class RemoteAppends:
         sent = self._sent.pop(call, None)
         if sent is None:
             return False
-        lane = sent.lane
-        if lane is not None:
-            later = [number for number, other in self._sent.items() if other.lane is lane and number > call]
+        session = sent.session
+        if session is not None:
+            later = [number for number, other in self._sent.items() if other.session is session and number > call]
             for number in later:
                 self.admission.leave(self._sent.pop(number).request.size)
-            lane.place.in_flight -= 1 + len(later)
-            lane.place.known = None
+            session.stream.in_flight -= 1 + len(later)
+            session.stream.known = None
         self._failed(sent, failure)
         return True
 

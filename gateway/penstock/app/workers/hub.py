@@ -77,7 +77,7 @@ class Hub:
         self._nursery: trio.Nursery
         self._watches: Watches
         self._calls: dict[int, trio.CancelScope] = {}
-        self._lanes: dict[int, _StoreSession] = {}
+        self._sessions: dict[int, _StoreSession] = {}
         self._acknowledged: list[Acknowledged] = []
         channel.before_sending = self._send_acknowledgements
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -125,11 +125,11 @@ class Hub:
         if not number:
             appends.admission.enter(appends.requested(append, None, Chain(), receipt))
             return
-        lane = self._lanes[number]
-        if lane.stream.config is not lane.config:
-            lane.config = lane.stream.config
-            self.post(Reconfigured(number, lane.config))
-        appends.admission.enter(appends.requested(append, lane.stream, lane.chain, receipt))
+        session = self._sessions[number]
+        if session.stream.config is not session.config:
+            session.config = session.stream.config
+            self.post(Reconfigured(number, session.config))
+        appends.admission.enter(appends.requested(append, session.stream, session.chain, receipt))
 
     def acknowledge(self, call: int, appended: Appended) -> None:
         """Acknowledge a durable append to the worker, batched with others."""
@@ -155,20 +155,20 @@ class Hub:
         with scope:
             try:
                 async with appends.place(message.stream, message.create_config, message.create_if_missing) as stream:
-                    lane = self._lanes[message.lane] = _StoreSession(stream)
+                    session = self._sessions[message.session] = _StoreSession(stream)
                     del self._calls[message.call]
-                    self.post(Done(message.call, Opened(stream.id, stream.head, lane.config)))
-                    await lane.closed.wait()
+                    self.post(Done(message.call, Opened(stream.id, stream.head, session.config)))
+                    await session.closed.wait()
             except OperationFailed as error:
                 self.post(Failed(message.call, error.failure))
             finally:
                 self._calls.pop(message.call, None)
-                self._lanes.pop(message.lane, None)
+                self._sessions.pop(message.session, None)
 
     def _close(self, message: Close) -> None:
-        lane = self._lanes.get(message.lane)
-        if lane is not None:
-            lane.closed.set()
+        session = self._sessions.get(message.session)
+        if session is not None:
+            session.closed.set()
 
     # ---- other operations ----
 

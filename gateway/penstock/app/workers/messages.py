@@ -1,7 +1,7 @@
 """The messages between a worker and its parent.
 
 Each direction numbers its calls on its own; the caller chooses the number, and `Done` or `Failed` answers with it.
-Lanes are append sessions, numbered by the worker.
+Append sessions are numbered by the worker.
 """
 
 from __future__ import annotations
@@ -86,27 +86,29 @@ class Open(NamedTuple):
     """Open an append session; `Done` carries an `Opened`."""
 
     call: int
-    lane: int
+    session: int
     stream: StreamRef
     create_config: StreamConfig | None
     create_if_missing: bool
 
 
 class HandOver(NamedTuple):
-    """An append, in a session or, with lane 0, outside one. Answered by an acknowledgement or `Failed` with its number.
+    """An append, in a session or, with session 0, outside one. Answered by an acknowledgement or `Failed` with its
+    number.
 
-    A predicted append, the most frequent message, is a bare tuple instead: number, lane, and the fields of `Foreseen`.
+    A predicted append, the most frequent message, is a bare tuple instead: number, session, and the
+    fields of `PreparedAppend`.
     """
 
     call: int
-    lane: int
+    session: int
     append: Append | AppendBytes
 
 
 class Close(NamedTuple):
     """Close an append session."""
 
-    lane: int
+    session: int
 
 
 class Find(NamedTuple):
@@ -173,7 +175,7 @@ class Acknowledgements(NamedTuple):
 class Reconfigured(NamedTuple):
     """The resolved configuration of a session's stream has changed."""
 
-    lane: int
+    session: int
     config: StreamConfig
 
 
