@@ -28,8 +28,10 @@ def _joins(flow: Flow, leaves: Leaves, start: bytes) -> Parser | None:
 
 
 def _items(flow: Flow, leaves: Leaves) -> Parser:
-    """Parse one side. S3P has no tokens, so with the default rules everything passes uninspected."""
-    if not leaves.any:
+    """Parse one side. S3P has no tokens, so with the default rules everything passes uninspected where it is the
+    configured protocol. Elsewhere it may be a broken head of HTTP that begins like S3P."""
+    configured = flow.conversation.protocol == "s3p"
+    if configured and not leaves.any:
         yield from flow.skip(FOR_EVER)
     while True:
         line = yield from flow.line(_MOST_LINE)
@@ -40,6 +42,8 @@ def _items(flow: Flow, leaves: Leaves) -> Parser:
         if kind in b"$*:":
             if not re.fullmatch(rb"-?[0-9]{1,20}", said):
                 raise NotUnderstood
+        elif b":" in said and not configured:
+            raise NotUnderstood  # it may be a header
         else:
             for start, data in leaves.leaf(said, flow.at + 1, text=True):
                 flow.write(start, data)

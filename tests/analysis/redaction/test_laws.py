@@ -215,6 +215,9 @@ letters = st.binary(max_size=30) | st.text("\r\n :\tGETHTP/1.0ab", max_size=30).
     protocol=st.sampled_from(["s2", "controller", "management", ""]),
 )
 @example(start=b"", noise=[b"", b""], name=b"Authorization", places=[], offset=0, protocol="s2")
+@example(start=b"", noise=[b"*", b""], name=b"Authorization", places=[], offset=0, protocol="s2")
+@example(start=b"", noise=[b"*3", b""], name=b"Authorization", places=[], offset=0, protocol="s2")
+@example(start=b"*1\r\n+", noise=[b"", b""], name=b"set-cookie\t", places=[], offset=0, protocol="")
 def test_lines_of_secret_headers_are_blanked_wherever_a_head_is_broken(
     start: bytes, noise: list[bytes], name: bytes, places: list[int], offset: int, protocol: str
 ) -> None:

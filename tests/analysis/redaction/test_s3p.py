@@ -73,3 +73,8 @@ def test_a_record_longer_than_is_waited_for_is_blanked() -> None:
     data = b"$%d\r\n" % size + HUSH + bytes(size - len(HUSH)) + b"\r\n$2\r\nhi\r\n"
     client, _ = redacted([(CLIENT, data)], RULES, "s3p", range(0, len(data), 65536))
     assert client == b"$%d\r\n" % size + b"*" * size + b"\r\n$2\r\nhi\r\n"
+
+
+def test_a_header_in_a_line_of_another_protocol_is_no_reply() -> None:
+    _, server = redacted([(SERVER, b"+set-cookie: hush\r\n")], None, "s2")
+    assert server == b"+set-cookie:*****\r\n"
