@@ -21,8 +21,11 @@ SLOW = {
         "bridges": "back_pressure chaos clients examples matrix mirror positions real_backs recording_documents "
         "recording_faults replay replay_document restart server_faults",
         "conformance": "many_followers s2_timers segment_l_kill",
+        "gateway/app": "failed_syncs",
         "gateway/app/systemd": "activation",
         "gateway/app/workers": "gateway",
+        "gateway/cli": "banner looking_document",
+        "gateway/recorder": "recorded_traffic switched_recordings traffic_commands",
         "hostile": "attacks half_messages idle",
         "peers": "delegation_tokens faults_others faults_s2_sdk foreign_pages_in_browser go h2spec page_in_browser "
         "pravega_java pravega_java_again pravega_java_delegation pravega_java_document pravega_python_bytes "
