@@ -26,7 +26,7 @@ def record_and_kill(directory: Path, dice: random.Random) -> list[int]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         try:
-            ready, _, _ = select.select([process.stdout], [], [], 30)
+            ready, _, _ = select.select([process.stdout], [], [], 120)
             assert ready, "the writer says nothing"
             end = time.monotonic() + dice.uniform(0.0, 0.4)
             output = bytearray()

@@ -36,7 +36,7 @@ def write_and_kill(directory: Path, seed: int, dice: random.Random) -> list[Ack]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
-            ready, _, _ = select.select([process.stdout], [], [], 30)
+            ready, _, _ = select.select([process.stdout], [], [], 120)
             assert ready, "the writer says nothing"
             # The pipe is emptied all the while, or the writer would wait for us instead of writing.
             end = time.monotonic() + dice.uniform(0.0, 0.25)
