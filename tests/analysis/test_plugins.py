@@ -23,7 +23,7 @@ from penstock_analysis.redaction.choice import http_bodies
 from penstock_analysis.redaction.unknown import redaction_of
 from penstock_codecs import plugins as loader
 
-OUTSIDE = Path(__file__).parent / "outside"
+OUTSIDE = Path(__file__).parents[1] / "outside"
 SAID: Said = [
     (CLIENT, b"LOGIN hush-hush\nPUT orders first\n"),
     (SERVER, b"OK 7\n"),
@@ -38,7 +38,10 @@ def distribution(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: numbered-lines\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text(
-        "[penstock.analysis]\nlines = numbered_lines:PLUGIN\nshouts = shouts:PLUGIN\n"
+        "[penstock.analysis]
+lines = numbered_lines.analysis:PLUGIN
+shouts = numbered_lines.shouts:PLUGIN
+"
     )
     return tmp_path
 

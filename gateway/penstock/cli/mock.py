@@ -14,6 +14,7 @@ from penstock.cli.captures.opened import capture_argument, one_side, opened, sid
 from penstock.cli.output import say
 from penstock.core.errors import CannotStart
 from penstock.tools.mock.report import MockReport
+from penstock_analysis.plugin import plugins
 
 if TYPE_CHECKING:
     from penstock.core.address import Address
@@ -27,7 +28,7 @@ __all__ = ["mock_command"]
 @click.option("--listen", required=True, metavar="HOST:PORT", help="Address for clients; port 0 picks a free one.")
 @click.option(
     "--protocol",
-    type=click.Choice(["s2", "s3p", "segment", "controller"]),
+    type=click.Choice(sorted(plugins())),
     help="Play only conversations in this protocol (default: that of each client's first bytes).",
 )
 @side_option("Play the gateway (front), or the servers behind it (back).", both=False)

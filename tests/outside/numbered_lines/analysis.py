@@ -1,7 +1,4 @@
-"""A line protocol that no part of Penstock knows, with its plug-in of the analysis layer.
-
-Clients send `LOGIN <token>` and `PUT <stream> <body>`; the server answers each PUT with `OK <number>`.
-"""
+"""The analysis plug-in: conversations are shown, recognized and redacted."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock_analysis.capture import Conversation, Sender
-from penstock_analysis.dialogue import APPENDED, Dialogue, Message, Problem, SeenRecord
+from penstock_analysis.dialogue import APPENDED, DELIVERED, Dialogue, Message, Problem, SeenRecord
 from penstock_analysis.dialogue.places import Span
 from penstock_analysis.dialogue.sides import Heard, Side, Unreadable
 from penstock_analysis.dialogue.two_sided import TwoSided
@@ -20,10 +17,14 @@ from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser, Redact
 from penstock_analysis.redaction.leaves import Leaves
 
 LINE = {
-    Sender.CLIENT: re.compile(rb"(PUT) ([a-z]+) ([^\n]*)\n|(LOGIN) ([^\n]*)\n"),
-    Sender.SERVER: re.compile(rb"(OK) ([0-9]+)\n"),
+    Sender.CLIENT: re.compile(
+        rb"(PUT) ([a-z0-9-]+) ([^\n]*)\n|(LOGIN) ([^\n]*)\n|(GET) ([a-z0-9-]+) ([0-9]+) ([0-9]+)\r?\n"
+    ),
+    Sender.SERVER: re.compile(rb"(OK|END) ([0-9]+)\r?\n|(ROW) ([0-9]+) ([^\n]*)\n|(NO) ([^\n]*)\n"),
 }
-MOST = 4096
+MOST = 1_100_000
+_SECRETS = {Sender.CLIENT: (3, 5), Sender.SERVER: (5, 0)}
+"""The groups of a line that hold a body and a token."""
 
 
 class Reader:
@@ -55,20 +56,30 @@ class LinesDialogue(TwoSided):
 
     def __init__(self, conversation: Conversation) -> None:
         super().__init__(conversation, *(side(conversation, sender) for sender in (Sender.CLIENT, Sender.SERVER)))
-        self._waiting: deque[SeenRecord] = deque()
+        self._waiting: deque[tuple[str, int, SeenRecord | None]] = deque()  # stream, time, and what a PUT appends
 
     def _understood(self, sender: Sender, event: list[bytes], span: Span) -> Iterator[Message | Problem]:
-        records, stream = [], ""
-        if event[0] == b"PUT":
+        word, records, stream, answers, failure = event[0].decode(), [], "", None, ""
+        if word in ("PUT", "GET"):
             stream = event[1].decode()
-            self._waiting.append(SeenRecord(APPENDED, stream, event[2], time_ns=span.end_ns))
-        elif event[0] == b"OK" and self._waiting:
-            records = [self._waiting.popleft()]
-            stream, records[0].seq_num = records[0].stream, int(event[1])
-        yield self._message(sender, span, event[0].decode(), stream=stream, records=records, event=event)
+            record = SeenRecord(APPENDED, stream, event[2], time_ns=span.end_ns) if word == "PUT" else None
+            self._waiting.append((stream, span.end_ns, record))
+        elif word == "ROW" and self._waiting:
+            stream = self._waiting[0][0]
+            records = [SeenRecord(DELIVERED, stream, event[2], seq_num=int(event[1]), time_ns=span.end_ns)]
+        elif word in ("OK", "END", "NO") and self._waiting:
+            stream, asked_ns, appended = self._waiting.popleft()
+            answers = span.end_ns - asked_ns
+            failure = event[1].decode(errors="replace") if word == "NO" else ""
+            if appended is not None:
+                appended.seq_num, appended.failure = (None, failure) if failure else (int(event[1]), "")
+                records = [appended]
+        yield self._message(
+            sender, span, word, stream=stream, records=records, event=event, answers=answers, failure=failure
+        )
 
     def _unanswered(self) -> list[SeenRecord]:
-        return list(self._waiting)
+        return [record for _, _, record in self._waiting if record is not None]
 
 
 def side(conversation: Conversation, sender: Sender) -> Side:
@@ -94,11 +105,12 @@ def parse(flow: Flow, leaves: Leaves) -> Parser:
         found = LINE[flow.sender].fullmatch(line)
         if found is None:
             raise NotUnderstood
-        if found[1] == b"PUT":
-            for start, data in leaves.leaf(found[3], flow.at + found.start(3)):
+        body, token = _SECRETS[flow.sender]
+        if found[body] is not None:
+            for start, data in leaves.leaf(found[body], flow.at + found.start(body)):
                 flow.write(start, data)
-        elif leaves.tokens and flow.sender is Sender.CLIENT:
-            flow.blank(flow.at + found.start(5), flow.at + found.end(5))
+        elif token and leaves.tokens and found[token] is not None:
+            flow.blank(flow.at + found.start(token), flow.at + found.end(token))
         flow.at += len(line)
 
 
@@ -110,7 +122,7 @@ PLUGIN = AnalysisPlugin(
     dialogue=dialogue,
     layers=("lines",),
     begins=begins,
-    redaction=lambda: Redaction(parse, lambda _sender, first, configured: configured and first in b"PLO", joins),
+    redaction=lambda: Redaction(parse, lambda _sender, first, configured: configured and first in b"PLGOREN", joins),
     hides=frozenset({Sender.CLIENT}),
     packs=False,
 )

@@ -1,0 +1,252 @@
+"""A protocol of another distribution, in all layers: nothing of Penstock names it.
+
+Its distribution is tests/outside. Here its metadata is written from its own pyproject.toml, which is what an
+installation does; `test_installing.py` installs it. All programs are processes of their own, since plug-ins are loaded
+once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tomllib
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.process import GatewayProcess
+from support.s2_http import S2Client
+from support.s3p import S3PClient
+
+from penstock_codecs import conformance
+from penstock_codecs.codec import Role
+
+OUTSIDE = Path(__file__).parents[1] / "outside"
+LISTENERS = """
+[listeners.s2]
+bind = "127.0.0.1:{s2_port}"
+[listeners.s3p]
+bind = "127.0.0.1:{s3p_port}"
+[[listeners.lines]]
+name = "main"
+bind = "127.0.0.1:0"
+[listeners.lines.loss]
+headers = "drop"
+[store]
+directory = "{data}"
+[[store.basins]]
+name = "penstock"
+[log]
+format = "json"
+"""
+ROUTED = """
+[backs.far]
+kind = "lines"
+address = "127.0.0.1:%d"
+[[routes]]
+name = "there"
+stream = "far-"
+match = "prefix"
+back = "far"
+[[routes]]
+name = "here"
+back = "embedded"
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let all processes find the distribution."""
+    site = tmp_path_factory.mktemp("site")
+    project = tomllib.loads((OUTSIDE / "pyproject.toml").read_text())["project"]
+    information = site / "numbered_lines-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n")
+    groups = {group: dict(entries) for group, entries in project["entry-points"].items()}
+    text = "".join(
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
+        for group, entries in groups.items()
+    )
+    (information / "entry_points.txt").write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        paths = [str(site), str(OUTSIDE), *filter(None, sys.path)]
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        patch.syspath_prepend(str(OUTSIDE))
+        yield
+
+
+def lines_port(gateway: GatewayProcess) -> int:
+    return next(event["port"] for event in gateway.events("listening") if event["listener"] == "listeners.lines.main")
+
+
+def say(port: int, *lines: str) -> list[str]:
+    """Say some lines, and return the answers, one final line for each."""
+    answers: list[str] = []
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=20)) as connection:
+        file = connection.makefile("rw", newline="\n")
+        for line in lines:
+            file.write(line + "\n")
+            file.flush()
+            while (answer := file.readline().rstrip("\n")).startswith("ROW"):
+                answers.append(answer)
+            answers.append(answer)
+    return answers
+
+
+def penstock(*words: str, code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", *words], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == code, done.stderr + done.stdout
+    return done.stdout
+
+
+class Pair:
+    """A gateway whose route `there` leads to another one over numbered lines; the near one records."""
+
+    def __init__(self, directory: Path) -> None:
+        self.far = GatewayProcess(LISTENERS).start()
+        self.recordings = directory / "recordings"
+        text = LISTENERS + ROUTED % lines_port(self.far)
+        self.near = GatewayProcess(text, arguments=("--record", str(self.recordings))).start()
+        self.config = self.near.directory / "gateway.toml"
+
+    @property
+    def capture(self) -> str:
+        (file,) = self.recordings.glob("*.pcapng")
+        return str(file)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    pair = Pair(tmp_path_factory.mktemp("pair"))
+    with pair.far, pair.near:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def played(pair: Pair) -> str:
+    """The recording of what `test_...` below found: made once, after the near gateway stopped."""
+    assert say(lines_port(pair.near), "PUT orders first", "PUT orders second", "GET orders 0 10") == [
+        "OK 0",
+        "OK 1",
+        "ROW 0 first",
+        "ROW 1 second",
+        "END 2",
+    ]
+    S2Client(("127.0.0.1", pair.near.s2_port), "penstock").append("far-orders", "over S2", "again")
+    return pair.capture
+
+
+def test_front_and_the_other_protocols_share_streams(pair: Pair, played: str) -> None:
+    with S3PClient(("127.0.0.1", pair.near.s3p_port)) as s3p:
+        assert [body for _, body in s3p.read_all(b"orders")] == [b"first", b"second"]
+    assert say(lines_port(pair.near), "GET missing 0 10")[0].startswith("NO ")
+
+
+def test_its_back_is_routed_to(pair: Pair, played: str) -> None:
+    assert say(lines_port(pair.far), "GET far-orders 0 10") == ["ROW 0 over S2", "ROW 1 again", "END 2"]
+    assert say(lines_port(pair.near), "GET far-orders 1 10") == ["ROW 1 again", "END 2"]
+
+
+def test_reports_and_positions(pair: Pair, played: str) -> None:
+    report = penstock("check", "--config", str(pair.config))
+    words = " ".join(report.split())
+    assert "Numbered Lines (lf) on 127.0.0.1:0, for anybody" in words
+    assert "far: Numbered Lines at 127.0.0.1:" in words
+    assert "What Numbered Lines cannot carry" in words and "bodies with a line feed: refused" in words
+    assert "Route there, clients of lines.main" in words and "at most once for each try" in words
+    url = f"http://127.0.0.1:{pair.near.management_port}"
+    with urllib.request.urlopen(f"{url}/positions?lines=orders&seq_num=1") as answer:
+        assert json.load(answer)["read_on"]["lines"] == {"listener": "listeners.lines.main", "get": "orders 1"}
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        assert (
+            'listener="listeners.lines.main"' in answer.read().decode() or 'protocol="lines"' in answer.read().decode()
+        )
+
+
+def test_bad_configuration_names_its_keys(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("[listeners.lines]\nbnid = '127.0.0.1:0'\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "check", "--config", str(tmp_path / "bad.toml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and "at listeners.lines.bnid: unknown key; did you mean bind?" in done.stderr
+
+
+def test_its_page_of_documentation() -> None:
+    program = "from penstock.app.config.document import configuration_page; print(configuration_page())"
+    page = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "## `[listeners.lines]`" in page and "How lines end." in page and "## `[backs.lines]`" in page
+
+
+def test_recordings_are_shown_and_replayed(pair: Pair, played: str) -> None:
+    shown = penstock("show", "--json", "--protocol", "lines", "--stream", "orders", played)
+    assert {json.loads(line)["kind"] for line in shown.splitlines()} >= {"PUT", "OK", "GET", "END"}
+    with GatewayProcess(LISTENERS) as fresh:
+        for url in (f"lines://127.0.0.1:{lines_port(fresh)}", f"s3p://127.0.0.1:{fresh.s3p_port}"):
+            done: Any = json.loads(
+                penstock("replay", played, "--to", url, "--protocol", "lines", "--speed", "100", "--json")
+            )
+            assert done["records"], done
+        assert say(lines_port(fresh), "GET orders 0 10")[:2] == ["ROW 0 first", "ROW 1 second"]
+
+
+def test_it_is_mocked(pair: Pair, played: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ["mock", played, "--listen", f"127.0.0.1:{port}", "--protocol", "lines", "--repeat"]
+    log = tmp_path / "log"
+    with log.open("wb") as output, subprocess.Popen([sys.executable, "-m", "penstock", *words], stderr=output) as mock:
+        try:
+            for _ in range(600):
+                try:
+                    socket.create_connection(("127.0.0.1", port), timeout=0.1).close()
+                    break
+                except OSError:
+                    assert mock.poll() is None, log.read_text()
+            assert say(port, "PUT orders first", "PUT orders second") == ["OK 0", "OK 1"]
+        finally:
+            mock.terminate()
+
+
+PROGRAM = """
+import sys
+from penstock_spark.schemas import RECORDS, spark_schema
+from penstock_spark.source.datasource import PenstockDataSource
+source = PenstockDataSource({"endpoint": sys.argv[1], "stream": "orders"})
+reader = source.reader(spark_schema(RECORDS))
+batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+print([body for batch in batches for body in batch.column("body").to_pylist()])
+"""
+
+
+def test_sparks_source_reads_it(pair: Pair, played: str) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: make .venv/.spark")
+    address = f"lines://127.0.0.1:{lines_port(pair.near)}"
+    done = subprocess.run([sys.executable, "-c", PROGRAM, address], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[b'first', b'second']", done.stderr
+
+
+@pytest.mark.parametrize("dialect", ["lf", "crlf"])
+@pytest.mark.parametrize("role", Role)
+def test_its_codec_keeps_the_laws(role: Role, dialect: str) -> None:
+    from numbered_lines.codec import PLUGIN
+
+    def make() -> Any:
+        return PLUGIN.make(role, dialect)
+
+    sample = PLUGIN.sample(role, dialect)
+    for cut in range(len(sample) + 1):
+        conformance.cut_anywhere(make, sample, [cut])
+        conformance.prefix(make, sample, cut)
+        conformance.no_surprise(make, sample[:cut] + b"\xff" + sample[cut:])
+    conformance.bounded(make, sample[:5] + b"a" * 3_000_000, PLUGIN.limit)
