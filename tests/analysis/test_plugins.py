@@ -38,10 +38,7 @@ def distribution(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: numbered-lines\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text(
-        "[penstock.analysis]
-lines = numbered_lines.analysis:PLUGIN
-shouts = numbered_lines.shouts:PLUGIN
-"
+        "[penstock.analysis]\nlines = numbered_lines.analysis:PLUGIN\nshouts = numbered_lines.shouts:PLUGIN\n"
     )
     return tmp_path
 

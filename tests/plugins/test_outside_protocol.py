@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import tomllib
 import urllib.request
 from collections.abc import Iterator
@@ -110,12 +111,9 @@ def penstock(*words: str, code: int = 0) -> str:
 class Pair:
     """A gateway whose route `there` leads to another one over numbered lines; the near one records."""
 
-    def __init__(self, directory: Path) -> None:
-        self.far = GatewayProcess(LISTENERS).start()
-        self.recordings = directory / "recordings"
-        text = LISTENERS + ROUTED % lines_port(self.far)
-        self.near = GatewayProcess(text, arguments=("--record", str(self.recordings))).start()
-        self.config = self.near.directory / "gateway.toml"
+    def __init__(self, far: GatewayProcess, near: GatewayProcess, recordings: Path) -> None:
+        self.far, self.near, self.recordings = far, near, recordings
+        self.config = near.directory / "gateway.toml"
 
     @property
     def capture(self) -> str:
@@ -125,9 +123,11 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    pair = Pair(tmp_path_factory.mktemp("pair"))
-    with pair.far, pair.near:
-        yield pair
+    recordings = tmp_path_factory.mktemp("pair") / "recordings"
+    with GatewayProcess(LISTENERS) as far:
+        routed = LISTENERS + ROUTED % lines_port(far)
+        with GatewayProcess(routed, arguments=("--record", str(recordings))) as near:
+            yield Pair(far, near, recordings)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,11 @@ def played(pair: Pair) -> str:
 def test_front_and_the_other_protocols_share_streams(pair: Pair, played: str) -> None:
     with S3PClient(("127.0.0.1", pair.near.s3p_port)) as s3p:
         assert [body for _, body in s3p.read_all(b"orders")] == [b"first", b"second"]
-    assert say(lines_port(pair.near), "GET missing 0 10")[0].startswith("NO ")
+    headed = {"records": [{"headers": [["a", "b"]], "body": "third"}, {"body": ""}]}
+    S2Client(("127.0.0.1", pair.near.s2_port), "penstock").append_json("headed", headed)
+    assert say(lines_port(pair.near), "GET headed 0 1") == ["ROW 0 third", "END 1"], "without its headers"
+    assert say(lines_port(pair.near), "GET headed 1 1") == ["NO not_representable: record 1 is no line"]
+    assert say(lines_port(pair.near), "HELLO there") == ["NO b'HELLO there' is no line of this side"]
 
 
 def test_its_back_is_routed_to(pair: Pair, played: str) -> None:
@@ -185,7 +189,7 @@ def test_bad_configuration_names_its_keys(tmp_path: Path) -> None:
 def test_its_page_of_documentation() -> None:
     program = "from penstock.app.config.document import configuration_page; print(configuration_page())"
     page = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert "## `[listeners.lines]`" in page and "How lines end." in page and "## `[backs.lines]`" in page
+    assert "## `[[listeners.lines]]`" in page and "How lines end." in page and "## `[backs.lines]`" in page
 
 
 def test_recordings_are_shown_and_replayed(pair: Pair, played: str) -> None:
@@ -193,11 +197,10 @@ def test_recordings_are_shown_and_replayed(pair: Pair, played: str) -> None:
     assert {json.loads(line)["kind"] for line in shown.splitlines()} >= {"PUT", "OK", "GET", "END"}
     with GatewayProcess(LISTENERS) as fresh:
         for url in (f"lines://127.0.0.1:{lines_port(fresh)}", f"s3p://127.0.0.1:{fresh.s3p_port}"):
-            done: Any = json.loads(
-                penstock("replay", played, "--to", url, "--protocol", "lines", "--speed", "100", "--json")
-            )
-            assert done["records"], done
-        assert say(lines_port(fresh), "GET orders 0 10")[:2] == ["ROW 0 first", "ROW 1 second"]
+            penstock("replay", played, "--to", url, "--stream", "orders", "--speed", "100", "--strict")
+        assert say(lines_port(fresh), "GET orders 0 10")[:-1] == [
+            f"ROW {number} {body}" for number, body in enumerate(["first", "second"] * 2)
+        ]
 
 
 def test_it_is_mocked(pair: Pair, played: str, tmp_path: Path) -> None:
@@ -207,12 +210,10 @@ def test_it_is_mocked(pair: Pair, played: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("wb") as output, subprocess.Popen([sys.executable, "-m", "penstock", *words], stderr=output) as mock:
         try:
-            for _ in range(600):
-                try:
-                    socket.create_connection(("127.0.0.1", port), timeout=0.1).close()
-                    break
-                except OSError:
-                    assert mock.poll() is None, log.read_text()
+            deadline = time.monotonic() + 60
+            while b" played on " not in log.read_bytes() and time.monotonic() < deadline:
+                assert mock.poll() is None, log.read_text()
+                time.sleep(0.05)
             assert say(port, "PUT orders first", "PUT orders second") == ["OK 0", "OK 1"]
         finally:
             mock.terminate()

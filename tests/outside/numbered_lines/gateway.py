@@ -29,7 +29,7 @@ class LinesLoss(LossTable, frozen=True, kw_only=True):
     """Reads of records that a line cannot carry."""
 
     headers: Annotated[Literal["refuse", "envelope", "drop"], key("Records with headers.")] = "refuse"
-    empty_body: Annotated[Literal["envelope", "keep"], key("Records with an empty body.")] = "keep"
+    empty_body: Annotated[Literal["refuse", "envelope", "drop"], key("Records with an empty body.")] = "refuse"
     command_records: Annotated[Literal["refuse", "envelope", "drop"], key("Fences and trims.")] = "drop"
 
 

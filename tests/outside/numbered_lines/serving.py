@@ -27,7 +27,7 @@ from penstock_codecs.envelope import wrap
 from penstock_codecs.failures import FailureCode, OperationFailed, RemoteProtocolError, fail
 from penstock_codecs.features import Feature, feature_of
 from penstock_codecs.model import Record, RecordBatch, StreamRef, metered_size
-from penstock_codecs.operations import Append, Capability, FromSeqNum, ListStreams, Page, Read
+from penstock_codecs.operations import Append, Capability, CheckTail, FromSeqNum, ListStreams, Page, Read
 from penstock_codecs.streams import StreamInfo
 
 __all__ = ["LinesFront", "LinesNative", "open_back", "open_listener"]
@@ -88,28 +88,32 @@ class LinesFront:
             yield b"NO", f"{error.failure.code.value}: {error.failure.message}".replace("\n", " ").encode()
 
     async def _rows(self, asked: Line) -> AsyncIterator[Line]:
-        after = int(asked[2])
-        read = Read(self._stream(asked), FromSeqNum(after), count=int(asked[3]), clamp=True, wait=0.0)
-        async with self.back.read_session(read) as session:
-            while isinstance(batch := await session.next(), RecordBatch):
-                for record in batch.records():
-                    after = record.seq_num + 1
-                    body = self._body(record)
-                    if body is not None:
-                        yield b"ROW", b"%d" % record.seq_num, body
-            after = max(after, session.tail().seq_num) if after == int(asked[2]) else after
+        stream, after = self._stream(asked), int(asked[2])
+        try:
+            async with self.back.read_session(
+                Read(stream, FromSeqNum(after), count=int(asked[3]), wait=0.0)
+            ) as session:
+                while isinstance(batch := await session.next(), RecordBatch):
+                    for record in batch.records():
+                        after = record.seq_num + 1
+                        body = self._body(record)
+                        if body is not None:
+                            yield b"ROW", b"%d" % record.seq_num, body
+        except OperationFailed as error:
+            if error.failure.code is not FailureCode.RANGE_NOT_SATISFIABLE:
+                raise
+            after = (await self.back.perform(CheckTail(stream))).seq_num
         yield b"END", b"%d" % after
 
     def _body(self, record: Record) -> bytes | None:
         """Return what is carried of a record; None if it is dropped. Raises NOT_REPRESENTABLE."""
-        policy, body = self.table.loss.policy, record.body
-        feature = feature_of(record.headers, body)
-        loss = Loss.DROP if feature is None or feature is Feature.EMPTY_BODY else policy.about(feature)
+        body, feature = record.body, feature_of(record.headers, record.body)
+        loss = Loss.DROP if feature is None else self.table.loss.policy.about(feature)
         if loss is Loss.REFUSE or b"\n" in body:
             raise fail(FailureCode.NOT_REPRESENTABLE, f"record {record.seq_num} is no line")
         if loss is Loss.ENVELOPE:
             return wrap(record.headers, body)
-        return None if feature is Feature.COMMAND else body
+        return body if feature in (None, Feature.HEADERS) else None
 
     def _stream(self, asked: Line) -> StreamRef:
         return StreamRef(self.table.basin, asked[1].decode("latin-1"))

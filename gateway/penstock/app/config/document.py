@@ -137,9 +137,11 @@ def _example_of(struct: type[msgspec.Struct], path: str, header: str, about_tag:
     for name in _own_first(struct):
         field, hint = fields[name], hints[name]
         value = field.default_factory() if callable(field.default_factory) else field.default
+        below = f"{path}.{name}"
         if isinstance(value, msgspec.Struct):
-            below = f"{path}.{name}"
             inner += list(_example_of(type(value), below, f"[{below}]"))
+        elif (tables := tables_in(hint)) is not None:
+            inner += list(_examples(tables, below))
         elif value is msgspec.NODEFAULT or has(hint, "usual"):  # show it as if it were given
             keys.append(_Key(name, _example(_Key(name, None, hint)), hint, required=value is msgspec.NODEFAULT))
         else:
