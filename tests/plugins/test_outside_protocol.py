@@ -151,7 +151,7 @@ def test_front_and_the_other_protocols_share_streams(pair: Pair, played: str) ->
     S2Client(("127.0.0.1", pair.near.s2_port), "penstock").append_json("headed", headed)
     assert say(lines_port(pair.near), "GET headed 0 1") == ["ROW 0 third", "END 1"], "without its headers"
     assert say(lines_port(pair.near), "GET headed 1 1") == ["NO not_representable: record 1 is no line"]
-    assert say(lines_port(pair.near), "HELLO there") == ["NO b'HELLO there' is no line of this side"]
+    assert say(lines_port(pair.far), "HELLO there") == ["NO b'HELLO there' is no line of this side"]
 
 
 def test_its_back_is_routed_to(pair: Pair, played: str) -> None:

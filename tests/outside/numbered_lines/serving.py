@@ -59,7 +59,7 @@ class LinesFront:
                     if not await transport.hear(codec.receive, codec.buffered, lambda: False):
                         break
                     continue
-                transport.message_taken()
+                transport.message_taken = True
                 transport.seat.admit()
                 async for line in self._answers(event):
                     transport.put(codec.send(line))
