@@ -21,7 +21,7 @@ SLOW = {
         "bridges": "back_pressure chaos clients examples matrix mirror positions real_backs recording_documents "
         "recording_faults replay replay_document restart server_faults",
         "conformance": "many_followers s2_timers segment_l_kill",
-        "gateway/app": "failed_syncs",
+        "gateway/app": "drain failed_syncs process",
         "gateway/app/systemd": "activation",
         "gateway/app/workers": "gateway",
         "gateway/cli": "banner looking_document",
