@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from architecture.measure import import_cycle
+from architecture.measure import import_cycle, leaks
 from support.sharing import SLOW
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +52,34 @@ def test_imports_run_downwards() -> None:
 def test_modules_do_not_import_each_other_in_circles() -> None:
     """Imports for type checking count: two modules that need each other's types are one."""
     assert import_cycle() == []
+
+
+NAMES_PROTOCOLS = {
+    "penstock.backends.byte_view.reads": "an error text: records that clients who read bytes cannot be given",
+    "penstock.cli.decode.command": "three codecs' fields are listed by hand",
+    "penstock.core.segment_names": "the naming of streams as bytes, which the router uses for all protocols",
+    "penstock.observe.metrics.passthrough_appends": "sessions that pass through are counted in their own frames",
+    "penstock.routing.faults.arriving": "the places where a fault can be injected depend on the protocol's sessions",
+    "penstock.routing.faults.back": "as faults.arriving",
+    "penstock.routing.faults.messages": "as faults.arriving",
+    "penstock.routing.router": "an error text: a name that streams as bytes cannot have",
+    "penstock.store.byte_reads": "an error text, as in byte_view.reads",
+    "penstock.tools.comparing.pairing": "names of one stream in two protocols are paired",
+    "penstock.tools.comparing.sources": "as comparing.pairing",
+    "penstock.tools.replay.exchanges": "the header that names a request's basin is replaced",
+    "penstock.tools.replay.items": "answers within sessions are counted by records",
+    "penstock.tools.replay.protocols": "two protocols are told apart by a request's path",
+    "penstock.tools.replay.replaying": "exchanges of one protocol are numbered by the dialogue",
+    "penstock_analysis.capture.reading": "segments of TCP",
+    "penstock_spark.schemas": "the meaning of a column",
+}
+"""Modules outside a protocol's folders that name it, with the reason. Nothing else may: see docs/plugins.md."""
+
+
+def test_nothing_outside_a_protocols_folders_names_it() -> None:
+    found = set().union(*leaks().values())
+    assert sorted(found - NAMES_PROTOCOLS.keys()) == [], "ask the protocol's plug-in instead"
+    assert sorted(NAMES_PROTOCOLS.keys() - found) == [], "these name none any more: take them off the list"
 
 
 def test_no_file_names_a_place_on_some_machine() -> None:

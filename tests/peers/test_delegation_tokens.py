@@ -16,7 +16,7 @@ from support.pravega import Found, PravegaClient, bodies_by_s2s, need_pravega, n
 from support.process import CONFIG, GatewayProcess, running_gateway
 from support.segment_client import SegmentSocket
 
-from penstock.routing.access.delegation import Delegation, load_key
+from penstock.protocols.segment.delegation import Delegation, load_key
 from penstock.routing.access.passwords import hash_password
 from penstock_codecs.segment import released
 

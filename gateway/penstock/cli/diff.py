@@ -63,7 +63,11 @@ class _CannotCompare(click.ClickException):
     "--basin", default="penstock", show_default=True, help="Basin of S3P streams and scopes on a live server."
 )
 @click.option(
-    "--token", metavar="TOKEN", envvar="PENSTOCK_TOKEN", show_envvar=True, help="Bearer token for an S2 server."
+    "--token",
+    metavar="TOKEN",
+    envvar="PENSTOCK_TOKEN",
+    show_envvar=True,
+    help="Bearer token for the server, if it takes one.",
 )
 @click.option("--tls-ca", type=click.Path(dir_okay=False, exists=True), help="PEM file of authorities to trust.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")

@@ -43,7 +43,7 @@ __all__ = ["replay_command"]
     metavar="TOKEN",
     envvar="PENSTOCK_TOKEN",
     show_envvar=True,
-    help="Bearer token for an S2 server.",
+    help="Bearer token for the server, if it takes one.",
 )
 @click.option(
     "--tls-ca",

@@ -13,6 +13,7 @@ import trio
 from penstock.app.management.decoded import DecodedWriter
 from penstock.observe.taps.connections import Connections
 from penstock.observe.taps.tap import Tap
+from penstock.protocols.plugin import listener_kinds
 from penstock.recorder.live import LiveRecording
 from penstock.recorder.recordings import PAGE, Recordings, Running
 from penstock.recorder.selection import Selection, network
@@ -108,7 +109,7 @@ class Traffic:
         self._known = {
             "listeners": {*listeners, *(label.partition(".")[0] for label in listeners)},
             "backs": set(backs),
-            "protocols": {"s2", "s3p", "segment", "controller"},
+            "protocols": set(listener_kinds()),
         }
 
     async def newest(self, most: int) -> tuple[int, list[dict[str, Any]]]:

@@ -13,8 +13,8 @@ from penstock.protocols.controller.controller.settings import Advertised, Contro
 from penstock.protocols.controller.front import ControllerFront
 from penstock.protocols.opening import ListenerContext, OpenListener
 from penstock.protocols.segment.config import SegmentListener
+from penstock.protocols.segment.delegation import Delegation
 from penstock.protocols.segment.opening import open_delegation
-from penstock.routing.access.delegation import Delegation
 from penstock.routing.access.passwords import Passwords
 from penstock_codecs.http import HttpLimits
 

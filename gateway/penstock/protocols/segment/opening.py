@@ -15,9 +15,9 @@ from penstock.net.http.traced import traced_connections
 from penstock.protocols.opening import BackContext, ListenerContext, OpenListener
 from penstock.protocols.segment.back import SegmentBackSettings, open_segment
 from penstock.protocols.segment.config import SegmentBack, SegmentListener
+from penstock.protocols.segment.delegation import Delegation, load_key
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
 from penstock.protocols.upstreams import secret_in, upstream_settings
-from penstock.routing.access.delegation import Delegation, load_key
 from penstock.routing.target import Target
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import SegmentLimits

@@ -14,15 +14,13 @@ from penstock.tools.replay.items import Given, given_by
 from penstock.tools.replay.report import Report
 from penstock_analysis.capture import CaptureEvent, Opened, Sender
 from penstock_analysis.dialogue import APPENDED, Dialogue, Message, Problem
+from penstock_analysis.plugin import layers_over_http
 
 __all__ = ["Tally"]
 
 MOST_UNPAIRED: Final = 50_000
 """Answers, recorded or live, that wait for their counterpart to be compared with."""
 _TOO_MANY: Final = f"not all answers were compared: the client had not waited for more than {MOST_UNPAIRED}"
-
-_BARE: Final = frozenset({"s3p", "segment"})
-"""Layers in which a failure for an unreadable request is an answer of its own."""
 
 Key = int | None
 """The recorded exchange; None if the conversation is counted as a whole."""
@@ -103,7 +101,7 @@ class Tally:
         report = self._report
         if message.sender is Sender.CLIENT:
             report.said += message.layer != "http" or message.exchange is not None
-        elif message.answers is not None or (message.failure and message.layer in _BARE):
+        elif message.answers is not None or (message.failure and message.layer not in layers_over_http()):
             report.answers += 1
         if count := len(message.records):
             first = message.records[0]

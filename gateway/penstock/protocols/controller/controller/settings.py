@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from penstock.core.segment_names import SegmentNames
-from penstock.routing.access.delegation import Delegation
+from penstock.protocols.segment.delegation import Delegation
 from penstock.routing.access.passwords import Passwords
 
 __all__ = ["Advertised", "ControllerSettings", "SegmentsMode"]

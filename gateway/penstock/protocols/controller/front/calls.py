@@ -12,7 +12,7 @@ from penstock.core.identity import CLIENT
 from penstock.net.grpc import GrpcContext
 from penstock.protocols.controller.controller.controller import Controller
 from penstock.protocols.controller.controller.settings import ControllerSettings
-from penstock.routing.access.delegation import READ, READ_UPDATE
+from penstock.protocols.segment.delegation import READ, READ_UPDATE
 from penstock_proto import pravega_controller_pb2 as pb
 
 __all__ = ["Call", "Calls", "Handler"]

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from penstock.core.identity import CLIENT
 from penstock.observe.taps.tap import note_identity
-from penstock.routing.access.delegation import Delegated, Delegation, TokenRejected
+from penstock.protocols.segment.delegation import Delegated, Delegation, TokenRejected
 from penstock_codecs.segment import BlockAppended, Message, draft, released
 
 __all__ = ["APPENDS", "Checkpoint"]

@@ -16,6 +16,7 @@ import trio
 
 from penstock.net.draining import Draining
 from penstock.observe.metrics.clients import count_told
+from penstock.protocols.segment.delegation import TokenRejected
 from penstock.protocols.segment.front.administration import ADMINISTRATION, Desk
 from penstock.protocols.segment.front.checkpoint import APPENDS, Checkpoint
 from penstock.protocols.segment.front.link import Link, Request
@@ -24,7 +25,6 @@ from penstock.protocols.segment.front.replies import NO_OFFSET, NO_REQUEST_ID, A
 from penstock.protocols.segment.front.settings import SegmentSettings
 from penstock.protocols.segment.front.tables import TABLES
 from penstock.protocols.segment.front.writers import Appends
-from penstock.routing.access.delegation import TokenRejected
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import SEGMENT_VERSIONS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.core.segment_names import SegmentNames
-from penstock.routing.access.delegation import Delegation
+from penstock.protocols.segment.delegation import Delegation
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import MIB, SegmentLimits
 

@@ -14,9 +14,9 @@ import jwt
 import pytest
 import trio
 
+from penstock.protocols.segment.delegation import KEY_BYTES, READ, Delegation, TokenRejected, load_key
 from penstock.protocols.segment.front.checkpoint import Checkpoint
 from penstock.protocols.segment.front.connection import _HANDLERS
-from penstock.routing.access.delegation import KEY_BYTES, READ, Delegation, TokenRejected, load_key
 from penstock.routing.access.passwords import MOST_WAITING, Passwords, basic_credentials, check_hash, hash_password
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.segment import Message, released
