@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -179,3 +181,49 @@ def test_each_configuration_is_served(environment: Path, tmp_path: Path) -> None
     with ThreadPoolExecutor(4) as pool:
         for _ in pool.map(serve, configurations()):
             pass
+
+
+LINES = """
+[listeners.lines]
+bind = "127.0.0.1:0"
+[management]
+enabled = false
+[[store.basins]]
+name = "penstock"
+[log]
+format = "json"
+"""
+
+
+def test_another_distribution_adds_a_protocol(environment: Path, tmp_path: Path) -> None:
+    """It is installed from its own pyproject.toml, and then serves, records and shows. This is the last test of the
+    file, since it changes the environment."""
+    _pip("--python", environment / "bin" / "python", "install", "--no-compile", "--no-deps", ROOT / "tests" / "outside")
+    program, config, log = environment / "bin" / "penstock", tmp_path / "lines.toml", tmp_path / "log"
+    config.write_text(LINES)
+    checked = subprocess.run([program, "check", "--config", config], capture_output=True, text=True, check=True)
+    assert "Numbered Lines (lf) on 127.0.0.1:0, for anybody" in checked.stdout
+    command = [program, "serve", "--config", config, "--record", tmp_path / "recordings"]
+    with log.open("wb") as output, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=output) as gateway:
+        try:
+            with socket.create_connection(("127.0.0.1", _port(log, gateway)), timeout=30) as client:
+                client.sendall(b"PUT orders first\nGET orders 0 10\n")
+                answers = client.makefile("rb")
+                assert [answers.readline() for _ in range(3)] == [b"OK 0\n", b"ROW 0 first\n", b"END 1\n"]
+        finally:
+            gateway.terminate()
+    (capture,) = (tmp_path / "recordings").glob("*.pcapng")
+    shown = subprocess.run([program, "show", "--json", capture], capture_output=True, text=True, check=True)
+    kinds = [json.loads(line)["kind"] for line in shown.stdout.splitlines()]
+    assert sorted(kinds[:5]) == ["END", "GET", "OK", "PUT", "ROW"]
+
+
+def _port(log: Path, gateway: subprocess.Popen[bytes]) -> int:
+    """Return the port that the gateway says it listens on."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and gateway.poll() is None:
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        if ports := [event["port"] for event in events if event["event"] == "listening"]:
+            return int(ports[0])
+        time.sleep(0.05)
+    raise AssertionError(log.read_text())
