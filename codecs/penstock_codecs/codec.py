@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Literal, Protocol, TypeVar
 
+from penstock_codecs.listing import Listing
 from penstock_codecs.plugins import installed
 
 __all__ = ["NEED_DATA", "PAUSED", "Codec", "CodecPlugin", "Pull", "Role", "installed_codecs"]
@@ -77,7 +78,7 @@ class CodecPlugin:
     `make(role, dialect)` returns a codec for one conversation with default limits; `dialects` lists the names that it
     takes, the default first. `sample` returns the bytes of a well-formed conversation as the *peer* of `role` would
     send it; the laws in `conformance` cut, mutate and truncate them. `limit` is the most bytes that the codec may ever
-    hold.
+    hold. `listing` returns how `penstock decode` lists the fields of messages; None: it does not.
     """
 
     name: str
@@ -85,6 +86,7 @@ class CodecPlugin:
     dialects: tuple[str, ...]
     sample: Callable[[Role, str], bytes]
     limit: int
+    listing: Callable[[], Listing] | None = None
 
 
 def installed_codecs() -> dict[str, CodecPlugin]:

@@ -56,7 +56,6 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 
 NAMES_PROTOCOLS = {
     "penstock.backends.byte_view.reads": "an error text: records that clients who read bytes cannot be given",
-    "penstock.cli.decode.command": "three codecs' fields are listed by hand",
     "penstock.core.segment_names": "the naming of streams as bytes, which the router uses for all protocols",
     "penstock.observe.metrics.passthrough_appends": "sessions that pass through are counted in their own frames",
     "penstock.routing.faults.arriving": "the places where a fault can be injected depend on the protocol's sessions",

@@ -27,7 +27,7 @@ SLOW = {
         "gateway/cli": "banner looking_document",
         "gateway/recorder": "recorded_traffic switched_recordings traffic_commands",
         "hostile": "attacks half_messages idle",
-        "peers": "delegation_tokens faults_others faults_s2_sdk foreign_pages_in_browser go h2spec page_in_browser "
+        "peers": "delegation_tokens faults_others faults_s2_sdk foreign_pages_in_browser go page_in_browser "
         "pravega_java pravega_java_again pravega_java_delegation pravega_java_document pravega_python_bytes "
         "pravega_python_cross pravega_python_restart pravega_python_scaling recorded_clients recorded_records "
         "recorded_s2 redacted_recordings s2_lite_back s2_lite_bytes s2_lite_control s2_sdk_python_restart "

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock_codecs.codec import Codec, CodecPlugin, Role
 from penstock_codecs.failures import Failure, FailureCode
+from penstock_codecs.listing import Listing
 from penstock_codecs.model import Columns, Header, RecordBatch, StreamPosition, StreamRef, metered_size
 from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2s.frames import MAX_HELD
@@ -77,10 +78,18 @@ _SAMPLE: dict[tuple[Role, str], Callable[[], list[bytes]]] = {
     (Role.CLIENT, READ): _sample_reads,
 }
 
+
+def _listing() -> Listing:
+    from penstock_codecs.s2s.listing import LISTING  # here, because only `penstock decode` needs it
+
+    return LISTING
+
+
 PLUGIN = CodecPlugin(
     name="s2s",
     make=lambda role, dialect: _MAKE[role, dialect](),
     dialects=(APPEND, READ),
     sample=lambda role, dialect: b"".join(_SAMPLE[role, dialect]()),
     limit=MAX_HELD,
+    listing=_listing,
 )

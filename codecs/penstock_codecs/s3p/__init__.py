@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from penstock_codecs.codec import Codec, CodecPlugin, Role
 from penstock_codecs.limits import MIB, S3PLimits
+from penstock_codecs.listing import Listing
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p.conversation import MAX_REPLY_BYTES, S3PClient, S3PServer
 from penstock_codecs.s3p.encoding import encode_command, encode_reply
@@ -78,4 +79,10 @@ def _sample(role: Role, _dialect: str) -> bytes:
     return b"".join(piece for command in commands for piece in encode_command(command))
 
 
-PLUGIN: Final = CodecPlugin("s3p", _make, (DIALECT,), _sample, limit=MAX_REPLY_BYTES + MIB)
+def _listing() -> Listing:
+    from penstock_codecs.s3p.listing import LISTING  # here, because only `penstock decode` needs it
+
+    return LISTING
+
+
+PLUGIN: Final = CodecPlugin("s3p", _make, (DIALECT,), _sample, MAX_REPLY_BYTES + MIB, _listing)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from penstock_codecs.codec import Codec, CodecPlugin, Role
 from penstock_codecs.limits import SegmentLimits
+from penstock_codecs.listing import Listing
 from penstock_codecs.segment import draft, released
 from penstock_codecs.segment.appends import BlockAppended, append_messages
 from penstock_codecs.segment.blocks import BlockData
@@ -132,10 +133,19 @@ def _sample(role: Role, dialect: str) -> bytes:
 
 
 _LIMITS: Final = DEFAULT_LIMITS
+
+
+def _listing() -> Listing:
+    from penstock_codecs.segment.listing import LISTING  # here, because only `penstock decode` needs it
+
+    return LISTING
+
+
 PLUGIN: Final = CodecPlugin(
     "segment",
     _make,
     tuple(dialect.value for dialect in Dialect),
     _sample,
     limit=2 * (_LIMITS.max_message_bytes + 8) + _LIMITS.block_piece_bytes,
+    listing=_listing,
 )

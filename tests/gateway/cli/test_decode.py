@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.segment import WRITER, at_most, joined
 
 from penstock.cli import main
-from penstock.cli.decode.command import unhexed
+from penstock.cli.decode import unhexed
 from penstock_codecs.codec import Role, installed_codecs
 from penstock_codecs.compression import Compression
 from penstock_codecs.s2s.frames import compress_payload, encode_frame

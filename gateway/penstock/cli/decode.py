@@ -1,4 +1,4 @@
-"""The command: reads the input, detects its format and dialect, prints the lines."""
+"""`penstock decode`: read bytes or hex, detect the dialect, and list the messages field by field."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 
 import click
 
-from penstock.cli.decode.listing import Listing, Undecodable, farthest
-from penstock.cli.decode.s2s import LISTING as S2S
-from penstock.cli.decode.s3p import LISTING as S3P
-from penstock.cli.decode.segment import LISTING as SEGMENT
+from penstock_codecs.codec import installed_codecs
+from penstock_codecs.listing import Listing, Undecodable, farthest
 
 __all__ = ["decode_command"]
 
-_LISTINGS: Final[dict[str, Listing]] = {"segment": SEGMENT, "s2s": S2S, "s3p": S3P}
+_LISTINGS: Final[dict[str, Listing]] = {
+    name: plugin.listing() for name, plugin in installed_codecs().items() if plugin.listing is not None
+}
 _DIALECTS: Final = sorted({dialect for listing in _LISTINGS.values() for dialect in listing.dialects})
 _COMMENT: Final = re.compile(rb"#[^\n]*")
 _HEX: Final = re.compile(rb"[0-9a-fA-F\s]*")

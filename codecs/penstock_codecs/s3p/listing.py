@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
-from penstock.cli.decode.listing import Line, Listing, Reading, Undecodable, size
 from penstock_codecs.codec import Codec, Pull
 from penstock_codecs.failures import RemoteProtocolError, printable
-from penstock_codecs.s3p import S3PClient, S3PServer
+from penstock_codecs.listing import Line, Listing, Reading, Undecodable, size
+from penstock_codecs.s3p.conversation import S3PClient, S3PServer
 
 __all__ = ["LISTING"]
 

@@ -8,8 +8,8 @@ from typing import Final, cast
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from penstock.cli.decode.listing import Line, Listing, Reading, Undecodable, size
-from penstock.cli.decode.protobuf import fields
+from penstock_codecs.listing import Line, Listing, Reading, Undecodable, size
+from penstock_codecs.protobuf_listing import fields
 from penstock_codecs.s2s.frames import Frame, FrameError, FrameReader, Terminal
 from penstock_proto import s2_pb2
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from penstock.cli.decode.listing import Line, Undecodable, size
+from penstock_codecs.listing import Line, Undecodable, size
 
 __all__ = ["fields"]
 

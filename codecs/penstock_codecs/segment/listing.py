@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from penstock.cli.decode.listing import Line, Listing, Reading, Undecodable, size
 from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
+from penstock_codecs.listing import Line, Listing, Reading, Undecodable, size
 from penstock_codecs.segment.appends import Violation
 from penstock_codecs.segment.draft import BeginAppendBlock, Part, Partial
 from penstock_codecs.segment.frames import Fault, decode_message
