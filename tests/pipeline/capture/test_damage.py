@@ -115,7 +115,7 @@ def test_a_file_that_is_deleted_while_it_is_read(tmp_path: Path) -> None:
     other = part.recording.files[0]._replace(path=str(tmp_path / "penstock-20261121T214115.000000Z-000001.pcapng"))
     recording = part.recording._replace(files=(other, *part.recording.files))
     found = rows(part_of(tmp_path, recording=recording))
-    assert len(found) == 7 and {row["damage"] for row in found} == {f"{other}: it was deleted meanwhile"}
+    assert len(found) == 7 and {row["damage"] for row in found} == {f"{other}: the file was deleted meanwhile"}
 
 
 def test_numbers_and_text_that_no_column_can_hold(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ def test_names_that_are_known_come_first_then_equal_ones_then_last_parts() -> No
 
 
 def test_names_that_are_not_there_are_refused() -> None:
-    with pytest.raises(ValueError, match="left is called 'a'"):
+    with pytest.raises(ValueError, match="the left has no stream 'a'"):
         paired(["b"], ["b"], {"a": "b"})
-    with pytest.raises(ValueError, match="right is called 'c'"):
+    with pytest.raises(ValueError, match="the right has no stream 'c'"):
         paired(["b"], ["b"], {"b": "c"})
-    with pytest.raises(ValueError, match="same one"):
+    with pytest.raises(ValueError, match="mapped to the same stream"):
         paired(["a", "b"], ["c"], {"a": "c", "b": "c"})
