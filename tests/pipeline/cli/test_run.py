@@ -101,7 +101,7 @@ def test_streams_alone_have_a_page_too(run: Run, gateway: GatewayProcess, tmp_pa
     [
         (["quality", "http://127.0.0.1:1/penstock/a", "--config", "{}/pipeline.toml"], 4, "127.0.0.1:1"),
         (["quality", "{}/absent"], 4, "absent"),
-        (["latency", "http://127.0.0.1:1/penstock/a"], 2, "that is a stream; this job needs recordings"),
+        (["latency", "http://127.0.0.1:1/penstock/a"], 2, "is a stream; this job needs recordings"),
     ],
 )
 def test_what_fails_says_why_and_nothing_else(
