@@ -59,15 +59,18 @@ test: $(VENV)/.dev node-peers  ## set up, say what is missing, and run ruff, myp
 	$(STATIC)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-PROFILE := more
+test-all: $(VENV)/.dev node-peers  ## most other tests: what takes long, and the generated ones with five times the examples
+	$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not long' $(ARGS)
+	$(call GENERATED,more)
 
-test-all: $(VENV)/.dev node-peers  ## all other tests: what takes long, and the generated ones with five times the examples
-	$(BIN)/python -m pytest $(PARALLEL) -m slow $(ARGS)
-	PENSTOCK_TEST_PROFILE=$(PROFILE) $(BIN)/python -m pytest $(PARALLEL) \
-	  -m 'hypothesis and not slow' tests/codecs tests/analysis tests/gateway/store $(ARGS)
+test-long: $(VENV)/.dev node-peers  ## all that takes very long, and the generated tests with twenty times the examples
+	$(BIN)/python -m pytest $(PARALLEL) -m long $(ARGS)
+	$(call GENERATED,long)
 
-test-long: PROFILE := long
-test-long: test-all  ## the same, with twenty times the examples
+define GENERATED
+PENSTOCK_TEST_PROFILE=$(1) $(BIN)/python -m pytest $(PARALLEL) \
+  -m 'hypothesis and not slow and not long' tests/codecs tests/analysis tests/gateway/store $(ARGS)
+endef
 
 # The parts that stand alone, in an environment of their own that ignores the lock.
 test-newest:  ## the tests of codecs, captures, network and store with the newest packages that pyproject.toml allows

@@ -145,7 +145,7 @@ PAIRS = [("S2S", "segment"), ("S3P", "s2"), ("S2S", "s2"), ("S2S", "s3p"), ("S3P
 
 @pytest.mark.parametrize(
     ("front", "kind"),
-    [pytest.param(*pair, id="-".join(pair), marks=() if at < 2 else pytest.mark.slow) for at, pair in enumerate(PAIRS)],
+    [pytest.param(*pair, id="-".join(pair), marks=() if at < 2 else pytest.mark.long) for at, pair in enumerate(PAIRS)],
 )
 def test_a_slow_back_slows_its_own_clients_only(front: str, kind: str) -> None:
     with bridge(kind) as (gateway, between), ExitStack() as sockets:

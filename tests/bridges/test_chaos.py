@@ -150,7 +150,7 @@ def test_clients_are_told_of_a_server_that_stays_away(kind: str) -> None:
             server.start()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [*SECOND_CASES, *REAL_CASES])
 def test_ten_rounds(name: str) -> None:

@@ -54,7 +54,7 @@ def test_large_records(bridge: tuple[Bridge, GatewayProcess], front: str) -> Non
     Workload(bridge[1], FRONTS[front], plan, bridge[0].kind == "s2").run()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("front", FRONTS)
 @settings(max_examples=settings.default.max_examples // 25, phases=QUICKLY, suppress_health_check=list(HealthCheck))

@@ -25,7 +25,7 @@ BRIDGES = [
     *SECOND.values(),
     REAL["s2"],
     *(
-        pytest.param(bridge, marks=[pytest.mark.slow, pytest.mark.timeout(300)])
+        pytest.param(bridge, marks=[pytest.mark.long, pytest.mark.timeout(300)])
         for bridge in (DIRECT, DRAFT, REAL["s3p"], REAL["segment"])
     ),
 ]
@@ -181,7 +181,7 @@ def test_each_record_exactly_once(pair: Pair) -> None:
     check_changes(pair, RECORDS, [0, 4, 9, len(RECORDS) - 1])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_record_exactly_once_from_everywhere(pair: Pair) -> None:
     check_changes(pair, RECORDS)
 

@@ -49,7 +49,7 @@ SERVERS: dict[str, Callable[[], BackServer]] = {
 }
 
 
-LONG = {"Pravega": pytest.mark.slow}
+LONG = {"Pravega": pytest.mark.long}
 """It takes ten seconds to start, and the ordinary suite has started it once for the matrix."""
 
 

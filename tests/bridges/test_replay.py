@@ -192,7 +192,7 @@ REAL: dict[str, Callable[[], BackServer]] = {
 }
 SERVERS = [
     *("S3P reference", "Penstock s2", "Penstock segment"),
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("s2 lite", "Pravega")),  # they take ten seconds each
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("s2 lite", "Pravega")),  # they take ten seconds each
 ]
 
 
@@ -243,7 +243,7 @@ def test_a_client_of_s3p_speaks_again_over_every_protocol(
         assert (code, said.splitlines()[-1]) == (0, "equal: 1 stream"), said
 
 
-@pytest.mark.parametrize("name", ["Penstock s2", pytest.param("s2 lite", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["Penstock s2", pytest.param("s2 lite", marks=pytest.mark.long)])
 def test_the_sdk_of_s2_speaks_again_to_an_s2_server(
     recorded: Callable[[str], Recorded], gateway: GatewayProcess, name: str
 ) -> None:

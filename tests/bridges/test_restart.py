@@ -19,7 +19,7 @@ def views(gateway: GatewayProcess, stream: str) -> dict[str, list[Seen]]:
     return found
 
 
-SLOW = [pytest.param(bridge, marks=pytest.mark.slow) for bridge in (DIRECT, DRAFT)]
+SLOW = [pytest.param(bridge, marks=pytest.mark.long) for bridge in (DIRECT, DRAFT)]
 
 
 @pytest.mark.parametrize("bridge", [*SECOND.values(), *SLOW], ids=str)

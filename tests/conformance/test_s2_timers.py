@@ -174,7 +174,7 @@ def test_heartbeats_do_not_extend_the_wait(job: Job) -> None:
     assert 15.9 < job("no extension").result() < 18
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_items_44_and_69_that_take_a_minute(s2: S2Client) -> None:
     """wait=600 acts as 60, and an append session that is idle for 60 s stays open, both at once."""

@@ -93,7 +93,7 @@ def descriptors(process: GatewayProcess) -> int:
 
 def _ordinary_or_long() -> Iterator[object]:
     for name in ATTACKS:
-        yield pytest.param(name, marks=pytest.mark.slow) if name in LIKE_OTHERS else name
+        yield pytest.param(name, marks=pytest.mark.long) if name in LIKE_OTHERS else name
 
 
 @pytest.mark.parametrize("name", list(_ordinary_or_long()))

@@ -80,7 +80,7 @@ def test_s3p_is_full(full: GatewayProcess) -> None:
             assert second.recv(1) == b""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_who_is_at_rest_makes_room(full: GatewayProcess) -> None:
     with S3PClient(("127.0.0.1", full.s3p_port)) as first:
         while first.create("at-rest") != "OK":  # the connection of the test before is not gone yet

@@ -172,7 +172,7 @@ def test_secrets_are_nowhere(client: PravegaClient, gateway: GatewayProcess, sco
         assert not any(secret in place for place in places), secret
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_writer_lives_on_with_another_token(client: PravegaClient, gateway: GatewayProcess, scope: str) -> None:
     """Its token is over after ten seconds; every event is there once."""
     client.start("write_until_told", scope, "s", 3, 10)

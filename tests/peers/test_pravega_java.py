@@ -335,7 +335,7 @@ def test_kill_nine_during_pipelined_appends(peer: Peer, scope: str) -> None:
     assert in_doubt >= ROUNDS
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_over_tls(peer: Peer, tmp_path: Path) -> None:
     """Controller and segments. The client checks names too."""
     with secured_gateway(tmp_path) as secured:

@@ -45,7 +45,7 @@ class Peer:
             self.gateway.restart()
 
 
-@pytest.fixture(scope="module", params=["gateway", pytest.param("pravega", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["gateway", pytest.param("pravega", marks=pytest.mark.long)])
 def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     with ExitStack() as stack:
         gateway = None

@@ -44,7 +44,7 @@ def java(gateway: GatewayProcess, tmp_path_factory: pytest.TempPathFactory) -> I
             yield java
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_kinds_of_clients(gateway: GatewayProcess, java: JavaProgram) -> None:
     def ask(*question: object) -> list[str]:
         verdict, *words = java.ask(*question)

@@ -82,7 +82,7 @@ def test_the_python_client_of_pravega(tmp_path: Path) -> None:
     assert set(placed(delivered)) == set(found["r"]), "it may ask twice, and is given the same"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(MAVEN_SECONDS + 60)
 def test_the_java_client_of_pravega(tmp_path: Path) -> None:
     """Pipelined appends in blocks, whose last event may be cut; two segments, and reads that cut events."""

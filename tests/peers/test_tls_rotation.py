@@ -205,7 +205,7 @@ def refused(gateway: SecuredGateway) -> None:
         client.recv(1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_broken_certificate_changes_nothing(tmp_path: Path) -> None:
     with secured_gateway(tmp_path) as gateway:
         (tmp_path / "server.pem").write_text("half of a certif")

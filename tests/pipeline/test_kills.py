@@ -23,7 +23,7 @@ from support.process import BASIN, GatewayProcess
 
 from penstock_spark.clients import Endpoint, open_client
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 STREAMS = ("kills/a", "kills/b", "kills/c")
 QUERY_KILLS = 10

@@ -181,7 +181,7 @@ def test_memory_is_flat(tmp_path: Path) -> None:
     assert_flat(tmp_path, 60_000_000, [["show"]])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_memory_is_flat_for_every_command(tmp_path: Path) -> None:
     assert_flat(tmp_path, 400_000_000, COMMANDS)

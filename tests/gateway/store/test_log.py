@@ -64,7 +64,7 @@ async def test_small_appends_keep_it_short(settings: EmbeddedSettings) -> None:
     assert await append_many(settings, 1500) <= MIB
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_50_000_small_appends_keep_it_short(settings: EmbeddedSettings) -> None:
     """These write 0.4 GiB to it; they wrote 1.6 GiB, and all of that stayed."""

@@ -79,7 +79,7 @@ async def test_the_first_sync_of_a_directory(tmp_path: Path) -> None:
     assert await fail("fsync", 1, tmp_path), "nothing failed"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 async def test_each_of_the_first_hundred_syncs(tmp_path: Path) -> None:
     serious = 0
@@ -90,7 +90,7 @@ async def test_each_of_the_first_hundred_syncs(tmp_path: Path) -> None:
     assert serious >= FIRST - 3, "SQLite's own syncs of the directory are three of them at most"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_each_sync_of_a_directory(tmp_path: Path) -> None:
     number = 0
     while True:
@@ -102,7 +102,7 @@ async def test_each_sync_of_a_directory(tmp_path: Path) -> None:
     assert number > 3, "the data directory, and two above it that were made"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_each_sync_of_a_close(tmp_path: Path) -> None:
     """The log is moved then, and removed: where that fails it stays."""
     for number in range(14, 60):

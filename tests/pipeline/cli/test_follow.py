@@ -14,7 +14,7 @@ import pytest
 from support.process import BASIN, GatewayProcess
 from support.s2_http import S2Client
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(400)]
 
 SETTINGS = """
 [target]

@@ -38,7 +38,7 @@ def jobs(spark: SparkSession) -> int:
     return int(spark.sparkContext._jsc.sc().statusStore().jobsList(None).size())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_from_a_recording_to_a_page(run: Run, spark: SparkSession, gateway: GatewayProcess, tmp_path: Path) -> None:
     client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
@@ -76,7 +76,7 @@ def test_from_a_recording_to_a_page(run: Run, spark: SparkSession, gateway: Gate
     assert [json.loads(line)["verdict"] for line in audited.stdout.splitlines()[:1]] == ["different"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_streams_alone_have_a_page_too(run: Run, gateway: GatewayProcess, tmp_path: Path) -> None:
     tables, page = tmp_path / "tables", tmp_path / "report.html"

@@ -18,7 +18,7 @@ from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_proto import pravega_controller_pb2 as pb
 from penstock_spark.clients import Endpoint, Mark, StreamClient, open_client
 
-pytestmark = [pytest.mark.peer, pytest.mark.slow]
+pytestmark = [pytest.mark.peer, pytest.mark.long]
 SERVICE = pb.DESCRIPTOR.services_by_name["ControllerService"]
 BODIES = [b"%d" % n * (1 + n % 300) for n in range(5000)]
 

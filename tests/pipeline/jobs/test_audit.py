@@ -209,7 +209,7 @@ def test_what_cannot_be_compared_is_refused(spark: SparkSession) -> None:
         audit(numbered, numbered.withColumn("stream", fn.lit(None).cast("string")))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1_800)
 def test_ten_million_small_records_are_proven_equal_and_one_lost_among_them_is_found(spark: SparkSession) -> None:
     count = 10_000_000

@@ -38,7 +38,7 @@ def _load(spark: SparkSession, endpoint: str, stream: str) -> DataFrame:
     return spark.read.format("penstock").option("endpoint", endpoint).option("stream", stream).load()
 
 
-@pytest.mark.parametrize("records", [2_000, pytest.param(200_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("records", [2_000, pytest.param(200_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_s2s_and_s3p_give_the_same_stream(spark: SparkSession, gateway: GatewayProcess, records: int) -> None:
     _fill(gateway, records)
     left = _load(spark, gateway.s2_url, f"penstock/{STREAM}")

@@ -60,7 +60,7 @@ def submitted(cluster: SparkCluster, directory: Path, *program: object, **enviro
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_cluster_gives_the_same_on_both_workers(spark: SparkSession, gateway: GatewayProcess, tmp_path: Path) -> None:
     client = S2Client(("127.0.0.1", gateway.s2_port), BASIN)
@@ -122,7 +122,7 @@ def archive(path: Path) -> None:
             file.add(TESTS.parent / room, room.partition("/")[2])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_packages_travel_with_the_job(gateway: GatewayProcess, tmp_path: Path) -> None:
     """To machines that have Spark and Python, and nothing of ours."""

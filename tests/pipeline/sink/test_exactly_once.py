@@ -148,7 +148,7 @@ def tell(seed: int, faults: float, deaths: float, foreign: bool, ledger: str) ->
     assert not ledger or world.streams[ledger].first > 0 or faults or deaths
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=5000)
 @given(st.integers(0, 2**64))
 def test_each_row_once_for_long(seed: int) -> None:

@@ -202,7 +202,7 @@ def finished(query: Any) -> None:
         assert "died" in str(error)
 
 
-@pytest.mark.parametrize("kind", ["segment", pytest.param("pravega", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["segment", pytest.param("pravega", marks=pytest.mark.long)])
 def test_segments(spark: SparkSession, gateway: GatewayProcess, client: StreamClient, kind: str) -> None:
     port = gateway.segment_port if kind == "segment" else gateway.controller_port
     stream = f"{BASIN}/sink-{kind}"
