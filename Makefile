@@ -59,7 +59,7 @@ test: $(VENV)/.dev node-peers  ## set up, say what is missing, and run ruff, myp
 	$(STATIC)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-all: $(VENV)/.dev node-peers  ## most other tests: what takes long, and the generated ones with five times the examples
+test-all: $(VENV)/.dev node-peers  ## most other tests: what takes long, and the generated ones with twice the examples
 	$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not long' $(ARGS)
 	$(call GENERATED,more)
 
