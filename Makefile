@@ -59,7 +59,7 @@ test: $(VENV)/.dev node-peers  ## set up, say what is missing, and run ruff, myp
 	$(STATIC)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-test-all: $(VENV)/.dev node-peers  ## most other tests: what takes long, and the generated ones with twice the examples
+test-all: $(VENV)/.dev node-peers  ## most other tests: what takes long, and the generated ones with three times the examples
 	$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not long' $(ARGS)
 	$(call GENERATED,more)
 
@@ -69,7 +69,7 @@ test-long: $(VENV)/.dev node-peers  ## all that takes very long, and the generat
 
 define GENERATED
 PENSTOCK_TEST_PROFILE=$(1) $(BIN)/python -m pytest $(PARALLEL) \
-  -m 'hypothesis and not slow and not long' tests/codecs tests/analysis tests/gateway/store $(ARGS)
+  -m 'hypothesis and not slow and not long' $(ARGS)
 endef
 
 # The parts that stand alone, in an environment of their own that ignores the lock.

@@ -57,7 +57,7 @@ def test_large_records(bridge: tuple[Bridge, GatewayProcess], front: str) -> Non
 @pytest.mark.long
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("front", FRONTS)
-@settings(max_examples=settings.default.max_examples // 25, phases=QUICKLY, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, phases=QUICKLY, suppress_health_check=list(HealthCheck))
 @given(plan=plans(larger=True))
 def test_a_pair_at_length(bridge: tuple[Bridge, GatewayProcess], front: str, plan: Plan) -> None:
     run(bridge, FRONTS[front], plan)

@@ -36,7 +36,7 @@ _PROTOBUF: Final = frozenset({b"application/protobuf", b"application/x-protobuf"
 _ISSUING: Final = re.compile(rb"/(?:v[0-9]+/)?access-tokens/?(?:\?.*)?", re.DOTALL)
 """Path at which S2 issues access tokens: the response to a POST holds one."""
 _STARTS: Final = {0x00: b"\x0a", 0x20: b"\x28\xb5\x2f\xfd", 0x40: b"\x1f\x8b"}
-"""How payloads of S2S frames begin, by the flags: with field 1, records or a position, or with the mark of the
+"""Beginnings of the payloads of S2S frames, by the flags: with field 1, records or a position, or with the mark of the
 compression."""
 _HEAD: Final = 4
 _RECONNECT: Final = 0x10

@@ -43,8 +43,8 @@ L = TypeVar("L", bound="ListenerTable")
 Anonymous = Annotated[
     bool,
     key(
-        "true: whoever reaches it is served, also without proving who they are. Without this a listener that others "
-        "than this machine reach does not start, unless its clients have to prove it."
+        "Serve every client that reaches the listener, without authentication. Otherwise a listener that other "
+        "machines can reach starts only if its clients must authenticate."
     ),
 ]
 """The key `anonymous` of every listener."""
@@ -275,8 +275,8 @@ class NumberedBackTable(BackTable, frozen=True, kw_only=True):
     exclusive: Annotated[
         bool,
         key(
-            "Whether this gateway alone appends to the server's streams and trims them; then nobody else's records are "
-            "looked for before an append is acknowledged."
+            "True if no other client appends to the server's streams or trims them. The gateway then does not look for "
+            "records of others before it acknowledges an append."
         ),
     ] = False
     create_streams: Annotated[

@@ -204,7 +204,7 @@ def test_what_is_insecure_is_logged() -> None:
         assert not gateway.events("insecure")
     with GatewayProcess(SHORT_DRAIN, arguments=("--s2", "[::]:0", "--anonymous")) as gateway:
         (event,) = gateway.events("insecure")
-        assert event["level"] == "warning" and "whoever reaches [::]:0" in event["reason"]
+        assert event["level"] == "warning" and "every client that reaches [::]:0" in event["reason"]
 
 
 def test_it_runs_without_anybody_to_read_the_banner(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ DELEGATING = "[listeners.segment]\ndelegation_tokens = true\n"
     ("listeners", "said", "insecure"),
     [
         (f"[listeners.s2]\nbind = '0.0.0.0:1'\n{ANYBODY}", "0.0.0.0:1 can read, write and delete everything", True),
-        (f"[listeners.s2]\nbind = '[::]:1'\n{ANYBODY}", "whoever reaches [::]:1 can", True),
+        (f"[listeners.s2]\nbind = '[::]:1'\n{ANYBODY}", "every client that reaches [::]:1 can", True),
         ("[listeners.s2]\nbind = 'example.org:1'\nauth_tokens = ['t']", "cross the network", True),
         (f"[listeners.s3p]\nbind = '0.0.0.0:1'\n{ANYBODY}", "delete every stream of basin penstock", True),
         ("[listeners.s2]\ncors_origins = ['*']", "any web page that is open in a browser that reaches", True),
@@ -72,7 +72,7 @@ DELEGATING = "[listeners.segment]\ndelegation_tokens = true\n"
         (DELEGATING + "bind = '0.0.0.0:1'", "passwords and tokens cross the network to 0.0.0.0:1 in clear text", True),
         (
             SEGMENT + f"[listeners.controller]\nbind = '[::]:1'\n{ANYBODY}",
-            "listeners.controller: whoever reaches [::]:1",
+            "listeners.controller: every client that reaches [::]:1",
             True,
         ),
         ("[listeners.segment]\nbasin = 'not-there'", "listeners.segment.basin: basin not-there is not in", False),

@@ -39,8 +39,11 @@ FILES = "tls_certificate = 'c.pem'\ntls_key = 'k.pem'\n"
         (SEGMENT + "[management]\nenabled = false", "Management: off"),
         (SEGMENT, "HTTP) on 127.0.0.1:9600, for anybody, without a token"),
         (SEGMENT + "[management]\nauth_tokens = ['a', 'b']", "for those with one of 2 bearer tokens"),
-        (SEGMENT + "[management]\nbind = '0.0.0.0:9600'", "INSECURE: management: whoever reaches 0.0.0.0:9600"),
-        (SEGMENT + "[management]\nbind = '0.0.0.0:9600'", "cut routes over, and nobody is asked"),
+        (
+            SEGMENT + "[management]\nbind = '0.0.0.0:9600'",
+            "INSECURE: management: every client that reaches 0.0.0.0:9600",
+        ),
+        (SEGMENT + "[management]\nbind = '0.0.0.0:9600'", "cut routes over, and clients need not authenticate"),
         (CONTROLLER + "segments = 'refuse'", "several segments: it is not created"),
         (S2 + "auth_tokens = ['t']\n[access]", "S2 clients: those with one of 1 bearer tokens or an access token"),
         (S2 + "anonymous = true\n[access]", "S2 clients: anybody without a token, and those with an access token"),

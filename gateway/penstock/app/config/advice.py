@@ -44,8 +44,8 @@ def _about_listener(config: Config, label: str, listener: ListenerTable) -> Iter
     if open_to_all:
         yield Advice(
             True,
-            f"{about}: whoever reaches {listener.bind} can read, write and delete {kind.reach(listener)}, as anonymous "
-            "= true says. Let its clients prove who they are (docs/access.md), or guard the port.",
+            f"{about}: every client that reaches {listener.bind} can read, write and delete {kind.reach(listener)}, as "
+            "anonymous = true says. Let its clients prove who they are (docs/access.md), or guard the port.",
         )
     secrets = secrets_shown(config, label, listener)
     if secrets and listener.tls_certificate is None:
@@ -59,10 +59,15 @@ def _about_listener(config: Config, label: str, listener: ListenerTable) -> Iter
 def _about_management(management: Management) -> Iterator[Advice]:
     safe = management.proves_clients or (management.auth_tokens and management.tls_certificate is not None)
     if not Address.parse(management.bind).is_loopback and not safe:
-        tokens = "bearer tokens cross the network in clear text" if management.auth_tokens else "nobody is asked"
+        tokens = (
+            "bearer tokens cross the network in clear text"
+            if management.auth_tokens
+            else "clients need not authenticate"
+        )
         yield Advice(
             True,
-            f"management: whoever reaches {management.bind} may see all traffic, record it, and cut routes over, and "
+            f"management: every client that reaches {management.bind} may see all traffic, record it, and cut routes "
+            "over, and "
             f"{tokens}. Give tls_certificate and tls_key with auth_tokens or tls_client_ca, or bind to 127.0.0.1.",
         )
 

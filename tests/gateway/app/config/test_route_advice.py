@@ -113,7 +113,7 @@ def test_backs() -> None:
 def test_every_listener_of_a_kind_is_looked_at() -> None:
     text = "[[listeners.s2]]\n[[listeners.s2]]\nname = 'outer'\nbind = '0.0.0.0:1'\n"
     (remark,) = advice(parse_config(text))
-    assert remark.insecure and remark.text.startswith("listeners.s2.outer: whoever reaches 0.0.0.0:1")
+    assert remark.insecure and remark.text.startswith("listeners.s2.outer: every client that reaches 0.0.0.0:1")
     segment = "[[listeners.segment]]\nname = 'b'\ntls_certificate = 'c'\ntls_key = 'k'\n"
     text = segment + "[[listeners.controller]]\nname = 'd'\n"
     said = [remark.text for remark in advice(parse_config(text))]
