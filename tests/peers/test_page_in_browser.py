@@ -118,7 +118,7 @@ def test_the_log_level_is_chosen(tab: Tab, gateway: GatewayProcess) -> None:
     tab.evaluate("document.querySelector('#log-level').focus()")
     tab.type("debug")
     tab.key("d", 68, "d")
-    tab.until("document.querySelector('#notice').innerText.includes('level is debug')")
+    tab.until("document.querySelector('#notice').innerText.includes('level is now debug')")
     assert ask(gateway.management_port, "/log") == (200, {"level": "debug"})
     assert until(lambda: gateway.events("connection_opened")), "which is said at this level only"
 

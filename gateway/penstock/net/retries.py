@@ -61,18 +61,22 @@ async def retrying(
     *,
     idempotent: bool = False,
     patient: bool = False,
+    end_by: float = math.inf,
     back: str = "",
     dice: Callable[[], float] = random.random,
 ) -> T:
     """Return the result of `attempt`, calling it again after failures that are worth a retry and had no side effect.
 
     With `idempotent` (doing it twice is as good as once) a side effect may have happened. A circuit that is not closed
-    ends the retries at once, unless `patient`: for operations that were in flight before the server was lost. `back`:
-    name of the server's back, for metrics. Raises the last failure when no further attempt is allowed.
+    ends the retries at once, unless `patient`: for operations that were in flight before the server was lost.
+    `end_by`: a time by trio's clock; an attempt is not begun if it would end later, taking as long as the one before:
+    for attempts that retry on their own. `back`: name of the server's back, for metrics. Raises the last failure when
+    no further attempt is allowed.
     """
     until = math.inf
     failures = 0
     while True:
+        begun = trio.current_time()
         try:
             return await attempt()
         except OperationFailed as error:
@@ -82,9 +86,10 @@ async def retrying(
                 raise
             if is_refused(failure) and not patient:
                 raise
-            until = min(until, trio.current_time() + policy.total_seconds)
+            now = trio.current_time()
+            until = min(until, now + policy.total_seconds)
             pause = max(policy.pause(failures, dice()), retry_after(failure))
-            if failures >= policy.attempts or trio.current_time() + pause > until:
+            if failures >= policy.attempts or now + pause > until or now + pause + (now - begun) > end_by:
                 raise
         tried_again(back)
         await trio.sleep(pause)

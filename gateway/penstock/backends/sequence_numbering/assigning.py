@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -20,7 +21,7 @@ from penstock.backends.sequence_numbering.state import StreamState
 from penstock.backends.sequence_numbering.trimmed import truncated_at
 from penstock.core.marks import Mark
 from penstock.core.native import NativeAck, Scanned
-from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
+from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import U64_MAX, RecordId, StreamPosition
 from penstock_codecs.operations import Append, Appended, FromByteOffset, FromRecordId, FromSeqNum
 
@@ -85,17 +86,16 @@ class _Settled(NamedTuple):
 class _Work:
     """One acknowledgement whose records are to be numbered.
 
-    Once `settled`, it has a `result` or a `failure`; if both are None, its records had been numbered before.
+    Once `settled`, it has a `result`; if that is None, its records had been numbered before.
     """
 
-    __slots__ = ("ack", "failure", "handed", "result", "settled")
+    __slots__ = ("ack", "handed", "result", "settled")
 
     def __init__(self, handed: Handed, ack: NativeAck) -> None:
         self.handed = handed
         self.ack = ack
         self.settled = False
         self.result: _Settled | None = None
-        self.failure: Failure | None = None
 
     @property
     def begin(self) -> Mark | None:
@@ -130,7 +130,8 @@ class Settling:
     async def settle(self, pairs: Sequence[tuple[Handed, NativeAck]]) -> list[Appended]:
         """Return the positions of appends that the server has acknowledged.
 
-        Raises UNAVAILABLE if they cannot be found out; the records are at the server all the same.
+        Retries for `recover_seconds` if the server is lost. Raises UNAVAILABLE if the positions cannot be found out;
+        the records are at the server all the same.
         """
         work = [_Work(handed, ack) for handed, ack in pairs]
         self._queue += work
@@ -141,12 +142,12 @@ class Settling:
             if work and not stream.stamped_by_server:  # appends sent before it determine their own timestamps
                 with trio.move_on_after(stream.settings.settle_seconds):
                     await stream.under_way.acknowledged_before(work[-1].handed.ticket)
-            async with stream.numbering:
-                if not all(one.settled for one in work):
-                    await self._settle_queue()
+            end_by = trio.current_time() + stream.settings.recover_seconds
+            await stream.patiently(partial(self._number_all, work), end_by)
             self._end(work)  # a search below must not wait for these appends
-            return [await self._told(one) for one in work]
+            return [await self._told(one, end_by) for one in work]
         except OperationFailed as error:
+            self._queue = [one for one in self._queue if one not in work]
             why = error.failure.message
             message = f"it was appended to stream {stream.ref}, but where is not known: {why}"
             raise fail(FailureCode.UNAVAILABLE, message) from None
@@ -157,6 +158,11 @@ class Settling:
         for one in work:
             self._stream.under_way.end(one.handed.ticket)
 
+    async def _number_all(self, work: Sequence[_Work]) -> None:
+        async with self._stream.numbering:
+            if not all(one.settled for one in work):
+                await self._settle_queue()
+
     async def _settle_queue(self) -> None:
         taken, self._queue = self._queue, []
         draft, unnumbered = self._stream.draft(), Unnumbered(self._stream)
@@ -165,11 +171,8 @@ class Settling:
             for one in sorted(taken, key=_Work.place if told else _Work.turn):
                 await self._number(draft, one, unnumbered)
             await self._stream.commit(draft)
-        except OperationFailed as error:
-            for one in taken:
-                one.failure = error.failure
         except BaseException:
-            self._queue[:0] = taken  # this task was cancelled; other tasks' appends are still to be numbered
+            self._queue[:0] = taken  # still to be numbered: by another attempt, or by the other tasks
             for one in taken:
                 one.result = None
             raise
@@ -264,10 +267,8 @@ class Settling:
 
     # ---- those that were numbered before -------------------------------------------------------------------------
 
-    async def _told(self, one: _Work) -> Appended:
-        if one.failure is not None:
-            raise OperationFailed(one.failure)
-        first, last = one.result or await self._look_up(one)
+    async def _told(self, one: _Work, end_by: float) -> Appended:
+        first, last = one.result or await self._stream.patiently(partial(self._look_up, one), end_by)
         ms, place = last.timestamp, last.place
         return Appended(
             StreamPosition(first.seq_num, first.timestamp),

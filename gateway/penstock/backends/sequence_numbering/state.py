@@ -9,6 +9,7 @@ in the index before any client sees them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -274,12 +275,13 @@ class StreamState:
             with trio.move_on_after(self.settings.settle_seconds):
                 await self.under_way.settled()
 
-    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `attempt`, for a client that has begun to read.
+    async def patiently(self, attempt: Callable[[], Awaitable[T]], end_by: float = math.inf) -> T:
+        """Return the result of `attempt`, for a client that has begun to read or whose append was acknowledged.
 
-        Retries for `recover_seconds` if the server is lost, even while its circuit is open. Raises the last failure.
+        Retries for `recover_seconds` if the server is lost, even while its circuit is open, and until
+        `end_by` at most. Raises the last failure.
         """
-        return await retrying(attempt, self._patience, idempotent=True, patient=True)
+        return await retrying(attempt, self._patience, idempotent=True, patient=True, end_by=end_by)
 
     async def catch_up(self, until: Sought | None = None) -> None:
         """Number all records up to the present tail, or until a record at or after `until` has a number.

@@ -176,6 +176,37 @@ async def test_a_trim_command_that_fails_is_no_reason_to_append_it_again(segment
         assert len(segment.bodies) == 2
 
 
+@pytest.mark.parametrize("seconds", [3, 60])
+async def test_a_server_that_is_lost_while_positions_are_looked_up(
+    wall: Wall, autojump_clock: MockClock, seconds: int
+) -> None:
+    """It acknowledged the appends, but is gone when the records before them are to be numbered."""
+    native = FakeNative(wall, offsets=False)
+    async with (
+        opened(native, wall, recover_seconds=10.0) as back,
+        trio.open_nursery() as nursery,
+        back.append_session(STREAM) as session,
+    ):
+        native.store([b"of others"])
+        native.held = True
+        for body in (b"a", b"b"):
+            await session.send(appending(body))
+        native.held, native.broken = False, True
+        native.changed.unpark_all()
+
+        async def mend() -> None:
+            await trio.sleep(seconds)
+            native.broken = False
+
+        nursery.start_soon(mend)
+        if seconds < 10:
+            assert [ack.start.seq_num for ack in await acknowledged(session, 2)] == [1, 2]
+        else:
+            with Fails(FailureCode.UNAVAILABLE):
+                await session.receive()
+    assert native.bodies == [b"of others", b"a", b"b"]
+
+
 async def test_identifiers_of_which_some_are_missing(wall: Wall) -> None:
     """The records of one append have identifiers of several milliseconds."""
     native = FakeNative(wall, offsets=False)
