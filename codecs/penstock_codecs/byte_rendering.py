@@ -12,10 +12,10 @@ from penstock_codecs.byte_layout import BYTES, Layout, features_of, is_left_out,
 from penstock_codecs.features import Feature
 from penstock_codecs.model import Columns, RecordBatch
 
-__all__ = ["Cut", "Mark", "Refused", "Rendered", "cut", "render", "rendered"]
+__all__ = ["MarkedRecord", "RefusedRecord", "Rendered", "RenderedSlice", "cut", "render", "rendered"]
 
 
-class Mark(NamedTuple):
+class MarkedRecord(NamedTuple):
     """A record whose bytes differ from its plain event: their place in the stream, and its features.
 
     `left_out`: features that cannot be read from the bytes. A record that is left out entirely has no bytes.
@@ -33,7 +33,7 @@ class Rendered(NamedTuple):
 
     first_offset: int
     data: bytes
-    marks: Sequence[Mark]
+    marks: Sequence[MarkedRecord]
 
     @property
     def end_offset(self) -> int:
@@ -53,7 +53,7 @@ def render(columns: Columns, layout: Layout, first_offset: int) -> Rendered:
         return Rendered(first_offset, to_bytes(columns, layout), ())
     starts = starts_of(columns, layout)
     marks = [
-        Mark(
+        MarkedRecord(
             first_offset + starts[index],
             first_offset + starts[index + 1],
             columns.seq_nums[index],
@@ -65,7 +65,7 @@ def render(columns: Columns, layout: Layout, first_offset: int) -> Rendered:
     return Rendered(first_offset, to_bytes(columns, layout), marks)
 
 
-class Refused(NamedTuple):
+class RefusedRecord(NamedTuple):
     """A record that must not be read, its refused feature, and the offset of the bytes after it."""
 
     seq_num: int
@@ -80,7 +80,7 @@ def rendered(batch: RecordBatch, layout: Layout, first_offset: int) -> Rendered:
     return render(batch.columns, layout, first_offset)
 
 
-class Cut(NamedTuple):
+class RenderedSlice(NamedTuple):
     """The result of one read: bytes up to `end_offset`, or up to a refused record.
 
     Of records without bytes, those at the first offset belong to this read, and those at `end_offset` to the next.
@@ -89,12 +89,12 @@ class Cut(NamedTuple):
     data: bytes = b""
     end_offset: int = 0
     dropped: Mapping[Feature, int] = MappingProxyType({})
-    refused: Refused | None = None
+    refused: RefusedRecord | None = None
 
 
 def cut(
     pieces: Sequence[Rendered], offset: int, max_bytes: int, refuse: frozenset[Feature], first_seq_num: int = 0
-) -> Cut:
+) -> RenderedSlice:
     """Return at most `max_bytes` from `offset` on, which lies in the first of these adjacent pieces or at an end of it.
 
     Pieces may overlap. The result ends at a gap between two: the bytes there are gone. Records before `first_seq_num`
@@ -112,12 +112,12 @@ def cut(
             break
         found = next((feature for feature in mark.features if feature in refuse), None)
         if found is not None:
-            refused, end = Refused(mark.seq_num, found, mark.end_offset), max(mark.offset, offset)
+            refused, end = RefusedRecord(mark.seq_num, found, mark.end_offset), max(mark.offset, offset)
             break
         if mark.offset >= offset:
             dropped.update(mark.left_out)
         last = mark.seq_num
-    return Cut(_between(pieces, offset, end), end, dropped, refused)
+    return RenderedSlice(_between(pieces, offset, end), end, dropped, refused)
 
 
 def _without_gap(pieces: Sequence[Rendered]) -> Sequence[Rendered]:

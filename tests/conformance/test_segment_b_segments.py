@@ -8,7 +8,7 @@ import pytest
 from support.s2_http import S2Client
 from support.segment_client import NO_ATTRIBUTE, UNKNOWN_WRITER, ReleasedSocket
 
-from penstock_codecs.segment import AttributeUpdate, Message, join_events, released
+from penstock_codecs.segment import MergeAttributeUpdate, SegmentMessage, join_events, released
 
 Open = Callable[..., ReleasedSocket]
 REPLACE, REPLACE_IF_GREATER, ACCUMULATE, REPLACE_IF_EQUALS = 1, 2, 3, 4
@@ -144,9 +144,9 @@ def test_clause_20_merge(released_socket: Open, shared_basin: S2Client, segment:
         assert client.info(source).write_offset == len(event)
         assert client.set_attribute(segment, count, 10)
         updates = (
-            AttributeUpdate(writer, REPLACE_IF_EQUALS, 5, NO_ATTRIBUTE),
-            AttributeUpdate(count, ACCUMULATE, 3, 0),
-            AttributeUpdate(level, REPLACE, 1, 0),
+            MergeAttributeUpdate(writer, REPLACE_IF_EQUALS, 5, NO_ATTRIBUTE),
+            MergeAttributeUpdate(count, ACCUMULATE, 3, 0),
+            MergeAttributeUpdate(level, REPLACE, 1, 0),
         )
         merged = client.expect(released.SegmentsMerged, released.MergeSegments(2, segment, source, "", updates))
         assert merged == released.SegmentsMerged(2, segment, source, 13 + len(event))
@@ -156,8 +156,8 @@ def test_clause_20_merge(released_socket: Open, shared_basin: S2Client, segment:
 
         refused = transient(client, segment, join_events([b"not"]))
         for stale in (
-            AttributeUpdate(writer, REPLACE_IF_EQUALS, 6, 4),
-            AttributeUpdate(count, REPLACE_IF_GREATER, 13, 0),
+            MergeAttributeUpdate(writer, REPLACE_IF_EQUALS, 6, 4),
+            MergeAttributeUpdate(count, REPLACE_IF_GREATER, 13, 0),
         ):
             client.send(released.MergeSegments(4, segment, refused, "", (stale,)))
             assert not isinstance(client.reply(), released.SegmentsMerged)
@@ -199,7 +199,7 @@ def test_clause_23_what_is_for_the_administrator(released_socket: Open, segment:
             assert (reply.request_id, reply.operation) == (5, type(message).__name__)
 
 
-def no_such(client: ReleasedSocket, message: Message) -> None:
+def no_such(client: ReleasedSocket, message: SegmentMessage) -> None:
     """Must be answered NoSuchSegment, with the request's id and segment."""
     reply = client.expect(released.NoSuchSegment, message)
     assert reply.request_id == message.request_id  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from support.segment_client import DraftSocket, ReleasedSocket, bytes_of, header
 from penstock_codecs.segment import append_messages, draft, join_events, released
 
 Open = Callable[..., DraftSocket]
-Begin, End, Event, Part = draft.BeginAppendBlock, draft.EndAppendBlock, draft.Event, draft.Part
+Begin, End, Event, Part = draft.BeginAppendBlock, draft.EndAppendBlock, draft.Event, draft.PartialKind
 WRITER, OTHER = UUID(int=1), UUID(int=2)
 HELLO, WORLDWIDE = join_events([b"hello"]), join_events([b"worldwide"])
 

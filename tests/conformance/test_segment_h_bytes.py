@@ -233,7 +233,7 @@ def test_the_golden_bytes_of_the_draft(segment_address: Address, draft_segments:
             "draft-data-appended", "draft-begin-append-block", *[draft.Event(b"hello")] * 2, "draft-end-append-block"
         )
         golden.hear("draft-segment-read", draft.ReadSegment("seg", 0, MIB))
-        rest = draft.Partial(draft.Part.END, WORLDWIDE[9:])
+        rest = draft.Partial(draft.PartialKind.END, WORLDWIDE[9:])
         begin, end = draft.BeginAppendBlock(WRITER, 26, 16 + 11 + 17), draft.EndAppendBlock(WRITER, 43, 17)
         assert golden.say(begin, "draft-partial-begin", "draft-partial-middle", rest, end) == draft.DataAppended(
             WRITER, 43

@@ -146,8 +146,8 @@ VIOLATIONS = {
     "released: a list of more than 65,536": HELLO + header(90, 15) + bytes(8) + b"\0\1t" + b"\0\1\0\1",
     "draft: an unknown type": header(99, 0),
     "draft: a length beyond the limit": header(100, 1 << 24),
-    "draft: a Begin in a Begin": bytes_of(draft.Partial(draft.Part.BEGIN, b"")) * 2,
-    "draft: nested Partials": bytes_of(*draft.partials(draft.Partial(draft.Part.BEGIN, header(100, 0)), [4])),
+    "draft: a Begin in a Begin": bytes_of(draft.Partial(draft.PartialKind.BEGIN, b"")) * 2,
+    "draft: nested Partials": bytes_of(*draft.partials(draft.Partial(draft.PartialKind.BEGIN, header(100, 0)), [4])),
     "draft: an oversize name": header(9, 2000) + b"\x07\xc0" + b"n" * 1998,
     "draft: a message in a block": DRAFT_SETUP + bytes_of(BEGIN, draft.KeepAlive()),
     "draft: a Begin of nobody": bytes_of(BEGIN),
@@ -288,7 +288,10 @@ def test_zero_bytes_by_the_hundred_mib_keep_memory_flat(process: GatewayProcess,
 ANNOUNCED = {
     "released: an AppendBlock beyond the limit": (HELLO + SETUP + header(3, 1 << 24), True),
     "released: an AppendBlock of 16 MiB": (HELLO + SETUP + header(3, (1 << 24) - 9) + WRITER.bytes, False),
-    "draft: Partials of a message of 16 MiB": (bytes_of(draft.Partial(draft.Part.BEGIN, header(100, 0xFFFFFF))), False),
+    "draft: Partials of a message of 16 MiB": (
+        bytes_of(draft.Partial(draft.PartialKind.BEGIN, header(100, 0xFFFFFF))),
+        False,
+    ),
     "draft: a message of 16 MiB": (header(100, 0xFFFFFF), False),
 }
 

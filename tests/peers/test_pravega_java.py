@@ -27,7 +27,7 @@ from support.s2_http import S2Client
 from support.segment import pull
 from support.tls_gateway import secured_gateway
 
-from penstock_codecs.segment import BlockAppended, Message, SegmentServer, join_events, released
+from penstock_codecs.segment import BlockAppended, SegmentMessage, SegmentServer, join_events, released
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES
 
 pytestmark = pytest.mark.timeout(MAVEN_SECONDS + 60)
@@ -126,7 +126,7 @@ def wrappers_in(said: bytes) -> list[int]:
     return found
 
 
-def heard(said: bytes) -> list[Message | BlockAppended]:
+def heard(said: bytes) -> list[SegmentMessage | BlockAppended]:
     server = SegmentServer(observer=True)
     server.receive(said)
     return pull(server)

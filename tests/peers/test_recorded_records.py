@@ -18,7 +18,7 @@ from support.s3p import S3PClient
 from penstock.recorder.captures import Captures
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.hearing import Dialogues
+from penstock_analysis.dialogue.dialogues import Dialogues
 from penstock_analysis.dialogue.records import records_in
 
 JAVA = Path(__file__).parent / "java" / "client"

@@ -17,7 +17,7 @@ from support.s2_sdk_client import EVERY_COMPRESSION, connector
 
 from penstock.recorder.captures import Captures
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.hearing import Dialogues
+from penstock_analysis.dialogue.dialogues import Dialogues
 
 BODIES = [b"%d " % number + b"x" * (number * 61 % 3000) for number in range(120)] + [b"L" * 900_000, b""]
 HEADERS = [(b"k", b"v"), (b"k", b"\xff\x00")]

@@ -16,7 +16,7 @@ from support.s3p import S3PClient
 
 from penstock.recorder.captures import Captures
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.hearing import Dialogues
+from penstock_analysis.dialogue.dialogues import Dialogues
 from penstock_analysis.dialogue.records import records_in
 
 SECRET = b"card-4711-0815-4242-1717"

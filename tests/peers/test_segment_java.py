@@ -15,7 +15,7 @@ from support.segment import MESSAGES, WRITER, at_most, joined, message_of, pull
 from penstock_codecs.segment import (
     BlockAppended,
     Dialect,
-    Message,
+    SegmentMessage,
     SegmentServer,
     append_messages,
     encode,
@@ -55,12 +55,12 @@ CODES = {"AuthTokenCheckFailed": (-1, 1), "ErrorMessage": (-1, 0)}
 
 @pytest.mark.timeout(MAVEN_SECONDS + 120)
 @pytest.mark.parametrize("cls", CLASSES)
-def test_messages(cls: type[Message], oracle: JavaProgram) -> None:
+def test_messages(cls: type[SegmentMessage], oracle: JavaProgram) -> None:
     """Java reads the messages that we encode, and encodes them to the same bytes."""
 
     @at_most(40)
     @given(message_of(cls))
-    def check(message: Message) -> None:
+    def check(message: SegmentMessage) -> None:
         if cls.__name__ in CODES:
             lowest, highest = CODES[cls.__name__]
             if not lowest <= getattr(message, "error_code") <= highest:  # noqa: B009
@@ -74,14 +74,14 @@ def test_messages(cls: type[Message], oracle: JavaProgram) -> None:
 
 @pytest.mark.timeout(MAVEN_SECONDS + 120)
 @pytest.mark.parametrize("cls", CLASSES)
-def test_short_forms(cls: type[Message], oracle: JavaProgram) -> None:
+def test_short_forms(cls: type[SegmentMessage], oracle: JavaProgram) -> None:
     """Java's defaults for optional fields that are missing are ours."""
     if not any(field.tail for field in cls.fields):
         return
 
     @at_most(10)
     @given(message_of(cls))
-    def check(message: Message) -> None:
+    def check(message: SegmentMessage) -> None:
         short = b"".join(encode(message, tail=False))
         filled = {field.name: field.default if field.tail else getattr(message, field.name) for field in cls.fields}
         assert oracle.ask("message", short.hex()) == [cls.__name__, joined(cls(**filled)).hex()]

@@ -19,7 +19,7 @@ from support.segment import MESSAGES, WRITER, joined, message_of, ready_client
 from support.tshark import Layer, Said, Talk, captured, client_says, cut, faults, layers, server_says
 
 from penstock_analysis.capture.events import Sender
-from penstock_codecs.segment import Dialect, Message, draft, encode, join_events, released, split_events
+from penstock_codecs.segment import Dialect, SegmentMessage, draft, encode, join_events, released, split_events
 from penstock_codecs.segment.layout import Direction
 
 FEW = settings(
@@ -70,7 +70,7 @@ def values_of(value: Any, path: str) -> Iterator[tuple[str, str]]:
         yield path, str(value)
 
 
-def expected(message: Message) -> tuple[str, list[tuple[str, str]]]:
+def expected(message: SegmentMessage) -> tuple[str, list[tuple[str, str]]]:
     return type(message).__name__, sorted(values(message))
 
 
@@ -79,13 +79,13 @@ def decoded(layer: Layer) -> tuple[str, list[tuple[str, str]]]:
     return layer.one("pravega.command"), sorted(pair for pair in layer.fields if not META.match(pair[0]))
 
 
-def said(message: Message, version: int = 16) -> list[Said]:
+def said(message: SegmentMessage, version: int = 16) -> list[Said]:
     sender = Sender.SERVER if message.direction is Direction.REPLY else Sender.CLIENT
     return [(sender, b"".join(encode(message, version=version)))]
 
 
 @st.composite
-def one_of_each(draw: st.DrawFn, dialect: Dialect) -> list[Message]:
+def one_of_each(draw: st.DrawFn, dialect: Dialect) -> list[SegmentMessage]:
     classes = [cls for where, cls in MESSAGES if where is dialect and cls.direction is not Direction.INNER]
     return [draw(message_of(cls)) for cls in classes if cls.__name__ not in APART and cls is not released.Hello]
 
@@ -99,7 +99,7 @@ SETUP = draft.SetupAppend(WRITER, "a/b/0.#epoch.0")
 @given(data=st.data())
 def test_every_message(dialect: Dialect, data: st.DataObject, tmp_path: Path) -> None:
     """Also cut anywhere, on an unassigned port, and dissected twice."""
-    messages: list[Message] = [SETUP] if dialect is Dialect.DRAFT else [HELLO]
+    messages: list[SegmentMessage] = [SETUP] if dialect is Dialect.DRAFT else [HELLO]
     messages += data.draw(one_of_each(dialect))
     whole = [piece for message in messages for piece in said(message)]
     size = data.draw(st.integers(5, 40))
@@ -125,7 +125,7 @@ def content(layer: Layer) -> list[bytes]:
     return [bytes.fromhex(value.replace(":", "")) for value in layer.all("pravega.event.data")]
 
 
-def talk_of(messages: Sequence[Message]) -> Talk:
+def talk_of(messages: Sequence[SegmentMessage]) -> Talk:
     return Talk("segment", [piece for message in messages for piece in said(message)])
 
 

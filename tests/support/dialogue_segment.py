@@ -12,7 +12,7 @@ from support.segment_front import SEGMENT, bytes_of
 from penstock_analysis.dialogue import Message, SeenRecord
 from penstock_analysis.segment.conversation import SegmentDialogue
 from penstock_codecs.segment import append_messages, join_events, released
-from penstock_codecs.segment.layout import Message as Wire
+from penstock_codecs.segment.layout import SegmentMessage as Wire
 
 __all__ = [
     "APPENDS",

@@ -10,7 +10,7 @@ from support.draft_blocks import READ, SETUP, SHAPES
 from support.segment import WRITER
 from support.segment_client import DraftSocket, bytes_of
 
-from penstock_codecs.segment import BlockData, Message, draft, join_events
+from penstock_codecs.segment import BlockData, SegmentMessage, draft, join_events
 from penstock_codecs.segment.encoder import Fill
 
 __all__ = ["ALL", "Shape", "expect_set_ups", "make_segments", "replies_to"]
@@ -27,14 +27,14 @@ class Shape(NamedTuple):
 
     data: bytes
     content: bytes
-    others: Counter[type[Message]]
+    others: Counter[type[SegmentMessage]]
 
     def said_by(self, connection: UUID) -> bytes:
         """Return the bytes for a connection id."""
         return self.data.replace(WRITER.bytes, connection.bytes)
 
 
-_ANSWERS: dict[type[Any], type[Message]] = {
+_ANSWERS: dict[type[Any], type[SegmentMessage]] = {
     draft.KeepAlive: draft.KeepAlive,
     draft.ReadSegment: draft.SegmentRead,
     draft.SetupAppend: draft.AppendSetup,

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from penstock_codecs.codec import Pull
 from penstock_codecs.segment import (
     TYPE_TABLE,
-    AttributeUpdate,
     ChunkInfo,
     Dialect,
+    MergeAttributeUpdate,
     MergedSegment,
-    Message,
     SegmentClient,
+    SegmentMessage,
     SegmentServer,
     TableEntry,
     TableKey,
@@ -54,12 +54,14 @@ def tuples(items: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
 
 
 BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
-    "Partial.part": st.sampled_from(draft.Part),
+    "Partial.part": st.sampled_from(draft.PartialKind),
     "CreateSegment.scale_type": st.integers(0, 255),
     "UpdateSegmentPolicy.scale_type": st.integers(0, 255),
     "TableEntriesUpdated.versions": tuples(I64),
     "StorageChunksListed.chunks": tuples(st.builds(ChunkInfo, I64, I64, I64, TEXT, st.booleans())),
-    "MergeSegments.attribute_updates": tuples(st.builds(AttributeUpdate, st.uuids(), st.integers(0, 255), I64, I64)),
+    "MergeSegments.attribute_updates": tuples(
+        st.builds(MergeAttributeUpdate, st.uuids(), st.integers(0, 255), I64, I64)
+    ),
     "MergeSegmentsBatch.sources": tuples(TEXT),
     "SegmentsBatchMerged.sources": tuples(st.builds(MergedSegment, TEXT, I64)),
 }
@@ -74,7 +76,7 @@ MESSAGES = sorted(
 """Every message of each dialect."""
 
 
-def message_of(cls: type[Message]) -> st.SearchStrategy[Message]:
+def message_of(cls: type[SegmentMessage]) -> st.SearchStrategy[SegmentMessage]:
     """Any message of a class."""
     values = {}
     for field in cls.fields:
@@ -88,7 +90,7 @@ def at_most(examples: int) -> settings:
     return settings(max_examples=min(examples, settings().max_examples))
 
 
-def joined(*messages: Message) -> bytes:
+def joined(*messages: SegmentMessage) -> bytes:
     """Return the bytes of messages, one after the other."""
     return b"".join(piece for message in messages for piece in encode(message))
 

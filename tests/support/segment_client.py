@@ -15,8 +15,8 @@ from uuid import UUID, uuid4
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.segment import (
     Dialect,
-    Message,
     SegmentClient,
+    SegmentMessage,
     TableEntry,
     TableKey,
     append_messages,
@@ -28,14 +28,14 @@ from penstock_codecs.segment import (
 from penstock_codecs.segment.layout import HEADER_BYTES
 
 Address = tuple[str, int]
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=SegmentMessage)
 UNKNOWN_WRITER = -(1 << 63)
 NO_ATTRIBUTE = -(1 << 63)
 WHOLE = 1 << 20
 """Number of bytes that a read asks for."""
 
 
-def bytes_of(*messages: Message, **options: Any) -> bytes:
+def bytes_of(*messages: SegmentMessage, **options: Any) -> bytes:
     """Return the bytes of messages, one after the other."""
     return b"".join(piece for message in messages for piece in encode(message, **options))
 
@@ -239,7 +239,7 @@ class DraftSocket(SegmentSocket):
         assert (reply.segment, reply.connection_id) == (segment, connection)
         return reply.connection_offset_ack_level
 
-    def block(self, connection: UUID, offset: int, bodies: Sequence[bytes]) -> list[Message]:
+    def block(self, connection: UUID, offset: int, bodies: Sequence[bytes]) -> list[SegmentMessage]:
         """Return the messages of a block of whole events, announced with its true length."""
         size = len(join_events(bodies))
         events = [draft.Event(body) for body in bodies]

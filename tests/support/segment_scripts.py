@@ -8,11 +8,11 @@ from typing import Any
 import trio
 
 from penstock_codecs.codec import NEED_DATA, PAUSED
-from penstock_codecs.segment import Message, SegmentServer, released
+from penstock_codecs.segment import SegmentMessage, SegmentServer, released
 
 __all__ = ["Answer", "scripted"]
 
-Answer = Callable[[Any], list[Message] | None]
+Answer = Callable[[Any], list[SegmentMessage] | None]
 
 
 def scripted(answer: Answer) -> Callable[[trio.abc.Stream], Awaitable[None]]:

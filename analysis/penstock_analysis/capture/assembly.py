@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock_analysis.capture.events import CaptureEvent, Chunk, Closed, Conversation, Lost, Sender
 
-__all__ = ["Half", "Holding"]
+__all__ = ["Half", "ReassemblyBudget"]
 
 _SEGMENT_COST: Final = 200
 """Bytes of memory that a held segment takes besides its own."""
@@ -16,7 +16,7 @@ NOT_CAPTURED: Final = "not in the capture"
 CUT: Final = "cut off by the capture's snap length"
 
 
-class Holding:
+class ReassemblyBudget:
     """Bytes that the sides of all conversations hold together, at most `most`; beyond that the side that has waited
     longest gives up its gap."""
 
@@ -60,7 +60,7 @@ class Half:
         "next",
     )
 
-    def __init__(self, conversation: Conversation, sender: Sender, window: int, holding: Holding) -> None:
+    def __init__(self, conversation: Conversation, sender: Sender, window: int, holding: ReassemblyBudget) -> None:
         self._conversation = conversation
         self._sender = sender
         self._window = window

@@ -1,6 +1,6 @@
 """Encode the headers and trailers of packets around a segment's bytes.
 
-A `Direction` is one side's half of a conversation. All constant parts are packed once, so that a packet costs two
+A `PacketFramer` is one side's half of a conversation. All constant parts are packed once, so that a packet costs two
 `Struct.pack` and an addition for the checksum of IPv4. TCP's checksum is 0, as in packets that a network card was to
 complete: computing it would cost more than all the rest.
 """
@@ -15,7 +15,7 @@ from typing import Final
 from penstock_analysis.capture.blocks import END_OF_OPTIONS, ENHANCED_PACKET, OPTION_COMMENT, OPTION_FLAGS, option
 from penstock_analysis.capture.events import Endpoint
 
-__all__ = ["ACK", "FIN", "MAX_PACKET", "PUSH", "RESET", "SYN", "Address", "Direction", "Piece", "addresses"]
+__all__ = ["ACK", "FIN", "MAX_PACKET", "PUSH", "RESET", "SYN", "Address", "PacketFramer", "Piece", "addresses"]
 
 Piece = bytes | bytearray | memoryview
 Address = IPv4Address | IPv6Address
@@ -74,7 +74,7 @@ def _comments(comments: Sequence[bytes]) -> bytes:
     return b"".join([option(OPTION_COMMENT, comment) for comment in comments])
 
 
-class Direction:
+class PacketFramer:
     """Framer of the bytes that one side sends; tracks how many it has sent.
 
     `base`: the sequence number of each side's byte 0. `way`: 1 if the gateway receives these packets, 2 if it sends

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
 
-__all__ = ["Ignored", "Segment", "segment_of"]
+__all__ = ["Ignored", "TcpSegment", "segment_of"]
 
 
-class Segment(NamedTuple):
+class TcpSegment(NamedTuple):
     """A TCP segment. `key`: both addresses and both ports, the sender's first, 12 or 36 bytes. Its payload is from
     `start` to `end`; `cut` bytes more were sent but not captured."""
 
@@ -85,7 +85,7 @@ _LINKS: Final[dict[int, Callable[[bytes, int, int], int]]] = {
 }
 
 
-def segment_of(link: int, buffer: bytes, start: int, end: int, cut: int) -> Segment:
+def segment_of(link: int, buffer: bytes, start: int, end: int, cut: int) -> TcpSegment:
     """Return the segment in a packet from `start` to `end`. Raises Ignored."""
     if link != 101:
         skip = _LINKS.get(link)
@@ -108,7 +108,7 @@ def segment_of(link: int, buffer: bytes, start: int, end: int, cut: int) -> Segm
     raise Ignored("not IP")
 
 
-def _in_ipv4(buffer: bytes, start: int, end: int, cut: int) -> Segment:
+def _in_ipv4(buffer: bytes, start: int, end: int, cut: int) -> TcpSegment:
     head, total, fragment, protocol = _IPV4.unpack_from(buffer, start)
     header = (head & 15) * 4
     if fragment & 0x3FFF:
@@ -122,7 +122,7 @@ def _in_ipv4(buffer: bytes, start: int, end: int, cut: int) -> Segment:
     return _segment(buffer, start + header, end, cut, whole, buffer[start + 12 : start + 20])
 
 
-def _in_ipv6(buffer: bytes, start: int, end: int, cut: int) -> Segment:
+def _in_ipv6(buffer: bytes, start: int, end: int, cut: int) -> TcpSegment:
     length, protocol = _IPV6.unpack_from(buffer, start + 4)
     place = start + 40
     for _ in range(_MAX_EXTENSIONS):
@@ -143,7 +143,7 @@ def _in_ipv6(buffer: bytes, start: int, end: int, cut: int) -> Segment:
     return _segment(buffer, place, end, cut, start + 40 + length if length else 0, buffer[start + 8 : start + 40])
 
 
-def _segment(buffer: bytes, start: int, end: int, cut: int, whole: int, addresses: bytes) -> Segment:
+def _segment(buffer: bytes, start: int, end: int, cut: int, whole: int, addresses: bytes) -> TcpSegment:
     """Read TCP at `start`. `whole`: the end of the packet according to IP; 0: unknown."""
     if end - start < 20:
         raise Ignored("too short")
@@ -155,4 +155,4 @@ def _segment(buffer: bytes, start: int, end: int, cut: int, whole: int, addresse
     if whole:
         cut = max(0, whole - end)
         end = min(whole, end)
-    return Segment(addresses + buffer[start : start + 4], sequence, acknowledgement, flags, payload, end, cut)
+    return TcpSegment(addresses + buffer[start : start + 4], sequence, acknowledgement, flags, payload, end, cut)

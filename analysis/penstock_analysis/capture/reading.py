@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Final
 
-from penstock_analysis.capture.assembly import Half, Holding
+from penstock_analysis.capture.assembly import Half, ReassemblyBudget
 from penstock_analysis.capture.events import CaptureEvent, Closed, Conversation, Endpoint, Lost, Noted, Opened, Sender
 from penstock_analysis.capture.files import Packet, PacketFile
 from penstock_analysis.capture.headers import ACK, FIN, RESET, SYN
 from penstock_analysis.capture.joining import KEY, JoinedParts
 from penstock_analysis.capture.notes import conversation_of, number_of, parse_note
-from penstock_analysis.capture.packets import Ignored, Segment, segment_of
+from penstock_analysis.capture.packets import Ignored, TcpSegment, segment_of
 from penstock_codecs.limits import MIB
 
 __all__ = ["MAX_CONVERSATIONS", "WINDOW_BYTES", "CaptureReader"]
@@ -50,7 +50,7 @@ class _Tracked:
     __slots__ = ("client", "conversation", "keys", "ours", "parts", "server")
 
     def __init__(
-        self, conversation: Conversation, keys: tuple[Key, Key], window: int, holding: Holding, ours: bool
+        self, conversation: Conversation, keys: tuple[Key, Key], window: int, holding: ReassemblyBudget, ours: bool
     ) -> None:
         self.conversation = conversation
         self.keys = keys
@@ -69,7 +69,7 @@ class CaptureReader:
     ) -> None:
         self._file = PacketFile()
         self._window = window
-        self._holding = Holding(held)
+        self._holding = ReassemblyBudget(held)
         self._most = max_conversations
         self._tracked: dict[Key, tuple[_Tracked, Half, Half]] = {}
         """For each direction its conversation, its own half, and its peer's."""
@@ -136,7 +136,7 @@ class CaptureReader:
     def _ignore(self, reason: str) -> None:
         self.ignored[reason] = self.ignored.get(reason, 0) + 1
 
-    def _take(self, packet: Packet, segment: Segment, out: list[CaptureEvent]) -> None:
+    def _take(self, packet: Packet, segment: TcpSegment, out: list[CaptureEvent]) -> None:
         time_ns, key, flags = packet.time_ns, (packet.interface, segment.key), segment.flags
         for comment in packet.comments:
             self._comment(comment, time_ns, key, segment, out)
@@ -164,7 +164,7 @@ class CaptureReader:
 
     # ---- conversations that we recorded --------------------------------------------------------------------------
 
-    def _comment(self, comment: bytes, time_ns: int, key: Key, segment: Segment, out: list[CaptureEvent]) -> None:
+    def _comment(self, comment: bytes, time_ns: int, key: Key, segment: TcpSegment, out: list[CaptureEvent]) -> None:
         pairs = parse_note(comment)
         if pairs is None:
             self._ignore("comment")
@@ -192,7 +192,7 @@ class CaptureReader:
         out += [Noted(tracked.conversation, time_ns, name, value) for name, value in pairs.items()]
 
     def _identified(
-        self, pairs: dict[str, str], time_ns: int, key: Key, segment: Segment, out: list[CaptureEvent]
+        self, pairs: dict[str, str], time_ns: int, key: Key, segment: TcpSegment, out: list[CaptureEvent]
     ) -> None:
         ends = _ends(segment.key)
         offsets = number_of(pairs, "client_offset"), number_of(pairs, "server_offset")
@@ -237,7 +237,7 @@ class CaptureReader:
         found: tuple[_Tracked, Half, Half] | None,
         time_ns: int,
         key: Key,
-        segment: Segment,
+        segment: TcpSegment,
         out: list[CaptureEvent],
     ) -> tuple[_Tracked, Half, Half]:
         """Handle a SYN that no gateway wrote: a new conversation, or a retransmission."""
@@ -260,7 +260,7 @@ class CaptureReader:
         return found
 
     def _begin_in_middle(
-        self, time_ns: int, key: Key, segment: Segment, out: list[CaptureEvent]
+        self, time_ns: int, key: Key, segment: TcpSegment, out: list[CaptureEvent]
     ) -> tuple[_Tracked, Half, Half]:
         """Begin a conversation whose beginning was not captured: offsets are its sequence numbers."""
         ends = _ends(segment.key)
@@ -272,7 +272,9 @@ class CaptureReader:
         out.append(Opened(tracked.conversation, time_ns, tracked.client.next, tracked.server.next))
         return found
 
-    def _begin(self, key: Key, segment: Segment, from_server: bool, out: list[CaptureEvent], time_ns: int) -> _Tracked:
+    def _begin(
+        self, key: Key, segment: TcpSegment, from_server: bool, out: list[CaptureEvent], time_ns: int
+    ) -> _Tracked:
         """Track a conversation that was not recorded by a gateway."""
         self._foreign += 1
         client, server = _ends(segment.key)

@@ -24,7 +24,7 @@ from penstock_analysis.capture.events import (
     Sender,
     Side,
 )
-from penstock_analysis.capture.headers import ACK, FIN, RESET, SYN, Direction, Piece, addresses
+from penstock_analysis.capture.headers import ACK, FIN, RESET, SYN, PacketFramer, Piece, addresses
 from penstock_analysis.capture.joining import KEY, parts_of
 from penstock_analysis.capture.notes import identity, loss, note
 from penstock_codecs.limits import MIB
@@ -48,7 +48,7 @@ class _Written:
 
     __slots__ = ("client", "notes", "pending", "server")
 
-    def __init__(self, client: Direction, server: Direction) -> None:
+    def __init__(self, client: PacketFramer, server: PacketFramer) -> None:
         self.client = client
         self.server = server
         self.pending: list[bytes] = []
@@ -56,7 +56,7 @@ class _Written:
         self.notes: dict[tuple[str, str], None] = {}
         """Notes, in order, for the next file."""
 
-    def sides(self, sender: Sender) -> tuple[Direction, Direction]:
+    def sides(self, sender: Sender) -> tuple[PacketFramer, PacketFramer]:
         """Return the side that sends, and its peer."""
         return (self.client, self.server) if sender is Sender.CLIENT else (self.server, self.client)
 
@@ -116,8 +116,8 @@ class CaptureWriter:
         self,
         pieces: list[Piece],
         written: _Written,
-        sender: Direction,
-        peer: Direction,
+        sender: PacketFramer,
+        peer: PacketFramer,
         time_ns: int,
         offset: int,
         data: Piece,
@@ -231,7 +231,7 @@ class CaptureWriter:
         return pieces
 
 
-def _control(written: _Written, sender: Direction, peer: Direction, time_ns: int, control: int) -> bytes:
+def _control(written: _Written, sender: PacketFramer, peer: PacketFramer, time_ns: int, control: int) -> bytes:
     """Return a packet without bytes, with the pending comments."""
     comments, written.pending = written.pending, []
     peer.unacknowledged = peer.unacknowledged_packets = 0
@@ -247,8 +247,8 @@ def _directions(conversation: Conversation, interface: int) -> tuple[_Written, d
     ways = _WAYS[conversation.side]
     ports = client.port, server.port
     written = _Written(
-        Direction(interface, ways[0], base, (source, target), ports),
-        Direction(interface, ways[1], base, (target, source), ports[::-1]),
+        PacketFramer(interface, ways[0], base, (source, target), ports),
+        PacketFramer(interface, ways[1], base, (target, source), ports[::-1]),
     )
     hosts = {"client_host": client.host, "server_host": server.host}
     spelled = {"client_host": str(source), "server_host": str(target)}

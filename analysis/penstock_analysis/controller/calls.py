@@ -10,12 +10,12 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.exchange import Exchange, HttpProtocol, Reader, header
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.exchange import BodyReader, HttpProtocol, SeenExchange, header
 from penstock_analysis.dialogue.http.protobuf_faults import first_fault
-from penstock_analysis.dialogue.http.telling import Teller
 from penstock_codecs.grpc import GrpcError, MessageReader, accepts_content_type
 from penstock_codecs.http import RequestHead
-from penstock_codecs.http.observer.faults import Fault, Span
+from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 from penstock_codecs.model import StreamRef
 from penstock_proto import pravega_controller_pb2 as pb
 
@@ -28,13 +28,15 @@ _PREFIX_BYTES: Final = 5
 _SUCCESS: Final = "SUCCESS"
 
 
-class CallMessage(Reader):
+class CallMessage(BodyReader):
     """The one message of a side of a unary call."""
 
     layer = "grpc"
 
-    def __init__(self, teller: Teller, exchange: Exchange, sender: Sender, method: MethodDescriptor) -> None:
-        super().__init__(teller, exchange, sender)
+    def __init__(
+        self, collector: MessageCollector, exchange: SeenExchange, sender: Sender, method: MethodDescriptor
+    ) -> None:
+        super().__init__(collector, exchange, sender)
         client = sender is Sender.CLIENT
         headers = exchange.headers if client else exchange.response_headers
         self._method = method
@@ -48,9 +50,9 @@ class CallMessage(Reader):
         try:
             self._message.receive(bytes(data))
         except GrpcError as error:
-            raise Fault(self._places.offset(), error.message, GRPC) from None
+            raise HttpFault(self._places.offset(), error.message, GRPC) from None
 
-    def finish(self, end: Span) -> None:
+    def finish(self, end: TimedRange) -> None:
         """Report the message; a server that refuses a call may send none."""
         del end
         if not self._message.held:
@@ -59,7 +61,7 @@ class CallMessage(Reader):
         try:
             content = self._message.finish()
         except GrpcError as error:
-            raise Fault(span.start, error.message, GRPC) from None
+            raise HttpFault(span.start, error.message, GRPC) from None
         try:
             message = GetMessageClass(self._kind).FromString(content)
         except DecodeError as error:
@@ -67,18 +69,18 @@ class CallMessage(Reader):
         self._name_stream(message)
         kind = self._method.name if self._sender is Sender.CLIENT else self._kind.name
         fields = {"method": self._method.name} | _fields(message)
-        self._say(span, kind, fields, failure=self._refusal(message), event=message)
+        self._report(span, kind, fields, failure=self._refusal(message), event=message)
 
     @property
     def half(self) -> str:
         """Name of the message, once it has begun."""
         return "a message" if self._message.held else ""
 
-    def _undecodable(self, content: bytes, why: str) -> Fault:
+    def _undecodable(self, content: bytes, why: str) -> HttpFault:
         found = first_fault(content, self._kind)
         at = _PREFIX_BYTES + (found.at if found is not None and self._plain else 0)
         rule = f"not a valid {self._kind.name}: {why}" if found is None else found.rule
-        return Fault(self._places.offset(at), rule, GRPC)
+        return HttpFault(self._places.offset(at), rule, GRPC)
 
     def _refusal(self, message: Message) -> str:
         """Return the status of a response if its type has a success value and it is another; "" otherwise."""
@@ -101,13 +103,17 @@ class CallMessage(Reader):
 class ControllerCalls(HttpProtocol):
     """Calls of the controller; `subject` is the method."""
 
-    def claims(self, exchange: Exchange, request: RequestHead, _noted: Sequence[str]) -> bool:
+    def claims(self, exchange: SeenExchange, request: RequestHead, _noted: Sequence[str]) -> bool:
         service, _, name = request.target.removeprefix("/").rpartition("/")
         exchange.subject = _SERVICE.methods_by_name.get(name) if service == _SERVICE.full_name else None
         return exchange.subject is not None
 
-    def reader(self, teller: Teller, exchange: Exchange, sender: Sender, content_type: str | None) -> Reader | None:
-        return CallMessage(teller, exchange, sender, exchange.subject) if accepts_content_type(content_type) else None
+    def reader(
+        self, collector: MessageCollector, exchange: SeenExchange, sender: Sender, content_type: str | None
+    ) -> BodyReader | None:
+        return (
+            CallMessage(collector, exchange, sender, exchange.subject) if accepts_content_type(content_type) else None
+        )
 
 
 def _fields(message: Message) -> dict[str, Any]:

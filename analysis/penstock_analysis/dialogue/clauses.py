@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["Clauses", "Meaning"]
+__all__ = ["Clauses", "ErrorMeaning"]
 
 
-class Meaning(NamedTuple):
+class ErrorMeaning(NamedTuple):
     """Meaning of an error reply, and the clause that defines it."""
 
     text: str

@@ -1,7 +1,7 @@
 """Map one sender's bytes to times, for messages that are recognized only once their last byte has arrived.
 
-Every dialogue feeds its chunks to a `Places` beside its codec, asks for the times of a message's first and last byte,
-and then forgets the bytes before the next message.
+Every dialogue feeds its chunks to a `ChunkPlaces` beside its codec, asks for the times of a message's first and last
+byte, and then forgets the bytes before the next message.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import deque
 from typing import Final, NamedTuple
 
-__all__ = ["CONTEXT_BYTES", "Places", "Span"]
+__all__ = ["CONTEXT_BYTES", "ChunkPlaces", "Span"]
 
 CONTEXT_BYTES: Final = 256
 """Most bytes of a Problem's context."""
@@ -35,7 +35,7 @@ class Span(NamedTuple):
         return self.offset + self.length
 
 
-class Places:
+class ChunkPlaces:
     """Chunks of one sender: boundaries with times, the last bytes, and the first ones of the current message.
 
     Memory is bounded for any input: `MOST_CHUNKS` boundaries, `KEPT_BYTES`, and until `trim` the last chunk.

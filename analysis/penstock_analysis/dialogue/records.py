@@ -1,6 +1,6 @@
 """Get records out of messages, and compare records of any protocols.
 
-    for record in records_in(heard, action=DELIVERED):
+    for record in records_in(items, action=DELIVERED):
         differences(record, other)
 
 A record comes with its message: an appended one with the message that settled it (acknowledgement, refusal, or the end
@@ -34,7 +34,7 @@ from penstock_codecs.model import Headers, RecordId
 __all__ = [
     "FIELDS",
     "NormalRecord",
-    "Position",
+    "RecordPosition",
     "content_key",
     "differences",
     "normal_form",
@@ -61,7 +61,7 @@ class NormalRecord(NamedTuple):
     offset: int | None
 
 
-class Position(NamedTuple):
+class RecordPosition(NamedTuple):
     """A record's place in its stream. `kind`: `seq_num`, `record_id` or `offset`; only positions of one kind and one
     stream can be compared, and their `value` sorts as the stream does."""
 
@@ -70,13 +70,13 @@ class Position(NamedTuple):
 
 
 def records_in(
-    heard: Iterable[Message | Problem], *, action: str | None = None, streams: Collection[str] | None = None
+    items: Iterable[Message | Problem], *, action: str | None = None, streams: Collection[str] | None = None
 ) -> Iterator[SeenRecord]:
     """Yield the records of messages, one message after the other.
 
     `action`: only APPENDED or DELIVERED ones. `streams`: only of these, spelled as in the records.
     """
-    for each in heard:
+    for each in items:
         if isinstance(each, Message):
             for record in each.records:
                 if (action is None or record.action == action) and (streams is None or record.stream in streams):
@@ -102,14 +102,14 @@ def normal_form(record: SeenRecord, *, envelopes: bool = True) -> NormalRecord:
     return NormalRecord(body, tuple(headers), record.timestamp, record.seq_num, record_id, record.offset)
 
 
-def position_of(record: SeenRecord) -> Position | None:
+def position_of(record: SeenRecord) -> RecordPosition | None:
     """Return a record's place in its stream, or None if it is unknown, as for records never acknowledged."""
     if record.seq_num is not None:
-        return Position("seq_num", (record.seq_num,))
+        return RecordPosition("seq_num", (record.seq_num,))
     if record.offset is not None:
-        return Position("offset", (record.offset,))
+        return RecordPosition("offset", (record.offset,))
     record_id = normal_form(record, envelopes=False).record_id
-    return None if record_id is None else Position("record_id", tuple(record_id))
+    return None if record_id is None else RecordPosition("record_id", tuple(record_id))
 
 
 def content_key(record: SeenRecord, *, envelopes: bool = True) -> bytes:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import Problem
-from penstock_analysis.dialogue.places import Places, Span
+from penstock_analysis.dialogue.places import ChunkPlaces, Span
 
-__all__ = ["Begins", "Heard", "Piece", "Reader", "Side", "Unreadable"]
+__all__ = ["Begins", "DialogueSide", "PlacedEvent", "SideReader", "TimedEvent", "UnreadableBytes"]
 
 
-class Heard(NamedTuple):
+class PlacedEvent(NamedTuple):
     """A decoded message, and its place in its sender's bytes: from `start` to before `end`."""
 
     event: Any
@@ -25,14 +25,14 @@ class Heard(NamedTuple):
     end: int
 
 
-class Piece(NamedTuple):
+class TimedEvent(NamedTuple):
     """A decoded message of a side, with its place and times."""
 
     event: Any
     span: Span
 
 
-class Unreadable(Exception):
+class UnreadableBytes(Exception):
     """Bytes that break the protocol: the rule, its clause, and the offset of the first wrong byte.
 
     `fatal`: the bytes that follow cannot be read; otherwise the reader continues behind it.
@@ -46,13 +46,13 @@ class Unreadable(Exception):
         self.fatal = fatal
 
 
-class Reader(Protocol):
+class SideReader(Protocol):
     """Decoder of one side's bytes from the offset at which it was made. All its offsets are the sender's."""
 
     def receive(self, data: bytes) -> None:
         """Take the bytes that follow."""
 
-    def next(self) -> Heard | None:
+    def next(self) -> PlacedEvent | None:
         """Return the next message, or None if more bytes are needed. Raises Unreadable."""
 
     @property
@@ -64,18 +64,18 @@ Begins = Callable[[bytes], bool | None]
 """Test whether bytes begin like a message; None: too few to tell, which 64 never are."""
 
 
-class Side:
+class DialogueSide:
     """One sender's half of a conversation. `make` makes a reader that begins at an offset."""
 
     def __init__(
-        self, conversation: Conversation, sender: Sender, make: Callable[[int], Reader], begins: Begins
+        self, conversation: Conversation, sender: Sender, make: Callable[[int], SideReader], begins: Begins
     ) -> None:
-        self.places = Places()
+        self.places = ChunkPlaces()
         self._conversation = conversation
         self._sender = sender
         self._make = make
         self._begins = begins
-        self._reader: Reader | None = make(0)
+        self._reader: SideReader | None = make(0)
         self._seeking = False
         self._late = False  # reading has begun at a guess at least once
         self._certain = True  # False: it began at a guess, and nothing was understood yet
@@ -123,7 +123,7 @@ class Side:
         self._seeking = False
         self._candidates.clear()
 
-    def receive(self, time_ns: int, data: bytes | bytearray | memoryview) -> Iterator[Piece | Problem]:
+    def receive(self, time_ns: int, data: bytes | bytearray | memoryview) -> Iterator[TimedEvent | Problem]:
         """Yield the items that these bytes complete."""
         if self.over:
             return
@@ -158,21 +158,21 @@ class Side:
             self._candidate += len(self._candidates.pop(0))
         return None
 
-    def _read(self) -> Iterator[Piece | Problem]:
+    def _read(self) -> Iterator[TimedEvent | Problem]:
         while self._reader is not None:
             try:
-                heard = self._reader.next()
-            except Unreadable as fault:
+                placed = self._reader.next()
+            except UnreadableBytes as fault:
                 yield from self._refuse(fault)
                 continue
-            if heard is None:
+            if placed is None:
                 return
             yield from self._skip(self._candidate)
-            yield Piece(heard.event, self.places.span(heard.start, heard.end))
+            yield TimedEvent(placed.event, self.places.span(placed.start, placed.end))
             if self._reader is not None:
                 self.places.forget(self._reader.begun)
 
-    def _refuse(self, fault: Unreadable) -> Iterator[Problem]:
+    def _refuse(self, fault: UnreadableBytes) -> Iterator[Problem]:
         if fault.fatal:
             self._reader = None
         if fault.fatal and not self._certain:  # it only looked like a message

@@ -8,7 +8,7 @@ from typing import Any
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Lost, Opened, Sender
 from penstock_analysis.dialogue.messages import Message, Problem, SeenRecord
 from penstock_analysis.dialogue.places import Span
-from penstock_analysis.dialogue.sides import Piece, Side
+from penstock_analysis.dialogue.sides import DialogueSide, TimedEvent
 
 __all__ = ["TwoSided"]
 
@@ -18,7 +18,7 @@ class TwoSided:
 
     layer: str
 
-    def __init__(self, conversation: Conversation, client: Side, server: Side) -> None:
+    def __init__(self, conversation: Conversation, client: DialogueSide, server: DialogueSide) -> None:
         self._conversation = conversation
         self._sides = {Sender.CLIENT: client, Sender.SERVER: server}
         self._closed: set[Sender] = set()
@@ -91,7 +91,7 @@ class TwoSided:
             here = chunk.offset
         data = chunk.data if chunk.offset == here else chunk.data[here - chunk.offset :]
         for piece in side.receive(chunk.time_ns, data):
-            if isinstance(piece, Piece):
+            if isinstance(piece, TimedEvent):
                 yield from self._understood(chunk.sender, piece.event, piece.span)
             else:
                 self._flawed(piece)

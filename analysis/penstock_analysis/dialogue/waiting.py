@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock_analysis.dialogue.messages import SeenRecord
 
-__all__ = ["MOST_BYTES", "MOST_WAITING", "Waiting"]
+__all__ = ["MOST_BYTES", "MOST_WAITING", "PendingBatches"]
 
 MOST_WAITING: Final = 100_000
 """Unanswered requests of a conversation that are remembered."""
@@ -17,7 +17,7 @@ _RECORD_COST: Final = 256
 """Bytes that a record costs beside its body."""
 
 
-class Waiting:
+class PendingBatches:
     """Batches of records, oldest first. Beyond the limits the oldest are given up, and so are never acknowledged."""
 
     def __init__(self, most: int = MOST_WAITING, most_bytes: int = MOST_BYTES) -> None:

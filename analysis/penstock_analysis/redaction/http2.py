@@ -12,7 +12,7 @@ from penstock_analysis.redaction.flow import Cut, Flow, NotUnderstood, Parser
 from penstock_analysis.redaction.hpack_blanking import UNTOLD, HeaderNames, Unparsable, redact_block
 from penstock_analysis.redaction.secrets import Secrets
 from penstock_analysis.redaction.text import Buffer, Edit
-from penstock_codecs.http.observer.faults import Fault, Span
+from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 from penstock_codecs.http.observer.frames import (
     END_HEADERS,
     END_STREAM,
@@ -94,7 +94,7 @@ class Http2Side:
                 yield from flow.need(1)
                 offset = flow.at
                 scanner.receive(memoryview(flow.next_view(flow.available)), offset, 0)
-            except (Cut, Fault, NotUnderstood) as why:
+            except (Cut, HttpFault, NotUnderstood) as why:
                 flow.holding.pop(self, None)
                 if not isinstance(why, Cut):
                     flow.back_to(scanner.begun)
@@ -138,7 +138,7 @@ class Http2Side:
         if (self._block is not None) is not (frame.type == _CONTINUATION):
             raise NotUnderstood  # RFC 9113, 6.10
 
-    def _frame(self, frame: Frame2, payload: bytes, span: Span) -> None:
+    def _frame(self, frame: Frame2, payload: bytes, span: TimedRange) -> None:
         if frame.type == _DATA:
             self._end_of_data(frame)
             return

@@ -7,27 +7,36 @@ from typing import Any, Final
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import delivered
-from penstock_analysis.dialogue.http.exchange import Exchange, Reader, header
-from penstock_analysis.dialogue.http.telling import Teller
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.exchange import BodyReader, SeenExchange, header
 from penstock_analysis.s2.clauses import S2_EVENTS
 from penstock_analysis.s2.shapes import batch_fields, position
 from penstock_codecs.failures import OperationFailed, RemoteProtocolError
-from penstock_codecs.http.observer.faults import Fault, Span
-from penstock_codecs.sse import MAX_EVENT_BYTES, BatchEvent, Dialect, Done, ErrorEvent, Event, EventStreamClient, Ping
+from penstock_codecs.http.observer.faults import HttpFault, TimedRange
+from penstock_codecs.sse import (
+    MAX_EVENT_BYTES,
+    BatchEvent,
+    Done,
+    ErrorEvent,
+    Event,
+    EventStreamClient,
+    Ping,
+    SseDialect,
+)
 from penstock_codecs.sse.dialects import S2, SEED
 from penstock_codecs.sse.parser import EventParser, RawEvent
 
 __all__ = ["EventStream"]
 
 
-class EventStream(Reader):
+class EventStream(BodyReader):
     """Reader of the server's side of an event stream."""
 
     layer = "sse"
     session = True
 
-    def __init__(self, teller: Teller, exchange: Exchange, sender: Sender) -> None:
-        super().__init__(teller, exchange, sender)
+    def __init__(self, collector: MessageCollector, exchange: SeenExchange, sender: Sender) -> None:
+        super().__init__(collector, exchange, sender)
         self._parser = EventParser(MAX_EVENT_BYTES)
         self._client: EventStreamClient | None = None
         self._over = False  # the last event has come
@@ -42,22 +51,22 @@ class EventStream(Reader):
                 try:
                     self._event(raw, span)
                 except (RemoteProtocolError, OperationFailed) as error:
-                    self._fault(Fault(span.start, error.failure.message, S2_EVENTS), time_ns)
+                    self._fault(HttpFault(span.start, error.failure.message, S2_EVENTS), time_ns)
         except RemoteProtocolError as error:
-            raise Fault(self._places.offset(), error.failure.message, S2_EVENTS) from None
+            raise HttpFault(self._places.offset(), error.failure.message, S2_EVENTS) from None
 
-    def finish(self, end: Span) -> None:
+    def finish(self, end: TimedRange) -> None:
         """Finish: the body must have ended behind the last event."""
         if not self._over:
             rule = "an event stream ends with an error, or with what says that the read is done"
-            self._fault(Fault(end.start, rule, S2_EVENTS), end.end_ns)
+            self._fault(HttpFault(end.start, rule, S2_EVENTS), end.end_ns)
 
     @property
     def half(self) -> str:
         """Name of the incomplete event, if there is one."""
         return "an event" if self._parser.buffered and self._places.left else ""
 
-    def _event(self, raw: RawEvent, span: Span) -> None:
+    def _event(self, raw: RawEvent, span: TimedRange) -> None:
         if self._client is None:
             dialect = _dialect_of(raw)
             self._client = EventStreamClient(dialect, dialect.parse_format(header(self._exchange.headers, "s2-format")))
@@ -66,14 +75,14 @@ class EventStream(Reader):
         fields: dict[str, Any] = {"id": raw.last_event_id} if raw.sets_id else {}
         if isinstance(event, BatchEvent):
             batch = event.batch
-            records = delivered(batch, self._exchange.stream, self._teller.conversation, span.end_ns)
-            self._say(span, "batch", batch_fields(batch) | fields, records=records, event=event)
+            records = delivered(batch, self._exchange.stream, self._collector.conversation, span.end_ns)
+            self._report(span, "batch", batch_fields(batch) | fields, records=records, event=event)
         elif isinstance(event, ErrorEvent):
             failure = event.failure
-            self._say(span, "error", {"message": failure.message} | fields, failure=str(failure), event=event)
+            self._report(span, "error", {"message": failure.message} | fields, failure=str(failure), event=event)
         else:
             kind = _KINDS.get(type(event), raw.name)
-            self._say(span, kind, _spoken(event) | fields, event=event or raw)
+            self._report(span, kind, _spoken(event) | fields, event=event or raw)
 
 
 _KINDS: Final[Mapping[type, str]] = {Ping: "ping", Done: "done"}
@@ -85,7 +94,7 @@ def _spoken(event: Event | None) -> dict[str, Any]:
     return {"timestamp": event.timestamp, "tail": position(event.tail)}
 
 
-def _dialect_of(raw: RawEvent) -> Dialect:
+def _dialect_of(raw: RawEvent) -> SseDialect:
     """Return the dialect of a first event: ids with colons, pings without data and a named end are the seeds'."""
     if raw.name == "ping":
         return S2 if raw.data else SEED

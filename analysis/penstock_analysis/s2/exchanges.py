@@ -10,47 +10,56 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from penstock_analysis.capture import Sender
+from penstock_analysis.dialogue.http.collector import MessageCollector
 from penstock_analysis.dialogue.http.exchange import (
     APPENDING,
     CODINGS,
     READING,
-    Exchange,
+    BodyReader,
     HttpProtocol,
-    Reader,
+    SeenExchange,
     header,
 )
-from penstock_analysis.dialogue.http.telling import Teller
 from penstock_analysis.s2.event_streams import EventStream
-from penstock_analysis.s2.sessions import Acknowledgements, Batches, GuessedAcknowledgements, GuessedInputs, Inputs
-from penstock_analysis.s2.unary import Acknowledgement, Batch, Control, Error, Input, Tail
+from penstock_analysis.s2.sessions import AppendAcks, AppendInputs, GuessedAppendAcks, GuessedAppendInputs, ReadBatches
+from penstock_analysis.s2.unary import (
+    ControlMessage,
+    UnaryAppendAck,
+    UnaryAppendInput,
+    UnaryError,
+    UnaryReadBatch,
+    UnaryTail,
+)
 from penstock_codecs.compression import Compression
 from penstock_codecs.failures import OperationFailed
 from penstock_codecs.http import RequestHead
 from penstock_codecs.model import StreamRef
 from penstock_codecs.s2.media import Media, media_type
 from penstock_codecs.s2.names import decode_path_segment
-from penstock_codecs.s2.routes import Endpoint, find
+from penstock_codecs.s2.routes import S2Endpoint, find
 
 __all__ = ["S2Exchanges"]
 
 _BASIN_HOSTS: Final = (".localhost", ".b.s2.dev", ".b.aws.s2.dev")
 """Suffixes of hosts that begin with a basin: S2's own hosts, and the front's default."""
 _OK: Final = 200
-_UNARY = Callable[[Teller, Exchange, Sender, Media, Compression], Reader]
-_SESSIONS: Final[Mapping[tuple[Endpoint, Sender, Media], Callable[[Teller, Exchange, Sender], Reader]]] = {
-    (Endpoint.APPEND, Sender.CLIENT, Media.S2S): Inputs,
-    (Endpoint.APPEND, Sender.SERVER, Media.S2S): Acknowledgements,
-    (Endpoint.READ, Sender.SERVER, Media.S2S): Batches,
-    (Endpoint.READ, Sender.SERVER, Media.EVENT_STREAM): EventStream,
+_UNARY = Callable[[MessageCollector, SeenExchange, Sender, Media, Compression], BodyReader]
+_SESSIONS: Final[
+    Mapping[tuple[S2Endpoint, Sender, Media], Callable[[MessageCollector, SeenExchange, Sender], BodyReader]]
+] = {
+    (S2Endpoint.APPEND, Sender.CLIENT, Media.S2S): AppendInputs,
+    (S2Endpoint.APPEND, Sender.SERVER, Media.S2S): AppendAcks,
+    (S2Endpoint.READ, Sender.SERVER, Media.S2S): ReadBatches,
+    (S2Endpoint.READ, Sender.SERVER, Media.EVENT_STREAM): EventStream,
 }
-_MESSAGES: Final[Mapping[tuple[Endpoint, Sender, Media], _UNARY]] = {
-    (Endpoint.APPEND, Sender.CLIENT, Media.JSON): Input,
-    (Endpoint.APPEND, Sender.CLIENT, Media.PROTOBUF): Input,
-    (Endpoint.APPEND, Sender.SERVER, Media.JSON): Acknowledgement,
-    (Endpoint.APPEND, Sender.SERVER, Media.PROTOBUF): Acknowledgement,
-    (Endpoint.READ, Sender.SERVER, Media.JSON): Batch,
-    (Endpoint.READ, Sender.SERVER, Media.PROTOBUF): Batch,
-    (Endpoint.CHECK_TAIL, Sender.SERVER, Media.JSON): Tail,
+_MESSAGES: Final[Mapping[tuple[S2Endpoint, Sender, Media], _UNARY]] = {
+    (S2Endpoint.APPEND, Sender.CLIENT, Media.JSON): UnaryAppendInput,
+    (S2Endpoint.APPEND, Sender.CLIENT, Media.PROTOBUF): UnaryAppendInput,
+    (S2Endpoint.APPEND, Sender.SERVER, Media.JSON): UnaryAppendAck,
+    (S2Endpoint.APPEND, Sender.SERVER, Media.PROTOBUF): UnaryAppendAck,
+    (S2Endpoint.READ, Sender.SERVER, Media.JSON): UnaryReadBatch,
+    (S2Endpoint.READ, Sender.SERVER, Media.PROTOBUF): UnaryReadBatch,
+    (S2Endpoint.CHECK_TAIL, Sender.SERVER, Media.JSON): UnaryTail,
 }
 
 
@@ -58,12 +67,12 @@ class S2Exchanges(HttpProtocol):
     """Exchanges with S2; `subject` is the endpoint."""
 
     # An AppendAck has three fields that must all be there, of which a ReadBatch never has the third.
-    guesses: Mapping[Sender, Mapping[Callable[[Teller, Exchange, Sender], Reader], str]] = {
-        Sender.CLIENT: {GuessedInputs: APPENDING},
-        Sender.SERVER: {GuessedAcknowledgements: APPENDING, Batches: READING},
+    guesses: Mapping[Sender, Mapping[Callable[[MessageCollector, SeenExchange, Sender], BodyReader], str]] = {
+        Sender.CLIENT: {GuessedAppendInputs: APPENDING},
+        Sender.SERVER: {GuessedAppendAcks: APPENDING, ReadBatches: READING},
     }
 
-    def claims(self, exchange: Exchange, request: RequestHead, noted: Sequence[str]) -> bool:
+    def claims(self, exchange: SeenExchange, request: RequestHead, noted: Sequence[str]) -> bool:
         path, _, query = request.target.partition("?")
         endpoints, parameters = find(path)
         exchange.subject = endpoints.get("GET" if request.method == "HEAD" else request.method)
@@ -77,17 +86,19 @@ class S2Exchanges(HttpProtocol):
         exchange.stream = str(exchange.ref) if name and basin else name
         return True
 
-    def session(self, exchange: Exchange) -> str:
+    def session(self, exchange: SeenExchange) -> str:
         media = media_type(header(exchange.response_headers if exchange.status else exchange.headers, "content-type"))
         if exchange.status not in (0, _OK):
             return ""
-        if exchange.subject is Endpoint.APPEND and media is Media.S2S:
+        if exchange.subject is S2Endpoint.APPEND and media is Media.S2S:
             return APPENDING
-        if exchange.subject is Endpoint.READ and exchange.status and media in (Media.S2S, Media.EVENT_STREAM):
+        if exchange.subject is S2Endpoint.READ and exchange.status and media in (Media.S2S, Media.EVENT_STREAM):
             return READING
         return ""
 
-    def reader(self, teller: Teller, exchange: Exchange, sender: Sender, content_type: str | None) -> Reader | None:
+    def reader(
+        self, collector: MessageCollector, exchange: SeenExchange, sender: Sender, content_type: str | None
+    ) -> BodyReader | None:
         endpoint, media = exchange.subject, media_type(content_type)
         headers = exchange.headers if sender is Sender.CLIENT else exchange.response_headers
         coding = CODINGS.get((header(headers, "content-encoding") or "identity").strip().lower())
@@ -96,17 +107,21 @@ class S2Exchanges(HttpProtocol):
         failed = sender is Sender.SERVER and exchange.status >= 400
         session = None if failed or coding is not Compression.NONE else _SESSIONS.get((endpoint, sender, media))
         if session is not None:
-            return session(teller, exchange, sender)
+            return session(collector, exchange, sender)
         unary = _unary(endpoint, sender, media, failed)
-        return None if unary is None else unary(teller, exchange, sender, media, coding)
+        return None if unary is None else unary(collector, exchange, sender, media, coding)
 
 
-def _unary(endpoint: Endpoint, sender: Sender, media: Media, failed: bool) -> _UNARY | None:
+def _unary(endpoint: S2Endpoint, sender: Sender, media: Media, failed: bool) -> _UNARY | None:
     if failed:
-        return Error if media is Media.JSON else None
+        return UnaryError if media is Media.JSON else None
     found = _MESSAGES.get((endpoint, sender, media))
-    if found is None and media is Media.JSON and endpoint not in (Endpoint.APPEND, Endpoint.READ, Endpoint.HEALTH):
-        return Control
+    if (
+        found is None
+        and media is Media.JSON
+        and endpoint not in (S2Endpoint.APPEND, S2Endpoint.READ, S2Endpoint.HEALTH)
+    ):
+        return ControlMessage
     return found
 
 

@@ -10,39 +10,49 @@ from google.protobuf.descriptor import Descriptor
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue.http.appends import MAX_WAITING, MAX_WAITING_BYTES, delivered
-from penstock_analysis.dialogue.http.exchange import Exchange, Reader, header
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.exchange import BodyReader, SeenExchange, header
 from penstock_analysis.dialogue.http.json_places import place_of
 from penstock_analysis.dialogue.http.protobuf_faults import first_fault
-from penstock_analysis.dialogue.http.telling import Teller
 from penstock_analysis.s2.clauses import S2_BODIES, S2_MESSAGES, S2_UNARY
 from penstock_analysis.s2.shapes import append_fields, appended_fields, batch_fields, json_fields, position
 from penstock_codecs.compression import Compression, DecompressionError, decompress, most_compressed
 from penstock_codecs.failures import OperationFailed, RemoteProtocolError
-from penstock_codecs.http.observer.faults import Fault, Held, Span
+from penstock_codecs.http.observer.faults import BytesAt, HttpFault, TimedRange
 from penstock_codecs.limits import S2_MAX_UNARY_BODY
 from penstock_codecs.model import RecordBatch, StreamPosition, StreamRef
 from penstock_codecs.s2 import json_records, protobuf
 from penstock_codecs.s2.errors import failure_from_http
 from penstock_codecs.s2.formats import Format, parse_format
 from penstock_codecs.s2.media import Media
-from penstock_codecs.s2.routes import Endpoint
+from penstock_codecs.s2.routes import S2Endpoint
 from penstock_codecs.sse import MAX_EVENT_BYTES
 from penstock_proto import s2_pb2
 
-__all__ = ["Acknowledgement", "Batch", "Control", "Error", "Input", "Tail", "Unary"]
+__all__ = [
+    "ControlMessage",
+    "UnaryAppendAck",
+    "UnaryAppendInput",
+    "UnaryBody",
+    "UnaryError",
+    "UnaryReadBatch",
+    "UnaryTail",
+]
 
 _LIMITS: Final = {Sender.CLIENT: S2_MAX_UNARY_BODY, Sender.SERVER: MAX_EVENT_BYTES}
 """Largest body, decompressed. An answer has at most 1 MiB metered; its worst spelling in JSON is six times that."""
 
 
-class Unary(Reader):
+class UnaryBody(BodyReader):
     """A body that is held until it is complete."""
 
     kind: Descriptor | None = None
     """The message that it is in protobuf, if it can be."""
 
-    def __init__(self, teller: Teller, exchange: Exchange, sender: Sender, media: Media, coding: Compression) -> None:
-        super().__init__(teller, exchange, sender)
+    def __init__(
+        self, collector: MessageCollector, exchange: SeenExchange, sender: Sender, media: Media, coding: Compression
+    ) -> None:
+        super().__init__(collector, exchange, sender)
         self._media = media
         self._coding = coding
         self._limit = _LIMITS[sender]
@@ -53,11 +63,11 @@ class Unary(Reader):
         most = most_compressed(self._coding, self._limit)
         if len(self._held) + len(data) > most:
             self._held.clear()
-            raise Fault(offset, f"a body that is one message has at most {most} bytes here", S2_BODIES)
+            raise HttpFault(offset, f"a body that is one message has at most {most} bytes here", S2_BODIES)
         self._places.add(offset, len(data), time_ns)
         self._held += data
 
-    def finish(self, end: Span) -> None:
+    def finish(self, end: TimedRange) -> None:
         """Decode and report the body."""
         del end
         if not self._held:
@@ -66,7 +76,7 @@ class Unary(Reader):
         try:
             content = decompress(self._coding, self._held, self._limit)
         except DecompressionError as error:
-            raise Fault(span.start, str(error), S2_BODIES) from None
+            raise HttpFault(span.start, str(error), S2_BODIES) from None
         try:
             self._understand(content, span)
         except (OperationFailed, RemoteProtocolError) as error:
@@ -77,7 +87,7 @@ class Unary(Reader):
         """Name of the body, once it has begun."""
         return "a body" if self._held else ""
 
-    def _understand(self, content: bytes, span: Span) -> None:
+    def _understand(self, content: bytes, span: TimedRange) -> None:
         raise NotImplementedError
 
     def _size(self) -> dict[str, Any]:
@@ -86,7 +96,7 @@ class Unary(Reader):
     def _format(self) -> Format:
         return parse_format(header(self._exchange.headers, "s2-format"))
 
-    def _undecodable(self, content: bytes, span: Span, why: str) -> Fault:
+    def _undecodable(self, content: bytes, span: TimedRange, why: str) -> HttpFault:
         """Return the fault of the content, as exactly as possible: for compressed content at its start."""
         at, clause = 0, S2_UNARY
         if self._media is Media.PROTOBUF and self.kind is not None:
@@ -95,18 +105,18 @@ class Unary(Reader):
         else:
             at = place_of(content, why)
         if self._coding is not Compression.NONE:
-            return Fault(span.start, why, clause)
+            return HttpFault(span.start, why, clause)
         offset = self._places.offset(at)
         whole = span.end - span.start == len(self._held)
-        return Fault(offset, why, clause, Held(span.start, content) if whole else None)
+        return HttpFault(offset, why, clause, BytesAt(span.start, content) if whole else None)
 
 
-class Input(Unary):
+class UnaryAppendInput(UnaryBody):
     """The records of a unary append."""
 
     kind = cast(Descriptor, s2_pb2.AppendInput.DESCRIPTOR)
 
-    def _understand(self, content: bytes, span: Span) -> None:
+    def _understand(self, content: bytes, span: TimedRange) -> None:
         ref = self._exchange.ref
         if self._media is Media.PROTOBUF:
             append = protobuf.decode_append_input(content, ref)
@@ -114,36 +124,36 @@ class Input(Unary):
             append = json_records.decode_append_input(content, self._format(), ref)
         if not self._exchange.appends.ask(append, span.end_ns):
             rule = f"of at most {MAX_WAITING} appends and {MAX_WAITING_BYTES} bytes an acknowledgement is waited for"
-            self._fault(Fault(span.start, rule, ""), span.end_ns)
-        self._say(span, "AppendInput", append_fields(append) | self._size(), event=append)
+            self._fault(HttpFault(span.start, rule, ""), span.end_ns)
+        self._report(span, "AppendInput", append_fields(append) | self._size(), event=append)
 
 
-class Acknowledgement(Unary):
+class UnaryAppendAck(UnaryBody):
     """The response to a unary append."""
 
     kind = cast(Descriptor, s2_pb2.AppendAck.DESCRIPTOR)
 
-    def _understand(self, content: bytes, span: Span) -> None:
+    def _understand(self, content: bytes, span: TimedRange) -> None:
         proto = self._media is Media.PROTOBUF
         appended = protobuf.decode_append_ack(content) if proto else json_records.decode_append_ack(content)
         waiting = self._exchange.appends.acknowledge()
         records = () if waiting is None else self._exchange.appends.records(waiting, appended)
-        self._say(span, "AppendAck", appended_fields(appended) | self._size(), records=records, event=appended)
+        self._report(span, "AppendAck", appended_fields(appended) | self._size(), records=records, event=appended)
 
 
-class Batch(Unary):
+class UnaryReadBatch(UnaryBody):
     """The response to a unary read."""
 
     kind = cast(Descriptor, s2_pb2.ReadBatch.DESCRIPTOR)
 
-    def _understand(self, content: bytes, span: Span) -> None:
+    def _understand(self, content: bytes, span: TimedRange) -> None:
         batch, tail = self._decoded(content)
         if batch is None:
             fields = {"records": 0} | ({} if tail is None else {"tail": position(tail)})
-            self._say(span, "ReadBatch", fields | self._size(), event=tail)
+            self._report(span, "ReadBatch", fields | self._size(), event=tail)
             return
-        records = delivered(batch, self._exchange.stream, self._teller.conversation, span.end_ns)
-        self._say(span, "ReadBatch", batch_fields(batch) | self._size(), records=records, event=batch)
+        records = delivered(batch, self._exchange.stream, self._collector.conversation, span.end_ns)
+        self._report(span, "ReadBatch", batch_fields(batch) | self._size(), records=records, event=batch)
 
     def _decoded(self, content: bytes) -> tuple[RecordBatch | None, StreamPosition | None]:
         if self._media is not Media.PROTOBUF:
@@ -152,44 +162,44 @@ class Batch(Unary):
         return (said, said.tail) if isinstance(said, RecordBatch) else (None, said)
 
 
-class Tail(Unary):
+class UnaryTail(UnaryBody):
     """The response to a check of the tail."""
 
-    def _understand(self, content: bytes, span: Span) -> None:
+    def _understand(self, content: bytes, span: TimedRange) -> None:
         tail = json_records.decode_tail(content)
-        self._say(span, "TailResponse", {"tail": position(tail)} | self._size(), event=tail)
+        self._report(span, "TailResponse", {"tail": position(tail)} | self._size(), event=tail)
 
 
-class Error(Unary):
+class UnaryError(UnaryBody):
     """The body of an error, which refuses the appended records."""
 
-    def _understand(self, content: bytes, span: Span) -> None:
+    def _understand(self, content: bytes, span: TimedRange) -> None:
         failure = failure_from_http(self._exchange.status, content)
         records = self._exchange.appends.left(str(failure))
         fields = {"code": failure.code.value, "message": failure.message, **failure.details} | self._size()
-        self._say(span, "Error", fields, records=records, failure=str(failure), event=failure)
+        self._report(span, "Error", fields, records=records, failure=str(failure), event=failure)
 
 
-_CONTROL: Final[Mapping[Endpoint, tuple[str, str]]] = {
-    Endpoint.LIST_BASINS: ("", "ListBasinsResponse"),
-    Endpoint.CREATE_BASIN: ("CreateBasinRequest", "BasinInfo"),
-    Endpoint.ENSURE_BASIN: ("EnsureBasinRequest", "BasinInfo"),
-    Endpoint.GET_BASIN: ("", "BasinConfig"),
-    Endpoint.RECONFIGURE_BASIN: ("BasinReconfiguration", "BasinConfig"),
-    Endpoint.LIST_STREAMS: ("", "ListStreamsResponse"),
-    Endpoint.CREATE_STREAM: ("CreateStreamRequest", "StreamInfo"),
-    Endpoint.ENSURE_STREAM: ("StreamConfig", "StreamInfo"),
-    Endpoint.GET_STREAM: ("", "StreamConfig"),
-    Endpoint.RECONFIGURE_STREAM: ("StreamReconfiguration", "StreamConfig"),
+_CONTROL: Final[Mapping[S2Endpoint, tuple[str, str]]] = {
+    S2Endpoint.LIST_BASINS: ("", "ListBasinsResponse"),
+    S2Endpoint.CREATE_BASIN: ("CreateBasinRequest", "BasinInfo"),
+    S2Endpoint.ENSURE_BASIN: ("EnsureBasinRequest", "BasinInfo"),
+    S2Endpoint.GET_BASIN: ("", "BasinConfig"),
+    S2Endpoint.RECONFIGURE_BASIN: ("BasinReconfiguration", "BasinConfig"),
+    S2Endpoint.LIST_STREAMS: ("", "ListStreamsResponse"),
+    S2Endpoint.CREATE_STREAM: ("CreateStreamRequest", "StreamInfo"),
+    S2Endpoint.ENSURE_STREAM: ("StreamConfig", "StreamInfo"),
+    S2Endpoint.GET_STREAM: ("", "StreamConfig"),
+    S2Endpoint.RECONFIGURE_STREAM: ("StreamReconfiguration", "StreamConfig"),
 }
 """Types of requests and responses, as the API's schema names them."""
 _ANY: Final = msgspec.json.Decoder()
 
 
-class Control(Unary):
+class ControlMessage(UnaryBody):
     """A message of the control plane; any other JSON of the API too."""
 
-    def _understand(self, content: bytes, span: Span) -> None:
+    def _understand(self, content: bytes, span: TimedRange) -> None:
         try:
             value = _ANY.decode(content)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -198,9 +208,9 @@ class Control(Unary):
         endpoint = self._exchange.subject
         client, server = ("", "") if endpoint is None else _CONTROL.get(endpoint, ("", ""))
         kind = client if self._sender is Sender.CLIENT else server
-        if endpoint is Endpoint.CREATE_STREAM and self._sender is Sender.CLIENT:
+        if endpoint is S2Endpoint.CREATE_STREAM and self._sender is Sender.CLIENT:
             self._name_stream(value)
-        self._say(span, kind or "JSON", json_fields(value), event=content)
+        self._report(span, kind or "JSON", json_fields(value), event=content)
 
     def _name_stream(self, value: object) -> None:
         name = value.get("stream") if isinstance(value, dict) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_analysis.dialogue.clauses import Clauses, Meaning
+from penstock_analysis.dialogue.clauses import Clauses, ErrorMeaning
 
 __all__ = ["S3P_ERRORS", "s3p_clause"]
 
@@ -49,19 +49,19 @@ _CLAUSES: Final = Clauses(
 )
 s3p_clause: Final = _CLAUSES.of
 """Clause of a fault that the codec or the dialogue of S3P describes, or '' if there is none."""
-S3P_ERRORS: Final[dict[str, Meaning]] = {
-    "ERR_BAD_FORMAT": Meaning(
+S3P_ERRORS: Final[dict[str, ErrorMeaning]] = {
+    "ERR_BAD_FORMAT": ErrorMeaning(
         "The command is malformed, or a value in it is invalid. The server closes the connection.", f"{S3P} 9"
     ),
-    "ERR_LIMITS": Meaning(
+    "ERR_LIMITS": ErrorMeaning(
         "The command is larger than the server is configured to take. The server closes the connection.", f"{S3P} 11"
     ),
-    "ERR_STREAM_EXISTS": Meaning("There is a stream with this name already. Nothing was done.", f"{S3P} 8.1"),
-    "ERR_UNKNOWN_STREAM": Meaning("There is no stream with this name. Nothing was done.", f"{S3P} 9"),
-    "ERR_NON_MONOTONIC_ID": Meaning(
+    "ERR_STREAM_EXISTS": ErrorMeaning("There is a stream with this name already. Nothing was done.", f"{S3P} 8.1"),
+    "ERR_UNKNOWN_STREAM": ErrorMeaning("There is no stream with this name. Nothing was done.", f"{S3P} 9"),
+    "ERR_NON_MONOTONIC_ID": ErrorMeaning(
         "The timestamp lies before that of the stream's last record. Nothing was appended.", f"{S3P} 12"
     ),
-    "ERR_UNAVAILABLE": Meaning("The server could not say whether the command was carried out.", ""),
-    "ERR_INTERNAL": Meaning("Something went wrong in the server, or behind it.", ""),
+    "ERR_UNAVAILABLE": ErrorMeaning("The server could not say whether the command was carried out.", ""),
+    "ERR_INTERNAL": ErrorMeaning("Something went wrong in the server, or behind it.", ""),
 }
 """The codes of the specification, and the two most frequent of Penstock's own (it leaves codes open)."""

@@ -16,9 +16,9 @@ from typing import Any
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import DELIVERED, Message, Problem, SeenRecord
 from penstock_analysis.dialogue.places import Span
-from penstock_analysis.dialogue.sides import Side
+from penstock_analysis.dialogue.sides import DialogueSide
 from penstock_analysis.dialogue.two_sided import TwoSided
-from penstock_analysis.dialogue.waiting import MOST_WAITING, Waiting
+from penstock_analysis.dialogue.waiting import MOST_WAITING, PendingBatches
 from penstock_analysis.s3p.clauses import S3P_ERRORS, s3p_clause
 from penstock_analysis.s3p.describing import (
     REPLY_NAMES,
@@ -67,8 +67,8 @@ class S3PDialogue(TwoSided):
     def __init__(self, conversation: Conversation) -> None:
         super().__init__(
             conversation,
-            Side(conversation, Sender.CLIENT, command_reader, command_begins),
-            Side(conversation, Sender.SERVER, reply_reader, reply_begins),
+            DialogueSide(conversation, Sender.CLIENT, command_reader, command_begins),
+            DialogueSide(conversation, Sender.SERVER, reply_reader, reply_begins),
         )
         self._asked: deque[_Asked] = deque()
         self._commands = 0
@@ -77,7 +77,7 @@ class S3PDialogue(TwoSided):
         self._doubtful = 0  # number of the oldest in `_asked` whose replies may be lost
         self._pipelines = False  # the client asks before it is answered
         self._unsure = False  # an unknown number of replies was lost
-        self._waiting = Waiting()
+        self._waiting = PendingBatches()
         self._failed = False
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock_analysis.capture import Conversation
-from penstock_analysis.dialogue.clauses import Meaning
+from penstock_analysis.dialogue.clauses import ErrorMeaning
 from penstock_analysis.dialogue.messages import APPENDED, SeenRecord
 from penstock_analysis.s3p.clauses import S3P_ERRORS
 from penstock_codecs.s3p.events import (
@@ -34,7 +34,7 @@ _WORDS: dict[type, str] = {
 }
 REPLY_NAMES: dict[type, str] = {Ok: "OK", AppendedId: "ID", Records: "RECORDS"}
 """Names of replies other than errors, which have none in the specification."""
-_UNKNOWN = Meaning("A code that the specification does not have; it leaves codes open.", "S3P 0.2.0, section 9")
+_UNKNOWN = ErrorMeaning("A code that the specification does not have; it leaves codes open.", "S3P 0.2.0, section 9")
 
 
 def kind_of(command: Command) -> str:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Final, NoReturn
 
-from penstock_analysis.dialogue.sides import Heard, Unreadable
+from penstock_analysis.dialogue.sides import PlacedEvent, UnreadableBytes
 from penstock_analysis.s3p.clauses import s3p_clause
 from penstock_codecs.codec import Pull
 from penstock_codecs.limits import MIB, S3PLimits
 from penstock_codecs.s3p.commands import parse_commands
-from penstock_codecs.s3p.errors import Fault
+from penstock_codecs.s3p.errors import S3PFault
 from penstock_codecs.s3p.events import Command, Reply
 from penstock_codecs.s3p.replies import parse_replies
-from penstock_codecs.s3p.source import Source
+from penstock_codecs.s3p.source import InputBuffer
 
 __all__ = ["NO_COUNT", "S3PReader", "command_begins", "command_reader", "pinpoint", "reply_begins", "reply_reader"]
 
@@ -40,7 +40,7 @@ LOOKED_AT: Final = 4096
 """Bytes of a chunk that are parsed to tell whether it begins with a message."""
 
 _Parser = Generator[Command | Reply | Pull, None, NoReturn]
-_Parse = Callable[[Source], _Parser]
+_Parse = Callable[[InputBuffer], _Parser]
 _WORD: Final = re.compile(rb"\*0*[34]\r\n\$0*[456]\r\n(?:CREATE|APPEND|READ|TRIM|DELETE)\r\n", re.IGNORECASE)
 _LONG_REPLY: Final = re.compile(rb"-[A-Z][A-Z0-9_]* |\*[0-9]+\r\n\$[0-9]{1,2}\r\n[0-9]+-[0-9]+\r\n")
 
@@ -49,7 +49,7 @@ class S3PReader:
     """Reader of one side's bytes from an offset on."""
 
     def __init__(self, parse: _Parse, offset: int) -> None:
-        self._source = Source()
+        self._source = InputBuffer()
         self._parser = parse(self._source)
         self._offset = offset
         self._starved = True
@@ -60,25 +60,25 @@ class S3PReader:
         """Take the bytes that follow."""
         self._source.receive(data)
 
-    def next(self) -> Heard | None:
+    def next(self) -> PlacedEvent | None:
         """Return the next command or reply. Raises Unreadable, which is final."""
         while not self._starved or self._source.refill():
             try:
                 event = next(self._parser)
-            except Fault as fault:
-                raise Unreadable(fault.message, s3p_clause(fault.message), self._offset + fault.at) from None
+            except S3PFault as fault:
+                raise UnreadableBytes(fault.message, s3p_clause(fault.message), self._offset + fault.at) from None
             self._starved = isinstance(event, Pull)
             if not self._starved:
                 start, self.begun = self.begun, self._offset + self._source.position
-                return Heard(event, start, self.begun)
+                return PlacedEvent(event, start, self.begun)
         return None
 
 
-def _commands(source: Source) -> _Parser:
+def _commands(source: InputBuffer) -> _Parser:
     return parse_commands(source, LIMITS)
 
 
-def _replies(source: Source) -> _Parser:
+def _replies(source: InputBuffer) -> _Parser:
     return parse_replies(source, LIMITS, MAX_REPLY)
 
 
@@ -107,14 +107,14 @@ def _begins(parse: _Parse, beginning: re.Pattern[bytes], data: bytes) -> bool | 
         whole = 0
         while reader.next() is not None:
             whole += 1
-    except Unreadable:
+    except UnreadableBytes:
         return False
     if whole or beginning.match(data):
         return True
     return None if len(data) < ENOUGH else False
 
 
-def pinpoint(head: bytes) -> Unreadable | None:
+def pinpoint(head: bytes) -> UnreadableBytes | None:
     """Return the fault that a server with the usual limits finds in a command that begins with these bytes, or None.
 
     `at` counts from their first.
@@ -123,6 +123,6 @@ def pinpoint(head: bytes) -> Unreadable | None:
     reader.receive(head)
     try:
         reader.next()
-    except Unreadable as fault:
+    except UnreadableBytes as fault:
         return fault
     return None

@@ -11,17 +11,17 @@ from uuid import UUID
 
 from penstock_analysis.capture import Conversation
 from penstock_analysis.dialogue.messages import APPENDED, SeenRecord
-from penstock_analysis.dialogue.waiting import MOST_WAITING, Waiting
+from penstock_analysis.dialogue.waiting import MOST_WAITING, PendingBatches
 from penstock_codecs.byte_layout import MOST_EMPTY
 from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES, split_events
 
-__all__ = ["Answered", "Appends", "Stored"]
+__all__ = ["Answered", "StoredEvents", "WriterAppends"]
 
 MOST_WRITERS: Final = SegmentLimits().max_writers
 
 
-class Stored(NamedTuple):
+class StoredEvents(NamedTuple):
     """Bodies of the events that an append stores. `raw`: the bytes are not events, but one body."""
 
     bodies: list[bytes]
@@ -29,7 +29,7 @@ class Stored(NamedTuple):
     raw: bool
 
     @classmethod
-    def of(cls, data: bytes) -> Stored:
+    def of(cls, data: bytes) -> StoredEvents:
         """Split an append into events; anything else, as on byte streams, is one body. So are zeros: they look like
         events without a body, but no writer sends that many of those."""
         try:
@@ -73,12 +73,12 @@ class _Writer:
     """Length of the segment when the last of its appends was acknowledged; -1: unknown."""
 
 
-class Appends:
+class WriterAppends:
     """Pending appends of the writers of one conversation, or in the draft of its connection ids. Bounded in all."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
-        self._waiting = Waiting()
+        self._waiting = PendingBatches()
         self._writers: dict[UUID, _Writer] = {}
         self._lengths: dict[str, int] = {}  # of segments, as far as they are known
         self._count = 0  # appends that wait, of all writers
@@ -115,7 +115,7 @@ class Appends:
         number: int,
         request_id: int | None,
         end_ns: int,
-        stored: Stored | None,
+        stored: StoredEvents | None,
         expected: int | None = None,
     ) -> list[SeenRecord]:
         """Add an append; None: its records are unknown. `expected`: the offset at which it is stored if at all. Return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_analysis.dialogue.clauses import Clauses, Meaning
+from penstock_analysis.dialogue.clauses import Clauses, ErrorMeaning
 
 __all__ = ["SEGMENT_ERRORS", "segment_clause"]
 
@@ -50,30 +50,34 @@ segment_clause: Final = _CLAUSES.of
 
 _ERRORS_CLAUSE: Final = f"{SEGMENT} 1.3: error replies"
 _TABLES_CLAUSE: Final = f"{SEGMENT} 1.3: Tables"
-SEGMENT_ERRORS: Final[dict[str, Meaning]] = {
-    "WrongHost": Meaning(
+SEGMENT_ERRORS: Final[dict[str, ErrorMeaning]] = {
+    "WrongHost": ErrorMeaning(
         "Another segment store serves the segment: correct_host, or ask the controller.", _ERRORS_CLAUSE
     ),
-    "SegmentIsSealed": Meaning(
+    "SegmentIsSealed": ErrorMeaning(
         "Nothing is ever appended to it again; writers go on with its successors.", _ERRORS_CLAUSE
     ),
-    "SegmentAlreadyExists": Meaning("It was created before; most clients take that as success.", _ERRORS_CLAUSE),
-    "NoSuchSegment": Meaning("It was never created, or it was deleted.", _ERRORS_CLAUSE),
-    "InvalidEventNumber": Meaning(
+    "SegmentAlreadyExists": ErrorMeaning("It was created before; most clients take that as success.", _ERRORS_CLAUSE),
+    "NoSuchSegment": ErrorMeaning("It was never created, or it was deleted.", _ERRORS_CLAUSE),
+    "InvalidEventNumber": ErrorMeaning(
         "The event number is not above the writer's last one that is stored. The server closes.",
         f"{SEGMENT} 1.4: idempotence",
     ),
-    "SegmentIsTruncated": Meaning("What was asked for lies before start_offset, where it begins now.", _ERRORS_CLAUSE),
-    "OperationUnsupported": Meaning("The server does not do that.", _ERRORS_CLAUSE),
-    "AuthTokenCheckFailed": Meaning(
+    "SegmentIsTruncated": ErrorMeaning(
+        "What was asked for lies before start_offset, where it begins now.", _ERRORS_CLAUSE
+    ),
+    "OperationUnsupported": ErrorMeaning("The server does not do that.", _ERRORS_CLAUSE),
+    "AuthTokenCheckFailed": ErrorMeaning(
         "The delegation token was refused: error_code 0 failed, 1 expired, -1 not specified.", _ERRORS_CLAUSE
     ),
-    "ErrorMessage": Meaning("Anything else: error_code 0 an illegal argument, -1 not specified.", _ERRORS_CLAUSE),
-    "ConditionalCheckFailed": Meaning(
+    "ErrorMessage": ErrorMeaning("Anything else: error_code 0 an illegal argument, -1 not specified.", _ERRORS_CLAUSE),
+    "ConditionalCheckFailed": ErrorMeaning(
         "The segment did not end at the expected offset. Nothing was stored.", f"{SEGMENT} 1.4: conditional"
     ),
-    "TableSegmentNotEmpty": Meaning("It has entries and was to be deleted only without.", _TABLES_CLAUSE),
-    "TableKeyDoesNotExist": Meaning("A key that was to have some version is not there.", _TABLES_CLAUSE),
-    "TableKeyBadVersion": Meaning("A key has another version than was expected. Nothing was changed.", _TABLES_CLAUSE),
+    "TableSegmentNotEmpty": ErrorMeaning("It has entries and was to be deleted only without.", _TABLES_CLAUSE),
+    "TableKeyDoesNotExist": ErrorMeaning("A key that was to have some version is not there.", _TABLES_CLAUSE),
+    "TableKeyBadVersion": ErrorMeaning(
+        "A key has another version than was expected. Nothing was changed.", _TABLES_CLAUSE
+    ),
 }
 """Every reply that refuses something, of both dialects, by name."""

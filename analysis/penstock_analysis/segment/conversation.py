@@ -9,14 +9,14 @@ from typing import Final
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import Message, Problem, SeenRecord
 from penstock_analysis.dialogue.places import Span
-from penstock_analysis.dialogue.sides import Side
+from penstock_analysis.dialogue.sides import DialogueSide
 from penstock_analysis.dialogue.two_sided import TwoSided
 from penstock_analysis.segment import describing
 from penstock_analysis.segment.clauses import segment_clause
 from penstock_analysis.segment.delivering import Deliveries
+from penstock_analysis.segment.dialect_detection import DetectedDialect
 from penstock_analysis.segment.meaning import Meanings
-from penstock_analysis.segment.reading import SegmentReader, Told
-from penstock_analysis.segment.spoken import Spoken
+from penstock_analysis.segment.reading import DecodedMessage, SegmentReader
 from penstock_codecs.segment.layout import Dialect, Direction
 from penstock_codecs.segment.released import Hello
 
@@ -34,7 +34,7 @@ class SegmentDialogue(TwoSided):
     layer = "segment"
 
     def __init__(self, conversation: Conversation, deliveries: Deliveries | None = None) -> None:
-        self._spoken = Spoken()
+        self._spoken = DetectedDialect()
         super().__init__(
             conversation,
             self._side(conversation, Sender.CLIENT, Direction.REQUEST),
@@ -45,11 +45,11 @@ class SegmentDialogue(TwoSided):
         self._in_block = False
         self._meanings = Meanings(conversation, Deliveries() if deliveries is None else deliveries)
 
-    def _side(self, conversation: Conversation, sender: Sender, direction: Direction) -> Side:
+    def _side(self, conversation: Conversation, sender: Sender, direction: Direction) -> DialogueSide:
         def make(offset: int) -> SegmentReader:
             return SegmentReader(direction, self._spoken, offset, late=offset > 0)
 
-        return Side(conversation, sender, make, partial(self._spoken.begins, direction))
+        return DialogueSide(conversation, sender, make, partial(self._spoken.begins, direction))
 
     @property
     def _state(self) -> str:
@@ -71,7 +71,7 @@ class SegmentDialogue(TwoSided):
         for offset, rule in self._meanings.cut_events():
             yield self._sides[Sender.SERVER].problem(offset, rule, segment_clause(rule), fatal=False)
 
-    def _understood(self, sender: Sender, event: Told, span: Span) -> Iterator[Message | Problem]:
+    def _understood(self, sender: Sender, event: DecodedMessage, span: Span) -> Iterator[Message | Problem]:
         message = event.message
         kind = describing.kind_of(message)
         if sender is Sender.CLIENT:

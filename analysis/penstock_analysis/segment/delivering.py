@@ -9,7 +9,7 @@ from penstock_codecs.byte_layout import MOST_EMPTY
 from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 
-__all__ = ["Deliveries", "Delivery"]
+__all__ = ["DeliveredEvents", "Deliveries"]
 
 MOST_BYTES: Final = 32 * MIB
 """Most bytes of incomplete events, over all readers: four of the largest."""
@@ -26,7 +26,7 @@ _TYPE_AND_LENGTH: Final = Struct(">Q")
 """Read as one number, any type but 0 makes it larger than every event."""
 
 
-class Delivery(NamedTuple):
+class DeliveredEvents(NamedTuple):
     """Bodies with their offsets in the segment. `raw`: one of them is not an event, but bytes as they came: the last
     one, or the first one if events were found behind it."""
 
@@ -74,14 +74,14 @@ class Deliveries:
         left = self._left.get((segment, place))
         return (left.offset, left.size) if left is not None and left.size and not left.read_on else None
 
-    def read(self, segment: str, offset: int, data: bytes, *, late: bool = False) -> Delivery:
+    def read(self, segment: str, offset: int, data: bytes, *, late: bool = False) -> DeliveredEvents:
         """Return the events that the bytes at this offset complete. `segment`: a name that is unique among all servers.
 
         `late`: earlier reads may be missing, so that the bytes may begin in the middle of an event. Then they are
         delivered raw until events are found.
         """
         if not data:
-            return Delivery([], [])
+            return DeliveredEvents([], [])
         left = self._left.get((segment, offset))
         if left is None:
             left = _Left(offset, raw=late and offset > 0, sought=late and offset > 0)
@@ -91,13 +91,13 @@ class Deliveries:
             return self._events(segment, left, data)
         begin = _first_event(data) if left.sought else None
         if begin is None:
-            return self._raw(segment, offset, data, Delivery([], []), sought=left.sought)
+            return self._raw(segment, offset, data, DeliveredEvents([], []), sought=left.sought)
         found = self._events(segment, _Left(offset + begin, sought=True), data[begin:])
         if not begin:
             return found
-        return Delivery([data[:begin], *found.bodies], [offset, *found.offsets], raw=True)
+        return DeliveredEvents([data[:begin], *found.bodies], [offset, *found.offsets], raw=True)
 
-    def _events(self, segment: str, left: _Left, data: bytes) -> Delivery:
+    def _events(self, segment: str, left: _Left, data: bytes) -> DeliveredEvents:
         """Split bytes that follow those left over, with which an event begins."""
         *before, last = left.pieces or (b"",)
         pieces = (*before, last + data) if len(last) < SMALL_PIECE else (*left.pieces, data)
@@ -107,21 +107,23 @@ class Deliveries:
             if left.size:
                 self._left[segment, left.offset + left.size] = left._replace(cost=0)
             self._keep(segment, left.offset + size, left._replace(pieces=pieces, size=size, cost=size, read_on=False))
-            return Delivery([], [])
+            return DeliveredEvents([], [])
         whole = b"".join(pieces)
         found, at = _whole_events(whole, left.offset)
         zeros = found.bodies.count(b"") > MOST_EMPTY  # bytes that look like so many events without a body
         if zeros:
-            found, at = Delivery([], []), 0
+            found, at = DeliveredEvents([], []), 0
         rest = whole[at:]
         if zeros or (rest and not _may_begin(rest)):
             return self._raw(segment, left.offset + at, rest, found, sought=left.sought)
         self._keep(segment, left.offset + size, _Left(left.offset + at, (rest,), len(rest), len(rest)))
         return found
 
-    def _raw(self, segment: str, offset: int, data: bytes, found: Delivery, *, sought: bool = False) -> Delivery:
+    def _raw(
+        self, segment: str, offset: int, data: bytes, found: DeliveredEvents, *, sought: bool = False
+    ) -> DeliveredEvents:
         self._keep(segment, offset + len(data), _Left(offset, raw=True, sought=sought))
-        return Delivery([*found.bodies, data], [*found.offsets, offset], raw=True)
+        return DeliveredEvents([*found.bodies, data], [*found.offsets, offset], raw=True)
 
     def _keep(self, segment: str, place: int, left: _Left) -> None:
         known = self._left.pop((segment, place), None)
@@ -142,9 +144,9 @@ def _needed(pieces: tuple[bytes, ...]) -> int:
     return EVENT_HEADER_BYTES + length if length <= SEGMENT_MAX_EVENT else 0
 
 
-def _whole_events(data: bytes, offset: int) -> tuple[Delivery, int]:
+def _whole_events(data: bytes, offset: int) -> tuple[DeliveredEvents, int]:
     """Return the whole events from the beginning on, and their end."""
-    found = Delivery([], [])
+    found = DeliveredEvents([], [])
     at, size, header = 0, len(data), _TYPE_AND_LENGTH.unpack_from
     while at + EVENT_HEADER_BYTES <= size:
         (length,) = header(data, at)

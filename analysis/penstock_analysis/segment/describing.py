@@ -12,7 +12,7 @@ from uuid import UUID
 from penstock_analysis.segment.clauses import SEGMENT_ERRORS
 from penstock_codecs.failures import printable
 from penstock_codecs.segment.blocks import BlockData
-from penstock_codecs.segment.layout import Message
+from penstock_codecs.segment.layout import SegmentMessage
 from penstock_codecs.segment.lists import TableKey
 from penstock_codecs.segment.wire import Flags
 
@@ -24,12 +24,12 @@ _SECRET: Final = "delegation_token"
 _NO_ID: Final = -1
 
 
-def kind_of(message: Message | BlockData) -> str:
+def kind_of(message: SegmentMessage | BlockData) -> str:
     """Return the message's name; events in a draft block are one `Event`."""
     return "Event" if isinstance(message, BlockData) else type(message).__name__
 
 
-def segment_of(message: Message | BlockData) -> str:
+def segment_of(message: SegmentMessage | BlockData) -> str:
     """Return the segment that a message names, or ""."""
     for name in ("segment", "target", "parent"):
         value = getattr(message, name, "")
@@ -38,13 +38,13 @@ def segment_of(message: Message | BlockData) -> str:
     return ""
 
 
-def request_id_of(message: Message | BlockData) -> int | None:
+def request_id_of(message: SegmentMessage | BlockData) -> int | None:
     """Return the request id, or None if there is none."""
     found = getattr(message, "request_id", _NO_ID)
     return None if found == _NO_ID or not isinstance(found, int) else found
 
 
-def message_fields(message: Message | BlockData) -> dict[str, Any]:
+def message_fields(message: SegmentMessage | BlockData) -> dict[str, Any]:
     """Return a message's fields by their names in the layout: bytes and tokens as sizes, long lists by their beginning
     and length.
 
@@ -110,7 +110,7 @@ _DETAILS: Final[dict[str, Callable[[Any], str]]] = {
 }
 
 
-def failure_of(message: Message | BlockData) -> str:
+def failure_of(message: SegmentMessage | BlockData) -> str:
     """Return the text of an error reply, `NAME: details`, or "" for other messages."""
     kind = kind_of(message)
     if kind not in SEGMENT_ERRORS:

@@ -11,14 +11,14 @@ from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import DELIVERED, SeenRecord
 from penstock_analysis.dialogue.places import Span
 from penstock_analysis.segment import describing
-from penstock_analysis.segment.appending import Answered, Appends, Stored
+from penstock_analysis.segment.appending import Answered, StoredEvents, WriterAppends
 from penstock_analysis.segment.delivering import Deliveries
-from penstock_analysis.segment.reading import Told
-from penstock_analysis.segment.requests import Requests
+from penstock_analysis.segment.reading import DecodedMessage
+from penstock_analysis.segment.requests import PendingRequests
 from penstock_codecs.segment import draft, released
 from penstock_codecs.segment.blocks import BlockData
 
-__all__ = ["Meaning", "Meanings"]
+__all__ = ["Meanings", "MessageMeaning"]
 
 UNKNOWN_OFFSET: Final = -1
 MOST_CUTS: Final = 1000
@@ -26,7 +26,7 @@ MOST_CUTS: Final = 1000
 NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-class Meaning(NamedTuple):
+class MessageMeaning(NamedTuple):
     """Meaning of a message beyond its own fields: its segment, the records that it reveals, the time at which the
     request that it answers was complete, and its fault, if any."""
 
@@ -50,17 +50,17 @@ class Meanings:
     def __init__(self, conversation: Conversation, deliveries: Deliveries) -> None:
         self._conversation = conversation
         self._server = f"{conversation.run} {conversation.name or conversation.server}"
-        self._requests = Requests()
+        self._requests = PendingRequests()
         self.late = False
         """True if bytes were not recorded, so that a reply may answer an unknown request."""
-        self._appends = Appends(conversation)
+        self._appends = WriterAppends(conversation)
         self._deliveries = deliveries
         self._cuts: dict[tuple[str, int], _Cut] = {}  # by segment and place
 
-    def of(self, sender: Sender, told: Told, span: Span) -> Meaning:
+    def of(self, sender: Sender, decoded: DecodedMessage, span: Span) -> MessageMeaning:
         """Return the meaning of a message after those before it."""
         plain = Meanings._ask if sender is Sender.CLIENT else Meanings._answer
-        return _TABLE.get((sender, type(told.message)), plain)(self, told, span)
+        return _TABLE.get((sender, type(decoded.message)), plain)(self, decoded, span)
 
     def unanswered(self) -> list[SeenRecord]:
         """Return the appended records that were not acknowledged."""
@@ -76,24 +76,24 @@ class Meanings:
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
-    def _ask(self, told: Told, span: Span) -> Meaning:
+    def _ask(self, decoded: DecodedMessage, span: Span) -> MessageMeaning:
         """Handle a request that will be answered."""
-        self._requests.ask(told.message, span.end_ns)
-        return Meaning()
+        self._requests.ask(decoded.message, span.end_ns)
+        return MessageMeaning()
 
-    def _set_up(self, told: Told, span: Span) -> Meaning:
+    def _set_up(self, decoded: DecodedMessage, span: Span) -> MessageMeaning:
         """Handle the set-up of a writer for a segment, which the server's reply repeats."""
-        message = told.message
+        message = decoded.message
         assert isinstance(message, _SETUPS), "as the table says"
         self._appends.set_up(_writer(message), message.segment, describing.request_id_of(message))
         request = isinstance(message, (released.SetupAppend, draft.SetupAppend))
-        return self._ask(told, span) if request else self._answer(told, span)
+        return self._ask(decoded, span) if request else self._answer(decoded, span)
 
-    def _append(self, told: Told, span: Span) -> Meaning:
+    def _append(self, decoded: DecodedMessage, span: Span) -> MessageMeaning:
         """Handle a whole append, or a piece of a draft block."""
-        message = told.message
+        message = decoded.message
         assert isinstance(message, _APPENDS), "as the table says"
-        stored = None if told.stored is None else Stored.of(told.stored)
+        stored = None if decoded.stored is None else StoredEvents.of(decoded.stored)
         given_up = self._appends.add(
             _writer(message),
             _number(message),
@@ -105,24 +105,24 @@ class Meanings:
         fields: Mapping[str, Any] = NO_FIELDS
         if stored is not None:
             fields = {"size": stored.size, "events": 0 if stored.raw else len(stored.bodies), "raw": stored.raw}
-        return Meaning(self._appends.segment(_writer(message)), given_up, fields)
+        return MessageMeaning(self._appends.segment(_writer(message)), given_up, fields)
 
-    def _of_writer(self, told: Told, _span: Span) -> Meaning:
+    def _of_writer(self, decoded: DecodedMessage, _span: Span) -> MessageMeaning:
         """Handle a part of an append."""
-        return Meaning(self._appends.segment(_writer(told.message)))
+        return MessageMeaning(self._appends.segment(_writer(decoded.message)))
 
     # ---- replies -------------------------------------------------------------------------------------------------
 
-    def _answer(self, told: Told, _span: Span) -> Meaning:
+    def _answer(self, decoded: DecodedMessage, _span: Span) -> MessageMeaning:
         """Handle a reply to a request."""
-        message, failure = told.message, describing.failure_of(told.message)
+        message, failure = decoded.message, describing.failure_of(decoded.message)
         request = self._requests.answered(message)
         # Writers' own requests are answered before they append, so what answers another refuses no append.
         own = request is None or request.sets_up or describing.request_id_of(message) is None
         answered = self._refused(failure, message) if failure and own else Answered([])
         if request is None:
-            return Meaning(answered.segment, answered.records, asked_ns=answered.asked_ns)
-        return Meaning(request.segment or answered.segment, answered.records, asked_ns=request.end_ns)
+            return MessageMeaning(answered.segment, answered.records, asked_ns=answered.asked_ns)
+        return MessageMeaning(request.segment or answered.segment, answered.records, asked_ns=request.end_ns)
 
     def _refused(self, failure: str, message: Any) -> Answered:
         request_id = describing.request_id_of(message)
@@ -132,15 +132,15 @@ class Meanings:
             return self._appends.refuse_request(failure, request_id)
         return self._appends.refuse_segment(failure, describing.segment_of(message))
 
-    def _measured(self, told: Told, span: Span) -> Meaning:
+    def _measured(self, decoded: DecodedMessage, span: Span) -> MessageMeaning:
         """Handle a reply with the length of a segment."""
-        message = told.message
+        message = decoded.message
         assert isinstance(message, released.StreamSegmentInfo), "as the table says"
         self._appends.reaches(message.segment, message.write_offset)
-        return self._answer(told, span)
+        return self._answer(decoded, span)
 
-    def _appended(self, told: Told, _span: Span) -> Meaning:
-        message = told.message
+    def _appended(self, decoded: DecodedMessage, _span: Span) -> MessageMeaning:
+        message = decoded.message
         wrong, offset = "", None
         if isinstance(message, released.DataAppended):
             number, before = message.event_number, message.previous_event_number
@@ -152,7 +152,7 @@ class Meanings:
             assert isinstance(message, draft.DataAppended), "as the table says"
             number = message.connection_offset_ack_level
         answered = self._appends.acknowledge(_writer(message), number, offset)
-        return Meaning(answered.segment, answered.records, NO_FIELDS, answered.asked_ns, wrong)
+        return MessageMeaning(answered.segment, answered.records, NO_FIELDS, answered.asked_ns, wrong)
 
     def _cut(self, message: released.SegmentRead | draft.SegmentRead, span: Span) -> str:
         """Remember that a read has cut an event; report one that cannot be completed at once."""
@@ -166,9 +166,9 @@ class Meanings:
             self._cuts[key, place] = _Cut(message.segment, span.end)
         return ""
 
-    def _read(self, told: Told, span: Span) -> Meaning:
+    def _read(self, decoded: DecodedMessage, span: Span) -> MessageMeaning:
         """Handle bytes of a segment, and the events that they complete."""
-        message = told.message
+        message = decoded.message
         assert isinstance(message, (released.SegmentRead, draft.SegmentRead)), "as the table says"
         request = self._requests.answered(message)
         other = self._requests.misplaced(message) if request is None and not self.late else None
@@ -188,7 +188,7 @@ class Meanings:
             for body, offset in zip(found.bodies, found.offsets, strict=True)
         ]
         fields = {"events": len(records) - found.raw, "raw": found.raw}
-        return Meaning("", records, fields, None if request is None else request.end_ns, wrong)
+        return MessageMeaning("", records, fields, None if request is None else request.end_ns, wrong)
 
 
 _SETUPS = (released.SetupAppend, released.AppendSetup, draft.SetupAppend, draft.AppendSetup)
@@ -211,7 +211,7 @@ def _number(
     return message.last_event_number if isinstance(message, released.AppendBlockEnd) else message.event_number
 
 
-_Mean = Callable[[Meanings, Told, Span], Meaning]
+_Mean = Callable[[Meanings, DecodedMessage, Span], MessageMeaning]
 _TABLE: Final[dict[tuple[Sender, type], _Mean]] = {
     (Sender.CLIENT, released.SetupAppend): Meanings._set_up,
     (Sender.CLIENT, released.AppendBlock): Meanings._of_writer,

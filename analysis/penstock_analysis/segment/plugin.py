@@ -30,12 +30,12 @@ def _memory() -> Any:
 
 
 def _begins(sender: Sender, first: bytes, _late: bool) -> Likeness | None:
-    from penstock_analysis.segment.spoken import HELLO, Spoken
+    from penstock_analysis.segment.dialect_detection import HELLO, DetectedDialect
     from penstock_codecs.segment.layout import Direction
 
     if first.startswith(HELLO):
         return Likeness.MARK
-    found = Spoken().begins(Direction.REQUEST if sender is Sender.CLIENT else Direction.REPLY, first)
+    found = DetectedDialect().begins(Direction.REQUEST if sender is Sender.CLIENT else Direction.REPLY, first)
     return None if found is None else Likeness.SHAPE if found else Likeness.NONE
 
 

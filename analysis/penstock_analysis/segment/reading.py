@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from penstock_analysis.dialogue.sides import Heard, Unreadable
+from penstock_analysis.dialogue.sides import PlacedEvent, UnreadableBytes
 from penstock_analysis.segment.clauses import segment_clause
-from penstock_analysis.segment.spoken import Spoken
+from penstock_analysis.segment.dialect_detection import DetectedDialect
 from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment.appends import Violation
 from penstock_codecs.segment.blocks import BlockData
-from penstock_codecs.segment.decoder import DraftHearing
-from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Part, Partial
+from penstock_codecs.segment.decoder import DraftRequestDecoder
+from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Partial, PartialKind
 from penstock_codecs.segment.draft import SetupAppend as DraftSetupAppend
 from penstock_codecs.segment.draft_order import DraftRequests
-from penstock_codecs.segment.draft_order import State as DraftState
+from penstock_codecs.segment.draft_order import DraftState as DraftState
 from penstock_codecs.segment.events import join_events
-from penstock_codecs.segment.frames import Fault, Frames, decode_message
-from penstock_codecs.segment.layout import HEADER_BYTES, Dialect, Direction, Message
+from penstock_codecs.segment.frames import FrameFault, Frames, decode_message
+from penstock_codecs.segment.layout import HEADER_BYTES, Dialect, Direction, SegmentMessage
 from penstock_codecs.segment.partials import Reassembly
 from penstock_codecs.segment.released import (
     AppendBlock,
@@ -28,19 +28,19 @@ from penstock_codecs.segment.released import (
     Hello,
     SetupAppend,
 )
-from penstock_codecs.segment.released_order import ReleasedRequests, State, check_versions
+from penstock_codecs.segment.released_order import ReleasedRequests, ReleasedState, check_versions
 
-__all__ = ["SegmentReader", "Told"]
+__all__ = ["DecodedMessage", "SegmentReader"]
 
 LIMITS: Final = SegmentLimits()
 _WRITES: Final = (AppendBlock, AppendBlockEnd, ConditionalAppend, ConditionalBlockEnd)
 
 
-class Told(NamedTuple):
+class DecodedMessage(NamedTuple):
     """A message, or the content of a draft block. `stored`: the events that an append stores, None if unknown.
     `partials`: the number of Partials in which it came."""
 
-    message: Message | BlockData
+    message: SegmentMessage | BlockData
     stored: bytes | None = None
     partials: int = 0
 
@@ -53,16 +53,16 @@ class _PlacedFrames(Frames):
     def __init__(self, direction: Direction, offset: int) -> None:
         super().__init__(direction, Dialect.DRAFT, LIMITS.max_message_bytes)
         self.base = offset
-        self.last: Message | None = None
+        self.last: SegmentMessage | None = None
         self.partials = 0
         self.partial_from = offset
         self.block_end: tuple[int, int] | None = None
 
-    def next(self) -> Message | None:
+    def next(self) -> SegmentMessage | None:
         """Return the next message, or None if it is incomplete. Raises Fault."""
         message = super().next()
         if isinstance(message, Partial):
-            if message.part is Part.BEGIN:
+            if message.part is PartialKind.BEGIN:
                 self.partials, self.partial_from = 0, self.start
             self.partials += 1
         elif isinstance(message, EndAppendBlock):
@@ -82,13 +82,13 @@ class _PlacedFrames(Frames):
 class SegmentReader:
     """Reader of one side's bytes from an offset on; `late`: it does not begin with the conversation."""
 
-    def __init__(self, direction: Direction, spoken: Spoken, offset: int, *, late: bool) -> None:
+    def __init__(self, direction: Direction, detected: DetectedDialect, offset: int, *, late: bool) -> None:
         self._direction = direction
-        self._spoken = spoken
+        self._detected = detected
         self._late = late
         self._frames = _PlacedFrames(direction, offset)
-        self._hearing: _Hearing | None = None
-        self._after: Heard | None = None  # to be returned after its Problem
+        self._decoder: _Decoder | None = None
+        self._after: PlacedEvent | None = None  # to be returned after its Problem
 
     def receive(self, data: bytes) -> None:
         """Take the bytes that follow."""
@@ -97,44 +97,44 @@ class SegmentReader:
     @property
     def begun(self) -> int:
         """Offset of the current message, block or append."""
-        return self._frames.position if self._hearing is None else self._hearing.begun
+        return self._frames.position if self._decoder is None else self._decoder.begun
 
-    def next(self) -> Heard | None:
+    def next(self) -> PlacedEvent | None:
         """Return the next message, or piece of a block. Raises Unreadable."""
         if self._after is not None:
             after, self._after = self._after, None
             return after
-        if self._hearing is None and not self._choose():
+        if self._decoder is None and not self._choose():
             return None
-        assert self._hearing is not None, "just chosen"
-        self._frames.version = self._spoken.version
+        assert self._decoder is not None, "just chosen"
+        self._frames.version = self._detected.version
         try:
-            heard = self._hearing.next()
-        except Fault as fault:
+            placed = self._decoder.next()
+        except FrameFault as fault:
             raise self._refuse(fault) from None
         except _Misplaced as misplaced:
-            self._after = misplaced.heard
-            raise _unreadable(str(misplaced), misplaced.heard.start, fatal=False) from None
+            self._after = misplaced.placed
+            raise _unreadable(str(misplaced), misplaced.placed.start, fatal=False) from None
         except Violation as violation:
             raise _unreadable(str(violation), self._frames.start) from None
-        if heard is not None:
-            self._spoken.dialect = self._frames.dialect
-            if isinstance(heard.event.message, Hello):
-                self._spoken.version = min(self._spoken.version, heard.event.message.high_version)
-        return heard
+        if placed is not None:
+            self._detected.dialect = self._frames.dialect
+            if isinstance(placed.event.message, Hello):
+                self._detected.version = min(self._detected.version, placed.event.message.high_version)
+        return placed
 
     def _choose(self) -> bool:
-        if not self._late and not self._spoken.decide(self._frames.data):
+        if not self._late and not self._detected.decide(self._frames.data):
             return False
-        self._frames.dialect = self._spoken.dialect or self._spoken.guess
+        self._frames.dialect = self._detected.dialect or self._detected.guess
         requests, released = self._direction is Direction.REQUEST, self._frames.dialect is Dialect.RELEASED
-        self._hearing = _HEARINGS[requests, released](self._frames, self._late)
+        self._decoder = _HEARINGS[requests, released](self._frames, self._late)
         return True
 
-    def _refuse(self, fault: Fault) -> Unreadable:
+    def _refuse(self, fault: FrameFault) -> UnreadableBytes:
         """Report a malformed field of a complete message, and go on with the next one."""
         inside = fault.at >= self._frames.position + HEADER_BYTES
-        if inside and isinstance(self._hearing, (_ReleasedRequests, _Replies)):
+        if inside and isinstance(self._decoder, (_ReleasedRequests, _Replies)):
             head = self._frames.head()
             assert head is not None, "its body was read"
             self._frames.take(HEADER_BYTES + head[1])
@@ -142,19 +142,19 @@ class SegmentReader:
         return _unreadable(fault.text, fault.at)
 
 
-def _unreadable(rule: str, at: int, *, fatal: bool = True) -> Unreadable:
-    return Unreadable(rule, segment_clause(rule), at, fatal=fatal)
+def _unreadable(rule: str, at: int, *, fatal: bool = True) -> UnreadableBytes:
+    return UnreadableBytes(rule, segment_clause(rule), at, fatal=fatal)
 
 
 class _Misplaced(Exception):
     """A message that is not allowed here. It was decoded all the same, and the next ones will be."""
 
-    def __init__(self, text: str, heard: Heard) -> None:
+    def __init__(self, text: str, placed: PlacedEvent) -> None:
         super().__init__(text)
-        self.heard = heard
+        self.placed = placed
 
 
-class _Hearing:
+class _Decoder:
     """One dialect, one direction."""
 
     def __init__(self, frames: _PlacedFrames, late: bool) -> None:
@@ -165,16 +165,16 @@ class _Hearing:
     def begun(self) -> int:
         return self._frames.position
 
-    def next(self) -> Heard | None:
+    def next(self) -> PlacedEvent | None:
         raise NotImplementedError
 
 
-class _ReleasedRequests(_Hearing):
+class _ReleasedRequests(_Decoder):
     """Requests of the released protocol. After a violation, and in the middle, writers are assumed to be set up."""
 
     def __init__(self, frames: _PlacedFrames, late: bool) -> None:
         super().__init__(frames, late)
-        self._order = ReleasedRequests(LIMITS, State.OPEN if late else State.START)
+        self._order = ReleasedRequests(LIMITS, ReleasedState.OPEN if late else ReleasedState.START)
         self._block_at = 0
         self._known: set[object] = set()
 
@@ -182,7 +182,7 @@ class _ReleasedRequests(_Hearing):
     def begun(self) -> int:
         return self._block_at if self._order.block_open else self._frames.position
 
-    def next(self) -> Heard | None:
+    def next(self) -> PlacedEvent | None:
         message = self._frames.next()
         if message is None:
             return None
@@ -190,13 +190,13 @@ class _ReleasedRequests(_Hearing):
         try:
             stored = self._take(message, start)
         except Violation as violation:
-            self._order = ReleasedRequests(LIMITS, State.OPEN)
+            self._order = ReleasedRequests(LIMITS, ReleasedState.OPEN)
             self._known.clear()
             self._late = True
-            raise _Misplaced(str(violation), Heard(Told(message), start, end)) from None
-        return Heard(Told(message, stored), start, end)
+            raise _Misplaced(str(violation), PlacedEvent(DecodedMessage(message), start, end)) from None
+        return PlacedEvent(DecodedMessage(message, stored), start, end)
 
-    def _take(self, message: Message, start: int) -> bytes | None:
+    def _take(self, message: SegmentMessage, start: int) -> bytes | None:
         if isinstance(message, AppendBlock):
             self._block_at = start
         cut = False
@@ -204,7 +204,7 @@ class _ReleasedRequests(_Hearing):
             if message.writer_id not in self._known:
                 self._known.add(message.writer_id)
                 self._order.take(SetupAppend(-1, message.writer_id, ""))
-            # The block of an end that announces more than it has was not heard.
+            # The block of an end that announces more than it has was not read.
             cut = isinstance(message, AppendBlockEnd) and message.size_of_whole_events != len(message.data)
         if isinstance(message, Hello):
             check_versions(message)
@@ -226,7 +226,7 @@ class _DraftOrder(DraftRequests):
         self._late = late
         self._known: set[object] = set()
 
-    def plain(self, message: Message) -> None:
+    def plain(self, message: SegmentMessage) -> None:
         """Handle a message that is neither content of a block nor its end."""
         if self._late and isinstance(message, BeginAppendBlock) and message.connection_id not in self._known:
             self._known.add(message.connection_id)
@@ -234,23 +234,23 @@ class _DraftOrder(DraftRequests):
         super().plain(message)
 
 
-class _DraftRequests(_Hearing):
+class _DraftRequests(_Decoder):
     """Requests of the draft."""
 
     def __init__(self, frames: _PlacedFrames, late: bool) -> None:
         super().__init__(frames, late)
         self._order = _DraftOrder(late)
-        self._hearing = DraftHearing(frames, self._order, LIMITS)
-        self._content = frames.position  # where that begins of a block which was not told
+        self._decoder = DraftRequestDecoder(frames, self._order, LIMITS)
+        self._content = frames.position  # where that begins of a block which was not reported
 
     @property
     def begun(self) -> int:
-        if not self._hearing.unfinished:
+        if not self._decoder.unfinished:
             return self._frames.position
         return self._content if self._order.state is not DraftState.OPEN else self._frames.partial_from
 
-    def next(self) -> Heard | None:
-        event = self._hearing.next()
+    def next(self) -> PlacedEvent | None:
+        event = self._decoder.next()
         if event is None:
             return None
         start, end, partials = self._frames.whole
@@ -258,17 +258,17 @@ class _DraftRequests(_Hearing):
             if isinstance(self._frames.last, EndAppendBlock):
                 end = self._frames.start
             start, self._content = self._content, end
-            return Heard(Told(event, event.data), start, end)
-        assert isinstance(event, Message), "the draft has no appends in one piece"
+            return PlacedEvent(DecodedMessage(event, event.data), start, end)
+        assert isinstance(event, SegmentMessage), "the draft has no appends in one piece"
         if isinstance(event, EndAppendBlock) and self._frames.block_end is not None:
             (start, end), partials = self._frames.block_end, 0  # it waited for the rest of an event behind it
             self._frames.block_end = None
         if isinstance(event, BeginAppendBlock):
             self._content = end
-        return Heard(Told(event, None, partials), start, end)
+        return PlacedEvent(DecodedMessage(event, None, partials), start, end)
 
 
-class _Replies(_Hearing):
+class _Replies(_Decoder):
     """Replies of either dialect; in the draft any of them may come in Partials."""
 
     def __init__(self, frames: _PlacedFrames, late: bool) -> None:
@@ -280,7 +280,7 @@ class _Replies(_Hearing):
     def begun(self) -> int:
         return self._frames.partial_from if self._partials.open else self._frames.position
 
-    def next(self) -> Heard | None:
+    def next(self) -> PlacedEvent | None:
         while (message := self._message()) is not None:
             if isinstance(message, Partial):
                 whole = self._partials.take(message)
@@ -288,23 +288,23 @@ class _Replies(_Hearing):
                     continue
                 message = decode_message(whole, Dialect.DRAFT, self._frames.version, self._frames.start)
             start, end, partials = self._frames.whole
-            heard = Heard(Told(message, None, partials), start, end)
-            self._check(message, heard)
-            return heard
+            placed = PlacedEvent(DecodedMessage(message, None, partials), start, end)
+            self._check(message, placed)
+            return placed
         return None
 
-    def _message(self) -> Message | None:
+    def _message(self) -> SegmentMessage | None:
         """Decode a reply. One has an older layout: if the versions are unknown, the layout that fits is taken."""
         head = self._frames.head()
         if head is None or head[0].older is None:
             return self._frames.next()
         try:
             return self._frames.next()
-        except Fault:
+        except FrameFault:
             self._frames.version = head[0].older.before - 1
             return self._frames.next()
 
-    def _check(self, message: Message, heard: Heard) -> None:
+    def _check(self, message: SegmentMessage, placed: PlacedEvent) -> None:
         """Check that the released server answers Hello first (1.2)."""
         name = type(message).__name__
         if message.direction not in (Direction.REPLY, Direction.BOTH):
@@ -315,14 +315,14 @@ class _Replies(_Hearing):
             try:
                 check_versions(message)
             except Violation as violation:
-                raise _Misplaced(str(violation), heard) from None
+                raise _Misplaced(str(violation), placed) from None
         if hello and greeted and not self._late:
-            raise _Misplaced("a second Hello", heard)
+            raise _Misplaced("a second Hello", placed)
         if not hello and not greeted:
-            raise _Misplaced(f"{name} before Hello", heard)
+            raise _Misplaced(f"{name} before Hello", placed)
 
 
-_HEARINGS: Final[dict[tuple[bool, bool], Callable[[_PlacedFrames, bool], _Hearing]]] = {
+_HEARINGS: Final[dict[tuple[bool, bool], Callable[[_PlacedFrames, bool], _Decoder]]] = {
     (True, True): _ReleasedRequests,
     (True, False): _DraftRequests,
     (False, True): _Replies,

@@ -12,7 +12,15 @@ from penstock_analysis.redaction.leaves import Leaves
 from penstock_analysis.redaction.text import Edit, Span, stars
 from penstock_codecs.limits import MIB, SEGMENT_MAX_EVENT, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
 from penstock_codecs.segment import draft, released
-from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, TYPE_TABLE, Dialect, Direction, Message, decode_body
+from penstock_codecs.segment.layout import (
+    HEADER,
+    HEADER_BYTES,
+    TYPE_TABLE,
+    Dialect,
+    Direction,
+    SegmentMessage,
+    decode_body,
+)
 from penstock_codecs.segment.wire import NAME_WIRE, Malformed
 
 __all__ = ["REDACTION"]
@@ -37,7 +45,7 @@ _RUNS: Final = frozenset({("SegmentRead", "data"), ("AppendBlockEnd", "data"), (
 _LISTS: Final = frozenset({"entries", "keys"})
 
 
-def _body_edits(cls: type[Message], body: bytes, leaves: Leaves) -> list[Edit]:
+def _body_edits(cls: type[SegmentMessage], body: bytes, leaves: Leaves) -> list[Edit]:
     """Return the edits of the bytes behind a header. Raises Malformed."""
     edits: list[Edit] = []
     at = end = 0
@@ -57,10 +65,10 @@ def _body_edits(cls: type[Message], body: bytes, leaves: Leaves) -> list[Edit]:
     return edits + leaves.leaf(body[end:], end)  # fields of a later version
 
 
-class _Kinds(dict[type[Message], dict[str, str]]):
+class _Kinds(dict[type[SegmentMessage], dict[str, str]]):
     """Names of the fields' wire types."""
 
-    def __missing__(self, cls: type[Message]) -> dict[str, str]:
+    def __missing__(self, cls: type[SegmentMessage]) -> dict[str, str]:
         kinds = self[cls] = {field.name: field.wire.name for field in cls.fields}
         return kinds
 
@@ -68,7 +76,7 @@ class _Kinds(dict[type[Message], dict[str, str]]):
 _KINDS: Final = _Kinds()
 
 
-def _field_places(cls: type[Message], body: bytes) -> dict[str, Span]:
+def _field_places(cls: type[SegmentMessage], body: bytes) -> dict[str, Span]:
     """Return start and end of each field of a message. Raises Malformed."""
     view, at = memoryview(body), 0
     places = {}
@@ -150,7 +158,7 @@ def _append_edits(block: bytes, whole: int, rest: bytes, leaves: Leaves) -> tupl
     return first, last
 
 
-def _reach(cls: type[Message]) -> int:
+def _reach(cls: type[SegmentMessage]) -> int:
     """Return how many bytes of a body suffice to read its token, or 0 if it has none."""
     reach = 0
     for field in cls.fields:
@@ -196,7 +204,7 @@ class _Run(Gathered):
 class _Parts(Gathered):
     """A message carried in Partials."""
 
-    def __init__(self, flow: Flow, leaves: Leaves, tables: dict[int, type[Message]]) -> None:
+    def __init__(self, flow: Flow, leaves: Leaves, tables: dict[int, type[SegmentMessage]]) -> None:
         super().__init__(flow)
         self._leaves = leaves
         self._tables = tables
@@ -216,7 +224,7 @@ class _Parts(Gathered):
         if self._passes:
             self.done(len(self.unit), [])
 
-    def _class(self) -> type[Message] | None:
+    def _class(self) -> type[SegmentMessage] | None:
         return self._tables.get(HEADER.unpack_from(self.unit)[0]) if len(self.unit) >= HEADER_BYTES else None
 
     def finish(self) -> None:
@@ -233,7 +241,7 @@ class _Parts(Gathered):
         self.done(len(self.unit), [Edit(HEADER_BYTES + start, data) for start, data in edits])
 
 
-def _edits_or_stars(cls: type[Message], body: bytes, leaves: Leaves) -> list[Edit]:
+def _edits_or_stars(cls: type[SegmentMessage], body: bytes, leaves: Leaves) -> list[Edit]:
     """Return the edits of a body; all of it is blanked if its fields are malformed."""
     try:
         return _body_edits(cls, body, leaves)
@@ -270,7 +278,7 @@ class _Side:
             else:
                 yield from self._token(cls, size)
 
-    def _head(self, head: bytes) -> tuple[type[Message] | None, int]:
+    def _head(self, head: bytes) -> tuple[type[SegmentMessage] | None, int]:
         kind, size = HEADER.unpack(head)
         if not 0 <= size <= SEGMENT_MAX_LENGTH:
             raise NotUnderstood
@@ -289,7 +297,7 @@ class _Side:
 
     # ---- tokens only ---------------------------------------------------------------------------------------------
 
-    def _token(self, cls: type[Message], size: int) -> Parser:
+    def _token(self, cls: type[SegmentMessage], size: int) -> Parser:
         """Read a message only up to its token."""
         flow = self._flow
         reach = min(size, _REACH[cls]) if self._leaves.tokens else 0
@@ -303,7 +311,7 @@ class _Side:
                 return
         yield from flow.skip(size)
 
-    def _blank_token(self, cls: type[Message], start: bytes) -> bool:
+    def _blank_token(self, cls: type[SegmentMessage], start: bytes) -> bool:
         view, at = memoryview(start), 0
         try:
             for field in cls.fields:
@@ -318,7 +326,7 @@ class _Side:
 
     # ---- everything ----------------------------------------------------------------------------------------------
 
-    def _whole(self, cls: type[Message], size: int) -> Parser:
+    def _whole(self, cls: type[SegmentMessage], size: int) -> Parser:
         flow = self._flow
         if size > _MOST:
             flow.at += HEADER_BYTES
@@ -366,7 +374,7 @@ class _Side:
         self._write(_event_leaves(block[start:], self._leaves), HEADER_BYTES + start)
         flow.at += behind
 
-    def _read(self, cls: type[Message], body: bytes) -> bool:
+    def _read(self, cls: type[SegmentMessage], body: bytes) -> bool:
         """Read bytes of a segment, which may continue an event of the reply before. Return False if its fields are
         malformed."""
         flow = self._flow
@@ -401,12 +409,12 @@ class _Side:
         yield from flow.need(HEADER_BYTES + min(size, 1))
         part = flow.peek(HEADER_BYTES + 1)[HEADER_BYTES:]
         flow.at += HEADER_BYTES + len(part)
-        if self._parts is None or part == bytes((draft.Part.BEGIN,)):
+        if self._parts is None or part == bytes((draft.PartialKind.BEGIN,)):
             if self._parts is not None:
                 self._parts.abandon()
             self._parts = _Parts(flow, self._leaves, self._tables)
         yield from feed(flow, size - len(part), self._parts)
-        if part == bytes((draft.Part.END,)):
+        if part == bytes((draft.PartialKind.END,)):
             self._parts.end()
             self._parts = None
 
@@ -429,11 +437,11 @@ def _dialect_of(data: bytes, sender: Sender) -> Dialect | None:
     return None
 
 
-def _least(cls: type[Message]) -> int:
+def _least(cls: type[SegmentMessage]) -> int:
     return sum(field.wire.size or 0 for field in cls.fields if not field.tail)
 
 
-def _data_at(cls: type[Message]) -> int:
+def _data_at(cls: type[SegmentMessage]) -> int:
     """Return the offset of the field `data`, behind fields of fixed sizes."""
     at = 0
     for field in cls.fields:

@@ -13,7 +13,7 @@ from penstock_analysis.dialogue.waiting import MOST_WAITING
 from penstock_analysis.segment import describing
 from penstock_codecs.segment import draft, released
 
-__all__ = ["Request", "Requests"]
+__all__ = ["PendingRequest", "PendingRequests"]
 
 _ONCE: Final = (released.Hello, released.KeepAlive, draft.KeepAlive)
 _SETUPS: Final = (draft.SetupAppend, draft.AppendSetup)
@@ -28,7 +28,7 @@ class _Read(NamedTuple):
     offset: int
 
 
-class Request(NamedTuple):
+class PendingRequest(NamedTuple):
     """A pending request: its segment, the time of its last byte, and whether appends follow it."""
 
     segment: str
@@ -36,22 +36,22 @@ class Request(NamedTuple):
     sets_up: bool
 
 
-class Requests:
+class PendingRequests:
     """Pending requests of one conversation; beyond `MOST_WAITING` the oldest are forgotten."""
 
     def __init__(self) -> None:
-        self._waiting: dict[object, Request] = {}
+        self._waiting: dict[object, PendingRequest] = {}
 
     def ask(self, message: Any, end_ns: int) -> None:
         """Add a request, if it has a reply of its own."""
         key = _key(message)
         if key is not None:
             sets_up = isinstance(message, (released.SetupAppend, draft.SetupAppend))
-            self._waiting[key] = Request(describing.segment_of(message), end_ns, sets_up)
+            self._waiting[key] = PendingRequest(describing.segment_of(message), end_ns, sets_up)
             if len(self._waiting) > MOST_WAITING:
                 del self._waiting[next(iter(self._waiting))]
 
-    def answered(self, message: Any) -> Request | None:
+    def answered(self, message: Any) -> PendingRequest | None:
         """Remove and return the request that a reply answers, or None if it is unknown."""
         found = self._waiting.pop(_key(message), None)
         if found is not None or not describing.failure_of(message):

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from penstock_analysis.wireshark import lua_block, lua_file
 from penstock_codecs.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
-from penstock_codecs.segment.draft import Part
-from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Field, Message, fields_of
+from penstock_codecs.segment.draft import PartialKind
+from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Field, SegmentMessage, fields_of
 from penstock_codecs.segment.lists import ItemsWire, ListWire
 from penstock_codecs.segment.wire import FieldType
 
@@ -25,7 +25,7 @@ _INNER: Final = {
 }
 """The parts of kinds that are not a single value."""
 _LABELS: Final[dict[str, dict[int, str]]] = {
-    "part": {part.value: part.name.title() for part in Part},
+    "part": {part.value: part.name.title() for part in PartialKind},
     "scale_type": {0: "none", 1: "KB/s", 2: "events/s"},
 }
 
@@ -47,7 +47,7 @@ def _label(name: str, labels: dict[int, str]) -> str:
     return f"{name} = {{ {', '.join(shown)} }},"
 
 
-def _message(cls: type[Message]) -> Iterator[str]:
+def _message(cls: type[SegmentMessage]) -> Iterator[str]:
     yield f'[{cls.type_id}] = {{ name = "{cls.__name__}", from = "{cls.direction.value}", fields = {{'
     for field in cls.fields:
         yield from _lines(f"{_entry(field.name, field.wire, field.tail)},")

@@ -39,7 +39,7 @@ from penstock_codecs.http.events import (
 )
 from penstock_codecs.http.h2_frames import OneFrame, StreamFailed, data_frames, failure_of, start
 from penstock_codecs.http.h2_heads import encoded, fields_of, request_fields, request_head, response_head
-from penstock_codecs.http.h2_stream import Stream
+from penstock_codecs.http.h2_stream import H2Stream
 from penstock_codecs.http.preludes import h2_preludes
 
 __all__ = ["Http2Connection"]
@@ -60,7 +60,7 @@ class Http2Connection(HttpCodec):
         self._limits = limits or HttpLimits()
         self._role = role
         self._scheme = scheme
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, H2Stream] = {}
         # bytes dropped of each request that is still coming though it has been answered
         self._answered: dict[int, int] = {}
         self._turns: deque[int] = deque()  # streams with unsent body or end, in order
@@ -150,7 +150,7 @@ class Http2Connection(HttpCodec):
             self._h2.reset_stream(stream_id, REFUSED_STREAM)
             return
         head = request_head(stream_id, event.headers, self._scheme)
-        stream = self._streams[stream_id] = Stream(head.method, head)
+        stream = self._streams[stream_id] = H2Stream(head.method, head)
         stream.expects = head.expects_continue
         self._events.append(head)
 
@@ -165,7 +165,7 @@ class Http2Connection(HttpCodec):
 
     def _trailers(self, event: h2.events.TrailersReceived) -> None:
         if event.stream_id in self._streams:
-            self._streams[event.stream_id].heard_trailers = fields_of(event.headers)
+            self._streams[event.stream_id].received_trailers = fields_of(event.headers)
 
     def _informational(self, event: h2.events.InformationalResponseReceived) -> None:
         headers = dict(cast(Iterable[tuple[bytes, bytes]], event.headers))
@@ -196,7 +196,7 @@ class Http2Connection(HttpCodec):
         self._answered.pop(event.stream_id, None)
         if (stream := self._streams.get(event.stream_id)) is not None:
             stream.peer_done = True
-            self._events.append(End(event.stream_id, stream.heard_trailers))
+            self._events.append(End(event.stream_id, stream.received_trailers))
             self._forget_if_over(event.stream_id, stream)
 
     def _reset(self, event: h2.events.StreamReset) -> None:
@@ -216,7 +216,7 @@ class Http2Connection(HttpCodec):
                 self._h2.close_connection(ENHANCE_YOUR_CALM)
                 raise h2.exceptions.DenialOfServiceError("too many requests reset before they were answered")
 
-    def _forget_if_over(self, stream_id: int, stream: Stream) -> None:
+    def _forget_if_over(self, stream_id: int, stream: H2Stream) -> None:
         if stream.peer_done and stream.ending and not stream.unsent and stream_id not in self._turns:
             self._streams.pop(stream_id, None)
 
@@ -237,7 +237,7 @@ class Http2Connection(HttpCodec):
         except (h2.exceptions.ProtocolError, UnicodeEncodeError) as error:
             raise LocalProtocolError(f"HTTP/2: {error}") from error
 
-    def _send_on(self, event: ResponseHead | Continue | Body | End | Reset, stream: Stream) -> None:
+    def _send_on(self, event: ResponseHead | Continue | Body | End | Reset, stream: H2Stream) -> None:
         if isinstance(event, Body):
             self._queue(event, stream)
         elif isinstance(event, End):
@@ -255,7 +255,7 @@ class Http2Connection(HttpCodec):
             self.held -= stream.held
             self._h2.reset_stream(event.stream_id, event.code)
 
-    def _respond(self, event: ResponseHead, stream: Stream) -> None:
+    def _respond(self, event: ResponseHead, stream: H2Stream) -> None:
         fields = [(b":status", b"%d" % event.status), *encoded(event.headers)]
         self._h2.send_headers(event.stream_id, fields, end_stream=event.end)
         stream.answered, stream.response = True, event
@@ -269,9 +269,9 @@ class Http2Connection(HttpCodec):
         if self._going_away:
             raise LocalProtocolError("HTTP/2: the peer accepts no new requests")
         self._h2.send_headers(event.stream_id, request_fields(event))
-        self._streams[event.stream_id] = Stream(event.method, event)
+        self._streams[event.stream_id] = H2Stream(event.method, event)
 
-    def _queue(self, event: Body, stream: Stream) -> None:
+    def _queue(self, event: Body, stream: H2Stream) -> None:
         if stream.ending:
             raise LocalProtocolError(f"HTTP/2: body after the end of stream {event.stream_id}")
         if self._role is Role.SERVER and not stream.answered:
@@ -317,7 +317,7 @@ class Http2Connection(HttpCodec):
         if data := self._h2.data_to_send():
             self._out.append(data)
 
-    def _give_turn(self, stream_id: int, stream: Stream) -> int:
+    def _give_turn(self, stream_id: int, stream: H2Stream) -> int:
         """Write frames of one stream, up to the quantum and its window. Returns the number of bytes."""
         allowed = min(_QUANTUM, self._h2.local_flow_control_window(stream_id))
         written, held = 0, stream.held
@@ -338,7 +338,7 @@ class Http2Connection(HttpCodec):
             self._over(stream_id, stream)
         return written
 
-    def _over(self, stream_id: int, stream: Stream) -> None:
+    def _over(self, stream_id: int, stream: H2Stream) -> None:
         """Finish our side of a stream: everything was sent."""
         if stream.peer_done:
             del self._streams[stream_id]

@@ -8,14 +8,14 @@ from typing import Final
 
 from penstock_codecs.http.events import Buffer, Headers, RequestHead, ResponseHead
 
-__all__ = ["Stream"]
+__all__ = ["H2Stream"]
 
 _KEEP_FROM: Final = 32 * 1024
 """Parts of at least this many bytes are not copied, since readers of one batch share them: one more frame costs 10
 us."""
 
 
-class Stream:
+class H2Stream:
     """One exchange: its progress, and the body waiting to be sent."""
 
     __slots__ = (
@@ -24,9 +24,9 @@ class Stream:
         "bodiless",
         "ending",
         "expects",
-        "heard_trailers",
         "method",
         "peer_done",
+        "received_trailers",
         "request",
         "response",
         "trailers",
@@ -43,7 +43,7 @@ class Stream:
         self._begun = 0  # bytes of the first unsent part that were sent
         self.ending = False
         self.trailers: Sequence[tuple[bytes, bytes]] = ()  # to send after the body
-        self.heard_trailers: Headers = ()
+        self.received_trailers: Headers = ()
         self.answered = False
         self.peer_done = False
         self.bodiless = False

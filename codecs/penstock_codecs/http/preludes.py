@@ -20,7 +20,7 @@ from hpack.table import HeaderTable
 from penstock_codecs.http.chunked import ChunkedBody, chunk_framing
 from penstock_codecs.http.events import RequestHead, ResponseHead
 from penstock_codecs.http.h2_heads import encoded, request_fields
-from penstock_codecs.http.h2_stream import Stream
+from penstock_codecs.http.h2_stream import H2Stream
 from penstock_codecs.http.sniff import PREFACE
 
 __all__ = ["TABLE_STREAM", "h1_framing", "h1_prelude", "h2_preludes"]
@@ -56,7 +56,7 @@ class _OpenHead(NamedTuple):
 
 
 def h2_preludes(
-    tables: tuple[HeaderTable, HeaderTable], streams: Mapping[int, Stream], unsaid: Collection[int], *, server: bool
+    tables: tuple[HeaderTable, HeaderTable], streams: Mapping[int, H2Stream], unsaid: Collection[int], *, server: bool
 ) -> tuple[bytes, bytes]:
     """Return the preludes for received and for sent bytes. `tables`: the dynamic tables of both, in this order;
     `unsaid`: streams whose message from us is not completely written."""

@@ -18,9 +18,9 @@ from penstock_codecs.s2.json_values import decode_request
 
 __all__ = [
     "AccessTokenInfo",
-    "Group",
     "Op",
     "OpGroups",
+    "OperationGroup",
     "ReadWrite",
     "ResourceSet",
     "Scope",
@@ -66,7 +66,7 @@ class Op(Enum):
     SET_DEFAULT_LOCATION = "set-default-location"
 
 
-class Group(Enum):
+class OperationGroup(Enum):
     """The subject of an operation; the value is the name of its group."""
 
     ACCOUNT = "account"

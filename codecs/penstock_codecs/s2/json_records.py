@@ -25,7 +25,7 @@ from penstock_codecs.operations import Append, Appended
 from penstock_codecs.s2.formats import Format, parse_bytes, spell_bytes, spell_exactly
 from penstock_codecs.s2.json_values import (
     U64,
-    Position,
+    PositionShape,
     check_u64,
     decode_answer,
     decode_request,
@@ -65,13 +65,13 @@ class _AppendInput(msgspec.Struct):
 
 
 class _AppendAck(msgspec.Struct):
-    start: Position
-    end: Position
-    tail: Position
+    start: PositionShape
+    end: PositionShape
+    tail: PositionShape
 
 
 class _Tail(msgspec.Struct):
-    tail: Position
+    tail: PositionShape
 
 
 class _SequencedRecord(msgspec.Struct, gc=False):
@@ -83,7 +83,7 @@ class _SequencedRecord(msgspec.Struct, gc=False):
 
 class _ReadBatch(msgspec.Struct):
     records: list[_SequencedRecord]
-    tail: Position | None = None
+    tail: PositionShape | None = None
 
 
 _append_input: Final = msgspec.json.Decoder(_AppendInput)

@@ -16,7 +16,7 @@ from penstock_codecs.model import U64_MAX, StreamPosition
 
 __all__ = [
     "U64",
-    "Position",
+    "PositionShape",
     "bad_json",
     "check_u64",
     "decode_answer",
@@ -32,7 +32,7 @@ U64 = Annotated[int, msgspec.Meta(ge=0)]
 S = TypeVar("S")
 
 
-class Position(msgspec.Struct, gc=False):
+class PositionShape(msgspec.Struct, gc=False):
     """The shape of a StreamPosition."""
 
     seq_num: U64
@@ -44,7 +44,7 @@ def spell_position(position: StreamPosition) -> bytes:
     return b'{"seq_num":%d,"timestamp":%d}' % position
 
 
-def remote_position(position: Position) -> StreamPosition:
+def remote_position(position: PositionShape) -> StreamPosition:
     """Return a server's position. Raises RemoteProtocolError(BAD_JSON) if it does not fit into 64 bits."""
     if position.seq_num > U64_MAX or position.timestamp > U64_MAX:
         raise remote_error(FailureCode.BAD_JSON, "a position does not fit into 64 bits")

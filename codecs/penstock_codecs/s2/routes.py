@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
-__all__ = ["Endpoint", "Match", "find"]
+__all__ = ["RouteMatch", "S2Endpoint", "find"]
 
 
-class Endpoint(Enum):
+class S2Endpoint(Enum):
     """The endpoints of the API."""
 
     HEALTH = auto()
@@ -37,42 +37,42 @@ class Endpoint(Enum):
     READ = auto()
 
 
-class Match(NamedTuple):
+class RouteMatch(NamedTuple):
     """The match of a path: endpoints by method (empty if there is no such path), and its parameters, still
     percent-encoded."""
 
-    endpoints: Mapping[str, Endpoint]
+    endpoints: Mapping[str, S2Endpoint]
     parameters: Mapping[str, str]
 
 
-_RECORDS = {"GET": Endpoint.READ, "POST": Endpoint.APPEND}
+_RECORDS = {"GET": S2Endpoint.READ, "POST": S2Endpoint.APPEND}
 
 
-def _absent(*methods: str) -> dict[str, Endpoint]:
-    return dict.fromkeys(methods, Endpoint.NOT_IMPLEMENTED)
+def _absent(*methods: str) -> dict[str, S2Endpoint]:
+    return dict.fromkeys(methods, S2Endpoint.NOT_IMPLEMENTED)
 
 
-_ROUTES: dict[str, Mapping[str, Endpoint]] = {
-    "health": {"GET": Endpoint.HEALTH},
-    "ping": {"GET": Endpoint.HEALTH},
-    "v1/basins": {"GET": Endpoint.LIST_BASINS, "POST": Endpoint.CREATE_BASIN},
+_ROUTES: dict[str, Mapping[str, S2Endpoint]] = {
+    "health": {"GET": S2Endpoint.HEALTH},
+    "ping": {"GET": S2Endpoint.HEALTH},
+    "v1/basins": {"GET": S2Endpoint.LIST_BASINS, "POST": S2Endpoint.CREATE_BASIN},
     "v1/basins/{basin}": {
-        "GET": Endpoint.GET_BASIN,
-        "PUT": Endpoint.ENSURE_BASIN,
-        "PATCH": Endpoint.RECONFIGURE_BASIN,
-        "DELETE": Endpoint.DELETE_BASIN,
+        "GET": S2Endpoint.GET_BASIN,
+        "PUT": S2Endpoint.ENSURE_BASIN,
+        "PATCH": S2Endpoint.RECONFIGURE_BASIN,
+        "DELETE": S2Endpoint.DELETE_BASIN,
     },
-    "v1/streams": {"GET": Endpoint.LIST_STREAMS, "POST": Endpoint.CREATE_STREAM},
+    "v1/streams": {"GET": S2Endpoint.LIST_STREAMS, "POST": S2Endpoint.CREATE_STREAM},
     "v1/streams/{stream}": {
-        "GET": Endpoint.GET_STREAM,
-        "PUT": Endpoint.ENSURE_STREAM,
-        "PATCH": Endpoint.RECONFIGURE_STREAM,
-        "DELETE": Endpoint.DELETE_STREAM,
+        "GET": S2Endpoint.GET_STREAM,
+        "PUT": S2Endpoint.ENSURE_STREAM,
+        "PATCH": S2Endpoint.RECONFIGURE_STREAM,
+        "DELETE": S2Endpoint.DELETE_STREAM,
     },
     "v1/streams/{stream}/records": _RECORDS,
-    "v1/streams/{stream}/records/tail": {"GET": Endpoint.CHECK_TAIL},
-    "v1/access-tokens": {"GET": Endpoint.LIST_ACCESS_TOKENS, "POST": Endpoint.ISSUE_ACCESS_TOKEN},
-    "v1/access-tokens/{id}": {"DELETE": Endpoint.REVOKE_ACCESS_TOKEN},
+    "v1/streams/{stream}/records/tail": {"GET": S2Endpoint.CHECK_TAIL},
+    "v1/access-tokens": {"GET": S2Endpoint.LIST_ACCESS_TOKENS, "POST": S2Endpoint.ISSUE_ACCESS_TOKEN},
+    "v1/access-tokens/{id}": {"DELETE": S2Endpoint.REVOKE_ACCESS_TOKEN},
     "v1/locations": _absent("GET"),
     "v1/locations/default": _absent("GET", "PUT"),
     "v1/metrics": _absent("GET"),
@@ -80,18 +80,18 @@ _ROUTES: dict[str, Mapping[str, Endpoint]] = {
     "v1/metrics/{basin}/{stream}": _absent("GET"),
     # The seeds' pages put the basin into the path.
     "v1/basins/{basin}/streams/{stream}/records": _RECORDS,
-    "v1/basins/{basin}/streams/{stream}/records/tail": {"GET": Endpoint.CHECK_TAIL},
-    "v1/basins/{basin}/streams/{stream}/read": {"GET": Endpoint.READ},
-    "v1/basins/{basin}/streams/{stream}/append": {"POST": Endpoint.APPEND},
+    "v1/basins/{basin}/streams/{stream}/records/tail": {"GET": S2Endpoint.CHECK_TAIL},
+    "v1/basins/{basin}/streams/{stream}/read": {"GET": S2Endpoint.READ},
+    "v1/basins/{basin}/streams/{stream}/append": {"POST": S2Endpoint.APPEND},
 }
 
-_BY_LENGTH: dict[int, list[tuple[list[str], Mapping[str, Endpoint]]]] = {}
+_BY_LENGTH: dict[int, list[tuple[list[str], Mapping[str, S2Endpoint]]]] = {}
 for _pattern, _endpoints in _ROUTES.items():
     _BY_LENGTH.setdefault(_pattern.count("/") + 1, []).append((_pattern.split("/"), _endpoints))
-_NOWHERE = Match({}, {})
+_NOWHERE = RouteMatch({}, {})
 
 
-def find(path: str) -> Match:
+def find(path: str) -> RouteMatch:
     """Return the match of a raw request path."""
     segments = path.removeprefix("/").split("/")
     for pattern, endpoints in _BY_LENGTH.get(len(segments), ()):
@@ -102,5 +102,5 @@ def find(path: str) -> Match:
             elif expected != segment:
                 break
         else:
-            return Match(endpoints, parameters)
+            return RouteMatch(endpoints, parameters)
     return _NOWHERE

@@ -14,37 +14,37 @@ from penstock_codecs.failures import printable
 from penstock_codecs.limits import S3PLimits
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p.events import FIRST_ID, AppendRecords, Command, Create, Delete, ReadRecords, TrimRecords
-from penstock_codecs.s3p.source import Source
+from penstock_codecs.s3p.source import InputBuffer
 from penstock_codecs.s3p.values import parse_integer, parse_ms
 
 __all__ = ["SCHEMAS", "Schema", "parse_commands"]
 
-Option = Callable[[Source, S3PLimits, bytes], Any]
+Option = Callable[[InputBuffer, S3PLimits, bytes], Any]
 
 
-def _id(source: Source, _limits: S3PLimits, value: bytes) -> Any:
+def _id(source: InputBuffer, _limits: S3PLimits, value: bytes) -> Any:
     found = parse_ms(value)
     if found is None:
         raise source.bad_format(f"ID '{printable(value)}' is not an unsigned 64-bit integer")
     return found
 
 
-def _min_id(source: Source, _limits: S3PLimits, value: bytes) -> Any:
+def _min_id(source: InputBuffer, _limits: S3PLimits, value: bytes) -> Any:
     found = RecordId.parse(value)
     if found is None:
         raise source.bad_format(f"MIN_ID '{printable(value)}' is not <ms>-<seq> of unsigned 64-bit integers")
     return found
 
 
-def _count(source: Source, limits: S3PLimits, value: bytes) -> Any:
+def _count(source: InputBuffer, limits: S3PLimits, value: bytes) -> Any:
     return _within(source, "COUNT", value, 1, limits.max_count)
 
 
-def _block(source: Source, limits: S3PLimits, value: bytes) -> Any:
+def _block(source: InputBuffer, limits: S3PLimits, value: bytes) -> Any:
     return _within(source, "BLOCK", value, 0, limits.max_block_ms)
 
 
-def _within(source: Source, key: str, value: bytes, least: int, most: int) -> int:
+def _within(source: InputBuffer, key: str, value: bytes, least: int, most: int) -> int:
     found = parse_integer(value)
     if found is None:
         raise source.bad_format(f"{key} '{printable(value)}' is not a decimal integer")
@@ -71,7 +71,7 @@ SCHEMAS: Final[dict[bytes, Schema]] = {
 _ELEMENTS: Final = frozenset(schema.elements for schema in SCHEMAS.values())
 
 
-def parse_commands(source: Source, limits: S3PLimits) -> Generator[Command | Pull, None, NoReturn]:
+def parse_commands(source: InputBuffer, limits: S3PLimits) -> Generator[Command | Pull, None, NoReturn]:
     """Yield commands for ever."""
     while True:
         source.begin_message()
@@ -111,7 +111,7 @@ def parse_commands(source: Source, limits: S3PLimits) -> Generator[Command | Pul
 
 
 def _options(
-    source: Source, limits: S3PLimits, word: bytes, schema: Schema, length: int
+    source: InputBuffer, limits: S3PLimits, word: bytes, schema: Schema, length: int
 ) -> Generator[Pull, None, dict[bytes, Any]]:
     """Return the options' effective values; the last value of a key counts (section 7)."""
     if length % 2:
@@ -131,7 +131,7 @@ def _options(
     return {key: schema.options[key](source, limits, value) for key, value in given.items()}
 
 
-def _records(source: Source, limits: S3PLimits, bodies: list[bytes]) -> Generator[Pull, None, None]:
+def _records(source: InputBuffer, limits: S3PLimits, bodies: list[bytes]) -> Generator[Pull, None, None]:
     while (count := source.array("records")) is None:
         yield NEED_DATA
     if count == 0:

@@ -21,10 +21,10 @@ from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, R
 from penstock_codecs.limits import MIB, S3PLimits
 from penstock_codecs.s3p.commands import parse_commands
 from penstock_codecs.s3p.encoding import encode_command, encode_reply
-from penstock_codecs.s3p.errors import Fault
+from penstock_codecs.s3p.errors import S3PFault
 from penstock_codecs.s3p.events import Command, ErrorReply, Reply, reply_type
 from penstock_codecs.s3p.replies import parse_replies
-from penstock_codecs.s3p.source import Source
+from penstock_codecs.s3p.source import InputBuffer
 
 __all__ = ["MAX_REPLY_BYTES", "S3PClient", "S3PServer"]
 
@@ -41,7 +41,7 @@ class _Conversation(Generic[Received]):
     _message: str  # name of the peer's messages
     _gone: FailureCode  # failure if the peer goes away within one
 
-    def __init__(self, source: Source, parser: Generator[Received | Pull, None, NoReturn]) -> None:
+    def __init__(self, source: InputBuffer, parser: Generator[Received | Pull, None, NoReturn]) -> None:
         self._source = source
         self._parser = parser
         self._number = 1  # number of the current message, from 1
@@ -62,7 +62,7 @@ class _Conversation(Generic[Received]):
                 return self._at_end() if self._source.ended else NEED_DATA
             try:
                 event = next(self._parser)
-            except Fault as fault:
+            except S3PFault as fault:
                 raise self._broken(fault.code, f"{fault.message} ({self._where()}, byte {fault.at})") from None
             if not isinstance(event, Pull):
                 self._starved = False
@@ -106,7 +106,7 @@ class S3PServer(_Conversation[Command]):
     _gone = FailureCode.CLIENT_HANGUP
 
     def __init__(self, limits: S3PLimits = DEFAULT_LIMITS) -> None:
-        source = Source()
+        source = InputBuffer()
         super().__init__(source, parse_commands(source, limits))
         self._unanswered: deque[Command] = deque()
 
@@ -158,7 +158,7 @@ class S3PClient(_Conversation[Reply]):
         max_reply_bytes: int = MAX_REPLY_BYTES,
         observer: bool = False,
     ) -> None:
-        source = Source()
+        source = InputBuffer()
         super().__init__(source, parse_replies(source, limits, max_reply_bytes))
         self._expected: deque[type] | None = None if observer else deque()
 

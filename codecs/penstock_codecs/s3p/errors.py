@@ -8,7 +8,7 @@ from typing import Final
 from penstock_codecs.failures import Failure, FailureCode
 from penstock_codecs.s3p.events import ErrorReply
 
-__all__ = ["Fault", "error_reply", "failure_of", "one_line"]
+__all__ = ["S3PFault", "error_reply", "failure_of", "one_line"]
 
 
 _CODES: Final[dict[FailureCode, str]] = {
@@ -34,7 +34,7 @@ _FAILURES: Final[dict[str, FailureCode]] = {"ERR_" + code.name: code for code in
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 
 
-class Fault(Exception):
+class S3PFault(Exception):
     """The peer's bytes break the protocol: the reason, and the offset in what it sent."""
 
     def __init__(self, code: FailureCode, message: str, at: int) -> None:

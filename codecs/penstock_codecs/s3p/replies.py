@@ -12,7 +12,7 @@ from penstock_codecs.failures import printable
 from penstock_codecs.limits import S3PLimits
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p.events import AppendedId, ErrorReply, Ok, Records, Reply
-from penstock_codecs.s3p.source import Source
+from penstock_codecs.s3p.source import InputBuffer
 
 __all__ = ["MAX_ERROR_LINE", "parse_replies"]
 
@@ -25,7 +25,9 @@ _IDS: Final = re.compile(rb"(?:[0-9]{1,19}-[0-9]{1,19},)*")  # nineteen digits a
 _ERROR: Final = re.compile(rb"-([A-Z0-9_]+)(?: ([\x20-\x7e]*))?")
 
 
-def parse_replies(source: Source, limits: S3PLimits, max_reply_bytes: int) -> Generator[Reply | Pull, None, NoReturn]:
+def parse_replies(
+    source: InputBuffer, limits: S3PLimits, max_reply_bytes: int
+) -> Generator[Reply | Pull, None, NoReturn]:
     """Yield replies for ever; the identifiers and records of one READ reply have at most `max_reply_bytes` together."""
     while True:
         source.begin_message()
@@ -45,7 +47,7 @@ def parse_replies(source: Source, limits: S3PLimits, max_reply_bytes: int) -> Ge
             raise source.bad_format(f"expected a reply (one of + - $ *), got '{printable(kind)}'")
 
 
-def _line(source: Source, line: bytes) -> Reply:
+def _line(source: InputBuffer, line: bytes) -> Reply:
     if line == b"+OK":
         return Ok()
     found = _ERROR.fullmatch(line)
@@ -54,7 +56,7 @@ def _line(source: Source, line: bytes) -> Reply:
     return ErrorReply(found[1].decode("ascii"), (found[2] or b"").decode("ascii"))
 
 
-def _found(source: Source, limits: S3PLimits, max_reply_bytes: int) -> Generator[Pull, None, Records]:
+def _found(source: InputBuffer, limits: S3PLimits, max_reply_bytes: int) -> Generator[Pull, None, Records]:
     while (elements := source.array("a READ reply")) is None:
         yield NEED_DATA
     if elements % 2:
@@ -68,7 +70,7 @@ def _found(source: Source, limits: S3PLimits, max_reply_bytes: int) -> Generator
     return Records(*_columns(source, items[::2]), items[1::2])
 
 
-def _columns(source: Source, ids: list[bytes]) -> tuple[list[int], list[int]]:
+def _columns(source: InputBuffer, ids: list[bytes]) -> tuple[list[int], list[int]]:
     """Return the identifiers' timestamps and places within them: parsed at once if all are regular, else one by one."""
     joined = b",".join([*ids, b""])
     numbers: list[int] = []
@@ -83,7 +85,7 @@ def _columns(source: Source, ids: list[bytes]) -> tuple[list[int], list[int]]:
     return timestamps, seqs
 
 
-def _one_id(source: Source, text: bytes) -> RecordId:
+def _one_id(source: InputBuffer, text: bytes) -> RecordId:
     record_id = RecordId.parse(text)
     if record_id is None:
         raise source.bad_message(f"'{printable(text)}' is not an identifier")

@@ -12,9 +12,9 @@ from typing import Final
 
 from penstock_codecs.failures import FailureCode, printable
 from penstock_codecs.limits import S3P_MAX_HEADER_LINE
-from penstock_codecs.s3p.errors import Fault
+from penstock_codecs.s3p.errors import S3PFault
 
-__all__ = ["Source"]
+__all__ = ["InputBuffer"]
 
 CRLF: Final = b"\r\n"
 MAX_DIGITS: Final = 20
@@ -53,7 +53,7 @@ class _Lengths(dict[bytes, int]):
 _LENGTHS: Final = _Lengths((b"$%d" % length, length) for length in range(1, SHORT_RECORD + 1))
 
 
-class Source:
+class InputBuffer:
     """Bytes that one peer sent and that are not parsed yet."""
 
     __slots__ = ("_at", "_base", "_data", "_item", "_mark", "_more", "_together", "_waiting", "_wanted", "ended")
@@ -121,17 +121,17 @@ class Source:
 
     # ---- faults --------------------------------------------------------------------------------------------------
 
-    def bad_format(self, message: str) -> Fault:
+    def bad_format(self, message: str) -> S3PFault:
         """Return the fault for a malformed item, at the last item."""
-        return Fault(FailureCode.BAD_FORMAT, message, self._item)
+        return S3PFault(FailureCode.BAD_FORMAT, message, self._item)
 
-    def bad_message(self, message: str) -> Fault:
+    def bad_message(self, message: str) -> S3PFault:
         """Return the fault for a malformed message, at its start."""
-        return Fault(FailureCode.BAD_FORMAT, message, self._mark)
+        return S3PFault(FailureCode.BAD_FORMAT, message, self._mark)
 
-    def over_limit(self, message: str) -> Fault:
+    def over_limit(self, message: str) -> S3PFault:
         """Return the fault for an item larger than allowed, at the last item."""
-        return Fault(FailureCode.LIMIT_EXCEEDED, message, self._item)
+        return S3PFault(FailureCode.LIMIT_EXCEEDED, message, self._item)
 
     # ---- items ---------------------------------------------------------------------------------------------------
 

@@ -17,26 +17,26 @@ from penstock_codecs.segment.blocks import BlockData
 from penstock_codecs.segment.conversation import DEFAULT_LIMITS, SegmentClient, SegmentServer
 from penstock_codecs.segment.encoder import Fill
 from penstock_codecs.segment.events import join_events, split_events
-from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Direction, Message, encode
-from penstock_codecs.segment.lists import AttributeUpdate, ChunkInfo, MergedSegment, TableEntry, TableKey
-from penstock_codecs.segment.scanning import NoEvent, Records, take_records
+from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Direction, SegmentMessage, encode
+from penstock_codecs.segment.lists import ChunkInfo, MergeAttributeUpdate, MergedSegment, TableEntry, TableKey
+from penstock_codecs.segment.scanning import NoEvent, ScannedRecords, take_records
 
 __all__ = [
     "PLUGIN",
     "TYPE_TABLE",
-    "AttributeUpdate",
     "BlockAppended",
     "BlockData",
     "ChunkInfo",
     "Dialect",
     "Direction",
     "Fill",
+    "MergeAttributeUpdate",
     "MergedSegment",
-    "Message",
     "NoEvent",
-    "Records",
+    "ScannedRecords",
     "SegmentClient",
     "SegmentLimits",
+    "SegmentMessage",
     "SegmentServer",
     "TableEntry",
     "TableKey",
@@ -65,7 +65,7 @@ def _make(role: Role, dialect: str) -> Codec[Any, Any]:
     return client
 
 
-def _released_requests() -> list[Message]:
+def _released_requests() -> list[SegmentMessage]:
     """Return every form of append, and one message with a list."""
     return [
         released.Hello(16, 5),
@@ -80,7 +80,7 @@ def _released_requests() -> list[Message]:
     ]
 
 
-def _released_replies() -> list[Message]:
+def _released_replies() -> list[SegmentMessage]:
     return [
         released.Hello(16, 5),
         released.AppendSetup(1, _SEGMENT, _WRITER, -(1 << 63)),
@@ -91,7 +91,7 @@ def _released_replies() -> list[Message]:
     ]
 
 
-def _draft_requests() -> list[Message]:
+def _draft_requests() -> list[SegmentMessage]:
     """Return a block whose last event is split around its end, one that ends early, and messages in Partials."""
     begin, end = draft.partials(draft.Event(b"worldwide"), [6])
     read = draft.ReadSegment(_SEGMENT, 0, 1000)
@@ -111,7 +111,7 @@ def _draft_requests() -> list[Message]:
     ]
 
 
-def _draft_replies() -> list[Message]:
+def _draft_replies() -> list[SegmentMessage]:
     return [
         draft.AppendSetup(_SEGMENT, _WRITER, 0),
         draft.DataAppended(_WRITER, 30),

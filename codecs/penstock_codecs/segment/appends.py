@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES, join_events
-from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, Message, encode, show
+from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, SegmentMessage, encode, show
 from penstock_codecs.segment.released import AppendBlock, AppendBlockEnd, Padding, PartialEvent
 
 __all__ = ["BlockAppended", "Violation", "append_messages", "stored_pieces"]
@@ -87,7 +87,7 @@ def append_messages(
     *,
     block_size: int | None = None,
     room: bool = True,
-) -> list[Message]:
+) -> list[SegmentMessage]:
     """Return the messages that append these events, as sent by a client that had chosen `block_size`.
 
     None: AppendBlockEnd alone. `room=False`: the frame has no room for a wrapper, so the events must fill the block
@@ -100,7 +100,7 @@ def append_messages(
     block = content[:whole]
     if room:
         free = block_size - whole
-        wrapper: Message = PartialEvent(content[whole:block_size]) if rest else Padding(free)
+        wrapper: SegmentMessage = PartialEvent(content[whole:block_size]) if rest else Padding(free)
         block += b"".join(encode(wrapper))
     elif whole != block_size or rest:
         raise ValueError(f"events of {len(content)} bytes do not fill a block of {block_size}")

@@ -14,9 +14,9 @@ from typing import Final
 from uuid import UUID
 
 from penstock_codecs.segment.draft import BeginAppendBlock, Event, Partial
-from penstock_codecs.segment.draft_order import DraftRequests, State
+from penstock_codecs.segment.draft_order import DraftRequests, DraftState
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES
-from penstock_codecs.segment.frames import Fault, Frames
+from penstock_codecs.segment.frames import FrameFault, Frames
 from penstock_codecs.segment.layout import HEADER_BYTES, show
 
 __all__ = ["BlockData", "Pieces", "walk", "whole_events"]
@@ -92,7 +92,7 @@ class Pieces:
 def walk(frames: Frames, order: DraftRequests, pieces: Pieces) -> Iterator[BlockData | None]:
     """Yield the pieces of a block, up to its end or a Partial, and None whenever bytes are missing. Raises Fault,
     Violation."""
-    while order.state is State.BLOCK:
+    while order.state is DraftState.BLOCK:
         left = order.block.left
         end = min(len(frames.data), frames.at + left)
         size = whole_events(frames.data, frames.at, end, frames.at + pieces.room, frames.longest)
@@ -144,12 +144,12 @@ def _wait(frames: Frames, left: int) -> bool:
     """Return True to wait for the rest of the next message, which is not a whole event, or False if it is a complete
     Partial."""
     if left < HEADER_BYTES:
-        raise Fault(f"{left} bytes at the end of a block are neither a message nor padding", frames.position)
+        raise FrameFault(f"{left} bytes at the end of a block are neither a message nor padding", frames.position)
     head = frames.head()
     assert head is not None, "the walk has seen its header"
     cls, length = head
     if cls not in (Event, Partial):
-        raise Fault(f"{cls.__name__} inside a block, which has {left} bytes left", frames.position)
+        raise FrameFault(f"{cls.__name__} inside a block, which has {left} bytes left", frames.position)
     if HEADER_BYTES + length > left:
-        raise Fault(f"{cls.__name__} of {length} bytes in a block, which has {left} bytes left", frames.position)
+        raise FrameFault(f"{cls.__name__} of {length} bytes in a block, which has {left} bytes left", frames.position)
     return frames.held < HEADER_BYTES + length

@@ -12,11 +12,17 @@ from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, R
 from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment import draft
 from penstock_codecs.segment.appends import Violation
-from penstock_codecs.segment.decoder import DraftHearing, Heard, Hearing, ReleasedHearing, ReplyHearing
+from penstock_codecs.segment.decoder import (
+    DecodedEvent,
+    DraftRequestDecoder,
+    MessageDecoder,
+    ReleasedRequestDecoder,
+    ReplyDecoder,
+)
 from penstock_codecs.segment.draft_order import DraftRequests
-from penstock_codecs.segment.encoder import DraftSaying, ReleasedSaying, ReplySaying, Said
-from penstock_codecs.segment.frames import Fault, Frames
-from penstock_codecs.segment.layout import Dialect, Direction, Message
+from penstock_codecs.segment.encoder import DraftRequestEncoder, OutgoingEvent, ReleasedRequestEncoder, ReplyEncoder
+from penstock_codecs.segment.frames import FrameFault, Frames
+from penstock_codecs.segment.layout import Dialect, Direction, SegmentMessage
 from penstock_codecs.segment.released import Hello
 from penstock_codecs.segment.released_order import ReleasedRequests
 
@@ -34,7 +40,7 @@ class _Conversation:
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
-        self._hearing: Hearing | None = None
+        self._decoder: MessageDecoder | None = None
         self._ended = False
         self._failure: Failure | None = None
 
@@ -47,13 +53,13 @@ class _Conversation:
         else:
             self._ended = True
 
-    def next_event(self) -> Heard | Pull:
+    def next_event(self) -> DecodedEvent | Pull:
         """Return the next message, NEED_DATA, or PAUSED once the peer has finished. Raises RemoteProtocolError."""
         if self._failure is not None:
             raise RemoteProtocolError(self._failure)
         try:
             event = self._next()
-        except Fault as fault:
+        except FrameFault as fault:
             raise self._broken(fault.code, f"{fault.text} (byte {fault.at})") from None
         except Violation as violation:
             raise self._broken(FailureCode.BAD_FRAME, f"{violation} (byte {self._frames.start})") from None
@@ -61,12 +67,12 @@ class _Conversation:
             return event
         return self._at_end() if self._ended else NEED_DATA
 
-    def _next(self) -> Heard | None:
+    def _next(self) -> DecodedEvent | None:
         raise NotImplementedError
 
     def _at_end(self) -> Pull:
         held = self._frames.held
-        unfinished = None if self._hearing is None else self._hearing.unfinished
+        unfinished = None if self._decoder is None else self._decoder.unfinished
         if held or unfinished:
             where = f"{held} bytes into a message" if held else f"inside {unfinished}"
             raise self._broken(self._gone, f"the connection ended {where} (byte {self._frames.position + held})")
@@ -82,7 +88,7 @@ class _Conversation:
         """Bytes received and not yet delivered."""
         if self._failure is not None:
             return 0
-        return self._frames.held + (0 if self._hearing is None else self._hearing.held)
+        return self._frames.held + (0 if self._decoder is None else self._decoder.held)
 
 
 class SegmentServer(_Conversation):
@@ -103,41 +109,41 @@ class SegmentServer(_Conversation):
         self._limits = limits
         self._observer = observer
         self._draft = DraftRequests(limits, observer=observer)
-        self._saying: ReplySaying | None = None
+        self._encoder: ReplyEncoder | None = None
 
     @property
     def dialect(self) -> Dialect | None:
         """The client's dialect; None until it has sent four bytes."""
-        return None if self._hearing is None else self._frames.dialect
+        return None if self._decoder is None else self._frames.dialect
 
     @property
     def version(self) -> int:
         """The wire version that both understand; meaningful after the client's Hello."""
         return self._frames.version
 
-    def _next(self) -> Heard | None:
-        if self._hearing is None:
+    def _next(self) -> DecodedEvent | None:
+        if self._decoder is None:
             if self._frames.held < _TYPE_BYTES:
                 return None
             self._choose()
-            assert self._hearing is not None, "just chosen"
-        return self._hearing.next()
+            assert self._decoder is not None, "just chosen"
+        return self._decoder.next()
 
     def _choose(self) -> None:
         if self._frames.data.startswith(_HELLO):
             self._frames.dialect = Dialect.RELEASED
-            self._hearing = ReleasedHearing(self._frames, ReleasedRequests(self._limits))
+            self._decoder = ReleasedRequestDecoder(self._frames, ReleasedRequests(self._limits))
         else:
-            self._hearing = DraftHearing(self._frames, self._draft, self._limits)
-        self._saying = ReplySaying(self._frames.dialect)
+            self._decoder = DraftRequestDecoder(self._frames, self._draft, self._limits)
+        self._encoder = ReplyEncoder(self._frames.dialect)
 
-    def send(self, event: Message) -> list[bytes]:
+    def send(self, event: SegmentMessage) -> list[bytes]:
         """Return the bytes of a reply. Raises LocalProtocolError for anything but a reply of the client's dialect, and
         before Hello; in the draft also for an AppendSetup without a request, and for Partials out of order."""
-        if self._saying is None:
+        if self._encoder is None:
             raise LocalProtocolError("no reply can precede the client's first message, which determines the dialect")
         try:
-            pieces = self._saying.say(event, self._frames.version)
+            pieces = self._encoder.encode(event, self._frames.version)
             if isinstance(event, draft.AppendSetup):
                 self._draft.set_up(event.connection_id, event.connection_offset_ack_level)
         except Violation as violation:
@@ -152,10 +158,12 @@ class SegmentClient(_Conversation):
 
     def __init__(self, dialect: Dialect, limits: SegmentLimits = DEFAULT_LIMITS) -> None:
         super().__init__(Frames(Direction.REPLY, dialect, limits.max_message_bytes))
-        self._hearing = ReplyHearing(self._frames, limits)
+        self._decoder = ReplyDecoder(self._frames, limits)
         self._draft = DraftRequests(limits)
-        self._saying: ReleasedSaying | DraftSaying = (
-            ReleasedSaying(ReleasedRequests(limits)) if dialect is Dialect.RELEASED else DraftSaying(self._draft)
+        self._encoder: ReleasedRequestEncoder | DraftRequestEncoder = (
+            ReleasedRequestEncoder(ReleasedRequests(limits))
+            if dialect is Dialect.RELEASED
+            else DraftRequestEncoder(self._draft)
         )
 
     @property
@@ -163,14 +171,14 @@ class SegmentClient(_Conversation):
         """The dialect of the connection."""
         return self._frames.dialect
 
-    def _next(self) -> Heard | None:
-        assert self._hearing is not None, "chosen from the start"
-        event = self._hearing.next()
+    def _next(self) -> DecodedEvent | None:
+        assert self._decoder is not None, "chosen from the start"
+        event = self._decoder.next()
         if isinstance(event, draft.AppendSetup):
             self._draft.set_up(event.connection_id, event.connection_offset_ack_level)
         return event
 
-    def send(self, event: Said) -> list[bytes]:
+    def send(self, event: OutgoingEvent) -> list[bytes]:
         """Return the bytes of a request. Raises LocalProtocolError if the protocol does not allow it now.
 
         After such an error within a block or Partials the connection cannot be used any more.
@@ -178,7 +186,7 @@ class SegmentClient(_Conversation):
         if self._failure is not None:
             raise LocalProtocolError("the conversation has ended")
         try:
-            pieces = self._saying.say(event)
+            pieces = self._encoder.encode(event)
         except Violation as violation:
             raise LocalProtocolError(str(violation)) from None
         if isinstance(event, Hello):

@@ -8,23 +8,23 @@ from typing import NoReturn, Protocol
 from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment.appends import BlockAppended, Violation
 from penstock_codecs.segment.blocks import BlockData, Pieces, walk
-from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Part, Partial
-from penstock_codecs.segment.draft_order import DraftRequests, State
+from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Partial, PartialKind
+from penstock_codecs.segment.draft_order import DraftRequests, DraftState
 from penstock_codecs.segment.frames import Frames, decode_message
-from penstock_codecs.segment.layout import HEADER_BYTES, Dialect, Direction, Message
+from penstock_codecs.segment.layout import HEADER_BYTES, Dialect, Direction, SegmentMessage
 from penstock_codecs.segment.partials import Reassembly
 from penstock_codecs.segment.released import AppendBlockEnd, Hello
 from penstock_codecs.segment.released_order import ReleasedRequests, appended, check_versions
 
-__all__ = ["DraftHearing", "Hearing", "ReleasedHearing", "ReplyHearing"]
+__all__ = ["DraftRequestDecoder", "MessageDecoder", "ReleasedRequestDecoder", "ReplyDecoder"]
 
-Heard = Message | BlockAppended | BlockData
+DecodedEvent = SegmentMessage | BlockAppended | BlockData
 
 
-class Hearing(Protocol):
+class MessageDecoder(Protocol):
     """Decoder for one dialect and direction."""
 
-    def next(self) -> Heard | None:
+    def next(self) -> DecodedEvent | None:
         """Return the next event, or None if bytes are missing. Raises Fault, and Violation if the order is broken."""
 
     @property
@@ -36,7 +36,7 @@ class Hearing(Protocol):
         """Description of what the peer has begun and not ended, or None."""
 
 
-class ReleasedHearing:
+class ReleasedRequestDecoder:
     """Decoder for requests of the released protocol."""
 
     def __init__(self, frames: Frames, order: ReleasedRequests) -> None:
@@ -44,7 +44,7 @@ class ReleasedHearing:
         self._order = order
         self._unchecked: Hello | None = None
 
-    def next(self) -> Heard | None:
+    def next(self) -> DecodedEvent | None:
         """Return the next request; AppendBlock and AppendBlockEnd together are one.
 
         A Hello is returned before its versions are refused: the real server answers it, and then closes (1.2).
@@ -75,7 +75,7 @@ class ReleasedHearing:
         return "an append: AppendBlockEnd is missing" if self._order.block_open else None
 
 
-class DraftHearing:
+class DraftRequestDecoder:
     """Decoder for requests of the draft. The content of a block is delivered in pieces of whole events."""
 
     def __init__(self, frames: Frames, order: DraftRequests, limits: SegmentLimits) -> None:
@@ -84,7 +84,7 @@ class DraftHearing:
         self._partials = Reassembly(limits.max_message_bytes)
         self._pieces = Pieces(limits.block_piece_bytes)
         self._end: EndAppendBlock | None = None
-        self._requests = self._hear()
+        self._requests = self._decode()
 
     @property
     def held(self) -> int:
@@ -94,17 +94,17 @@ class DraftHearing:
     @property
     def unfinished(self) -> str | None:
         """Description of an open block or message in Partials, or None."""
-        if self._order.state is not State.OPEN:
+        if self._order.state is not DraftState.OPEN:
             return f"a block, {self._order.state.value}"
         return "a message in Partials" if self._partials.open else None
 
-    def next(self) -> Heard | None:
+    def next(self) -> DecodedEvent | None:
         """Return the next request, or piece of a block. EndAppendBlock is returned after all of its block."""
         return next(self._requests)
 
-    def _hear(self) -> Generator[Heard | None, None, NoReturn]:
+    def _decode(self) -> Generator[DecodedEvent | None, None, NoReturn]:
         while True:
-            if self._order.state is State.BLOCK:
+            if self._order.state is DraftState.BLOCK:
                 yield from walk(self._frames, self._order, self._pieces)
             message = self._frames.next()
             if message is None:
@@ -116,13 +116,13 @@ class DraftHearing:
             else:
                 yield self._plain(message)
 
-    def _plain(self, message: Message) -> Message:
+    def _plain(self, message: SegmentMessage) -> SegmentMessage:
         self._order.plain(message)
         if isinstance(message, BeginAppendBlock):
             self._pieces.begin(message)
         return message
 
-    def _ended(self, end: EndAppendBlock) -> Iterator[Heard]:
+    def _ended(self, end: EndAppendBlock) -> Iterator[DecodedEvent]:
         zeros = self._order.end(end)
         if zeros is None:
             self._end = end
@@ -131,11 +131,11 @@ class DraftHearing:
             yield from self._pieces.flush()
             yield end
 
-    def _partial(self, partial: Partial) -> Iterator[Heard]:
+    def _partial(self, partial: Partial) -> Iterator[DecodedEvent]:
         whole = self._partials.take(partial)
         event = len(whole) if whole is not None and whole[:4] == bytes(4) else None
         size = HEADER_BYTES + 1 + len(partial.data)
-        zeros = self._order.partial(size, begins=partial.part is Part.BEGIN, event=event)
+        zeros = self._order.partial(size, begins=partial.part is PartialKind.BEGIN, event=event)
         if whole is None:
             return
         if event is None:
@@ -155,7 +155,7 @@ class DraftHearing:
             self._end = None
 
 
-class ReplyHearing:
+class ReplyDecoder:
     """Decoder for replies of either dialect; in the draft any of them may come in Partials."""
 
     def __init__(self, frames: Frames, limits: SegmentLimits) -> None:
@@ -173,7 +173,7 @@ class ReplyHearing:
         """Description of an incomplete message in Partials, or None."""
         return "a message in Partials" if self._partials.open else None
 
-    def next(self) -> Heard | None:
+    def next(self) -> DecodedEvent | None:
         """Return the next reply, or None if bytes are missing."""
         while (message := self._frames.next()) is not None:
             if isinstance(message, Partial):
@@ -187,7 +187,7 @@ class ReplyHearing:
             return message
         return None
 
-    def _check(self, message: Message) -> None:
+    def _check(self, message: SegmentMessage) -> None:
         """Check that the released server answers Hello first (1.2)."""
         if isinstance(message, Hello):
             check_versions(message)

@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock_codecs.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_NAME, SegmentLimits
 from penstock_codecs.segment import draft_order, released_order
-from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Direction, Field, Message
+from penstock_codecs.segment.layout import TYPE_TABLE, Dialect, Direction, Field, SegmentMessage
 
 __all__ = ["limits_table", "message_table", "order_table"]
 
@@ -33,7 +33,7 @@ def message_table(dialect: Dialect) -> str:
     return _table(("type", "message", "from", "fields, in order"), rows)
 
 
-def _older(cls: type[Message]) -> str:
+def _older(cls: type[SegmentMessage]) -> str:
     return "" if cls.older is None else f"; before wire version {cls.older.before}: {', '.join(cls.older.order)}"
 
 
@@ -55,7 +55,7 @@ def order_table(dialect: Dialect) -> str:
     return _table(("where", "what", "then", "clause"), rows)
 
 
-def _name(kind: released_order.Kind | draft_order.OrderKind) -> str:
+def _name(kind: released_order.ReleasedKind | draft_order.DraftKind) -> str:
     return kind.name.replace("_", " ").lower()
 
 

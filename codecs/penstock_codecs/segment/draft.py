@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from penstock_codecs.segment.layout import Dialect, Direction, Message, encode, message
+from penstock_codecs.segment.layout import Dialect, Direction, SegmentMessage, encode, message
 from penstock_codecs.segment.released.append import Event
-from penstock_codecs.segment.wire import I32, I64, FlagByte, Flags, Name, Part, PartByte, Rest, Text, Uuid
+from penstock_codecs.segment.wire import I32, I64, FlagByte, Flags, Name, PartByte, PartialKind, Rest, Text, Uuid
 
 __all__ = [
     "AppendSetup",
@@ -21,8 +21,8 @@ __all__ = [
     "Flags",
     "KeepAlive",
     "NoSuchSegment",
-    "Part",
     "Partial",
+    "PartialKind",
     "ReadSegment",
     "SegmentIsSealed",
     "SegmentRead",
@@ -33,7 +33,7 @@ __all__ = [
 
 
 @message(-2, Direction.BOTH, Dialect.DRAFT)
-class Partial(Message):
+class Partial(SegmentMessage):
     """A piece of a message, whose own header is in the first pieces (readings 4 and 5)."""
 
     part: PartByte
@@ -41,14 +41,14 @@ class Partial(Message):
 
 
 @message(100, Direction.BOTH, Dialect.DRAFT)
-class KeepAlive(Message):
+class KeepAlive(SegmentMessage):
     """A message without effect, with any data."""
 
     data: Rest = b""
 
 
 @message(9, Direction.REQUEST, Dialect.DRAFT)
-class ReadSegment(Message):
+class ReadSegment(SegmentMessage):
     """Asks for about `suggested_length` bytes from an offset on."""
 
     segment: Name
@@ -57,7 +57,7 @@ class ReadSegment(Message):
 
 
 @message(10, Direction.REPLY, Dialect.DRAFT)
-class SegmentRead(Message):
+class SegmentRead(SegmentMessage):
     """Bytes of a segment; one or more of these answer a ReadSegment."""
 
     segment: Name
@@ -67,7 +67,7 @@ class SegmentRead(Message):
 
 
 @message(1, Direction.REQUEST, Dialect.DRAFT)
-class SetupAppend(Message):
+class SetupAppend(SegmentMessage):
     """Announces a connection id that will append to a segment."""
 
     connection_id: Uuid
@@ -75,7 +75,7 @@ class SetupAppend(Message):
 
 
 @message(2, Direction.REPLY, Dialect.DRAFT)
-class AppendSetup(Message):
+class AppendSetup(SegmentMessage):
     """The connection offset, exclusive, up to which everything is stored; 0 if new (reading 9)."""
 
     segment: Name
@@ -84,7 +84,7 @@ class AppendSetup(Message):
 
 
 @message(3, Direction.REQUEST, Dialect.DRAFT)
-class BeginAppendBlock(Message):
+class BeginAppendBlock(SegmentMessage):
     """Starts a block; `length` counts the wire bytes from here to EndAppendBlock (reading 6)."""
 
     connection_id: Uuid
@@ -93,7 +93,7 @@ class BeginAppendBlock(Message):
 
 
 @message(4, Direction.REQUEST, Dialect.DRAFT)
-class EndAppendBlock(Message):
+class EndAppendBlock(SegmentMessage):
     """Ends a block; the offset after it, and its stored bytes (reading 7)."""
 
     connection_id: Uuid
@@ -102,7 +102,7 @@ class EndAppendBlock(Message):
 
 
 @message(7, Direction.REPLY, Dialect.DRAFT)
-class DataAppended(Message):
+class DataAppended(SegmentMessage):
     """Everything before this connection offset is stored (reading 10)."""
 
     connection_id: Uuid
@@ -110,7 +110,7 @@ class DataAppended(Message):
 
 
 @message(50, Direction.REPLY, Dialect.DRAFT)
-class WrongHost(Message):
+class WrongHost(SegmentMessage):
     """The segment is served elsewhere (reading 13)."""
 
     segment: Name
@@ -118,20 +118,20 @@ class WrongHost(Message):
 
 
 @message(51, Direction.REPLY, Dialect.DRAFT)
-class SegmentIsSealed(Message):
+class SegmentIsSealed(SegmentMessage):
     """The segment is sealed against appends (reading 13)."""
 
     segment: Name
 
 
 @message(53, Direction.REPLY, Dialect.DRAFT)
-class NoSuchSegment(Message):
+class NoSuchSegment(SegmentMessage):
     """There is no such segment (reading 13)."""
 
     segment: Name
 
 
-def partials(message: Message, cuts: Sequence[int]) -> list[Partial]:
+def partials(message: SegmentMessage, cuts: Sequence[int]) -> list[Partial]:
     """Return a message as Partials, cut at these offsets of its bytes (header included); at least one cut.
 
     Raises ValueError without cuts, and LocalProtocolError for a message that cannot be encoded.
@@ -141,5 +141,5 @@ def partials(message: Message, cuts: Sequence[int]) -> list[Partial]:
     data = b"".join(encode(message))
     places = [0, *sorted(cuts), len(data)]
     pieces = [data[start:end] for start, end in itertools.pairwise(places)]
-    parts = [Part.BEGIN, *[Part.MIDDLE] * (len(pieces) - 2), Part.END]
+    parts = [PartialKind.BEGIN, *[PartialKind.MIDDLE] * (len(pieces) - 2), PartialKind.END]
     return [Partial(part, piece) for part, piece in zip(parts, pieces, strict=True)]

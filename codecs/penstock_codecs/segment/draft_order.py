@@ -14,12 +14,12 @@ from penstock_codecs.limits import SegmentLimits
 from penstock_codecs.segment.appends import Violation
 from penstock_codecs.segment.draft import BeginAppendBlock, EndAppendBlock, Event, SetupAppend
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES
-from penstock_codecs.segment.layout import Message
+from penstock_codecs.segment.layout import SegmentMessage
 
-__all__ = ["TRANSITIONS", "DraftRequests", "OrderKind", "State"]
+__all__ = ["TRANSITIONS", "DraftKind", "DraftRequests", "DraftState"]
 
 
-class State(Enum):
+class DraftState(Enum):
     """The state of a connection's requests."""
 
     OPEN = "outside a block"
@@ -28,7 +28,7 @@ class State(Enum):
     SPLIT = "before the rest of a block's last event"
 
 
-class OrderKind(Enum):
+class DraftKind(Enum):
     """The kinds of requests that the order distinguishes."""
 
     SETUP = auto()
@@ -43,38 +43,44 @@ class OrderKind(Enum):
     OTHER = auto()
 
 
-class Row(NamedTuple):
+class _Row(NamedTuple):
     """The next state, and the clause that allows it: of the seed, or a reading of the fact sheet."""
 
-    next: State
+    next: DraftState
     clause: str
 
 
 TRANSITIONS: Final = {
-    (State.OPEN, OrderKind.OTHER): Row(State.OPEN, "seed: requests are self-contained; reading 15"),
-    (State.OPEN, OrderKind.SETUP): Row(State.OPEN, "seed: there can be multiple Appends for a connection"),
-    (State.OPEN, OrderKind.PARTIAL): Row(State.OPEN, "seed, Partial Message: for any reason; reading 5"),
-    (State.OPEN, OrderKind.BEGIN): Row(State.BLOCK, "seed, BeginAppendBlock: only valid after SetupAppend; reading 9"),
-    (State.BLOCK, OrderKind.EVENT): Row(State.BLOCK, "seed, Event: only valid inside of a block"),
-    (State.BLOCK, OrderKind.PADDING): Row(State.BLOCK, "reading 6: ended early, filled with zero bytes"),
-    (State.BLOCK, OrderKind.PARTIAL): Row(State.BLOCK, "seed, last paragraph: a partial message before EndAppendBlock"),
-    (State.BLOCK, OrderKind.LAST_BYTE): Row(State.FULL, "seed, BeginAppendBlock 3; reading 6"),
-    (State.FULL, OrderKind.END): Row(State.OPEN, "seed, EndAppendBlock; reading 7"),
-    (State.FULL, OrderKind.END_SPLIT): Row(
-        State.SPLIT, "seed, last paragraph: followed by the remaining partial message"
+    (DraftState.OPEN, DraftKind.OTHER): _Row(DraftState.OPEN, "seed: requests are self-contained; reading 15"),
+    (DraftState.OPEN, DraftKind.SETUP): _Row(DraftState.OPEN, "seed: there can be multiple Appends for a connection"),
+    (DraftState.OPEN, DraftKind.PARTIAL): _Row(DraftState.OPEN, "seed, Partial Message: for any reason; reading 5"),
+    (DraftState.OPEN, DraftKind.BEGIN): _Row(
+        DraftState.BLOCK, "seed, BeginAppendBlock: only valid after SetupAppend; reading 9"
     ),
-    (State.SPLIT, OrderKind.PARTIAL): Row(State.SPLIT, "seed, last paragraph; reading 7"),
-    (State.SPLIT, OrderKind.OTHER): Row(State.SPLIT, "reading 5: other messages may stand between the pieces"),
-    (State.SPLIT, OrderKind.SETUP): Row(State.SPLIT, "reading 5"),
-    (State.SPLIT, OrderKind.REST): Row(State.OPEN, "reading 7: complete only after the last Partial"),
+    (DraftState.BLOCK, DraftKind.EVENT): _Row(DraftState.BLOCK, "seed, Event: only valid inside of a block"),
+    (DraftState.BLOCK, DraftKind.PADDING): _Row(DraftState.BLOCK, "reading 6: ended early, filled with zero bytes"),
+    (DraftState.BLOCK, DraftKind.PARTIAL): _Row(
+        DraftState.BLOCK, "seed, last paragraph: a partial message before EndAppendBlock"
+    ),
+    (DraftState.BLOCK, DraftKind.LAST_BYTE): _Row(DraftState.FULL, "seed, BeginAppendBlock 3; reading 6"),
+    (DraftState.FULL, DraftKind.END): _Row(DraftState.OPEN, "seed, EndAppendBlock; reading 7"),
+    (DraftState.FULL, DraftKind.END_SPLIT): _Row(
+        DraftState.SPLIT, "seed, last paragraph: followed by the remaining partial message"
+    ),
+    (DraftState.SPLIT, DraftKind.PARTIAL): _Row(DraftState.SPLIT, "seed, last paragraph; reading 7"),
+    (DraftState.SPLIT, DraftKind.OTHER): _Row(
+        DraftState.SPLIT, "reading 5: other messages may stand between the pieces"
+    ),
+    (DraftState.SPLIT, DraftKind.SETUP): _Row(DraftState.SPLIT, "reading 5"),
+    (DraftState.SPLIT, DraftKind.REST): _Row(DraftState.OPEN, "reading 7: complete only after the last Partial"),
 }
 """Legal transitions; all others violate the protocol."""
 
-_KINDS: Final[dict[type[Message], OrderKind]] = {
-    SetupAppend: OrderKind.SETUP,
-    BeginAppendBlock: OrderKind.BEGIN,
-    Event: OrderKind.EVENT,
-    EndAppendBlock: OrderKind.END,
+_KINDS: Final[dict[type[SegmentMessage], DraftKind]] = {
+    SetupAppend: DraftKind.SETUP,
+    BeginAppendBlock: DraftKind.BEGIN,
+    Event: DraftKind.EVENT,
+    EndAppendBlock: DraftKind.END,
 }
 
 
@@ -99,7 +105,7 @@ class DraftRequests:
     """
 
     def __init__(self, limits: SegmentLimits, *, observer: bool = False) -> None:
-        self.state = State.OPEN
+        self.state = DraftState.OPEN
         self._limits = limits
         self._observer = observer
         self._asked: set[UUID] = set()
@@ -118,16 +124,16 @@ class DraftRequests:
             raise Violation(f"AppendSetup for connection {connection}, which did not ask for it")
         self._levels[connection] = level
 
-    def check(self, kind: OrderKind, name: str) -> State:
+    def check(self, kind: DraftKind, name: str) -> DraftState:
         """Return the state after `kind`; raise Violation if it is not allowed now."""
         row = TRANSITIONS.get((self.state, kind))
         if row is None:
             raise Violation(f"{name} is not allowed {self.state.value}")
         return row.next
 
-    def plain(self, message: Message) -> None:
+    def plain(self, message: SegmentMessage) -> None:
         """Take a message that is neither content of a block nor its end."""
-        following = self.check(_KINDS.get(type(message), OrderKind.OTHER), type(message).__name__)
+        following = self.check(_KINDS.get(type(message), DraftKind.OTHER), type(message).__name__)
         if isinstance(message, SetupAppend):
             self._ask(message.connection_id)
         elif isinstance(message, BeginAppendBlock):
@@ -153,9 +159,9 @@ class DraftRequests:
             raise Violation(f"BeginAppendBlock with a length of {begin.length}")
         self._block = _Block(begin, begin.length)
 
-    def _full(self, state: State) -> State:
+    def _full(self, state: DraftState) -> DraftState:
         self.state = state
-        return self.check(OrderKind.LAST_BYTE, "the end of the block")
+        return self.check(DraftKind.LAST_BYTE, "the end of the block")
 
     def _spend(self, size: int, what: str) -> None:
         """Consume bytes of a block's announced length."""
@@ -168,7 +174,7 @@ class DraftRequests:
 
     def events(self, size: int) -> None:
         """Take whole events that are not empty, `size` bytes in all."""
-        self.check(OrderKind.EVENT, "Event")
+        self.check(DraftKind.EVENT, "Event")
         self._spend(size, "Event")
         self.settle()
         self.block.stored += size
@@ -185,7 +191,7 @@ class DraftRequests:
 
     def zeros(self, size: int) -> None:
         """Take zero bytes: empty events or padding."""
-        self.check(OrderKind.PADDING, "padding")
+        self.check(DraftKind.PADDING, "padding")
         self._spend(size, "padding")
         self.block.zeros += size
 
@@ -194,12 +200,12 @@ class DraftRequests:
 
         Returns the zero bytes before that event that are events. Ends the block if EndAppendBlock came before.
         """
-        self.check(OrderKind.PARTIAL, "Partial")
-        if self.state is State.SPLIT:
+        self.check(DraftKind.PARTIAL, "Partial")
+        if self.state is DraftState.SPLIT:
             return 0 if event is None else self._rest(event)
-        if self.state is State.OPEN:
+        if self.state is DraftState.OPEN:
             if event is not None:
-                self.check(OrderKind.EVENT, "Event")
+                self.check(DraftKind.EVENT, "Event")
             return 0
         block = self.block
         self._spend(size, "Partial")
@@ -213,14 +219,14 @@ class DraftRequests:
         assert block.end is not None, "set where the state became SPLIT"
         zeros = block.end.block_length - block.stored - size
         self._empty_events(zeros, f"the event of {size} bytes that Partials made up")
-        self.state = self.check(OrderKind.REST, "Event")
+        self.state = self.check(DraftKind.REST, "Event")
         self._close(block.end)
         return zeros
 
     def end(self, end: EndAppendBlock) -> int | None:
         """End the block. Returns the zero bytes at its end that are events, or None if the rest of its last event is to
         come."""
-        self.check(OrderKind.END, "EndAppendBlock")
+        self.check(DraftKind.END, "EndAppendBlock")
         block = self.block
         begin = block.begin
         if end.connection_id != begin.connection_id:
@@ -233,10 +239,10 @@ class DraftRequests:
         missing = end.block_length - block.stored
         if block.partial and missing > 0:
             block.end = end
-            self.state = self.check(OrderKind.END_SPLIT, "EndAppendBlock")
+            self.state = self.check(DraftKind.END_SPLIT, "EndAppendBlock")
             return None
         self._empty_events(missing, "EndAppendBlock")
-        self.state = self.check(OrderKind.END, "EndAppendBlock")
+        self.state = self.check(DraftKind.END, "EndAppendBlock")
         self._close(end)
         return missing
 

@@ -9,15 +9,15 @@ from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
 from penstock_codecs.segment.appends import BlockAppended, Violation
 from penstock_codecs.segment.blocks import BlockData, whole_events
-from penstock_codecs.segment.draft import EndAppendBlock, Event, Part, Partial
+from penstock_codecs.segment.draft import EndAppendBlock, Event, Partial, PartialKind
 from penstock_codecs.segment.draft_order import DraftRequests
-from penstock_codecs.segment.frames import Fault, decode_message
-from penstock_codecs.segment.layout import HEADER_BYTES, TYPE_TABLE, Dialect, Direction, Message, encode
+from penstock_codecs.segment.frames import FrameFault, decode_message
+from penstock_codecs.segment.layout import HEADER_BYTES, TYPE_TABLE, Dialect, Direction, SegmentMessage, encode
 from penstock_codecs.segment.partials import Reassembly
 from penstock_codecs.segment.released import AppendBlockEnd, Hello
 from penstock_codecs.segment.released_order import ReleasedRequests, check_versions
 
-__all__ = ["DraftSaying", "Fill", "ReleasedSaying", "ReplySaying", "Said"]
+__all__ = ["DraftRequestEncoder", "Fill", "OutgoingEvent", "ReleasedRequestEncoder", "ReplyEncoder"]
 
 MAX_REQUEST: Final = SEGMENT_MAX_LENGTH - HEADER_BYTES
 """Longest request: a real server counts a request's header too (segment fact sheet, 1.1)."""
@@ -30,25 +30,25 @@ class Fill:
     length: int
 
 
-Said = Message | BlockAppended | BlockData | Fill
+OutgoingEvent = SegmentMessage | BlockAppended | BlockData | Fill
 
 
-def _check(message: object, dialect: Dialect, *directions: Direction) -> Message:
+def _check(message: object, dialect: Dialect, *directions: Direction) -> SegmentMessage:
     """Return a message of that dialect that may go in that direction. Raises LocalProtocolError for anything else."""
-    if not isinstance(message, Message) or TYPE_TABLE[dialect].get(message.type_id) is not type(message):
+    if not isinstance(message, SegmentMessage) or TYPE_TABLE[dialect].get(message.type_id) is not type(message):
         raise LocalProtocolError(f"{type(message).__name__} is not a message of the {dialect.value} dialect")
     if message.direction not in directions:
         raise LocalProtocolError(f"{type(message).__name__} must not be sent by this side")
     return message
 
 
-class ReleasedSaying:
+class ReleasedRequestEncoder:
     """Encoder for requests of the released protocol."""
 
     def __init__(self, order: ReleasedRequests) -> None:
         self._order = order
 
-    def say(self, event: Said) -> list[bytes]:
+    def encode(self, event: OutgoingEvent) -> list[bytes]:
         """Return the bytes of a request. Raises Violation and LocalProtocolError."""
         if isinstance(event, BlockAppended):
             size = len(event.data)
@@ -63,14 +63,14 @@ class ReleasedSaying:
         return pieces
 
 
-class DraftSaying:
+class DraftRequestEncoder:
     """Encoder for requests of the draft."""
 
     def __init__(self, order: DraftRequests) -> None:
         self._order = order
         self._partials = Reassembly(SEGMENT_MAX_LENGTH)
 
-    def say(self, event: Said) -> list[bytes]:
+    def encode(self, event: OutgoingEvent) -> list[bytes]:
         """Return the bytes of a request, or of a block's content. Raises Violation and LocalProtocolError."""
         if isinstance(event, Fill):
             self._order.zeros(event.length)
@@ -115,11 +115,11 @@ class DraftSaying:
         whole = self._partials.take(partial)
         event = len(whole) if whole is not None and whole[:4] == bytes(4) else None
         size = HEADER_BYTES + 1 + len(partial.data)
-        self._order.partial(size, begins=partial.part is Part.BEGIN, event=event)
+        self._order.partial(size, begins=partial.part is PartialKind.BEGIN, event=event)
         if whole is not None and event is None:
             try:
                 message = decode_message(whole, Dialect.DRAFT, SEGMENT_VERSIONS[0], 0)
-            except Fault as fault:
+            except FrameFault as fault:
                 raise Violation(f"Partials: {fault.text}") from None
             if isinstance(message, EndAppendBlock):
                 self._order.end(message)
@@ -127,7 +127,7 @@ class DraftSaying:
                 self._order.plain(_check(message, Dialect.DRAFT, Direction.REQUEST, Direction.BOTH))
 
 
-class ReplySaying:
+class ReplyEncoder:
     """Encoder for replies of either dialect. `version` is the peer's: one reply has an older layout for older peers."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -135,7 +135,7 @@ class ReplySaying:
         self._greeted = dialect is Dialect.DRAFT
         self._partials = Reassembly(SEGMENT_MAX_LENGTH)
 
-    def say(self, event: Said, version: int) -> list[bytes]:
+    def encode(self, event: OutgoingEvent, version: int) -> list[bytes]:
         """Return the bytes of a reply. Raises Violation and LocalProtocolError."""
         message = _check(event, self._dialect, Direction.REPLY, Direction.BOTH)
         if not self._greeted and not isinstance(message, Hello):

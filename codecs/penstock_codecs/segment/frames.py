@@ -11,13 +11,13 @@ from penstock_codecs.segment.layout import (
     HEADER_BYTES,
     Dialect,
     Direction,
-    Message,
+    SegmentMessage,
     decode_body,
     message_class,
 )
 from penstock_codecs.segment.wire import Malformed
 
-__all__ = ["Fault", "Frames", "decode_message"]
+__all__ = ["FrameFault", "Frames", "decode_message"]
 
 _ALLOWED: Final = {
     Direction.REQUEST: (Direction.REQUEST, Direction.BOTH),
@@ -25,7 +25,7 @@ _ALLOWED: Final = {
 }
 
 
-class Fault(Exception):
+class FrameFault(Exception):
     """The peer broke the protocol. `at` is the offset of the fault in the connection."""
 
     def __init__(self, text: str, at: int, code: FailureCode = FailureCode.BAD_FRAME) -> None:
@@ -76,18 +76,18 @@ class Frames:
         """Offset in the connection of the next byte to take."""
         return self.base + self.at
 
-    def head(self) -> tuple[type[Message], int] | None:
+    def head(self) -> tuple[type[SegmentMessage], int] | None:
         """Return class and body length of the next message; None without the whole header. Raises Fault."""
         if self.held < HEADER_BYTES:
             return None
         type_id, length = HEADER.unpack_from(self.data, self.at)
         cls = message_class(self.dialect, type_id)
         if cls is None:
-            raise Fault(f"unknown message type {type_id}", self.position)
+            raise FrameFault(f"unknown message type {type_id}", self.position)
         if not 0 <= length <= self.longest:
             shown = length & 0xFFFFFFFF if self.dialect is Dialect.DRAFT else length
             text = f"{cls.__name__} of {shown} bytes, at most {self.longest} are allowed"
-            raise Fault(text, self.position + 4, FailureCode.LIMIT_EXCEEDED)
+            raise FrameFault(text, self.position + 4, FailureCode.LIMIT_EXCEEDED)
         return cls, length
 
     def take(self, size: int) -> bytes:
@@ -106,14 +106,14 @@ class Frames:
             self.base += end
             self.clear()
 
-    def next(self) -> Message | None:
+    def next(self) -> SegmentMessage | None:
         """Take the next message, or return None if it is incomplete. Raises Fault."""
         head = self.head()
         if head is None:
             return None
         cls, length = head
         if cls.direction not in _ALLOWED[self._direction] and not self._inner(cls):
-            raise Fault(f"{cls.__name__} is not for the {self._direction.value} to send", self.position)
+            raise FrameFault(f"{cls.__name__} is not for the {self._direction.value} to send", self.position)
         if self.held < HEADER_BYTES + length:
             return None
         message = self._decode(cls, length)
@@ -121,32 +121,32 @@ class Frames:
         self._go_to(self.at + HEADER_BYTES + length)
         return message
 
-    def _inner(self, cls: type[Message]) -> bool:
+    def _inner(self, cls: type[SegmentMessage]) -> bool:
         """Return whether to leave a message to the check of the order of messages, which has the better error."""
         return cls.direction is Direction.INNER and self._direction is Direction.REQUEST
 
-    def _decode(self, cls: type[Message], length: int) -> Message:
+    def _decode(self, cls: type[SegmentMessage], length: int) -> SegmentMessage:
         start = self.at + HEADER_BYTES
         view = memoryview(self.data)[start : start + length]
         try:
             return decode_body(cls, view, self.version)
         except Malformed as error:
-            raise Fault(error.text, self.base + start + error.at) from None
+            raise FrameFault(error.text, self.base + start + error.at) from None
         finally:
             view.release()
 
 
-def decode_message(data: bytes, dialect: Dialect, version: int, at: int) -> Message:
+def decode_message(data: bytes, dialect: Dialect, version: int, at: int) -> SegmentMessage:
     """Decode a complete message, header included. Raises Fault, with offset `at`, for anything else."""
     if len(data) < HEADER_BYTES:
-        raise Fault(f"{len(data)} bytes where a message was expected", at)
+        raise FrameFault(f"{len(data)} bytes where a message was expected", at)
     type_id, length = HEADER.unpack_from(data)
     cls = message_class(dialect, type_id)
     if cls is None:
-        raise Fault(f"unknown message type {type_id}", at)
+        raise FrameFault(f"unknown message type {type_id}", at)
     if length != len(data) - HEADER_BYTES:
-        raise Fault(f"{cls.__name__} of {length} bytes in {len(data) - HEADER_BYTES} bytes", at)
+        raise FrameFault(f"{cls.__name__} of {length} bytes in {len(data) - HEADER_BYTES} bytes", at)
     try:
         return decode_body(cls, memoryview(data)[HEADER_BYTES:], version)
     except Malformed as error:
-        raise Fault(error.text, at) from None
+        raise FrameFault(error.text, at) from None

@@ -35,8 +35,8 @@ __all__ = [
     "Dialect",
     "Direction",
     "Field",
-    "Message",
     "Older",
+    "SegmentMessage",
     "Tail",
     "decode_body",
     "encode",
@@ -94,7 +94,7 @@ _T = TypeVar("_T")
 Tail = Annotated[_T, _TAIL]
 
 
-class Message:
+class SegmentMessage:
     """Base class of all messages. Classes are made by `message`, which see."""
 
     __slots__ = ()
@@ -123,10 +123,10 @@ def show(value: object) -> str:
     return repr(value)
 
 
-TYPE_TABLE: Final[dict[Dialect, dict[int, type[Message]]]] = {dialect: {} for dialect in Dialect}
+TYPE_TABLE: Final[dict[Dialect, dict[int, type[SegmentMessage]]]] = {dialect: {} for dialect in Dialect}
 """Message classes by dialect and type id. Ids are those of the released protocol in both (reading 1)."""
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=SegmentMessage)
 
 
 @dataclass_transform(frozen_default=True)
@@ -149,19 +149,19 @@ def message(
     return make
 
 
-def _fields(cls: type[Message]) -> Iterator[Field]:
+def _fields(cls: type[SegmentMessage]) -> Iterator[Field]:
     hints = get_type_hints(cls, include_extras=True)
     for field in fields(cls):  # type: ignore[arg-type]  # it is a dataclass by now
         wire, *marks = hints[field.name].__metadata__
         yield Field(field.name, wire, _TAIL in marks, field.default)
 
 
-def message_class(dialect: Dialect, type_id: int) -> type[Message] | None:
+def message_class(dialect: Dialect, type_id: int) -> type[SegmentMessage] | None:
     """Return the message class of a type id, or None."""
     return TYPE_TABLE[dialect].get(type_id)
 
 
-def fields_of(cls: type[Message], version: int) -> tuple[Field, ...]:
+def fields_of(cls: type[SegmentMessage], version: int) -> tuple[Field, ...]:
     """Return the fields of a message in the order of the wire for peers of that wire version."""
     if cls.older is None or version >= cls.older.before:
         return cls.fields
@@ -175,7 +175,7 @@ def decode_body(cls: type[M], body: memoryview, version: int = SEGMENT_VERSIONS[
     return cls(**values)
 
 
-def spans(cls: type[Message], body: memoryview, version: int) -> Iterator[tuple[str, Any, int, int]]:
+def spans(cls: type[SegmentMessage], body: memoryview, version: int) -> Iterator[tuple[str, Any, int, int]]:
     """Yield each field of a body: name, value, start and end; absent ones with their default and no bytes.
 
     Raises Malformed at the first field that is missing or invalid.
@@ -202,7 +202,7 @@ def _absent(wire: FieldType[Any], left: int) -> bool:
 
 
 def encode(
-    message: Message,
+    message: SegmentMessage,
     *,
     version: int = SEGMENT_VERSIONS[0],
     tail: bool = True,

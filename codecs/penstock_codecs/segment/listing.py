@@ -10,14 +10,14 @@ from typing import Any, Final
 from penstock_codecs.limits import SEGMENT_MAX_LENGTH, SEGMENT_VERSIONS
 from penstock_codecs.listing import Line, Listing, Reading, Undecodable, size
 from penstock_codecs.segment.appends import Violation
-from penstock_codecs.segment.draft import BeginAppendBlock, Part, Partial
-from penstock_codecs.segment.frames import Fault, decode_message
+from penstock_codecs.segment.draft import BeginAppendBlock, Partial, PartialKind
+from penstock_codecs.segment.frames import FrameFault, decode_message
 from penstock_codecs.segment.layout import (
     HEADER,
     HEADER_BYTES,
     Dialect,
     Direction,
-    Message,
+    SegmentMessage,
     message_class,
     show,
     spans,
@@ -38,7 +38,7 @@ _SENDERS: Final = {
 _FORBIDDEN: Final = {"client": Direction.REPLY, "server": Direction.REQUEST, "auto": None}
 _WITH_EVENTS: Final = ("AppendBlock", "AppendBlockEnd", "SegmentRead")
 """Messages with a segment's bytes, in either dialect."""
-_WRAPPERS: Final[dict[int, type[Message]]] = {cls.type_id: cls for cls in (Padding, PartialEvent)}
+_WRAPPERS: Final[dict[int, type[SegmentMessage]]] = {cls.type_id: cls for cls in (Padding, PartialEvent)}
 _BEGIN_BYTES: Final = 28
 """Bytes in the body of a BeginAppendBlock (reading 6)."""
 _ZEROS: Final = re.compile(rb"\0+")
@@ -75,7 +75,7 @@ class _Segment:
             yield from self._follow(cls, values, at, depth + 1)
             at = end
 
-    def _head(self, at: int) -> tuple[type[Message], int]:
+    def _head(self, at: int) -> tuple[type[SegmentMessage], int]:
         if at + HEADER_BYTES > len(self._data):
             raise Undecodable(f"{size(len(self._data) - at)} where a message of at least 8 was expected", at)
         type_id, length = HEADER.unpack_from(self._data, at)
@@ -101,7 +101,9 @@ class _Segment:
             zeros -= zeros % HEADER_BYTES
         return 0 if zeros == HEADER_BYTES else zeros
 
-    def _fields(self, cls: type[Message], start: int, end: int, depth: int, values: dict[str, Any]) -> Iterator[Line]:
+    def _fields(
+        self, cls: type[SegmentMessage], start: int, end: int, depth: int, values: dict[str, Any]
+    ) -> Iterator[Line]:
         """Yield the fields of a body and put their values into `values`. Of a body that is cut off, yield the complete
         ones."""
         body = memoryview(self._data)[start:end]
@@ -126,7 +128,7 @@ class _Segment:
         if last < len(body):
             yield Line(start + last, depth, f"{size(len(body) - last)} more, which are ignored")
 
-    def _layout(self, cls: type[Message], body: memoryview) -> int:
+    def _layout(self, cls: type[SegmentMessage], body: memoryview) -> int:
         """Return the wire version whose layout fits: a server's bytes do not tell which version its client speaks."""
         if cls.older is not None:
             try:
@@ -135,7 +137,7 @@ class _Segment:
                 return cls.older.before - 1
         return self._version
 
-    def _follow(self, cls: type[Message], values: dict[str, Any], at: int, depth: int) -> Iterator[Line]:
+    def _follow(self, cls: type[SegmentMessage], values: dict[str, Any], at: int, depth: int) -> Iterator[Line]:
         """Apply the effect of a message on the listing of the messages that follow, or complete the Partials before
         it."""
         if cls is Hello:
@@ -145,17 +147,17 @@ class _Segment:
         elif cls is Partial:
             yield from self._partial(values["part"], values["data"], at, depth)
 
-    def _partial(self, part: Part, data: bytes, at: int, depth: int) -> Iterator[Line]:
+    def _partial(self, part: PartialKind, data: bytes, at: int, depth: int) -> Iterator[Line]:
         try:
             whole = self._partials.take(Partial(part, data))
             if whole is not None:
                 yield Line(None, depth, f"completes {decode_message(whole, self._dialect, self._version, at)!r}")
-        except (Violation, Fault) as error:  # not fatal: the messages after it can be decoded
+        except (Violation, FrameFault) as error:  # not fatal: the messages after it can be decoded
             self._partials = Reassembly(SEGMENT_MAX_LENGTH)
             yield Line(None, depth, f"cannot be reassembled: {error}")
 
 
-def _events(cls: type[Message], data: bytes, base: int, depth: int) -> Iterator[Line]:
+def _events(cls: type[SegmentMessage], data: bytes, base: int, depth: int) -> Iterator[Line]:
     """Yield the events at the beginning of a segment's bytes, which are at `base`.
 
     An AppendBlock may end with a wrapper, all other messages inside an event.

@@ -21,13 +21,13 @@ from penstock_codecs.segment.wire import (
 )
 
 __all__ = [
-    "AttributeUpdate",
     "AttributeUpdates",
     "ChunkInfo",
     "Chunks",
     "I64s",
     "ItemsWire",
     "ListWire",
+    "MergeAttributeUpdate",
     "MergedSegment",
     "MergedSegments",
     "Names",
@@ -109,7 +109,7 @@ class TableEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class AttributeUpdate:
+class MergeAttributeUpdate:
     """A change of a segment's attribute that goes with a merge."""
 
     attribute: UUID
@@ -191,9 +191,11 @@ Names = Annotated[tuple[str, ...], ListWire(NAME_WIRE)]
 TableKeys = Annotated[tuple[TableKey, ...], ListWire(_KEY)]
 TableEntries = Annotated[tuple[TableEntry, ...], ListWire(ItemsWire(TableEntry, key=_KEY, value=_TableValue("value")))]
 AttributeUpdates = Annotated[
-    tuple[AttributeUpdate, ...],
+    tuple[MergeAttributeUpdate, ...],
     ListWire(
-        ItemsWire(AttributeUpdate, attribute=UUID_WIRE, update_type=U8_WIRE, new_value=I64_WIRE, old_value=I64_WIRE)
+        ItemsWire(
+            MergeAttributeUpdate, attribute=UUID_WIRE, update_type=U8_WIRE, new_value=I64_WIRE, old_value=I64_WIRE
+        )
     ),
 ]
 MergedSegments = Annotated[

@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Final
 
 from penstock_codecs.segment.appends import Violation
-from penstock_codecs.segment.draft import Part, Partial
+from penstock_codecs.segment.draft import Partial, PartialKind
 from penstock_codecs.segment.layout import HEADER_BYTES
 
 __all__ = ["Reassembly"]
@@ -36,13 +36,13 @@ class Reassembly:
 
     def take(self, partial: Partial) -> bytes | None:
         """Add a piece; return the whole message with its header if the piece completes it. Raises Violation."""
-        if (partial.part is Part.BEGIN) is self._open:
+        if (partial.part is PartialKind.BEGIN) is self._open:
             under_way = "while another message is incomplete" if self._open else "without a Begin"
             raise Violation(f"Partial ({partial.part.name.title()}) {under_way}")
         self._open = True
         self._data += partial.data
         self._check()
-        if partial.part is not Part.END:
+        if partial.part is not PartialKind.END:
             return None
         whole = bytes(self._data)
         if len(whole) < HEADER_BYTES or len(whole) - HEADER_BYTES != _HEADER.unpack_from(whole)[1]:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from penstock_codecs.limits import SEGMENT_VERSIONS, SegmentLimits
 from penstock_codecs.segment.appends import BlockAppended, Violation, stored_pieces
-from penstock_codecs.segment.layout import Message
+from penstock_codecs.segment.layout import SegmentMessage
 from penstock_codecs.segment.released import (
     AppendBlock,
     AppendBlockEnd,
@@ -21,10 +21,10 @@ from penstock_codecs.segment.released import (
     SetupAppend,
 )
 
-__all__ = ["TRANSITIONS", "Kind", "ReleasedRequests", "State", "check_versions"]
+__all__ = ["TRANSITIONS", "ReleasedKind", "ReleasedRequests", "ReleasedState", "check_versions"]
 
 
-class State(Enum):
+class ReleasedState(Enum):
     """The state of a connection's requests."""
 
     START = "before Hello"
@@ -32,7 +32,7 @@ class State(Enum):
     BLOCK = "between AppendBlock and AppendBlockEnd"
 
 
-class Kind(Enum):
+class ReleasedKind(Enum):
     """The kinds of requests that the order distinguishes."""
 
     HELLO = auto()
@@ -44,34 +44,36 @@ class Kind(Enum):
     OTHER = auto()
 
 
-class Row(NamedTuple):
+class _Row(NamedTuple):
     """The next state, and the clause of the segment fact sheet that allows it."""
 
-    next: State
+    next: ReleasedState
     clause: str
 
 
 TRANSITIONS: Final = {
-    (State.START, Kind.HELLO): Row(State.OPEN, "1.2: client sends it first"),
-    (State.OPEN, Kind.OTHER): Row(State.OPEN, "1.3"),
-    (State.OPEN, Kind.SETUP): Row(State.OPEN, "1.4: several may share a connection"),
-    (State.OPEN, Kind.BLOCK): Row(State.BLOCK, "1.4: after SetupAppend of that writer"),
-    (State.OPEN, Kind.END): Row(State.OPEN, "1.4: legal without AppendBlock; after SetupAppend of that writer"),
-    (State.OPEN, Kind.CONDITIONAL): Row(State.OPEN, "1.4: after SetupAppend of that writer"),
-    (State.BLOCK, Kind.END): Row(State.OPEN, "1.4: nothing else may come between"),
+    (ReleasedState.START, ReleasedKind.HELLO): _Row(ReleasedState.OPEN, "1.2: client sends it first"),
+    (ReleasedState.OPEN, ReleasedKind.OTHER): _Row(ReleasedState.OPEN, "1.3"),
+    (ReleasedState.OPEN, ReleasedKind.SETUP): _Row(ReleasedState.OPEN, "1.4: several may share a connection"),
+    (ReleasedState.OPEN, ReleasedKind.BLOCK): _Row(ReleasedState.BLOCK, "1.4: after SetupAppend of that writer"),
+    (ReleasedState.OPEN, ReleasedKind.END): _Row(
+        ReleasedState.OPEN, "1.4: legal without AppendBlock; after SetupAppend of that writer"
+    ),
+    (ReleasedState.OPEN, ReleasedKind.CONDITIONAL): _Row(ReleasedState.OPEN, "1.4: after SetupAppend of that writer"),
+    (ReleasedState.BLOCK, ReleasedKind.END): _Row(ReleasedState.OPEN, "1.4: nothing else may come between"),
 }
 """Legal transitions; all others violate the protocol."""
 
-_KINDS: Final[dict[type[Message], Kind]] = {
-    Hello: Kind.HELLO,
-    SetupAppend: Kind.SETUP,
-    AppendBlock: Kind.BLOCK,
-    AppendBlockEnd: Kind.END,
-    ConditionalAppend: Kind.CONDITIONAL,
-    ConditionalBlockEnd: Kind.CONDITIONAL,
-    Event: Kind.INNER,
-    Padding: Kind.INNER,
-    PartialEvent: Kind.INNER,
+_KINDS: Final[dict[type[SegmentMessage], ReleasedKind]] = {
+    Hello: ReleasedKind.HELLO,
+    SetupAppend: ReleasedKind.SETUP,
+    AppendBlock: ReleasedKind.BLOCK,
+    AppendBlockEnd: ReleasedKind.END,
+    ConditionalAppend: ReleasedKind.CONDITIONAL,
+    ConditionalBlockEnd: ReleasedKind.CONDITIONAL,
+    Event: ReleasedKind.INNER,
+    Padding: ReleasedKind.INNER,
+    PartialEvent: ReleasedKind.INNER,
 }
 _WRITES: Final = (AppendBlock, AppendBlockEnd, ConditionalAppend, ConditionalBlockEnd)
 
@@ -79,7 +81,7 @@ _WRITES: Final = (AppendBlock, AppendBlockEnd, ConditionalAppend, ConditionalBlo
 class ReleasedRequests:
     """Checks the order of one connection's requests, and assembles their appends."""
 
-    def __init__(self, limits: SegmentLimits, start: State = State.START) -> None:
+    def __init__(self, limits: SegmentLimits, start: ReleasedState = ReleasedState.START) -> None:
         self.state = start
         self._limits = limits
         self._last_numbers: dict[UUID, int | None] = {}
@@ -95,16 +97,16 @@ class ReleasedRequests:
         """True while an AppendBlock waits for its end."""
         return self._block is not None
 
-    def take(self, message: Message) -> Message | list[bytes | memoryview] | None:
+    def take(self, message: SegmentMessage) -> SegmentMessage | list[bytes | memoryview] | None:
         """Return what a request yields: itself, None (AppendBlock), or the pieces to store (AppendBlockEnd).
 
         Raises Violation. The versions in a Hello are not checked: see `check_versions`.
         """
-        kind = _KINDS.get(type(message), Kind.OTHER)
+        kind = _KINDS.get(type(message), ReleasedKind.OTHER)
         row = TRANSITIONS.get((self.state, kind))
         if row is None:
             raise Violation(f"{type(message).__name__} is not allowed {self.state.value}")
-        given: Message | list[bytes | memoryview] | None = message
+        given: SegmentMessage | list[bytes | memoryview] | None = message
         if isinstance(message, _WRITES):
             given = self._write(message)
         elif isinstance(message, SetupAppend):
@@ -119,7 +121,7 @@ class ReleasedRequests:
 
     def _write(
         self, message: AppendBlock | AppendBlockEnd | ConditionalAppend | ConditionalBlockEnd
-    ) -> Message | list[bytes | memoryview] | None:
+    ) -> SegmentMessage | list[bytes | memoryview] | None:
         writer = message.writer_id
         if writer not in self._last_numbers:
             raise Violation(f"{type(message).__name__} of writer {writer}, which was not set up")

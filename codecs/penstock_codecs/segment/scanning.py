@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock_codecs.segment.events import EVENT_HEADER_BYTES
 
-__all__ = ["NoEvent", "Records", "take_records"]
+__all__ = ["NoEvent", "ScannedRecords", "take_records"]
 
 _HEADER: Final = Struct(">iI")
 _TYPE_AND_LENGTH: Final = Struct(">Q")
@@ -24,7 +24,7 @@ class NoEvent(Exception):
 
 
 @dataclass(slots=True)
-class Records:
+class ScannedRecords:
     """Records, the offset of each, and finally the offset of their end. `inner`: the pieces of an event after its
     first.
 
@@ -39,13 +39,13 @@ class Records:
 
 def take_records(
     data: bytes | bytearray, offset: int, *, count: int, size: int, max_body: int, max_event: int
-) -> Records:
+) -> ScannedRecords:
     """Return the records in `data`, which begins with an event at `offset`: at most `count`, and about `size` bytes.
 
     An event with more than `max_body` bytes becomes pieces of `max_body` bytes, including its header, which are all
     returned together. Raises NoEvent if the first bytes are not an event; later, returns the records before such bytes.
     """
-    found = Records()
+    found = ScannedRecords()
     block = bytes(data)
     at, end = 0, len(block)
     bodies, offsets, header = found.bodies, found.offsets, _TYPE_AND_LENGTH.unpack_from
@@ -84,7 +84,7 @@ def _problem(kind: int, length: int, max_event: int) -> str | None:
     return None
 
 
-def _add_pieces(found: Records, block: bytes, span: tuple[int, int], offset: int, max_body: int) -> None:
+def _add_pieces(found: ScannedRecords, block: bytes, span: tuple[int, int], offset: int, max_body: int) -> None:
     start, after = span
     for piece in range(start, after, max_body):
         if piece > start:

@@ -39,8 +39,8 @@ __all__ = [
     "Flags",
     "Malformed",
     "Name",
-    "Part",
     "PartByte",
+    "PartialKind",
     "Rest",
     "Text",
     "Uuid",
@@ -275,7 +275,7 @@ class _Flags(FieldType[Flags]):
         out.append(bytes([value.at_tail << 7 | value.at_end << 6]))
 
 
-class Part(IntEnum):
+class PartialKind(IntEnum):
     """The part of a message that a Partial is (reading 4)."""
 
     BEGIN = 0
@@ -283,17 +283,17 @@ class Part(IntEnum):
     END = 2
 
 
-class _Part(FieldType[Part]):
+class _Part(FieldType[PartialKind]):
     __slots__ = ()
 
-    def read(self, body: memoryview, at: int) -> tuple[Part, int]:
+    def read(self, body: memoryview, at: int) -> tuple[PartialKind, int]:
         end = need(body, at, 1)
         try:
-            return Part(body[at]), end
+            return PartialKind(body[at]), end
         except ValueError:
             raise Malformed(f"{body[at]} is none of Begin (0), Middle (1), End (2)", at) from None
 
-    def write(self, value: Part, out: list[bytes]) -> None:
+    def write(self, value: PartialKind, out: list[bytes]) -> None:
         out.append(bytes([value]))
 
 
@@ -316,4 +316,4 @@ Rest = Annotated[bytes, _Rest("rest")]
 Zeros = Annotated[int, _Zeros("zero bytes")]
 Event32 = Annotated[bytes, _Event32("Event")]
 FlagByte = Annotated[Flags, _Flags("2 bits", 1)]
-PartByte = Annotated[Part, _Part("u8", 1)]
+PartByte = Annotated[PartialKind, _Part("u8", 1)]

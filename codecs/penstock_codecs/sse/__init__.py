@@ -7,7 +7,7 @@ from typing import Any, Final
 from penstock_codecs.codec import Codec, CodecPlugin, Role
 from penstock_codecs.model import Columns, Header, RecordBatch, StreamPosition
 from penstock_codecs.sse.client import MAX_EVENT_BYTES, EventStreamClient
-from penstock_codecs.sse.dialects import DIALECTS, Dialect, EventId
+from penstock_codecs.sse.dialects import DIALECTS, EventId, SseDialect
 from penstock_codecs.sse.events import BatchEvent, Done, ErrorEvent, Event, Ping
 from penstock_codecs.sse.server import EventStreamServer
 
@@ -16,7 +16,6 @@ __all__ = [
     "MAX_EVENT_BYTES",
     "PLUGIN",
     "BatchEvent",
-    "Dialect",
     "Done",
     "ErrorEvent",
     "Event",
@@ -24,6 +23,7 @@ __all__ = [
     "EventStreamClient",
     "EventStreamServer",
     "Ping",
+    "SseDialect",
 ]
 
 

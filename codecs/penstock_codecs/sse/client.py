@@ -13,8 +13,8 @@ from penstock_codecs.limits import MIB
 from penstock_codecs.s2.errors import failure_from_body
 from penstock_codecs.s2.formats import Format
 from penstock_codecs.s2.json_records import decode_read_batch
-from penstock_codecs.s2.json_values import U64, Position, decode_answer, remote_error, remote_position
-from penstock_codecs.sse.dialects import S2, Dialect
+from penstock_codecs.s2.json_values import U64, PositionShape, decode_answer, remote_error, remote_position
+from penstock_codecs.sse.dialects import S2, SseDialect
 from penstock_codecs.sse.events import BatchEvent, Done, ErrorEvent, Event, Ping
 from penstock_codecs.sse.parser import EventParser, RawEvent
 
@@ -27,7 +27,7 @@ names and numbers of 1000 records add less than 200 KiB."""
 
 class _PingData(msgspec.Struct):
     timestamp: U64
-    tail: Position
+    tail: PositionShape
 
 
 _ping_data: Final = msgspec.json.Decoder(_PingData)
@@ -40,7 +40,7 @@ class EventStreamClient:
     """
 
     def __init__(
-        self, dialect: Dialect = S2, data_format: Format | None = None, *, max_event_bytes: int = MAX_EVENT_BYTES
+        self, dialect: SseDialect = S2, data_format: Format | None = None, *, max_event_bytes: int = MAX_EVENT_BYTES
     ) -> None:
         self._dialect = dialect
         self._format = data_format or dialect.default_format

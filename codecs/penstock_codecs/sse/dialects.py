@@ -19,7 +19,7 @@ from penstock_codecs.model import U64_MAX
 from penstock_codecs.s2.formats import S2_FORMATS, Format, parse_format
 from penstock_codecs.s2.names import invalid_header
 
-__all__ = ["DIALECTS", "S2", "SEED", "Dialect", "EventId"]
+__all__ = ["DIALECTS", "S2", "SEED", "EventId", "SseDialect"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class EventId:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class SseDialect:
     """One dialect.
 
     `id_separator` is between an id's numbers; `id_first`: field `id` comes before `event`. `ping_data`: a ping carries
@@ -78,7 +78,7 @@ class Dialect:
 
 _NUMBER: Final = re.compile(r"[0-9]{1,20}")
 
-S2: Final = Dialect(
+S2: Final = SseDialect(
     name="s2",
     id_separator=",",
     id_first=False,
@@ -90,7 +90,7 @@ S2: Final = Dialect(
     default_format=Format.RAW,
 )
 
-SEED: Final = Dialect(
+SEED: Final = SseDialect(
     name="seed",
     id_separator=":",
     id_first=True,
@@ -102,4 +102,4 @@ SEED: Final = Dialect(
     default_format=Format.BASE64,
 )
 
-DIALECTS: Final[Mapping[str, Dialect]] = {dialect.name: dialect for dialect in (S2, SEED)}
+DIALECTS: Final[Mapping[str, SseDialect]] = {dialect.name: dialect for dialect in (S2, SEED)}

@@ -11,7 +11,7 @@ from penstock_codecs.s2.errors import failure_to_body
 from penstock_codecs.s2.formats import Format
 from penstock_codecs.s2.json_records import read_batch_pieces
 from penstock_codecs.s2.json_values import spell_position
-from penstock_codecs.sse.dialects import S2, Dialect, EventId
+from penstock_codecs.sse.dialects import S2, EventId, SseDialect
 from penstock_codecs.sse.events import BatchEvent, ErrorEvent, Event, Ping
 
 __all__ = ["EventStreamServer"]
@@ -28,7 +28,7 @@ class EventStreamServer:
     """
 
     def __init__(
-        self, dialect: Dialect = S2, data_format: Format | None = None, resumed: EventId = _NOTHING_DELIVERED
+        self, dialect: SseDialect = S2, data_format: Format | None = None, resumed: EventId = _NOTHING_DELIVERED
     ) -> None:
         self._dialect = dialect
         self._format = data_format or dialect.default_format

@@ -4,38 +4,46 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_codecs.s2.access_tokens import AccessTokenInfo, Group, Op, OpGroups, ReadWrite, ResourceSet, Scope
+from penstock_codecs.s2.access_tokens import (
+    AccessTokenInfo,
+    Op,
+    OperationGroup,
+    OpGroups,
+    ReadWrite,
+    ResourceSet,
+    Scope,
+)
 
 __all__ = ["EVERYTHING", "GROUPS", "common_prefix", "excess", "is_confined", "ops_of"]
 
 _READ: Final = False
 _WRITE: Final = True
 
-GROUPS: Final[dict[Op, tuple[Group, bool]]] = {
-    Op.LIST_BASINS: (Group.ACCOUNT, _READ),
-    Op.CREATE_BASIN: (Group.ACCOUNT, _WRITE),
-    Op.DELETE_BASIN: (Group.ACCOUNT, _WRITE),
-    Op.RECONFIGURE_BASIN: (Group.ACCOUNT, _WRITE),
-    Op.GET_BASIN_CONFIG: (Group.ACCOUNT, _READ),
-    Op.ISSUE_ACCESS_TOKEN: (Group.ACCOUNT, _WRITE),
-    Op.REVOKE_ACCESS_TOKEN: (Group.ACCOUNT, _WRITE),
-    Op.LIST_ACCESS_TOKENS: (Group.ACCOUNT, _READ),
-    Op.LIST_STREAMS: (Group.BASIN, _READ),
-    Op.CREATE_STREAM: (Group.BASIN, _WRITE),
-    Op.DELETE_STREAM: (Group.BASIN, _WRITE),
-    Op.GET_STREAM_CONFIG: (Group.BASIN, _READ),
-    Op.RECONFIGURE_STREAM: (Group.BASIN, _WRITE),
-    Op.CHECK_TAIL: (Group.STREAM, _READ),
-    Op.APPEND: (Group.STREAM, _WRITE),
-    Op.READ: (Group.STREAM, _READ),
-    Op.TRIM: (Group.STREAM, _WRITE),
-    Op.FENCE: (Group.STREAM, _WRITE),
-    Op.ACCOUNT_METRICS: (Group.ACCOUNT, _READ),
-    Op.BASIN_METRICS: (Group.BASIN, _READ),
-    Op.STREAM_METRICS: (Group.STREAM, _READ),
-    Op.LIST_LOCATIONS: (Group.ACCOUNT, _READ),
-    Op.GET_DEFAULT_LOCATION: (Group.ACCOUNT, _READ),
-    Op.SET_DEFAULT_LOCATION: (Group.ACCOUNT, _WRITE),
+GROUPS: Final[dict[Op, tuple[OperationGroup, bool]]] = {
+    Op.LIST_BASINS: (OperationGroup.ACCOUNT, _READ),
+    Op.CREATE_BASIN: (OperationGroup.ACCOUNT, _WRITE),
+    Op.DELETE_BASIN: (OperationGroup.ACCOUNT, _WRITE),
+    Op.RECONFIGURE_BASIN: (OperationGroup.ACCOUNT, _WRITE),
+    Op.GET_BASIN_CONFIG: (OperationGroup.ACCOUNT, _READ),
+    Op.ISSUE_ACCESS_TOKEN: (OperationGroup.ACCOUNT, _WRITE),
+    Op.REVOKE_ACCESS_TOKEN: (OperationGroup.ACCOUNT, _WRITE),
+    Op.LIST_ACCESS_TOKENS: (OperationGroup.ACCOUNT, _READ),
+    Op.LIST_STREAMS: (OperationGroup.BASIN, _READ),
+    Op.CREATE_STREAM: (OperationGroup.BASIN, _WRITE),
+    Op.DELETE_STREAM: (OperationGroup.BASIN, _WRITE),
+    Op.GET_STREAM_CONFIG: (OperationGroup.BASIN, _READ),
+    Op.RECONFIGURE_STREAM: (OperationGroup.BASIN, _WRITE),
+    Op.CHECK_TAIL: (OperationGroup.STREAM, _READ),
+    Op.APPEND: (OperationGroup.STREAM, _WRITE),
+    Op.READ: (OperationGroup.STREAM, _READ),
+    Op.TRIM: (OperationGroup.STREAM, _WRITE),
+    Op.FENCE: (OperationGroup.STREAM, _WRITE),
+    Op.ACCOUNT_METRICS: (OperationGroup.ACCOUNT, _READ),
+    Op.BASIN_METRICS: (OperationGroup.BASIN, _READ),
+    Op.STREAM_METRICS: (OperationGroup.STREAM, _READ),
+    Op.LIST_LOCATIONS: (OperationGroup.ACCOUNT, _READ),
+    Op.GET_DEFAULT_LOCATION: (OperationGroup.ACCOUNT, _READ),
+    Op.SET_DEFAULT_LOCATION: (OperationGroup.ACCOUNT, _WRITE),
 }
 """The group of each operation, and whether it writes. Groups are the services of S2's API that have the operation."""
 
@@ -55,7 +63,9 @@ def ops_of(scope: Scope) -> frozenset[Op]:
     A scope that is confined to some streams cannot delete or configure basins, since those hold other streams too.
     """
     groups = scope.op_groups or OpGroups()
-    given: dict[Group, ReadWrite] = {group: getattr(groups, group.value) or ReadWrite() for group in Group}
+    given: dict[OperationGroup, ReadWrite] = {
+        group: getattr(groups, group.value) or ReadWrite() for group in OperationGroup
+    }
     by_group = {op for op, (group, writes) in GROUPS.items() if (given[group].write if writes else given[group].read)}
     given_ops = by_group | set(scope.ops or ())
     return frozenset(given_ops - _WHOLE_BASIN if is_confined(scope) else given_ops)

@@ -23,7 +23,7 @@ from penstock.store.seeking import first_reaching
 from penstock.store.u64 import from_sql, to_sql
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, ReadBytes, SegmentInfo
-from penstock_codecs.byte_rendering import Cut, Refused, Rendered, cut, render
+from penstock_codecs.byte_rendering import RefusedRecord, Rendered, RenderedSlice, cut, render
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import KIB, MIB
 from penstock_codecs.model import NO_HEADERS, Columns, RecordBatch, RecordId, metered_size
@@ -224,13 +224,13 @@ class ByteReads:
                 offset=start,
             )
 
-    async def _cut(self, stream: StoredStream, operation: ReadBytes) -> Cut:
+    async def _cut(self, stream: StoredStream, operation: ReadBytes) -> RenderedSlice:
         """Return the bytes that a read can be given now. At the tail there may be records without bytes."""
         offset, head = operation.offset, stream.durable
         if offset > head.next_offset:
-            return Cut()
+            return RenderedSlice()
         if offset == head.next_offset and not (operation.refuse or head.sealed):
-            return Cut()
+            return RenderedSlice()
         max_bytes = min(operation.max_bytes, MOST_BYTES)
         pieces = await self._pieces(stream, offset, max_bytes)
         if offset < head.next_offset and not (pieces and pieces[0].first_offset <= offset < pieces[-1].end_offset):
@@ -238,7 +238,7 @@ class ByteReads:
             await self._check(stream, offset)  # it may have been truncated meanwhile
             raise fail(FailureCode.STORAGE, f"bytes at offset {offset} of {stream.ref} are missing from the store")
         if not pieces:
-            return Cut()
+            return RenderedSlice()
         found = cut(pieces, offset, max_bytes, operation.refuse, stream.durable.trim_point)
         self._keep_rest(stream, pieces[-1], found.end_offset)
         return found
@@ -286,7 +286,7 @@ async def _parked(stream: StoredStream, deadline: float) -> bool:
     return not scope.cancelled_caught
 
 
-def _refusal(stream: StoredStream, refused: Refused) -> OperationFailed:
+def _refusal(stream: StoredStream, refused: RefusedRecord) -> OperationFailed:
     seq_num, feature, end = refused
     message = f"record {seq_num} of stream {stream.ref} {feature.value}, which segment clients cannot be given"
     return fail(FailureCode.NOT_REPRESENTABLE, f"{message}; bytes go on at offset {end}", seq_num=seq_num)

@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from penstock_analysis.capture import CaptureEvent, Closed, Conversation, Lost, Noted, Sender
 from penstock_analysis.dialogue import Message, Problem
+from penstock_analysis.dialogue.dialogues import Dialogues
 from penstock_analysis.dialogue.failures import Failures
-from penstock_analysis.dialogue.hearing import Dialogues
 from penstock_analysis.dialogue.summaries import Summaries, Summary
 from penstock_spark.capture.facts import FACTS, Facts
 from penstock_spark.capture.files import Place, plain_name

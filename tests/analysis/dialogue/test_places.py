@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from penstock_analysis.dialogue import APPENDED, SeenRecord
 from penstock_analysis.dialogue import places as module
-from penstock_analysis.dialogue.places import CONTEXT_BYTES, KEPT_BYTES, Places, Span
-from penstock_analysis.dialogue.waiting import Waiting
+from penstock_analysis.dialogue.places import CONTEXT_BYTES, KEPT_BYTES, ChunkPlaces, Span
+from penstock_analysis.dialogue.waiting import PendingBatches
 from penstock_analysis.segment.delivering import Deliveries
 from penstock_codecs.segment import join_events
 
 
-def placed(sizes: list[int], offset: int = 0) -> Places:
+def placed(sizes: list[int], offset: int = 0) -> ChunkPlaces:
     """Chunks of these sizes at times 1, 2, ..., whose bytes count up."""
-    places = Places()
+    places = ChunkPlaces()
     places.restart(offset)
     for number, size in enumerate(sizes, 1):
         places.add(number, bytes((places.end + index) % 251 for index in range(size)))
@@ -74,7 +74,7 @@ def test_boundaries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_came() -> None:
-    places = Places(7)
+    places = ChunkPlaces(7)
     assert places.time(7) == 0 and places.head() == b"" and places.context(7) == (b"", 7)
     assert places.add(1, b"") == b"" and places.end == 7
 
@@ -87,7 +87,7 @@ def batch(*bodies: bytes) -> list[SeenRecord]:
 
 
 def test_what_waits_is_taken_once() -> None:
-    waiting = Waiting()
+    waiting = PendingBatches()
     (one, none), (two, _) = waiting.add(batch(b"a", b"b")), waiting.add(batch(b"c"))
     assert not none and len(waiting) == 2
     assert [record.body for record in waiting.take(one)] == [b"a", b"b"]
@@ -98,8 +98,8 @@ def test_what_waits_is_taken_once() -> None:
     assert not waiting.rest()
 
 
-@pytest.mark.parametrize("waiting", [Waiting(most=2), Waiting(most_bytes=2 * 300 + 100)])
-def test_the_oldest_is_given_up(waiting: Waiting) -> None:
+@pytest.mark.parametrize("waiting", [PendingBatches(most=2), PendingBatches(most_bytes=2 * 300 + 100)])
+def test_the_oldest_is_given_up(waiting: PendingBatches) -> None:
     tickets, given_up = zip(*(waiting.add(batch(bytes([number]) * 40)) for number in range(3)), strict=True)
     assert [len(each) for each in given_up] == [0, 0, 1]
     assert given_up[2][0].body == bytes(40) and not given_up[2][0].acknowledged

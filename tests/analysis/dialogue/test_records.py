@@ -9,7 +9,7 @@ from support.dialogues import CLIENT, SERVER, conversation, events, hear
 
 from penstock_analysis.dialogue import APPENDED, DELIVERED, SeenRecord
 from penstock_analysis.dialogue.records import (
-    Position,
+    RecordPosition,
     content_key,
     differences,
     normal_form,
@@ -90,9 +90,9 @@ def test_fields_are_compared_where_both_say_them() -> None:
 
 
 def test_positions() -> None:
-    assert position_of(seen(seq_num=3, timestamp=5)) == Position("seq_num", (3,))
-    assert position_of(seen(record_id="10-2")) == Position("record_id", (10, 2))
-    assert position_of(seen(offset=7)) == Position("offset", (7,))
+    assert position_of(seen(seq_num=3, timestamp=5)) == RecordPosition("seq_num", (3,))
+    assert position_of(seen(record_id="10-2")) == RecordPosition("record_id", (10, 2))
+    assert position_of(seen(offset=7)) == RecordPosition("offset", (7,))
     assert position_of(seen()) is None
     nine, ten = position_of(seen(record_id="9-0")), position_of(seen(record_id="10-0"))
     assert nine is not None and ten is not None and nine < ten

@@ -20,7 +20,7 @@ from support.s3p_front import Client, store_with_basin
 from penstock.core.back import Back
 from penstock.protocols.s3p.front import S3PFront
 from penstock_analysis.dialogue import APPENDED, DELIVERED
-from penstock_analysis.dialogue.waiting import Waiting
+from penstock_analysis.dialogue.waiting import PendingBatches
 from penstock_analysis.s3p.conversation import S3PDialogue
 from penstock_codecs.model import RecordId
 from penstock_codecs.s3p import AppendedId, AppendRecords, Create, Ok, ReadRecords, Records
@@ -141,7 +141,7 @@ def test_an_identifier_that_cannot_be_counted_back_is_not_made_up() -> None:
 def test_appends_that_are_never_answered_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     of = conversation("s3p")
     dialogue = S3PDialogue(of)
-    dialogue._waiting = Waiting(most=2)
+    dialogue._waiting = PendingBatches(most=2)
     appends = [command(AppendRecords(b"s", [b"%d" % number])) for number in range(4)]
     answers = reply(*[AppendedId(RecordId(number, 0)) for number in range(4)])
     heard, problems, records = parts(hear(dialogue, events(of, [*appends, answers])))

@@ -33,7 +33,7 @@ from penstock_analysis.dialogue import APPENDED, DELIVERED
 from penstock_analysis.segment.conversation import SegmentDialogue
 from penstock_analysis.segment.delivering import Deliveries
 from penstock_codecs.segment import Dialect, TableEntry, TableKey, append_messages, join_events, released
-from penstock_codecs.segment.layout import Message as Wire
+from penstock_codecs.segment.layout import SegmentMessage as Wire
 
 
 def test_requests_and_replies() -> None:

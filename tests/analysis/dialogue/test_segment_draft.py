@@ -18,7 +18,7 @@ from penstock.protocols.segment.front import SegmentFront
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Message
 from penstock_analysis.segment.conversation import SegmentDialogue
 from penstock_codecs.segment import Dialect, draft, join_events, released
-from penstock_codecs.segment.layout import Message as Wire
+from penstock_codecs.segment.layout import SegmentMessage as Wire
 
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "codecs" / "segment" / "segment_vectors.json").read_text()

@@ -27,10 +27,10 @@ from support.segment_front import SEGMENT, bytes_of
 
 from penstock_analysis.capture import Chunk, Closed, Lost, Opened
 from penstock_analysis.dialogue import APPENDED
-from penstock_analysis.dialogue.waiting import Waiting
+from penstock_analysis.dialogue.waiting import PendingBatches
 from penstock_analysis.segment.conversation import SegmentDialogue
 from penstock_codecs.segment import append_messages, join_events, released
-from penstock_codecs.segment.layout import Message as Wire
+from penstock_codecs.segment.layout import SegmentMessage as Wire
 
 # ---- what is wrong ---------------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ def test_lost_bytes() -> None:
 def test_appends_that_are_never_answered_are_given_up() -> None:
     of = conversation("segment")
     dialogue = SegmentDialogue(of)
-    dialogue._meanings._appends._waiting = Waiting(most_bytes=600)
+    dialogue._meanings._appends._waiting = PendingBatches(most_bytes=600)
     appends = [asks(*append_messages(WRITER, [b"%d" % number], number, 1)) for number in range(1, 5)]
     said = [*GREETING, *SETUP, *appends, says(released.DataAppended(WRITER, 4, NEW, 1, 36))]
     _, problems, records = parts(hear(dialogue, events(of, said)))

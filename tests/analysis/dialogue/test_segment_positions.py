@@ -15,7 +15,7 @@ from penstock_analysis.dialogue import APPENDED, DELIVERED, Problem
 from penstock_analysis.segment.conversation import SegmentDialogue
 from penstock_analysis.segment.delivering import Deliveries
 from penstock_codecs.segment import append_messages, released
-from penstock_codecs.segment.layout import Message as Wire
+from penstock_codecs.segment.layout import SegmentMessage as Wire
 
 BOTH: Said = [asks(released.SetupAppend(2, OTHER, SEGMENT)), says(released.AppendSetup(2, SEGMENT, OTHER, NEW))]
 

@@ -216,7 +216,7 @@ def test_a_grpc_message_that_is_compressed_and_does_not_say_how() -> None:
 
 def test_unknown_messages_in_partials() -> None:
     message = (777).to_bytes(4, "big") + len(HUSH).to_bytes(4, "big") + HUSH
-    parts = [(draft.Part.BEGIN, message[:9]), (draft.Part.END, message[9:])]
+    parts = [(draft.PartialKind.BEGIN, message[:9]), (draft.PartialKind.END, message[9:])]
     said = b"".join(piece for part, data in parts for piece in encode(draft.Partial(part, data)))
     for rules in (None, RULES):
         assert b"hush" not in at_every_cut([(CLIENT, said)], rules, "segment")[0]

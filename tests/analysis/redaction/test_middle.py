@@ -14,7 +14,7 @@ from penstock_codecs.compression import Compression, compress
 from penstock_codecs.envelope import wrap
 from penstock_codecs.model import Header
 from penstock_codecs.s2s.frames import Frame, FrameReader, encode_frame
-from penstock_codecs.segment import Message, draft, encode, released
+from penstock_codecs.segment import SegmentMessage, draft, encode, released
 from penstock_proto import pravega_controller_pb2, s2_pb2
 
 HUSH = b"hush-hush-4711"
@@ -22,7 +22,7 @@ BLANK = b"*" * len(HUSH)
 RULES = RedactionRules(record_headers=(b"x-key",), patterns=(rb"hush-[a-z]+-[0-9]+",))
 
 
-def wire(*messages: Message) -> bytes:
+def wire(*messages: SegmentMessage) -> bytes:
     return b"".join(piece for message in messages for piece in encode(message))
 
 

@@ -11,14 +11,14 @@ from penstock_analysis.redaction import RedactionRules
 from penstock_codecs.envelope import wrap
 from penstock_codecs.model import Header
 from penstock_codecs.segment import TableEntry, TableKey, append_messages, draft, encode, join_events, released
-from penstock_codecs.segment.layout import TYPE_TABLE, Message, decode_body
+from penstock_codecs.segment.layout import TYPE_TABLE, SegmentMessage, decode_body
 
 TOKEN = "hush.hush.hush"
 WRITER = UUID(int=7)
 HELLO = b"".join(encode(released.Hello(16, 5)))
 
 
-def wire(*messages: Message) -> bytes:
+def wire(*messages: SegmentMessage) -> bytes:
     return b"".join(piece for message in messages for piece in encode(message))
 
 
@@ -26,7 +26,7 @@ def wire(*messages: Message) -> bytes:
 def test_tokens_of_requests(token: str) -> None:
     entries = (TableEntry(TableKey(b"k", -1), b"v"),)
 
-    def messages(token: str) -> list[Message]:
+    def messages(token: str) -> list[SegmentMessage]:
         return [
             released.Hello(16, 5),
             released.SetupAppend(1, WRITER, "s/t/0", token),

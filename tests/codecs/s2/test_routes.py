@@ -2,27 +2,27 @@
 
 import pytest
 
-from penstock_codecs.s2.routes import Endpoint, find
+from penstock_codecs.s2.routes import S2Endpoint, find
 
 
 @pytest.mark.parametrize(
     ("method", "path", "endpoint", "parameters"),
     [
-        ("GET", "/health", Endpoint.HEALTH, {}),
-        ("GET", "/ping", Endpoint.HEALTH, {}),
-        ("PUT", "/v1/basins/b", Endpoint.ENSURE_BASIN, {"basin": "b"}),
-        ("PATCH", "/v1/streams/s", Endpoint.RECONFIGURE_STREAM, {"stream": "s"}),
-        ("POST", "/v1/streams/a%2Fb/records", Endpoint.APPEND, {"stream": "a%2Fb"}),
-        ("GET", "/v1/streams/a%2Fb/records/tail", Endpoint.CHECK_TAIL, {"stream": "a%2Fb"}),
-        ("GET", "/v1/basins/b/streams/s/read", Endpoint.READ, {"basin": "b", "stream": "s"}),
-        ("POST", "/v1/basins/b/streams/s/append", Endpoint.APPEND, {"basin": "b", "stream": "s"}),
-        ("DELETE", "/v1/access-tokens/t", Endpoint.REVOKE_ACCESS_TOKEN, {"id": "t"}),
-        ("GET", "/v1/metrics/b/s", Endpoint.NOT_IMPLEMENTED, {"basin": "b", "stream": "s"}),
-        ("PUT", "/v1/locations/default", Endpoint.NOT_IMPLEMENTED, {}),
+        ("GET", "/health", S2Endpoint.HEALTH, {}),
+        ("GET", "/ping", S2Endpoint.HEALTH, {}),
+        ("PUT", "/v1/basins/b", S2Endpoint.ENSURE_BASIN, {"basin": "b"}),
+        ("PATCH", "/v1/streams/s", S2Endpoint.RECONFIGURE_STREAM, {"stream": "s"}),
+        ("POST", "/v1/streams/a%2Fb/records", S2Endpoint.APPEND, {"stream": "a%2Fb"}),
+        ("GET", "/v1/streams/a%2Fb/records/tail", S2Endpoint.CHECK_TAIL, {"stream": "a%2Fb"}),
+        ("GET", "/v1/basins/b/streams/s/read", S2Endpoint.READ, {"basin": "b", "stream": "s"}),
+        ("POST", "/v1/basins/b/streams/s/append", S2Endpoint.APPEND, {"basin": "b", "stream": "s"}),
+        ("DELETE", "/v1/access-tokens/t", S2Endpoint.REVOKE_ACCESS_TOKEN, {"id": "t"}),
+        ("GET", "/v1/metrics/b/s", S2Endpoint.NOT_IMPLEMENTED, {"basin": "b", "stream": "s"}),
+        ("PUT", "/v1/locations/default", S2Endpoint.NOT_IMPLEMENTED, {}),
     ],
 )
 def test_a_path_and_method_lead_to_one_endpoint(
-    method: str, path: str, endpoint: Endpoint, parameters: dict[str, str]
+    method: str, path: str, endpoint: S2Endpoint, parameters: dict[str, str]
 ) -> None:
     match = find(path)
     assert match.endpoints[method] is endpoint

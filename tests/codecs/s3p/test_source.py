@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock_codecs.s3p.errors import Fault
-from penstock_codecs.s3p.source import Source
+from penstock_codecs.s3p.errors import S3PFault
+from penstock_codecs.s3p.source import InputBuffer
 
 
 class Unread(list[bytes]):
@@ -19,7 +19,7 @@ class Unread(list[bytes]):
 
 @pytest.mark.parametrize("size", [1, 5, 16, 5000])
 def test_what_was_found_is_not_gone_through_again(size: int) -> None:
-    source, found = Source(), Unread()
+    source, found = InputBuffer(), Unread()
     data = b"$1\r\nx\r\n" * 1000
     for at in range(0, len(data), size):
         source.receive(data[at : at + size])
@@ -29,12 +29,12 @@ def test_what_was_found_is_not_gone_through_again(size: int) -> None:
 
 
 def test_each_list_has_its_own_sum() -> None:
-    source = Source()
+    source = InputBuffer()
     source.receive(b"$9\r\nxxxxxxxxx\r\n" * 4)
     assert source.refill()
     for _ in range(2):
         assert source.bulks([], 2, 9, 18, "record")
     source.receive(b"$9\r\nxxxxxxxxx\r\n$1\r\nx\r\n")
     assert source.refill()
-    with pytest.raises(Fault, match="the 0 bytes that 9 in total leave"):
+    with pytest.raises(S3PFault, match="the 0 bytes that 9 in total leave"):
         source.bulks([], 2, 9, 9, "record")

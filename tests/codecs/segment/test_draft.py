@@ -13,7 +13,7 @@ from support.segment import pull, ready_client
 
 from penstock_codecs import conformance
 from penstock_codecs.segment import SegmentLimits, SegmentServer, draft, draft_order, join_events, split_events
-from penstock_codecs.segment.draft_order import TRANSITIONS, OrderKind, State
+from penstock_codecs.segment.draft_order import TRANSITIONS, DraftKind, DraftState
 from penstock_codecs.segment.encoder import Fill
 
 EACH = pytest.mark.parametrize(("said", "heard"), [pytest.param(*shape, id=name) for name, shape in SHAPES.items()])
@@ -112,9 +112,9 @@ def test_any_block(block: tuple[bytes, bytes, int], piece: int, cuts: list[int])
 
 def test_the_table_of_transitions_is_used_whole() -> None:
     """Every row is taken by the shapes above, so that none is there for nothing."""
-    taken: set[tuple[State, OrderKind]] = set()
+    taken: set[tuple[DraftState, DraftKind]] = set()
 
-    class Watched(dict[tuple[State, OrderKind], Any]):
+    class Watched(dict[tuple[DraftState, DraftKind], Any]):
         def get(self, key: Any, default: Any = None) -> Any:
             if key in self:
                 taken.add(key)

@@ -60,10 +60,19 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "end of nothing": (raw(ONE[1]), r"Partial \(End\) without a Begin"),
     "a part of unknown kind": (raw(b"\xff\xff\xff\xfe\0\0\0\1\3"), r"Partial.part: 3 is none of .* \(byte 37\)"),
     "nested": (raw(*draft.partials(ONE[0], [9])), "a Partial inside Partials"),
-    "parts that end early": (raw(ONE[0], draft.Partial(draft.Part.END, b"")), "end after 6 bytes, in the middle"),
-    "parts that go on": (raw(ONE[0], draft.Partial(draft.Part.END, bytes(20))), "have 26 bytes of a message of 8"),
+    "parts that end early": (
+        raw(ONE[0], draft.Partial(draft.PartialKind.END, b"")),
+        "end after 6 bytes, in the middle",
+    ),
+    "parts that go on": (
+        raw(ONE[0], draft.Partial(draft.PartialKind.END, bytes(20))),
+        "have 26 bytes of a message of 8",
+    ),
     "parts of nothing known": (raw(*draft.partials(KeepAlive(b"x"), [9])).replace(b"\0\0\0\x64", b"\0\0\0\x63"), "99"),
-    "parts of too much": (raw(draft.Partial(draft.Part.BEGIN, b"\0\0\0\x64\1\0\0\0")), "message of 16777216 bytes"),
+    "parts of too much": (
+        raw(draft.Partial(draft.PartialKind.BEGIN, b"\0\0\0\x64\1\0\0\0")),
+        "message of 16777216 bytes",
+    ),
     "a reply": (raw(draft.DataAppended(WRITER, 1)), "DataAppended is not for the client to send"),
     "a reply in parts": (raw(*draft.partials(draft.DataAppended(WRITER, 1), [9])), "is not for the client to send"),
     "a released message": (raw(released.ConditionalCheckFailed(WRITER, 1)), "unknown message type 8"),

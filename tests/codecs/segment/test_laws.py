@@ -182,7 +182,7 @@ def test_empty_events_that_were_counted_come_in_pieces() -> None:
     [
         pytest.param(joined(draft.KeepAlive())[:4] + b"\0\xff\xff\xff", id="draft"),
         pytest.param(joined(released.Hello(16, 5)) + b"\0\0\0\x03\0\xff\xff\xff", id="released"),
-        pytest.param(joined(draft.Partial(draft.Part.BEGIN, b"\0\0\0\x64\0\xff\xff\xff")), id="in parts"),
+        pytest.param(joined(draft.Partial(draft.PartialKind.BEGIN, b"\0\0\0\x64\0\xff\xff\xff")), id="in parts"),
     ],
 )
 def test_what_is_announced_costs_nothing(announcement: bytes) -> None:

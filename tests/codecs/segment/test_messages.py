@@ -9,7 +9,7 @@ from support.segment import MESSAGES, WRITER, at_most, message_of
 
 from penstock_codecs.failures import LocalProtocolError
 from penstock_codecs.limits import SEGMENT_MAX_ITEMS, SEGMENT_MAX_LENGTH, SEGMENT_MAX_NAME
-from penstock_codecs.segment import Dialect, Message, TableEntry, TableKey, draft, encode, released
+from penstock_codecs.segment import Dialect, SegmentMessage, TableEntry, TableKey, draft, encode, released
 from penstock_codecs.segment.layout import HEADER, HEADER_BYTES, decode_body, fields_of, spans
 from penstock_codecs.segment.wire import Malformed, decode_text, encode_text
 
@@ -20,18 +20,18 @@ FEW = at_most(20)
 """Of each class; there are 90."""
 
 
-def body(message: Message, version: int = 16) -> bytes:
+def body(message: SegmentMessage, version: int = 16) -> bytes:
     return b"".join(encode(message, version=version))[HEADER_BYTES:]
 
 
-def decoded(cls: type[Message], data: bytes, version: int = 16) -> Message:
+def decoded(cls: type[SegmentMessage], data: bytes, version: int = 16) -> SegmentMessage:
     return decode_body(cls, memoryview(data), version)
 
 
 @EACH
 @FEW
 @given(data=st.data())
-def test_there_and_back(cls: type[Message], data: st.DataObject) -> None:
+def test_there_and_back(cls: type[SegmentMessage], data: st.DataObject) -> None:
     message = data.draw(message_of(cls))
     whole = b"".join(encode(message))
     assert HEADER.unpack_from(whole) == (cls.type_id, len(whole) - HEADER_BYTES)
@@ -48,7 +48,7 @@ OPEN_ENDED = {"rest", "zero bytes"}
 @EACH
 @FEW
 @given(data=st.data())
-def test_cut_short(cls: type[Message], data: st.DataObject) -> None:
+def test_cut_short(cls: type[SegmentMessage], data: st.DataObject) -> None:
     """A body that ends too early is refused, or lacks optional fields only, which have their defaults then."""
     message = data.draw(message_of(cls))
     whole = body(message)
@@ -67,7 +67,7 @@ def test_cut_short(cls: type[Message], data: st.DataObject) -> None:
 @EACH
 @FEW
 @given(data=st.data())
-def test_the_short_form(cls: type[Message], data: st.DataObject) -> None:
+def test_the_short_form(cls: type[SegmentMessage], data: st.DataObject) -> None:
     message = data.draw(message_of(cls))
     short = b"".join(encode(message, tail=False))[HEADER_BYTES:]
     again = decoded(cls, short)
@@ -78,7 +78,9 @@ def test_the_short_form(cls: type[Message], data: st.DataObject) -> None:
 @EACH
 @FEW
 @given(data=st.data(), surplus=st.binary(min_size=1, max_size=9))
-def test_bytes_behind_the_last_field_are_ignored(cls: type[Message], data: st.DataObject, surplus: bytes) -> None:
+def test_bytes_behind_the_last_field_are_ignored(
+    cls: type[SegmentMessage], data: st.DataObject, surplus: bytes
+) -> None:
     if cls.fields and cls.fields[-1].wire.name in OPEN_ENDED:
         return
     message = data.draw(message_of(cls))
@@ -164,7 +166,7 @@ def test_text_that_is_none(data: bytes) -> None:
         (released.NoSuchSegment, "0000000000000001 0000 00", "server_stack_trace: 2 bytes are needed", 10),
     ],
 )
-def test_malformed(cls: type[Message], data: str, said: str, at: int) -> None:
+def test_malformed(cls: type[SegmentMessage], data: str, said: str, at: int) -> None:
     with pytest.raises(Malformed, match=said) as caught:
         decoded(cls, bytes.fromhex(data))
     assert caught.value.at == at
@@ -183,7 +185,7 @@ def test_malformed(cls: type[Message], data: str, said: str, at: int) -> None:
         (released.PartialEvent(bytes(SEGMENT_MAX_LENGTH + 1)), "16777216 bytes, at most 16777215 fit"),
     ],
 )
-def test_what_cannot_be_said(message: Message, said: str) -> None:
+def test_what_cannot_be_said(message: SegmentMessage, said: str) -> None:
     with pytest.raises(LocalProtocolError, match=said):
         encode(message)
 

@@ -17,15 +17,15 @@ from penstock_codecs.segment import (
     BlockAppended,
     Dialect,
     Direction,
-    Message,
     SegmentClient,
     SegmentLimits,
+    SegmentMessage,
     SegmentServer,
     append_messages,
     join_events,
     released,
 )
-from penstock_codecs.segment.released_order import TRANSITIONS, State
+from penstock_codecs.segment.released_order import TRANSITIONS, ReleasedState
 
 OTHER = UUID(int=7)
 HELLO = released.Hello(16, 5)
@@ -134,7 +134,7 @@ FREE = {
 
 @at_most(300)
 @given(st.lists(st.sampled_from(FREE[Direction.REQUEST]).flatmap(message_of), max_size=5))
-def test_requests(messages: list[Message]) -> None:
+def test_requests(messages: list[SegmentMessage]) -> None:
     client, server = ready()
     server.receive(b"".join(piece for message in messages for piece in client.send(message)))
     assert pull(server) == messages
@@ -142,7 +142,7 @@ def test_requests(messages: list[Message]) -> None:
 
 @at_most(300)
 @given(st.lists(st.sampled_from(FREE[Direction.REPLY]).flatmap(message_of), max_size=5))
-def test_replies(messages: list[Message]) -> None:
+def test_replies(messages: list[SegmentMessage]) -> None:
     client, server = ready()
     client.receive(b"".join(piece for message in messages for piece in server.send(message)))
     assert pull(client) == messages
@@ -331,4 +331,4 @@ def test_the_dialect_waits_for_four_bytes() -> None:
 
 def test_every_row_has_its_clause() -> None:
     assert all(row.clause.startswith("1.") for row in TRANSITIONS.values())
-    assert {state for state, _ in TRANSITIONS} == set(State)
+    assert {state for state, _ in TRANSITIONS} == set(ReleasedState)

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from support.segment import WRITER, pull, ready_client
 
-from penstock_codecs.segment import BlockData, Dialect, Message, TableEntry, TableKey, draft, encode
+from penstock_codecs.segment import BlockData, Dialect, SegmentMessage, TableEntry, TableKey, draft, encode
 from penstock_codecs.segment.layout import HEADER_BYTES, decode_body, message_class
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "segment_vectors.json").read_text())
@@ -33,13 +33,13 @@ IN_WORDS: dict[str, object] = {
     "first 7 bytes of event worldwide": WORLDWIDE[:7],
     "first 7 bytes of an event": bytes(7),
     "next 2": WORLDWIDE[7:9],
-    "begin": draft.Part.BEGIN,
-    "middle": draft.Part.MIDDLE,
+    "begin": draft.PartialKind.BEGIN,
+    "middle": draft.PartialKind.MIDDLE,
 }
 """Values of the vectors' fields that are given in words."""
 
 
-def message_in(vector: dict[str, Any]) -> tuple[type[Message], bytes, int]:
+def message_in(vector: dict[str, Any]) -> tuple[type[SegmentMessage], bytes, int]:
     """The class, all bytes, the wire version."""
     cls = message_class(Dialect(vector["mode"]), vector["type"])
     assert cls is not None

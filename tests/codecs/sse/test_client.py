@@ -21,7 +21,6 @@ from penstock_codecs.sse import (
     MAX_EVENT_BYTES,
     PLUGIN,
     BatchEvent,
-    Dialect,
     Done,
     ErrorEvent,
     Event,
@@ -29,6 +28,7 @@ from penstock_codecs.sse import (
     EventStreamClient,
     EventStreamServer,
     Ping,
+    SseDialect,
 )
 from penstock_codecs.sse.dialects import S2, SEED
 
@@ -215,7 +215,7 @@ words = st.lists(
 )
 
 
-def spoken(said: list[Any], dialect: Dialect) -> tuple[bytes, list[Any]]:
+def spoken(said: list[Any], dialect: SseDialect) -> tuple[bytes, list[Any]]:
     """Return a server's bytes for these words, and the events that a client should get."""
     server, out, expected = EventStreamServer(dialect, Format.BASE64), [], []
     seq_num, timestamp, count, metered = 0, 1000, 0, 0
@@ -244,14 +244,14 @@ def spoken(said: list[Any], dialect: Dialect) -> tuple[bytes, list[Any]]:
 
 
 @given(words, st.sampled_from(list(DIALECTS.values())), st.lists(st.integers(0, 5000), max_size=4))
-def test_a_client_hears_what_a_server_says(said: list[Any], dialect: Dialect, cuts: list[int]) -> None:
+def test_a_client_hears_what_a_server_says(said: list[Any], dialect: SseDialect, cuts: list[int]) -> None:
     stream, expected = spoken(said, dialect)
     assert hear(EventStreamClient(dialect, Format.BASE64), *conformance.pieces_of(stream, cuts) or [b":"]) == expected
 
 
 @pytest.mark.parametrize("newline", [b"\r", b"\r\n"])
 @ANY_DIALECT
-def test_any_line_end_will_do(dialect: Dialect, newline: bytes) -> None:
+def test_any_line_end_will_do(dialect: SseDialect, newline: bytes) -> None:
     stream = PLUGIN.sample(Role.CLIENT, dialect.name)
     expected = hear(EventStreamClient(dialect), stream)
     assert hear(EventStreamClient(dialect), b"\xef\xbb\xbf" + stream.replace(b"\n", newline)) == expected
@@ -306,12 +306,12 @@ fragments = st.sampled_from(
 streams = st.lists(fragments | st.binary(max_size=8), max_size=12).map(b"".join)
 
 
-def make(dialect: Dialect) -> conformance.Make:
+def make(dialect: SseDialect) -> conformance.Make:
     return partial(Shown, dialect, max_event_bytes=256)
 
 
 @ANY_DIALECT
-def test_law_1_every_cut(dialect: Dialect) -> None:
+def test_law_1_every_cut(dialect: SseDialect) -> None:
     sample = PLUGIN.sample(Role.CLIENT, dialect.name)
     conformance.cut_anywhere(partial(Shown, dialect), sample, range(len(sample)))
     for cut in range(len(sample)):
@@ -319,17 +319,17 @@ def test_law_1_every_cut(dialect: Dialect) -> None:
 
 
 @given(dialects, streams, st.lists(st.integers(0, 1000), max_size=6))
-def test_law_1_any_stream(dialect: Dialect, stream: bytes, cuts: list[int]) -> None:
+def test_law_1_any_stream(dialect: SseDialect, stream: bytes, cuts: list[int]) -> None:
     conformance.cut_anywhere(make(dialect), stream, cuts)
 
 
 @given(dialects, streams)
-def test_law_2_garbage(dialect: Dialect, stream: bytes) -> None:
+def test_law_2_garbage(dialect: SseDialect, stream: bytes) -> None:
     conformance.no_surprise(make(dialect), stream)
 
 
 @given(dialects, st.data())
-def test_law_2_near_misses(dialect: Dialect, data: st.DataObject) -> None:
+def test_law_2_near_misses(dialect: SseDialect, data: st.DataObject) -> None:
     sample = bytearray(PLUGIN.sample(Role.CLIENT, dialect.name))
     at = data.draw(st.integers(0, len(sample) - 1))
     sample[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
@@ -339,7 +339,7 @@ def test_law_2_near_misses(dialect: Dialect, data: st.DataObject) -> None:
 
 
 @given(dialects, st.lists(fragments, max_size=8).map(b"".join), st.integers(1, 64))
-def test_law_3_bounded(dialect: Dialect, stream: bytes, piece: int) -> None:
+def test_law_3_bounded(dialect: SseDialect, stream: bytes, piece: int) -> None:
     conformance.bounded(make(dialect), stream * 8, 256, piece)
 
 
@@ -351,12 +351,12 @@ def test_law_3_endless_streams(endless: bytes) -> None:
 
 
 @given(dialects, streams, st.integers(0, 200))
-def test_law_4_prefix(dialect: Dialect, stream: bytes, length: int) -> None:
+def test_law_4_prefix(dialect: SseDialect, stream: bytes, length: int) -> None:
     conformance.prefix(make(dialect), stream, length)
 
 
 @ANY_DIALECT
-def test_law_4_every_truncation(dialect: Dialect) -> None:
+def test_law_4_every_truncation(dialect: SseDialect) -> None:
     sample = PLUGIN.sample(Role.CLIENT, dialect.name)
     for length in range(len(sample)):
         conformance.prefix(partial(Shown, dialect), sample, length)

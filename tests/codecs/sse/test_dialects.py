@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import U64_MAX
 from penstock_codecs.s2.formats import Format
-from penstock_codecs.sse.dialects import DIALECTS, S2, SEED, Dialect, EventId
+from penstock_codecs.sse.dialects import DIALECTS, S2, SEED, EventId, SseDialect
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from penstock_codecs.sse.dialects import DIALECTS, S2, SEED, Dialect, EventId
         (SEED, "42:10:8192", EventId(42, 10, 8192)),
     ],
 )
-def test_good_ids(dialect: Dialect, text: str, event_id: EventId) -> None:
+def test_good_ids(dialect: SseDialect, text: str, event_id: EventId) -> None:
     assert dialect.parse_id(text) == event_id
 
 
@@ -64,7 +64,7 @@ numbers = st.integers(0, U64_MAX)
 
 
 @given(st.sampled_from(list(DIALECTS.values())), st.builds(EventId, numbers, numbers, numbers))
-def test_ids_round_trip(dialect: Dialect, event_id: EventId) -> None:
+def test_ids_round_trip(dialect: SseDialect, event_id: EventId) -> None:
     assert dialect.parse_id(dialect.spell_id(event_id)) == event_id
 
 

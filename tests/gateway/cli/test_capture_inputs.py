@@ -100,7 +100,7 @@ def test_an_interrupt_ends_quietly(capture: Path, monkeypatch: pytest.MonkeyPatc
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock_analysis.dialogue.hearing.Dialogues.receive", interrupt)
+    monkeypatch.setattr("penstock_analysis.dialogue.dialogues.Dialogues.receive", interrupt)
     result = run("records", capture)
     assert (result.exit_code, result.output) == (130, "")
 

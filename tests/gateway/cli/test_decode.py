@@ -156,7 +156,7 @@ def test_what_is_wrong(protocol: str, data: bytes, options: list[str], said: str
 
 def test_parts_that_make_no_message_do_not_end_the_listing() -> None:
     parts = joined(*draft.partials(draft.KeepAlive(b"x"), [3])).replace(b"\x64", b"\x63")
-    text = decode("segment", parts + joined(draft.Partial(draft.Part.END, b""), draft.KeepAlive())).stdout
+    text = decode("segment", parts + joined(draft.Partial(draft.PartialKind.END, b""), draft.KeepAlive())).stdout
     assert "cannot be reassembled: unknown message type 99" in text
     assert "cannot be reassembled: Partial (End) without a Begin" in text
     assert text.splitlines()[-2].endswith("KeepAlive (type 100, 0 bytes, from either side)")

@@ -10,7 +10,7 @@ from typing import Any
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue import APPENDED, DELIVERED, Dialogue, Message, Problem, SeenRecord
 from penstock_analysis.dialogue.places import Span
-from penstock_analysis.dialogue.sides import Heard, Side, Unreadable
+from penstock_analysis.dialogue.sides import DialogueSide, PlacedEvent, UnreadableBytes
 from penstock_analysis.dialogue.two_sided import TwoSided
 from penstock_analysis.plugin import AnalysisPlugin, Likeness
 from penstock_analysis.redaction.flow import Flow, NotUnderstood, Parser, Redaction
@@ -38,15 +38,15 @@ class Reader:
     def receive(self, data: bytes) -> None:
         self._data += data
 
-    def next(self) -> Heard | None:
+    def next(self) -> PlacedEvent | None:
         if b"\n" not in self._data[:MOST]:
             return None
         found = self._line.match(self._data)
         if found is None:
-            raise Unreadable("a line is a command, or an answer", "Numbered Lines, section 1", self.begun)
+            raise UnreadableBytes("a line is a command, or an answer", "Numbered Lines, section 1", self.begun)
         self._data = self._data[found.end() :]
         start, self.begun = self.begun, self.begun + found.end()
-        return Heard([part for part in found.groups() if part is not None], start, self.begun)
+        return PlacedEvent([part for part in found.groups() if part is not None], start, self.begun)
 
 
 class LinesDialogue(TwoSided):
@@ -82,8 +82,8 @@ class LinesDialogue(TwoSided):
         return [record for _, _, record in self._waiting if record is not None]
 
 
-def side(conversation: Conversation, sender: Sender) -> Side:
-    return Side(
+def side(conversation: Conversation, sender: Sender) -> DialogueSide:
+    return DialogueSide(
         conversation, sender, lambda offset: Reader(sender, offset), lambda data: LINE[sender].match(data) is not None
     )
 

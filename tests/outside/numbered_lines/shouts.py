@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from penstock_analysis.capture import Sender
 from penstock_analysis.dialogue import APPENDED, SeenRecord
-from penstock_analysis.dialogue.http.exchange import Exchange, HttpProtocol, Reader
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.exchange import BodyReader, HttpProtocol, SeenExchange
 from penstock_analysis.dialogue.http.plugin import http_dialogue
-from penstock_analysis.dialogue.http.telling import Teller
 from penstock_analysis.plugin import HTTP, AnalysisPlugin
 from penstock_analysis.redaction.exchanges import Exchange as RedactedExchange
 from penstock_analysis.redaction.exchanges import HttpBodies
 from penstock_codecs.http import RequestHead
-from penstock_codecs.http.observer.faults import Span
+from penstock_codecs.http.observer.faults import TimedRange
 
 
-class Shout(Reader):
+class Shout(BodyReader):
     """The body of a request."""
 
     layer = "shouts"
@@ -26,20 +26,22 @@ class Shout(Reader):
         self._places.add(offset, len(data), time_ns)
         self.body += data
 
-    def finish(self, end: Span) -> None:
+    def finish(self, end: TimedRange) -> None:
         record = SeenRecord(APPENDED, self._exchange.stream, self.body, time_ns=end.end_ns)
-        self._say(self._places.whole, "shout", {"loud": self.body.isupper()}, records=[record])
+        self._report(self._places.whole, "shout", {"loud": self.body.isupper()}, records=[record])
 
 
 class Shouts(HttpProtocol):
     """Requests and bodies."""
 
-    def claims(self, exchange: Exchange, request: RequestHead, noted: Sequence[str]) -> bool:
+    def claims(self, exchange: SeenExchange, request: RequestHead, noted: Sequence[str]) -> bool:
         exchange.stream = request.target.removeprefix("/shout/")
         return request.target.startswith("/shout/")
 
-    def reader(self, teller: Teller, exchange: Exchange, sender: Sender, content_type: str | None) -> Reader | None:
-        return Shout(teller, exchange, sender) if sender is Sender.CLIENT else None
+    def reader(
+        self, collector: MessageCollector, exchange: SeenExchange, sender: Sender, content_type: str | None
+    ) -> BodyReader | None:
+        return Shout(collector, exchange, sender) if sender is Sender.CLIENT else None
 
 
 class ShoutBodies(HttpBodies):

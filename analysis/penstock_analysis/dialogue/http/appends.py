@@ -14,7 +14,15 @@ from penstock_codecs.limits import MIB
 from penstock_codecs.model import Headers, RecordBatch
 from penstock_codecs.operations import Append, Appended
 
-__all__ = ["MAX_WAITING", "MAX_WAITING_BYTES", "Book", "Room", "Waiting", "delivered", "unacknowledged"]
+__all__ = [
+    "MAX_WAITING",
+    "MAX_WAITING_BYTES",
+    "HttpPendingAppend",
+    "PendingAppendLimit",
+    "PendingAppends",
+    "delivered",
+    "unacknowledged",
+]
 
 MAX_WAITING: Final = 100_000
 """Most appends of a conversation whose acknowledgement is waited for."""
@@ -22,7 +30,7 @@ MAX_WAITING_BYTES: Final = 256 * MIB
 """Most metered bytes of them. A server stops reading long before: s2-lite at 128 MiB (S2 fact sheet, 2.3)."""
 
 
-class Waiting(NamedTuple):
+class HttpPendingAppend(NamedTuple):
     """A pending append of `size` records. `append` None: it is not kept, and its records are not reported."""
 
     append: Append | None
@@ -30,17 +38,17 @@ class Waiting(NamedTuple):
     asked_ns: int
 
 
-class Book:
-    """Pending appends of one exchange, the oldest first. Those of all exchanges share one `Room`."""
+class PendingAppends:
+    """Pending appends of one exchange, the oldest first. Those of all exchanges share one `PendingAppendLimit`."""
 
-    def __init__(self, conversation: Conversation, room: Room) -> None:
+    def __init__(self, conversation: Conversation, room: PendingAppendLimit) -> None:
         self.stream = ""
         """Name of the stream as in `SeenRecord`."""
         self.unsure = False
         """True if the next acknowledgement may be of an append that was not recorded."""
         self._conversation = conversation
         self._room = room
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[HttpPendingAppend] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -48,7 +56,7 @@ class Book:
     def ask(self, append: Append, time_ns: int) -> bool:
         """Add an input; return whether it is kept."""
         kept = self._room.take(append)
-        self._waiting.append(Waiting(append if kept else None, len(append.bodies), time_ns))
+        self._waiting.append(HttpPendingAppend(append if kept else None, len(append.bodies), time_ns))
         return kept
 
     def answers_other(self, count: int) -> bool:
@@ -57,7 +65,7 @@ class Book:
         self.unsure = self.unsure and (not self._waiting or self._waiting[0].size != count)
         return self.unsure
 
-    def acknowledge(self) -> Waiting | None:
+    def acknowledge(self) -> HttpPendingAppend | None:
         """Remove and return the append that the next acknowledgement is of."""
         if not self._waiting:
             return None
@@ -65,7 +73,7 @@ class Book:
         self._room.give_back(waiting)
         return waiting
 
-    def records(self, waiting: Waiting, appended: Appended) -> Sequence[SeenRecord]:
+    def records(self, waiting: HttpPendingAppend, appended: Appended) -> Sequence[SeenRecord]:
         """Return the records of an append with their acknowledgement."""
         if waiting.append is None:
             return ()
@@ -81,7 +89,7 @@ class Book:
         return unacknowledged(appends, self.stream, self._conversation, failure)
 
 
-class Room:
+class PendingAppendLimit:
     """Limit of a conversation's appends that are kept until they are acknowledged."""
 
     def __init__(self) -> None:
@@ -96,7 +104,7 @@ class Room:
         self._bytes += append.metered
         return True
 
-    def give_back(self, waiting: Waiting) -> None:
+    def give_back(self, waiting: HttpPendingAppend) -> None:
         """Release the room of an append."""
         if waiting.append is not None:
             self._count -= 1

@@ -1,8 +1,8 @@
-"""The dialogue of a conversation over HTTP, and the listener to a connection of HTTP/2 (RFC 9113).
+"""The dialogue of a conversation over HTTP, and the decoder of a connection of HTTP/2 (RFC 9113).
 
-A listener splits both sides of a connection into exchanges: over HTTP/2 these have the numbers of their streams. Bytes
-are split by `penstock_codecs.http.observer`; `Exchanges` turns heads into messages and gives bodies to the readers of
-the protocol that a request belongs to.
+A decoder splits both sides of a connection into exchanges: over HTTP/2 these have the numbers of their streams. Bytes
+are split by `penstock_codecs.http.observer`; `SeenExchanges` turns heads into messages and gives bodies to the readers
+of the protocol that a request belongs to.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Joined, Lost, Noted, Opened, Sender
-from penstock_analysis.dialogue.http.exchanges import Exchanges
-from penstock_analysis.dialogue.http.http1 import REQUEST_START, Http1Listener
-from penstock_analysis.dialogue.http.side2 import Side2
-from penstock_analysis.dialogue.http.streams import Streams
-from penstock_analysis.dialogue.http.telling import Teller
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.exchanges import SeenExchanges
+from penstock_analysis.dialogue.http.h2_side import H2Side
+from penstock_analysis.dialogue.http.http1 import REQUEST_START, Http1Decoder
+from penstock_analysis.dialogue.http.streams import H2Streams
 from penstock_analysis.dialogue.messages import Message, Problem
 from penstock_codecs.http import PREFACE, sniff
-from penstock_codecs.http.observer.faults import Fault, Span
+from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 from penstock_codecs.http.observer.frames import plausible
 from penstock_codecs.limits import KIB
 
-__all__ = ["Http2Listener", "HttpDialogue", "Listener"]
+__all__ = ["Http2Decoder", "HttpDecoder", "HttpDialogue"]
 
 
-class Listener(Protocol):
-    """Decoder of both sides of one connection, which passes its results to `Exchanges`."""
+class HttpDecoder(Protocol):
+    """Decoder of both sides of one connection, which passes its results to `SeenExchanges`."""
 
-    def hear(self, sender: Sender, data: memoryview, offset: int, time_ns: int) -> None:
+    def receive(self, sender: Sender, data: memoryview, offset: int, time_ns: int) -> None:
         """Read the next bytes of a side."""
 
     def closed(self, sender: Sender, time_ns: int) -> None:
@@ -42,17 +42,19 @@ class Listener(Protocol):
         """End both sides at the end of the recording."""
 
 
-class Http2Listener:
+class Http2Decoder:
     """Listener to an HTTP/2 connection.
 
     `in_middle`: the beginning was not recorded. Entries that the heads of either side refer to are unknown then, so
     that frames are reported by their types. `joins`: it was not recorded either, but preludes are read first.
     """
 
-    def __init__(self, teller: Teller, exchanges: Exchanges, *, in_middle: bool = False, joins: bool = False) -> None:
-        self._teller = teller
-        streams = Streams(teller, exchanges)
-        client, server = (Side2(sender, teller, exchanges, streams) for sender in Sender)
+    def __init__(
+        self, collector: MessageCollector, exchanges: SeenExchanges, *, in_middle: bool = False, joins: bool = False
+    ) -> None:
+        self._collector = collector
+        streams = H2Streams(collector, exchanges)
+        client, server = (H2Side(sender, collector, exchanges, streams) for sender in Sender)
         client.peer, server.peer = server, client
         self._sides: Final = {Sender.CLIENT: client, Sender.SERVER: server}
         self._streams = streams
@@ -61,9 +63,9 @@ class Http2Listener:
         if in_middle:
             self.lost(Sender.CLIENT)
 
-    def hear(self, sender: Sender, data: memoryview, offset: int, time_ns: int) -> None:
+    def receive(self, sender: Sender, data: memoryview, offset: int, time_ns: int) -> None:
         """Read the next bytes of a side."""
-        self._sides[sender].hear(data, offset, time_ns)
+        self._sides[sender].receive(data, offset, time_ns)
 
     def closed(self, sender: Sender, time_ns: int) -> None:
         """End a side, which has finished sending."""
@@ -81,8 +83,8 @@ class Http2Listener:
         for sender, side in self._sides.items():
             side.tell_skipped(time_ns)
             if side.half:
-                fault = Fault(side.offset, "the recording ends amid a frame", "")
-                self._teller.fault(sender, time_ns, fault, fatal=False)
+                fault = HttpFault(side.offset, "the recording ends amid a frame", "")
+                self._collector.fault(sender, time_ns, fault, fatal=False)
 
 
 _CLIENT, _SERVER = Sender.CLIENT, Sender.SERVER
@@ -100,9 +102,9 @@ class HttpDialogue:
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
-        self._teller = Teller(conversation)
-        self._exchanges = Exchanges(self._teller)
-        self._listener: Listener | None = None
+        self._collector = MessageCollector(conversation)
+        self._exchanges = SeenExchanges(self._collector)
+        self._decoder: HttpDecoder | None = None
         self._waiting: list[Chunk] = []  # chunks kept until the HTTP version is known
         self._offsets = {_CLIENT: 0, _SERVER: 0}  # end of the bytes received
         self._opened_before = False
@@ -127,18 +129,18 @@ class HttpDialogue:
                 self._exchanges.noted_streams.append(event.value)
         else:
             self._closed(event)
-        return iter(self._teller.take())
+        return iter(self._collector.take())
 
     def end(self) -> Iterator[Message | Problem]:
         """Yield the last items at the end of the recording: incomplete messages, and unacknowledged records."""
         for chunk in self._waiting:
             self._skip(chunk)
         self._tell_skipped()
-        if self._listener is not None:
-            self._listener.end(self._time_ns)
+        if self._decoder is not None:
+            self._decoder.end(self._time_ns)
         why = {"why": "the connection ended before"} if self._finished else {}
         self._exchanges.abandon(_CLIENT, self._here(_CLIENT), "end", **why)
-        return iter(self._teller.take())
+        return iter(self._collector.take())
 
     # ---- what happens ------------------------------------------------------------------------------------------------
     def _opened(self, event: Opened) -> None:
@@ -157,17 +159,17 @@ class HttpDialogue:
         offsets = {_CLIENT: event.client_offset, _SERVER: event.server_offset}
         if offsets != self._offsets or not self._in_middle:
             return  # preludes of an earlier place, repeated in a later file
-        listener: Listener
+        decoder: HttpDecoder
         if event.version == "2":
-            listener = Http2Listener(self._teller, self._exchanges, joins=True)
+            decoder = Http2Decoder(self._collector, self._exchanges, joins=True)
         else:
-            listener = Http1Listener(self._teller, self._exchanges)
-        self._teller.muted = True
+            decoder = Http1Decoder(self._collector, self._exchanges)
+        self._collector.muted = True
         for sender, data in ((_CLIENT, event.client), (_SERVER, event.server)):
-            listener.hear(sender, memoryview(data), offsets[sender] - len(data), event.time_ns)
-        self._teller.muted = False
+            decoder.receive(sender, memoryview(data), offsets[sender] - len(data), event.time_ns)
+        self._collector.muted = False
         self._exchanges.join()
-        self._listener, self._in_middle = listener, False
+        self._decoder, self._in_middle = decoder, False
         self._waiting.clear()
 
     def _lost(self, event: Lost) -> None:
@@ -176,21 +178,21 @@ class HttpDialogue:
     def _gap(self, sender: Sender, length: int, reason: str) -> None:
         """Handle missing bytes of a side."""
         rule = f"{length or 'some'} bytes are not in the recording: {reason}"
-        self._teller.fault(sender, self._time_ns, Fault(self._offsets[sender], rule, ""), fatal=False)
+        self._collector.fault(sender, self._time_ns, HttpFault(self._offsets[sender], rule, ""), fatal=False)
         self._exchanges.abandon(sender, self._here(sender), "lost")
         self._offsets[sender] += length
         self._waiting.clear()
         self._in_middle = True
-        if self._listener is not None:
-            self._listener.lost(sender)
+        if self._decoder is not None:
+            self._decoder.lost(sender)
 
     def _closed(self, event: Closed) -> None:
         if event.sender is _CLIENT and _SERVER not in self._finished:
             self._exchanges.client_left = True
         both = (event.sender, _SERVER if event.sender is _CLIENT else _CLIENT)
         for sender in both if event.reset else both[:1]:
-            if sender not in self._finished and self._listener is not None:
-                self._listener.closed(sender, self._time_ns)
+            if sender not in self._finished and self._decoder is not None:
+                self._decoder.closed(sender, self._time_ns)
             self._finished.add(sender)
 
     def _chunk(self, chunk: Chunk) -> None:
@@ -202,18 +204,18 @@ class HttpDialogue:
         if not len(chunk.data):
             return
         self._offsets[chunk.sender] = chunk.offset + len(chunk.data)
-        if self._listener is not None:
-            self._hear(self._listener, chunk)
+        if self._decoder is not None:
+            self._receive(self._decoder, chunk)
         else:
             self._choose(chunk)
 
-    def _hear(self, listener: Listener, chunk: Chunk) -> None:
+    def _receive(self, decoder: HttpDecoder, chunk: Chunk) -> None:
         data = memoryview(chunk.data)
-        self._teller.hear(chunk.sender, data, chunk.offset)
-        listener.hear(chunk.sender, data, chunk.offset, chunk.time_ns)
-        self._teller.settle(chunk.sender)
+        self._collector.receive(chunk.sender, data, chunk.offset)
+        decoder.receive(chunk.sender, data, chunk.offset, chunk.time_ns)
+        self._collector.settle(chunk.sender)
 
-    # ---- what is spoken ----------------------------------------------------------------------------------------------
+    # ---- choice of the decoder ---------------------------------------------------------------------------------------
     def _choose(self, chunk: Chunk) -> None:
         if self._in_middle:
             self._choose_in_middle(chunk)
@@ -222,27 +224,27 @@ class HttpDialogue:
         spoken = sniff(b"".join(bytes(each.data) for each in self._waiting if each.sender is _CLIENT))
         if spoken is None and sum(len(each.data) for each in self._waiting) <= _MOST_WAITING:
             return
-        kind = Http2Listener if spoken == "h2" else Http1Listener
-        self._listener = kind(self._teller, self._exchanges)
+        kind = Http2Decoder if spoken == "h2" else Http1Decoder
+        self._decoder = kind(self._collector, self._exchanges)
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            self._hear(self._listener, each)
+            self._receive(self._decoder, each)
 
     def _choose_in_middle(self, chunk: Chunk) -> None:
         data = memoryview(chunk.data)
         if chunk.sender is _CLIENT and REQUEST_START.match(data):
-            listener: Listener = Http1Listener(self._teller, self._exchanges)
-            listener.lost(chunk.sender)
+            decoder: HttpDecoder = Http1Decoder(self._collector, self._exchanges)
+            decoder.lost(chunk.sender)
         elif chunk.sender is _CLIENT and bytes(data[: len(PREFACE)]) == PREFACE:
-            listener = Http2Listener(self._teller, self._exchanges)
+            decoder = Http2Decoder(self._collector, self._exchanges)
         elif plausible(data):
-            listener = Http2Listener(self._teller, self._exchanges, in_middle=True)
+            decoder = Http2Decoder(self._collector, self._exchanges, in_middle=True)
         else:
             self._skip(chunk)
             return
         self._tell_skipped()
-        self._listener = listener
-        self._hear(listener, chunk)
+        self._decoder = decoder
+        self._receive(decoder, chunk)
 
     def _skip(self, chunk: Chunk) -> None:
         offset, length = self._skipped.get(chunk.sender, (chunk.offset, 0))
@@ -251,9 +253,9 @@ class HttpDialogue:
     def _tell_skipped(self) -> None:
         for sender, (offset, length) in self._skipped.items():
             rule = f"{length} bytes were not understood: nothing in them begins like HTTP"
-            self._teller.fault(sender, self._time_ns, Fault(offset, rule, ""), fatal=False)
+            self._collector.fault(sender, self._time_ns, HttpFault(offset, rule, ""), fatal=False)
         self._skipped.clear()
 
-    def _here(self, sender: Sender) -> Span:
+    def _here(self, sender: Sender) -> TimedRange:
         at = self._offsets[sender]
-        return Span(at, at, self._time_ns, self._time_ns)
+        return TimedRange(at, at, self._time_ns, self._time_ns)

@@ -6,16 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.appends import Book
-from penstock_analysis.dialogue.http.places import Places
-from penstock_analysis.dialogue.http.telling import Teller
+from penstock_analysis.dialogue.http.appends import PendingAppends
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.places import BodyPlaces
 from penstock_analysis.dialogue.messages import SeenRecord
 from penstock_codecs.compression import Compression
 from penstock_codecs.http import Headers, RequestHead
-from penstock_codecs.http.observer.faults import Fault, Span
+from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 from penstock_codecs.model import StreamRef
 
-__all__ = ["APPENDING", "CODINGS", "READING", "Deaf", "Exchange", "HttpProtocol", "Reader", "Sizes", "header"]
+__all__ = [
+    "APPENDING",
+    "CODINGS",
+    "READING",
+    "BodyReader",
+    "HttpProtocol",
+    "SeenExchange",
+    "SilentReader",
+    "SizeReader",
+    "header",
+]
 
 APPENDING: Final = "appending"
 READING: Final = "reading"
@@ -33,7 +43,7 @@ def header(headers: Headers, name: str) -> str | None:
     return next((value for found, value in headers if found == name), None)
 
 
-class Exchange:
+class SeenExchange:
     """State of an exchange. `session`: APPENDING or READING, if it is a session of either kind. `protocol`: that of the
     request, None if it is unknown; `subject`: what it has found in the head. `stream`: the name of the stream, as in
     `SeenRecord`; `ref`: its parts as far as they are known."""
@@ -56,7 +66,7 @@ class Exchange:
         "subject",
     )
 
-    def __init__(self, number: int, appends: Book) -> None:
+    def __init__(self, number: int, appends: PendingAppends) -> None:
         self.number = number
         self.body_bytes = dict.fromkeys(Sender, 0)
         self.appends = appends
@@ -99,24 +109,24 @@ class Exchange:
         return self.session or "open"
 
 
-class Reader:
+class BodyReader:
     """Reader of one body, which reports its messages. It raises Fault at bytes it cannot read, and ends there."""
 
     layer = "http"
     session = False
     """True if the body has many messages, so that its end is reported as one too."""
 
-    def __init__(self, teller: Teller, exchange: Exchange, sender: Sender) -> None:
-        self._teller = teller
+    def __init__(self, collector: MessageCollector, exchange: SeenExchange, sender: Sender) -> None:
+        self._collector = collector
         self._exchange = exchange
         self._sender = sender
-        self._places = Places()
+        self._places = BodyPlaces()
 
     def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
         """Read a piece of the body (never empty) at its place. Raises Fault."""
         raise NotImplementedError
 
-    def finish(self, end: Span) -> None:
+    def finish(self, end: TimedRange) -> None:
         """Finish: the body is complete. Raises Fault."""
 
     @property
@@ -129,9 +139,9 @@ class Reader:
         """Offset of the incomplete part."""
         return self._places.offset()
 
-    def _say(
+    def _report(
         self,
-        span: Span,
+        span: TimedRange,
         kind: str,
         fields: Mapping[str, Any],
         *,
@@ -140,7 +150,7 @@ class Reader:
         event: Any = None,
         answers: int | None = None,
     ) -> None:
-        self._teller.say(
+        self._collector.add(
             self._sender,
             span,
             self.layer,
@@ -155,46 +165,46 @@ class Reader:
             answers=answers,
         )
 
-    def _fault(self, fault: Fault, time_ns: int) -> None:
+    def _fault(self, fault: HttpFault, time_ns: int) -> None:
         """Report a fault of one message; those that follow are read."""
-        self._teller.fault(self._sender, time_ns, fault, exchange=self._exchange.number, fatal=False)
+        self._collector.fault(self._sender, time_ns, fault, exchange=self._exchange.number, fatal=False)
 
 
 _MOST_TEXT: Final = 500
 _FAILED: Final = 400
 
 
-class Sizes(Reader):
+class SizeReader(BodyReader):
     """Reader that counts the bytes of a body. Of an error's text it keeps the beginning, which describes the error."""
 
-    def __init__(self, teller: Teller, exchange: Exchange, sender: Sender, content_type: str) -> None:
-        super().__init__(teller, exchange, sender)
+    def __init__(self, collector: MessageCollector, exchange: SeenExchange, sender: Sender, content_type: str) -> None:
+        super().__init__(collector, exchange, sender)
         self._content_type = content_type
         plain = content_type.startswith("text/") and header(exchange.response_headers, "content-encoding") is None
         self._tells = plain and sender is Sender.SERVER and exchange.status >= _FAILED
         self._text = b""
         self._bytes = 0
-        self._span: Span | None = None
+        self._span: TimedRange | None = None
 
     def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
         """Count a piece."""
         if self._tells:
             self._text += bytes(data[: _MOST_TEXT - len(self._text)])
         self._bytes += len(data)
-        span = Span(offset, offset + len(data), time_ns, time_ns)
+        span = TimedRange(offset, offset + len(data), time_ns, time_ns)
         self._span = span if self._span is None else self._span.to(span)
 
-    def finish(self, end: Span) -> None:
+    def finish(self, end: TimedRange) -> None:
         """Report how many bytes there were."""
         del end
         if self._span is not None:
             text = self._text.decode(errors="replace").strip()
             failure = f"{self._exchange.status}: {text}" if text else ""
             fields = {"bytes": self._bytes, "content_type": self._content_type}
-            self._say(self._span, "body", fields, failure=failure)
+            self._report(self._span, "body", fields, failure=failure)
 
 
-class Deaf(Reader):
+class SilentReader(BodyReader):
     """Reader that reports nothing: of the rest of a body with a fault. Its end is reported."""
 
     session = True
@@ -206,19 +216,21 @@ class Deaf(Reader):
 class HttpProtocol:
     """One protocol over HTTP: how its requests and bodies are read. This base reads nothing."""
 
-    guesses: Mapping[Sender, Mapping[Callable[[Teller, Exchange, Sender], Reader], str]] = {}
+    guesses: Mapping[Sender, Mapping[Callable[[MessageCollector, SeenExchange, Sender], BodyReader], str]] = {}
     """Readers, with their sessions, that are tried on bodies whose heads were not recorded. The first one that decodes
     a message reads on."""
 
-    def claims(self, exchange: Exchange, request: RequestHead, noted: Sequence[str]) -> bool:
+    def claims(self, exchange: SeenExchange, request: RequestHead, noted: Sequence[str]) -> bool:
         """Return whether a request belongs to this protocol, and set the exchange's `subject`, `ref` and `stream` then.
         `noted`: streams that the gateway noted for the connection."""
         raise NotImplementedError
 
-    def session(self, _exchange: Exchange) -> str:
+    def session(self, _exchange: SeenExchange) -> str:
         """Return APPENDING or READING if the heads so far begin such a session, else ""."""
         return ""
 
-    def reader(self, _teller: Teller, _exchange: Exchange, _sender: Sender, _content_type: str | None) -> Reader | None:
+    def reader(
+        self, _collector: MessageCollector, _exchange: SeenExchange, _sender: Sender, _content_type: str | None
+    ) -> BodyReader | None:
         """Return the reader of a body, or None if it is shown as its size."""
         return None

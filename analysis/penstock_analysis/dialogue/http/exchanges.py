@@ -8,17 +8,25 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.amid import Amid
-from penstock_analysis.dialogue.http.appends import Book, Room
-from penstock_analysis.dialogue.http.exchange import READING, Deaf, Exchange, HttpProtocol, Reader, Sizes, header
-from penstock_analysis.dialogue.http.telling import Teller
+from penstock_analysis.dialogue.http.appends import PendingAppendLimit, PendingAppends
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.exchange import (
+    READING,
+    BodyReader,
+    HttpProtocol,
+    SeenExchange,
+    SilentReader,
+    SizeReader,
+    header,
+)
+from penstock_analysis.dialogue.http.mid_body import MidBodyReader
 from penstock_analysis.dialogue.messages import SeenRecord
 from penstock_analysis.plugin import plugins
 from penstock_codecs.grpc import error_in
 from penstock_codecs.http import End, Headers, RequestHead, ResponseHead
-from penstock_codecs.http.observer.faults import Fault, Span
+from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 
-__all__ = ["MAX_EXCHANGES", "Exchanges", "http_protocols"]
+__all__ = ["MAX_EXCHANGES", "SeenExchanges", "http_protocols"]
 
 MAX_EXCHANGES: Final = 1000
 """Most exchanges that are followed at once."""
@@ -28,14 +36,14 @@ _CANCEL: Final = "CANCEL"
 _PHRASES: Final = {int(status): status.phrase for status in HTTPStatus}
 
 
-class Exchanges:
-    """Receiver of a listener's decoded parts. Parts of unknown exchanges are ignored."""
+class SeenExchanges:
+    """Receiver of the parts that an `HttpDecoder` finds. Parts of unknown exchanges are ignored."""
 
-    def __init__(self, teller: Teller) -> None:
-        self._teller = teller
-        self._room = Room()
-        self._exchanges: dict[int, Exchange] = {}
-        self._readers: dict[tuple[int, Sender], Reader] = {}
+    def __init__(self, collector: MessageCollector) -> None:
+        self._collector = collector
+        self._room = PendingAppendLimit()
+        self._exchanges: dict[int, SeenExchange] = {}
+        self._readers: dict[tuple[int, Sender], BodyReader] = {}
         self._told_too_many = False
         self.client_left = False
         """True if the client ended the connection, or its side of it, before the server did."""
@@ -43,7 +51,7 @@ class Exchanges:
         """Streams that the gateway knew, for requests that name no basin."""
 
     # ---- heads -------------------------------------------------------------------------------------------------------
-    def request(self, head: RequestHead, span: Span, end: bool) -> None:
+    def request(self, head: RequestHead, span: TimedRange, end: bool) -> None:
         """Handle the head of a request; with `end`, the whole request."""
         exchange = self._open(head.stream_id, span)
         if exchange is None:
@@ -51,28 +59,28 @@ class Exchanges:
         exchange.request = head
         exchange.request_over = end
         exchange.asked_ns = span.end_ns
-        protocols = http_protocols(self._teller.conversation.protocol)
+        protocols = http_protocols(self._collector.conversation.protocol)
         exchange.protocol = next((one for one in protocols if one.claims(exchange, head, self.noted_streams)), None)
         exchange.appends.stream = exchange.stream
         exchange.session = _session_of(exchange)
         fields = {"target": head.target, "authority": head.authority, "version": head.version}
-        self._say(Sender.CLIENT, span, head.method, exchange, fields | _shown(head.headers), event=head)
+        self._report(Sender.CLIENT, span, head.method, exchange, fields | _shown(head.headers), event=head)
         if not end:
-            self._readers[exchange.number, Sender.CLIENT] = _reader(self._teller, exchange, Sender.CLIENT)
+            self._readers[exchange.number, Sender.CLIENT] = _reader(self._collector, exchange, Sender.CLIENT)
 
-    def unasked(self, number: int, span: Span) -> None:
+    def unasked(self, number: int, span: TimedRange) -> None:
         """Handle a response, begun or promised, without a request: one that could not be read, or a push."""
         exchange = self._open(number, span)
         if exchange is not None:
             exchange.request_over = True
 
-    def interim(self, head: ResponseHead, span: Span) -> None:
+    def interim(self, head: ResponseHead, span: TimedRange) -> None:
         """Handle an interim response: 100 Continue and the like."""
         exchange = self._exchanges.get(head.stream_id)
         if exchange is not None:
-            self._say(Sender.SERVER, span, str(head.status), exchange, _shown(head.headers), event=head)
+            self._report(Sender.SERVER, span, str(head.status), exchange, _shown(head.headers), event=head)
 
-    def response(self, head: ResponseHead, span: Span, end: bool) -> None:
+    def response(self, head: ResponseHead, span: TimedRange, end: bool) -> None:
         """Handle the head of a response; with `end`, the whole response."""
         exchange = self._exchanges.get(head.stream_id)
         if exchange is None:
@@ -83,7 +91,7 @@ class Exchanges:
         exchange.response_over = end
         failure = _failure(head, end)
         asked = exchange.asked_ns
-        self._say(
+        self._report(
             Sender.SERVER,
             span,
             str(head.status),
@@ -97,7 +105,7 @@ class Exchanges:
         if end:
             self._forget_if_over(exchange)
         else:
-            self._readers[exchange.number, Sender.SERVER] = _reader(self._teller, exchange, Sender.SERVER)
+            self._readers[exchange.number, Sender.SERVER] = _reader(self._collector, exchange, Sender.SERVER)
 
     # ---- bodies ------------------------------------------------------------------------------------------------------
     def data(self, number: int, sender: Sender, data: memoryview, offset: int, time_ns: int) -> None:
@@ -110,10 +118,10 @@ class Exchanges:
             self._exchanges[number].asked_ns = time_ns
         try:
             reader.receive(data, offset, time_ns)
-        except Fault as fault:
+        except HttpFault as fault:
             self.broken(number, sender, fault, time_ns)
 
-    def ended(self, number: int, sender: Sender, span: Span, trailers: Headers) -> None:
+    def ended(self, number: int, sender: Sender, span: TimedRange, trailers: Headers) -> None:
         """Handle the end of a message. `span`: the bytes that ended it."""
         exchange = self._exchanges.get(number)
         reader = self._readers.pop((number, sender), None)
@@ -123,41 +131,41 @@ class Exchanges:
             exchange.request_over, exchange.asked_ns = True, span.end_ns
         else:
             exchange.response_over = True
-        before = self._teller.count
-        self._teller.body_bytes = exchange.body_bytes[sender]
+        before = self._collector.count
+        self._collector.body_bytes = exchange.body_bytes[sender]
         try:
             if reader is not None:
                 reader.finish(span)
-        except Fault as fault:
-            self._teller.fault(sender, span.end_ns, fault, exchange=number)
+        except HttpFault as fault:
+            self._collector.fault(sender, span.end_ns, fault, exchange=number)
         left = exchange.appends.left() if sender is Sender.SERVER else ()
-        unsaid = exchange.over and self._teller.count == before
+        unsaid = exchange.over and self._collector.count == before
         if trailers or left or unsaid or (reader is not None and reader.session):
             failure = _call_failure(trailers) if trailers else ""
             kind = "trailers" if trailers else "END"
             event = End(number, trailers)
-            self._say(sender, span, kind, exchange, _shown(trailers), records=left, failure=failure, event=event)
-        self._teller.body_bytes = None
+            self._report(sender, span, kind, exchange, _shown(trailers), records=left, failure=failure, event=event)
+        self._collector.body_bytes = None
         self._forget_if_over(exchange)
 
-    def reset(self, number: int, sender: Sender, span: Span, code: str) -> None:
+    def reset(self, number: int, sender: Sender, span: TimedRange, code: str) -> None:
         """Handle the reset of an exchange by a side. `code`: the reason, "" if that is not a failure."""
         exchange = self._exchanges.get(number)
         if exchange is None:
-            self._teller.say(sender, span, "http", "RST_STREAM", exchange=number, failure=code)
+            self._collector.add(sender, span, "http", "RST_STREAM", exchange=number, failure=code)
             return
         exchange.reset = True
         left = exchange.appends.left()
         failure = "" if sender is Sender.CLIENT and code == _CANCEL else code
-        self._say(sender, span, "RST_STREAM", exchange, {"code": code or "NO_ERROR"}, records=left, failure=failure)
+        self._report(sender, span, "RST_STREAM", exchange, {"code": code or "NO_ERROR"}, records=left, failure=failure)
         self._forget_if_over(exchange)
 
-    def broken(self, number: int, sender: Sender, fault: Fault, time_ns: int) -> None:
+    def broken(self, number: int, sender: Sender, fault: HttpFault, time_ns: int) -> None:
         """Stop reading this side of an exchange."""
-        self._teller.fault(sender, time_ns, fault, exchange=number)
+        self._collector.fault(sender, time_ns, fault, exchange=number)
         exchange = self._exchanges.get(number)
         if exchange is not None:
-            self._readers[number, sender] = Deaf(self._teller, exchange, sender)
+            self._readers[number, sender] = SilentReader(self._collector, exchange, sender)
 
     def join(self) -> None:
         """Read the current bodies from their middle."""
@@ -165,7 +173,7 @@ class Exchanges:
             exchange.appends.unsure = True
         for number, sender in self._readers:
             exchange = self._exchanges[number]
-            self._readers[number, sender] = Amid(self._teller, exchange, sender, _reader)
+            self._readers[number, sender] = MidBodyReader(self._collector, exchange, sender, _reader)
 
     def left_alone(self, number: int, sender: Sender) -> bool:
         """Return whether a side may stop in the middle of its message: a client whose request is answered in full (RFC
@@ -178,17 +186,19 @@ class Exchanges:
         return self.client_left and (exchange.session == READING or not exchange.request_over)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
-    def abandon(self, sender: Sender, span: Span, kind: str, why: str = "the rest was not recorded") -> None:
+    def abandon(self, sender: Sender, span: TimedRange, kind: str, why: str = "the rest was not recorded") -> None:
         """End all exchanges: bytes of `sender` were lost, or the recording or the connection has ended. Unacknowledged
         appends come in messages of this kind, one for each exchange."""
         for (number, side), reader in self._readers.items():
             if reader.half and not self.left_alone(number, side):
                 rule = f"{reader.half} is not whole: {why}"
-                self._teller.fault(side, span.end_ns, Fault(reader.offset, rule, ""), exchange=number, fatal=False)
+                self._collector.fault(
+                    side, span.end_ns, HttpFault(reader.offset, rule, ""), exchange=number, fatal=False
+                )
         for exchange in self._exchanges.values():
             left = exchange.appends.left()
             if left:
-                self._say(sender, span, kind, exchange, {}, records=left)
+                self._report(sender, span, kind, exchange, {}, records=left)
         self._exchanges.clear()
         self._readers.clear()
 
@@ -201,34 +211,38 @@ class Exchanges:
         """Number of open exchanges that are tracked."""
         return len(self._exchanges)
 
-    def get(self, number: int) -> Exchange | None:
+    def get(self, number: int) -> SeenExchange | None:
         """Return an open exchange that is tracked, or None."""
         return self._exchanges.get(number)
 
     # ---- within ------------------------------------------------------------------------------------------------------
-    def _open(self, number: int, span: Span, sender: Sender = Sender.CLIENT) -> Exchange | None:
+    def _open(self, number: int, span: TimedRange, sender: Sender = Sender.CLIENT) -> SeenExchange | None:
         if len(self._exchanges) >= MAX_EXCHANGES:
             if not self._told_too_many:
                 rule = f"no more than {MAX_EXCHANGES} exchanges are followed at once"
-                self._teller.fault(sender, span.end_ns, Fault(span.start, rule, ""), exchange=number, fatal=False)
+                self._collector.fault(
+                    sender, span.end_ns, HttpFault(span.start, rule, ""), exchange=number, fatal=False
+                )
             self._told_too_many = True
             return None
         self._told_too_many = False
-        exchange = self._exchanges[number] = Exchange(number, Book(self._teller.conversation, self._room))
+        exchange = self._exchanges[number] = SeenExchange(
+            number, PendingAppends(self._collector.conversation, self._room)
+        )
         return exchange
 
-    def _forget_if_over(self, exchange: Exchange) -> None:
+    def _forget_if_over(self, exchange: SeenExchange) -> None:
         if exchange.over:
             self._exchanges.pop(exchange.number, None)
             for sender in Sender:
                 self._readers.pop((exchange.number, sender), None)
 
-    def _say(
+    def _report(
         self,
         sender: Sender,
-        span: Span,
+        span: TimedRange,
         kind: str,
-        exchange: Exchange,
+        exchange: SeenExchange,
         fields: Mapping[str, Any],
         *,
         records: Sequence[SeenRecord] = (),
@@ -236,7 +250,7 @@ class Exchanges:
         event: Any = None,
         answers: int | None = None,
     ) -> None:
-        self._teller.say(
+        self._collector.add(
             sender,
             span,
             "http",
@@ -259,16 +273,16 @@ def http_protocols(protocol: str) -> tuple[HttpProtocol, ...]:
     return tuple(plugin.http() for plugin in (plugins().values() if own is None else (own,)) if plugin.http is not None)
 
 
-def _session_of(exchange: Exchange) -> str:
+def _session_of(exchange: SeenExchange) -> str:
     return "" if exchange.protocol is None else exchange.protocol.session(exchange)
 
 
-def _reader(teller: Teller, exchange: Exchange, sender: Sender) -> Reader:
+def _reader(collector: MessageCollector, exchange: SeenExchange, sender: Sender) -> BodyReader:
     headers = exchange.headers if sender is Sender.CLIENT else exchange.response_headers
     content_type = header(headers, "content-type")
     protocol = exchange.protocol
-    found = None if protocol is None else protocol.reader(teller, exchange, sender, content_type)
-    return Sizes(teller, exchange, sender, content_type or "") if found is None else found
+    found = None if protocol is None else protocol.reader(collector, exchange, sender, content_type)
+    return SizeReader(collector, exchange, sender, content_type or "") if found is None else found
 
 
 def _shown(headers: Headers) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.appends import Book, Room
-from penstock_analysis.dialogue.http.exchange import Deaf, Exchange, Reader
+from penstock_analysis.dialogue.http.appends import PendingAppendLimit, PendingAppends
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.exchange import BodyReader, SeenExchange, SilentReader
 from penstock_analysis.dialogue.http.exchanges import http_protocols
-from penstock_analysis.dialogue.http.telling import Teller
-from penstock_codecs.http.observer.faults import Fault
+from penstock_codecs.http.observer.faults import HttpFault
 from penstock_codecs.model import StreamRef
 
 __all__ = ["Guesses"]
@@ -22,15 +22,15 @@ class _Guess:
     """State of one side of one stream. `reader`: the reader whose first frame decoded; before that, all are tried."""
 
     def __init__(self) -> None:
-        self.reader: Reader | None = None
-        self.tried: list[Reader] = []
+        self.reader: BodyReader | None = None
+        self.tried: list[BodyReader] = []
 
 
 class Guesses:
     """The streams of one connection, at most 100 of them."""
 
-    def __init__(self, teller: Teller, noted_streams: Sequence[str]) -> None:
-        self._teller = teller
+    def __init__(self, collector: MessageCollector, noted_streams: Sequence[str]) -> None:
+        self._collector = collector
         self._noted = noted_streams
         self._guesses: dict[tuple[int, Sender], _Guess] = {}
 
@@ -46,18 +46,18 @@ class Guesses:
             return
         if begins and not guess.tried:
             guess.tried = [
-                kind(self._teller, self._exchange(number, session), sender)
-                for protocol in http_protocols(self._teller.conversation.protocol)
+                kind(self._collector, self._exchange(number, session), sender)
+                for protocol in http_protocols(self._collector.conversation.protocol)
                 for kind, session in protocol.guesses.get(sender, {}).items()
             ]
         for reader in list(guess.tried):
-            before = self._teller.count
+            before = self._collector.count
             try:
                 reader.receive(data, offset, time_ns)
-            except Fault:
+            except HttpFault:
                 guess.tried.remove(reader)
                 continue
-            if self._teller.count > before:
+            if self._collector.count > before:
                 guess.reader = reader
                 guess.tried.clear()
                 return
@@ -71,16 +71,23 @@ class Guesses:
         self._guesses.pop((number, sender), None)
 
     def _read_on(
-        self, guess: _Guess, reader: Reader, number: int, sender: Sender, data: memoryview, offset: int, time_ns: int
+        self,
+        guess: _Guess,
+        reader: BodyReader,
+        number: int,
+        sender: Sender,
+        data: memoryview,
+        offset: int,
+        time_ns: int,
     ) -> None:
         try:
             reader.receive(data, offset, time_ns)
-        except Fault as fault:
-            self._teller.fault(sender, time_ns, fault, exchange=number)
-            guess.reader = Deaf(self._teller, self._exchange(number), sender)
+        except HttpFault as fault:
+            self._collector.fault(sender, time_ns, fault, exchange=number)
+            guess.reader = SilentReader(self._collector, self._exchange(number), sender)
 
-    def _exchange(self, number: int, session: str = "") -> Exchange:
-        exchange = Exchange(number, Book(self._teller.conversation, Room()))
+    def _exchange(self, number: int, session: str = "") -> SeenExchange:
+        exchange = SeenExchange(number, PendingAppends(self._collector.conversation, PendingAppendLimit()))
         exchange.session = session
         if len(self._noted) == 1:
             exchange.stream = self._noted[0]

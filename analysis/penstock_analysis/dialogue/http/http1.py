@@ -7,12 +7,12 @@ from collections import deque
 from typing import Final
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.exchanges import Exchanges
-from penstock_analysis.dialogue.http.telling import Teller
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.exchanges import SeenExchanges
 from penstock_codecs.http import RequestHead, ResponseHead, body_forbidden
 from penstock_codecs.http.h1 import authority_and_target
 from penstock_codecs.http.observer.bodies import Body1, body_of
-from penstock_codecs.http.observer.faults import Fault, Span
+from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 from penstock_codecs.http.observer.heads import (
     REQUEST_LINE,
     STATUS_LINE,
@@ -22,7 +22,7 @@ from penstock_codecs.http.observer.heads import (
     response_framing,
 )
 
-__all__ = ["REQUEST_START", "Http1Listener"]
+__all__ = ["REQUEST_START", "Http1Decoder"]
 
 REQUEST_START: Final = re.compile(rb"[A-Z]{3,16} [\x21-\x7e]+ HTTP/1\.[01]\r?\n")
 """Beginning of a chunk with which a request seems to begin."""
@@ -46,13 +46,13 @@ class _Side:
     """One side. `dead`: nothing more is read of it; `seeking`: nothing is until a chunk begins like a message."""
 
     def __init__(
-        self, sender: Sender, line: re.Pattern[bytes], start: re.Pattern[bytes], listener: Http1Listener
+        self, sender: Sender, line: re.Pattern[bytes], start: re.Pattern[bytes], decoder: Http1Decoder
     ) -> None:
         self.sender = sender
         self._start = start
-        self._listener = listener
-        self._teller = listener.teller
-        self._exchanges = listener.exchanges
+        self._decoder = decoder
+        self._collector = decoder.collector
+        self._exchanges = decoder.exchanges
         self._heads = HeadBuffer(line)
         self._body: Body1 | None = None
         self._number = 0
@@ -70,7 +70,7 @@ class _Side:
         self._body = None
         self._seeking, self._dead = True, False
 
-    def hear(self, data: memoryview, offset: int, time_ns: int) -> None:
+    def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
         self._offset = offset + len(data)
         if self._seeking and not self._found(data, offset, time_ns):
             return
@@ -83,16 +83,16 @@ class _Side:
                     head, used = self._heads.receive(data[at:], offset + at, time_ns)
                     at += used
                     if head is not None:
-                        self._take_head(head, Span(head.start, offset + at, self._heads.start_ns, time_ns))
+                        self._take_head(head, TimedRange(head.start, offset + at, self._heads.start_ns, time_ns))
                 elif self._gives_up(body, data[at:]):
-                    self._end(Span(offset + at, offset + at, time_ns, time_ns), body)
+                    self._end(TimedRange(offset + at, offset + at, time_ns, time_ns), body)
                 else:
                     at += body.receive(data[at:], offset + at, time_ns)
                     if body.over is not None:
                         self._end(body.over, body)
-        except Fault as fault:
+        except HttpFault as fault:
             self._dead = True
-            self._teller.fault(self.sender, time_ns, fault, exchange=self._number or None)
+            self._collector.fault(self.sender, time_ns, fault, exchange=self._number or None)
 
     def finish(self, time_ns: int) -> None:
         """End the side, which has finished sending."""
@@ -109,20 +109,20 @@ class _Side:
             fault = self._cut("a head is cut short")
             try:
                 self._heads.check_cut()
-            except Fault as wrong:
+            except HttpFault as wrong:
                 fault = wrong
-            self._teller.fault(self.sender, time_ns, fault, exchange=self._number or None)
+            self._collector.fault(self.sender, time_ns, fault, exchange=self._number or None)
 
-    def _cut(self, missing: str) -> Fault:
-        return Fault(self._offset, f"the connection ends amid a message: {missing}", "RFC 9112, section 8")
+    def _cut(self, missing: str) -> HttpFault:
+        return HttpFault(self._offset, f"the connection ends amid a message: {missing}", "RFC 9112, section 8")
 
     def half_said(self, time_ns: int) -> None:
         """Report an incomplete message at the end of the recording."""
         if self._seeking:
             self._tell_skipped(time_ns)
         elif self._heads.held and not self._dead:
-            fault = Fault(self._heads.offset, "the recording ends amid a head", "")
-            self._teller.fault(self.sender, time_ns, fault, fatal=False)
+            fault = HttpFault(self._heads.offset, "the recording ends amid a head", "")
+            self._collector.fault(self.sender, time_ns, fault, fatal=False)
 
     def _found(self, data: memoryview, offset: int, time_ns: int) -> bool:
         """Return whether a chunk begins like a message; if not it is skipped."""
@@ -138,7 +138,7 @@ class _Side:
     def _tell_skipped(self, time_ns: int) -> None:
         if self._skipped:
             rule = f"{self._skipped} bytes before the first message were not understood: its beginning was not recorded"
-            self._teller.fault(self.sender, time_ns, Fault(self._skipped_at, rule, ""), fatal=False)
+            self._collector.fault(self.sender, time_ns, HttpFault(self._skipped_at, rule, ""), fatal=False)
             self._skipped = 0
 
     def _hand_on(self, data: memoryview, offset: int, time_ns: int) -> None:
@@ -149,10 +149,10 @@ class _Side:
         del body, data
         return False
 
-    def _take_head(self, head: Head, span: Span) -> None:
+    def _take_head(self, head: Head, span: TimedRange) -> None:
         raise NotImplementedError
 
-    def _end(self, span: Span, body: Body1) -> None:
+    def _end(self, span: TimedRange, body: Body1) -> None:
         self._body = None
         self._exchanges.ended(self._number, self.sender, span, body.trailers)
 
@@ -162,36 +162,36 @@ class _Side:
 
 
 class _Requests(_Side):
-    def _take_head(self, head: Head, span: Span) -> None:
-        listener = self._listener
-        if len(listener.turns) >= _MOST_TURNS:
-            raise Fault(span.start, f"no more than {_MOST_TURNS} requests wait for their answers here", "")
-        self._number = listener.next_number()
+    def _take_head(self, head: Head, span: TimedRange) -> None:
+        decoder = self._decoder
+        if len(decoder.turns) >= _MOST_TURNS:
+            raise HttpFault(span.start, f"no more than {_MOST_TURNS} requests wait for their answers here", "")
+        self._number = decoder.next_number()
         method = head.line[0].decode("ascii")
         turn = _Turn(self._number, method, False)
-        listener.turns.append(turn)
+        decoder.turns.append(turn)
         framing = request_framing(head)
         request = _request(self._number, head)
         turn.expects = request.expects_continue
         self._body = body_of(framing, self._hand_on)
         self._exchanges.request(request, span, self._body is None)
-        listener.found_request()
+        decoder.found_request()
 
     def _gives_up(self, body: Body1, data: memoryview) -> bool:
         """Return whether the client omits the body, as one may that waited for 100 Continue and got its final response
         (RFC 9110, 10.1.1)."""
-        turn = self._listener.turn_of(self._number)
+        turn = self._decoder.turn_of(self._number)
         refused = turn is None or turn.answered
         return (
-            self._listener.expecting == self._number and refused and not body.begun and bool(REQUEST_START.match(data))
+            self._decoder.expecting == self._number and refused and not body.begun and bool(REQUEST_START.match(data))
         )
 
 
 class _Responses(_Side):
-    def _take_head(self, head: Head, span: Span) -> None:
-        listener = self._listener
-        turn = listener.turns[0] if listener.turns else None
-        self._number = turn.number if turn is not None else listener.next_number()
+    def _take_head(self, head: Head, span: TimedRange) -> None:
+        decoder = self._decoder
+        turn = decoder.turns[0] if decoder.turns else None
+        self._number = turn.number if turn is not None else decoder.next_number()
         if turn is None:
             self._exchanges.unasked(self._number, span)
         method = turn.method if turn is not None else ""
@@ -206,22 +206,22 @@ class _Responses(_Side):
             turn.answered = True
         self._body = body_of(framing, self._hand_on)
         self._exchanges.response(response, span, self._body is None)
-        if self._body is None and listener.turns:
-            listener.turns.popleft()
+        if self._body is None and decoder.turns:
+            decoder.turns.popleft()
         if switches:
-            listener.switch(span)
+            decoder.switch(span)
 
-    def _end(self, span: Span, body: Body1) -> None:
+    def _end(self, span: TimedRange, body: Body1) -> None:
         super()._end(span, body)
-        if self._listener.turns:
-            self._listener.turns.popleft()
+        if self._decoder.turns:
+            self._decoder.turns.popleft()
 
 
-class Http1Listener:
+class Http1Decoder:
     """See `Listener`."""
 
-    def __init__(self, teller: Teller, exchanges: Exchanges) -> None:
-        self.teller = teller
+    def __init__(self, collector: MessageCollector, exchanges: SeenExchanges) -> None:
+        self.collector = collector
         self.exchanges = exchanges
         self.turns: deque[_Turn] = deque()
         self.expecting = 0
@@ -230,9 +230,9 @@ class Http1Listener:
         self._requests = _Requests(Sender.CLIENT, REQUEST_LINE, REQUEST_START, self)
         self._responses = _Responses(Sender.SERVER, STATUS_LINE, _RESPONSE_START, self)
 
-    def hear(self, sender: Sender, data: memoryview, offset: int, time_ns: int) -> None:
+    def receive(self, sender: Sender, data: memoryview, offset: int, time_ns: int) -> None:
         """Read the next bytes of a side."""
-        self._side(sender).hear(data, offset, time_ns)
+        self._side(sender).receive(data, offset, time_ns)
 
     def closed(self, sender: Sender, time_ns: int) -> None:
         """End a side, which has finished sending."""
@@ -267,12 +267,12 @@ class Http1Listener:
         """Return the exchange, if its response is incomplete."""
         return next((turn for turn in self.turns if turn.number == number), None)
 
-    def switch(self, span: Span) -> None:
+    def switch(self, span: TimedRange) -> None:
         """Stop reading HTTP on the connection (RFC 9110, 7.8)."""
         self._requests.stop()
         self._responses.stop()
-        fault = Fault(span.end, "what follows is another protocol, which is not read", "RFC 9110, section 7.8")
-        self.teller.fault(Sender.SERVER, span.end_ns, fault)
+        fault = HttpFault(span.end, "what follows is another protocol, which is not read", "RFC 9110, section 7.8")
+        self.collector.fault(Sender.SERVER, span.end_ns, fault)
 
     def _side(self, sender: Sender) -> _Side:
         return self._requests if sender is Sender.CLIENT else self._responses

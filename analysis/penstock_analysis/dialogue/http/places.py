@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from penstock_codecs.http.observer.faults import Span
+from penstock_codecs.http.observer.faults import TimedRange
 
-__all__ = ["Places"]
+__all__ = ["BodyPlaces"]
 
 _MOST_PIECES: Final = 4096
 """Most pieces that are kept apart: a body in pieces of one byte would take 100 times its size."""
@@ -24,7 +24,7 @@ class _Piece:
         self.start_ns = self.came_ns = time_ns
 
 
-class Places:
+class BodyPlaces:
     """Pieces in which a body came, as far as they have not been taken."""
 
     def __init__(self) -> None:
@@ -49,12 +49,12 @@ class Places:
         self._come += length
 
     @property
-    def whole(self) -> Span:
+    def whole(self) -> TimedRange:
         """Return the span of all bytes that have not been taken, of which there is at least one."""
         first, last = self._pieces[0], self._pieces[-1]
-        return Span(self._offset(first, self._taken), last.end, first.start_ns, last.came_ns)
+        return TimedRange(self._offset(first, self._taken), last.end, first.start_ns, last.came_ns)
 
-    def take(self, length: int) -> Span:
+    def take(self, length: int) -> TimedRange:
         """Take the next `length` bytes of the body: at least one, and no more than have arrived."""
         pieces = self._pieces
         first = pieces[0]
@@ -63,7 +63,7 @@ class Places:
         while first.behind < self._taken:
             pieces.popleft()
             first = pieces[0]
-        span = Span(start, self._offset(first, self._taken - 1) + 1, start_ns, first.came_ns)
+        span = TimedRange(start, self._offset(first, self._taken - 1) + 1, start_ns, first.came_ns)
         if first.behind == self._taken:
             pieces.popleft()
         return span

@@ -9,16 +9,16 @@ import h2.exceptions
 from h2.utilities import HeaderValidationFlags, validate_headers
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.exchanges import Exchanges
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.exchanges import SeenExchanges
 from penstock_analysis.dialogue.http.guesses import Guesses
-from penstock_analysis.dialogue.http.telling import Teller
 from penstock_codecs.http import Headers, body_forbidden
 from penstock_codecs.http.events import without_quotes
 from penstock_codecs.http.h2_heads import fields_of, request_head, response_head
-from penstock_codecs.http.observer.faults import Fault, Span
+from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 from penstock_codecs.http.observer.frames import END_STREAM, Frame2
 
-__all__ = ["Streams"]
+__all__ = ["H2Streams"]
 
 _MOST_OPEN: Final = 100_000
 _MOST_CLOSED: Final = 4096
@@ -39,17 +39,17 @@ class _Stream:
         self.left: dict[Sender, int] = {}  # bytes of body still to come, if a side has announced them
 
 
-class Streams:
+class H2Streams:
     """Streams, shared by both sides. Faults of a stream are reported and end it; those of the connection are raised."""
 
-    def __init__(self, teller: Teller, exchanges: Exchanges) -> None:
-        self._teller = teller
+    def __init__(self, collector: MessageCollector, exchanges: SeenExchanges) -> None:
+        self._collector = collector
         self._exchanges = exchanges
         self._open: dict[int, _Stream] = {}
         self._closed: dict[int, bool] = {}  # lately; whether by a reset
         self._highest = 0
         self._in_middle = False
-        self.guesses = Guesses(teller, exchanges.noted_streams)
+        self.guesses = Guesses(collector, exchanges.noted_streams)
         """For what comes where the heads are not known."""
 
     def forget(self) -> None:
@@ -63,14 +63,14 @@ class Streams:
         """Allow unknown streams: those that were over, and those that preludes leave out."""
         self._in_middle = True
 
-    def promise(self, number: int, span: Span) -> None:
+    def promise(self, number: int, span: TimedRange) -> None:
         """Add a stream on which the server will respond without a request."""
         self._exchanges.unasked(number, span)
         stream = self._add(number)
         stream.over.add(Sender.CLIENT)
 
     # ---- heads -------------------------------------------------------------------------------------------------------
-    def head(self, sender: Sender, frame: Frame2, fields: Fields, span: Span) -> None:
+    def head(self, sender: Sender, frame: Frame2, fields: Fields, span: TimedRange) -> None:
         """Handle a complete header block."""
         number = frame.stream_id
         stream = self._open.get(number)
@@ -85,7 +85,7 @@ class Streams:
         else:
             self._response(stream, frame, fields, span)
 
-    def _request(self, frame: Frame2, fields: Fields, span: Span) -> None:
+    def _request(self, frame: Frame2, fields: Fields, span: TimedRange) -> None:
         number = frame.stream_id
         self._highest = number
         stream = self._add(number)
@@ -100,7 +100,7 @@ class Streams:
         else:
             self._expect(stream, Sender.CLIENT, number, head.headers, span)
 
-    def _response(self, stream: _Stream, frame: Frame2, fields: Fields, span: Span) -> None:
+    def _response(self, stream: _Stream, frame: Frame2, fields: Fields, span: TimedRange) -> None:
         number = frame.stream_id
         flags = HeaderValidationFlags(True, False, True, False)
         if not self._well_formed(Sender.SERVER, frame, fields, span, flags):
@@ -108,7 +108,9 @@ class Streams:
         try:
             head = response_head(number, fields)
         except h2.exceptions.ProtocolError as error:
-            self._break(Sender.SERVER, number, Fault(span.start, str(error), "RFC 9113, section 8.3.2"), span.end_ns)
+            self._break(
+                Sender.SERVER, number, HttpFault(span.start, str(error), "RFC 9113, section 8.3.2"), span.end_ns
+            )
             return
         end = bool(frame.flags & END_STREAM)
         if head.status < 200 and not end:
@@ -121,9 +123,9 @@ class Streams:
         elif not body_forbidden(stream.method, head.status):
             self._expect(stream, Sender.SERVER, number, head.headers, span)
 
-    def _trailers(self, sender: Sender, frame: Frame2, fields: Fields, span: Span) -> None:
+    def _trailers(self, sender: Sender, frame: Frame2, fields: Fields, span: TimedRange) -> None:
         if not frame.flags & END_STREAM:
-            fault = Fault(frame.offset + 4, "trailers end their message", "RFC 9113, section 8.1")
+            fault = HttpFault(frame.offset + 4, "trailers end their message", "RFC 9113, section 8.1")
             self._break(sender, frame.stream_id, fault, span.end_ns)
         elif self._well_formed(sender, frame, fields, span, HeaderValidationFlags(False, True, False, False)):
             self.end(sender, frame.stream_id, span, fields_of(fields))
@@ -133,14 +135,14 @@ class Streams:
         sender: Sender,
         frame: Frame2,
         fields: Fields,
-        span: Span,
+        span: TimedRange,
         flags: HeaderValidationFlags,
     ) -> bool:
         try:
             for _ in validate_headers(fields, flags):
                 pass
         except h2.exceptions.ProtocolError as error:
-            fault = Fault(span.start, without_quotes(str(error)), "RFC 9113, section 8.2 and 8.3")
+            fault = HttpFault(span.start, without_quotes(str(error)), "RFC 9113, section 8.2 and 8.3")
             self._break(sender, frame.stream_id, fault, span.end_ns)
             return False
         return True
@@ -156,7 +158,7 @@ class Streams:
         if stream.broken:
             return False
         if sender is Sender.SERVER and not stream.answered:
-            fault = Fault(frame.offset, "a response begins with its head", "RFC 9113, section 8.1")
+            fault = HttpFault(frame.offset, "a response begins with its head", "RFC 9113, section 8.1")
             self._break(sender, number, fault, frame.start_ns)
             return False
         if sender in stream.left:
@@ -166,22 +168,22 @@ class Streams:
                 return False
         return True
 
-    def end(self, sender: Sender, number: int, span: Span, trailers: Headers) -> None:
+    def end(self, sender: Sender, number: int, span: TimedRange, trailers: Headers) -> None:
         """End a side's message."""
         stream = self._open.get(number)
         if stream is None or sender in stream.over:
             return
         if not stream.broken:
             if stream.left.get(sender, 0) > 0:
-                self._teller.fault(sender, span.end_ns, _wrong_length(span.start), exchange=number)
+                self._collector.fault(sender, span.end_ns, _wrong_length(span.start), exchange=number)
             self._exchanges.ended(number, sender, span, trailers)
         self._over(sender, number, stream)
 
-    def reset(self, sender: Sender, frame: Frame2, span: Span, code: str) -> None:
+    def reset(self, sender: Sender, frame: Frame2, span: TimedRange, code: str) -> None:
         """Handle a side's reset of a stream."""
         number = frame.stream_id
         if number not in self._open and number > self._highest and number % 2 and not self._in_middle:
-            raise Fault(frame.offset, f"RST_STREAM of stream {number}, which is not open", _STATES)
+            raise HttpFault(frame.offset, f"RST_STREAM of stream {number}, which is not open", _STATES)
         self._exchanges.reset(number, sender, span, code)
         if self._open.pop(number, None) is not None:
             self._close(number, True)
@@ -193,11 +195,11 @@ class Streams:
         stream = self._open[number] = _Stream()
         return stream
 
-    def _expect(self, stream: _Stream, sender: Sender, number: int, headers: Headers, span: Span) -> None:
+    def _expect(self, stream: _Stream, sender: Sender, number: int, headers: Headers, span: TimedRange) -> None:
         for name, value in headers:
             if name == "content-length":
                 if not (value.isascii() and value.isdigit() and len(value) <= 20):
-                    fault = Fault(span.start, "Content-Length is a number", _MALFORMED)
+                    fault = HttpFault(span.start, "Content-Length is a number", _MALFORMED)
                     self._break(sender, number, fault, span.end_ns)
                     return
                 stream.left[sender] = int(value)
@@ -213,7 +215,7 @@ class Streams:
             self._closed.pop(next(iter(self._closed)))
         self._closed[number] = by_reset
 
-    def _break(self, sender: Sender, number: int, fault: Fault, time_ns: int) -> None:
+    def _break(self, sender: Sender, number: int, fault: HttpFault, time_ns: int) -> None:
         stream = self._open.get(number)
         if stream is not None:
             stream.broken = True
@@ -223,17 +225,17 @@ class Streams:
         """Handle a frame on a stream that is not open for it; those in transit at a reset are allowed."""
         number = frame.stream_id
         if stream is not None or self._closed.get(number) is False:
-            fault = Fault(frame.offset, f"{frame.name} after the end of stream {number}", _STATES)
+            fault = HttpFault(frame.offset, f"{frame.name} after the end of stream {number}", _STATES)
             if stream is None or not stream.broken:
                 self._break(sender, number, fault, frame.start_ns)
         elif self._in_middle:
             return
         elif number not in self._closed and (number > self._highest or number % 2 == 0):
-            raise Fault(frame.offset, f"{frame.name} of stream {number}, which is not open", _STATES)
+            raise HttpFault(frame.offset, f"{frame.name} of stream {number}, which is not open", _STATES)
         elif number not in self._closed and len(self._closed) < _MOST_CLOSED:
             rule = f"numbers of streams grow: {number} comes after {self._highest}"
-            raise Fault(frame.offset, rule, "RFC 9113, section 5.1.1")
+            raise HttpFault(frame.offset, rule, "RFC 9113, section 5.1.1")
 
 
-def _wrong_length(offset: int) -> Fault:
-    return Fault(offset, "a body has as many bytes as Content-Length says", _MALFORMED)
+def _wrong_length(offset: int) -> HttpFault:
+    return HttpFault(offset, "a body has as many bytes as Content-Length says", _MALFORMED)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from penstock_codecs.http.chunked import ChunkError, ChunkLines
 from penstock_codecs.http.events import Headers
-from penstock_codecs.http.observer.faults import Fault, Held, Span
+from penstock_codecs.http.observer.faults import BytesAt, HttpFault, TimedRange
 from penstock_codecs.http.observer.heads import MAX_HEAD, Framing
 
 __all__ = ["Body1", "body_of"]
@@ -24,7 +24,7 @@ HandOn = Callable[[memoryview, int, int], None]
 class Body1(Protocol):
     """One body."""
 
-    over: Span | None
+    over: TimedRange | None
     """Span that ended it: its last chunk with the trailers, or the empty span behind its last byte."""
 
     @property
@@ -48,7 +48,7 @@ class _Fixed:
     def __init__(self, hand_on: HandOn, length: int) -> None:
         self._hand_on = hand_on
         self._length = self._left = length
-        self.over: Span | None = None
+        self.over: TimedRange | None = None
 
     @property
     def begun(self) -> bool:
@@ -60,7 +60,7 @@ class _Fixed:
         self._hand_on(piece, offset, time_ns)
         if not self._left:
             end = offset + len(piece)
-            self.over = Span(end, end, time_ns, time_ns)
+            self.over = TimedRange(end, end, time_ns, time_ns)
         return len(piece)
 
     def finish(self, offset: int, time_ns: int) -> str:  # noqa: ARG002 - as Body1 has it
@@ -73,14 +73,14 @@ class _UntilClose:
 
     def __init__(self, hand_on: HandOn) -> None:
         self._hand_on = hand_on
-        self.over: Span | None = None
+        self.over: TimedRange | None = None
 
     def receive(self, data: memoryview, offset: int, time_ns: int) -> int:
         self._hand_on(data, offset, time_ns)
         return len(data)
 
     def finish(self, offset: int, time_ns: int) -> str:
-        self.over = Span(offset, offset, time_ns, time_ns)
+        self.over = TimedRange(offset, offset, time_ns, time_ns)
         return ""
 
 
@@ -90,7 +90,7 @@ class _Chunked(ChunkLines):
         self._hand_on = hand_on
         self._began = (0, 0)  # offset and time of the line at hand, or of the last chunk's
         self.begun = False
-        self.over: Span | None = None
+        self.over: TimedRange | None = None
 
     def receive(self, data: memoryview, offset: int, time_ns: int) -> int:
         self.begun = True
@@ -113,10 +113,10 @@ class _Chunked(ChunkLines):
         try:
             at = self._take_line(data, at)
         except ChunkError as error:
-            held = Held(start, error.line) if error.line else None
-            raise Fault(start + error.at, error.rule, error.clause, held) from None
+            held = BytesAt(start, error.line) if error.line else None
+            raise HttpFault(start + error.at, error.rule, error.clause, held) from None
         if self._complete:
-            self.over = Span(self._began[0], offset + at, self._began[1], time_ns)
+            self.over = TimedRange(self._began[0], offset + at, self._began[1], time_ns)
         return at
 
     def finish(self, offset: int, time_ns: int) -> str:  # noqa: ARG002 - as Body1 has it

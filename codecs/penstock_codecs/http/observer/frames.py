@@ -7,7 +7,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock_codecs.http.observer.faults import Fault, Held, Span
+from penstock_codecs.http.observer.faults import BytesAt, HttpFault, TimedRange
 from penstock_codecs.limits import KIB
 
 __all__ = [
@@ -106,7 +106,7 @@ class FrameScanner:
     def __init__(
         self,
         on_data: Callable[[Frame2, memoryview, int, int], None],
-        on_frame: Callable[[Frame2, bytes, Span], None],
+        on_frame: Callable[[Frame2, bytes, TimedRange], None],
         on_padding: Callable[[Frame2, memoryview, int, int], None] | None = None,
     ) -> None:
         self._on_data = on_data
@@ -192,7 +192,7 @@ class FrameScanner:
             self._padding = piece[0]
             if self._padding >= frame.length:
                 rule = "padding is shorter than its frame"
-                raise Fault(offset, rule, "RFC 9113, section 6.1", Held(offset, bytes(piece[:256])))
+                raise HttpFault(offset, rule, "RFC 9113, section 6.1", BytesAt(offset, bytes(piece[:256])))
             piece, offset = piece[1:], offset + 1
         content = piece[: max(0, len(piece) + self._left - self._padding)] if self._padding else piece
         if content:
@@ -206,13 +206,13 @@ class FrameScanner:
         if self._payload:
             payload = bytes(self._payload)
             self._payload.clear()
-        self._on_frame(frame, payload, Span(frame.offset, end, frame.start_ns, time_ns))
+        self._on_frame(frame, payload, TimedRange(frame.offset, end, frame.start_ns, time_ns))
 
 
-def _misframed(frame: Frame2, at: int, rule: str, section: str) -> Fault:
+def _misframed(frame: Frame2, at: int, rule: str, section: str) -> HttpFault:
     length, kind, flags, stream_id, offset, _ = frame
     header = _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream_id)
-    return Fault(offset + at, rule, f"RFC 9113, section {section}", Held(offset, header))
+    return HttpFault(offset + at, rule, f"RFC 9113, section {section}", BytesAt(offset, header))
 
 
 _ENOUGH: Final = 3

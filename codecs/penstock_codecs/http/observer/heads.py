@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock_codecs.http.events import HttpLimits
-from penstock_codecs.http.observer.faults import Fault, Held
+from penstock_codecs.http.observer.faults import BytesAt, HttpFault
 
 __all__ = [
     "MAX_HEAD",
@@ -125,7 +125,7 @@ class HeadBuffer:
             self._scanned = len(self._held)
             self._check_early()
             return None, len(data)
-        whole = Held(self._offset, bytes(self._held[: found.end()]))
+        whole = BytesAt(self._offset, bytes(self._held[: found.end()]))
         self.clear()
         return _head(whole, self._line), at + found.end() - before
 
@@ -133,11 +133,11 @@ class HeadBuffer:
         """Check the held bytes at the end of the input. Raises Fault if they could not have become a head."""
         if self._line is not REQUEST_LINE or b"\n" in self._held:
             return
-        held, place = Held(self._offset, bytes(self._held)), 0
+        held, place = BytesAt(self._offset, bytes(self._held)), 0
         for part in _PARTS[REQUEST_LINE][:_CUT_PARTS]:
             step = part.pattern.match(held.data, place)
             if step is None and place < len(held.data):
-                raise Fault(self._offset + place, part.rule, _CLAUSES[REQUEST_LINE], held)
+                raise HttpFault(self._offset + place, part.rule, _CLAUSES[REQUEST_LINE], held)
             if step is None:
                 return
             place = step.end()
@@ -152,11 +152,11 @@ class HeadBuffer:
         """Reject bytes that cannot become a head at once, as the bytes that complete it may never arrive."""
         if len(self._held) > MAX_HEAD:
             rule = f"a head has at most {MAX_HEAD} bytes here"
-            raise Fault(self._offset, rule, "RFC 9112, section 3", Held(self._offset, bytes(self._held[:256])))
+            raise HttpFault(self._offset, rule, "RFC 9112, section 3", BytesAt(self._offset, bytes(self._held[:256])))
         end = self._held.find(b"\n")
         if not self._checked and end >= 0:
             self._checked = True
-            held = Held(self._offset, bytes(self._held))
+            held = BytesAt(self._offset, bytes(self._held))
             _match(self._line, _PARTS[self._line], _CLAUSES[self._line], held, 0, _bare(held.data[:end]))
 
 
@@ -165,7 +165,7 @@ def _bare(line: bytes | bytearray | memoryview) -> bytes:
 
 
 def _match(
-    pattern: re.Pattern[bytes], parts: Sequence[_Part], clause: str, held: Held, at: int, line: bytes
+    pattern: re.Pattern[bytes], parts: Sequence[_Part], clause: str, held: BytesAt, at: int, line: bytes
 ) -> tuple[bytes, ...]:
     """Return the groups of a line at `at`. Raises Fault if it does not match."""
     found = pattern.fullmatch(line)
@@ -175,12 +175,12 @@ def _match(
     for part in parts:
         step = part.pattern.match(line, place)
         if step is None:
-            raise Fault(held.offset + at + place, part.rule, clause, held)
+            raise HttpFault(held.offset + at + place, part.rule, clause, held)
         place = step.end()
-    raise Fault(held.offset + at + place, "this byte does not belong here", clause, held)
+    raise HttpFault(held.offset + at + place, "this byte does not belong here", clause, held)
 
 
-def _head(whole: Held, line: re.Pattern[bytes]) -> Head:
+def _head(whole: BytesAt, line: re.Pattern[bytes]) -> Head:
     data = bytes(whole.data)
     lines = data.split(b"\n")[:-2]
     head = Head(whole.offset, _match(line, _PARTS[line], _CLAUSES[line], whole, 0, _bare(lines[0])), [], [])
@@ -192,7 +192,7 @@ def _head(whole: Held, line: re.Pattern[bytes]) -> Head:
     return head
 
 
-def _unfolded(lines: list[bytes], at: int, whole: Held) -> Iterator[tuple[int, bytes]]:
+def _unfolded(lines: list[bytes], at: int, whole: BytesAt) -> Iterator[tuple[int, bytes]]:
     """Return the lines of the fields; one that begins with white space continues the one before (RFC 9112, 5.2)."""
     last, place = b"", at
     for index, line in enumerate(lines):
@@ -203,7 +203,7 @@ def _unfolded(lines: list[bytes], at: int, whole: Held) -> Iterator[tuple[int, b
                 yield place, last
             last, place = text, at
         elif not index:
-            raise Fault(whole.offset + at, "no white space before the first field", "RFC 9112, section 2.2", whole)
+            raise HttpFault(whole.offset + at, "no white space before the first field", "RFC 9112, section 2.2", whole)
         else:
             last += b" " + text[fold.end() :]
         at += len(line) + 1
@@ -226,11 +226,11 @@ def request_framing(head: Head) -> Framing:
     hosts = list(head.values(b"host"))
     if len(hosts) > 1 or (not hosts and head.line[2] == b"1.1"):
         at = hosts[1][0] if hosts else head.start
-        raise Fault(at, "a request has exactly one Host field", "RFC 9112, section 3.2")
+        raise HttpFault(at, "a request has exactly one Host field", "RFC 9112, section 3.2")
     chunked, length = _chunked(head), _content_length(head)
     if chunked is not None and (length is not None or head.line[2] < b"1.1"):
         rule = "Transfer-Encoding does not go with Content-Length, nor with HTTP/1.0"
-        raise Fault(chunked, rule, "RFC 9112, section 6.1")
+        raise HttpFault(chunked, rule, "RFC 9112, section 6.1")
     return Framing(chunked is not None, length or 0)
 
 
@@ -249,7 +249,7 @@ def _chunked(head: Head) -> int | None:
         return None
     at, value = found[-1]
     if len(found) > 1 or value.lower() != b"chunked":
-        raise Fault(at, "the only transfer coding is chunked, once", "RFC 9112, section 6.1")
+        raise HttpFault(at, "the only transfer coding is chunked, once", "RFC 9112, section 6.1")
     return at
 
 
@@ -258,8 +258,8 @@ def _content_length(head: Head) -> int | None:
     for at, value in head.values(b"content-length"):
         for one in value.split(b","):
             if not _CONTENT_LENGTH.fullmatch(one.strip()):
-                raise Fault(at, "Content-Length is a number", "RFC 9112, section 6.3")
+                raise HttpFault(at, "Content-Length is a number", "RFC 9112, section 6.3")
             if length is not None and one.strip() != length:
-                raise Fault(at, "there is one Content-Length", "RFC 9112, section 6.3")
+                raise HttpFault(at, "there is one Content-Length", "RFC 9112, section 6.3")
             length = one.strip()
     return None if length is None else int(length)

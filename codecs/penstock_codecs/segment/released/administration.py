@@ -6,7 +6,7 @@ The messages that create, seal, truncate, delete and describe segments are accep
 
 from __future__ import annotations
 
-from penstock_codecs.segment.layout import Dialect, Direction, Message, Tail, message
+from penstock_codecs.segment.layout import Dialect, Direction, SegmentMessage, Tail, message
 from penstock_codecs.segment.lists import AttributeUpdates, Chunks, MergedSegments, Names
 from penstock_codecs.segment.wire import I32, I64, U8, Bool, Name, Text, Uuid
 
@@ -42,7 +42,7 @@ __all__ = [
 
 
 @message(11, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
-class GetStreamSegmentInfo(Message):
+class GetStreamSegmentInfo(SegmentMessage):
     """Asks for a segment's StreamSegmentInfo."""
 
     request_id: I64
@@ -51,7 +51,7 @@ class GetStreamSegmentInfo(Message):
 
 
 @message(12, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
-class StreamSegmentInfo(Message):
+class StreamSegmentInfo(SegmentMessage):
     """Start and end of a segment, and its state; `last_modified` in ms since 1970."""
 
     request_id: I64
@@ -65,7 +65,7 @@ class StreamSegmentInfo(Message):
 
 
 @message(20, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
-class CreateSegment(Message):
+class CreateSegment(SegmentMessage):
     """Creates a segment. `scale_type` 0 none, 1 KB/s, 2 events/s, to which `target_rate` applies."""
 
     request_id: I64
@@ -77,7 +77,7 @@ class CreateSegment(Message):
 
 
 @message(21, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
-class SegmentCreated(Message):
+class SegmentCreated(SegmentMessage):
     """Answers 20, 40 (with the generated name) and 70."""
 
     request_id: I64
@@ -85,7 +85,7 @@ class SegmentCreated(Message):
 
 
 @message(28, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
-class SealSegment(Message):
+class SealSegment(SegmentMessage):
     """Seals a segment: nothing can be appended after that."""
 
     request_id: I64
@@ -94,7 +94,7 @@ class SealSegment(Message):
 
 
 @message(29, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
-class SegmentSealed(Message):
+class SegmentSealed(SegmentMessage):
     """Answers 28."""
 
     request_id: I64
@@ -102,7 +102,7 @@ class SegmentSealed(Message):
 
 
 @message(30, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
-class DeleteSegment(Message):
+class DeleteSegment(SegmentMessage):
     """Deletes a segment and its bytes."""
 
     request_id: I64
@@ -111,7 +111,7 @@ class DeleteSegment(Message):
 
 
 @message(31, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
-class SegmentDeleted(Message):
+class SegmentDeleted(SegmentMessage):
     """Answers 30 and 71."""
 
     request_id: I64
@@ -119,7 +119,7 @@ class SegmentDeleted(Message):
 
 
 @message(32, Direction.REQUEST, Dialect.RELEASED)
-class UpdateSegmentPolicy(Message):
+class UpdateSegmentPolicy(SegmentMessage):
     """Changes a segment's scaling policy; fields as in CreateSegment."""
 
     request_id: I64
@@ -130,7 +130,7 @@ class UpdateSegmentPolicy(Message):
 
 
 @message(33, Direction.REPLY, Dialect.RELEASED)
-class SegmentPolicyUpdated(Message):
+class SegmentPolicyUpdated(SegmentMessage):
     """Answers 32."""
 
     request_id: I64
@@ -138,7 +138,7 @@ class SegmentPolicyUpdated(Message):
 
 
 @message(34, Direction.REQUEST, Dialect.RELEASED)
-class GetSegmentAttribute(Message):
+class GetSegmentAttribute(SegmentMessage):
     """Asks for an attribute, a number that is kept with a segment."""
 
     request_id: I64
@@ -148,7 +148,7 @@ class GetSegmentAttribute(Message):
 
 
 @message(35, Direction.REPLY, Dialect.RELEASED)
-class SegmentAttribute(Message):
+class SegmentAttribute(SegmentMessage):
     """The attribute's value; -2**63 if there is none."""
 
     request_id: I64
@@ -156,7 +156,7 @@ class SegmentAttribute(Message):
 
 
 @message(36, Direction.REQUEST, Dialect.RELEASED)
-class UpdateSegmentAttribute(Message):
+class UpdateSegmentAttribute(SegmentMessage):
     """Compares and sets an attribute; -2**63 means that it does not exist."""
 
     request_id: I64
@@ -168,7 +168,7 @@ class UpdateSegmentAttribute(Message):
 
 
 @message(37, Direction.REPLY, Dialect.RELEASED)
-class SegmentAttributeUpdated(Message):
+class SegmentAttributeUpdated(SegmentMessage):
     """Answers 36. `success`: the value was the expected one, and was replaced."""
 
     request_id: I64
@@ -176,7 +176,7 @@ class SegmentAttributeUpdated(Message):
 
 
 @message(38, Direction.REQUEST, Dialect.RELEASED, Dialect.DRAFT)
-class TruncateSegment(Message):
+class TruncateSegment(SegmentMessage):
     """Removes the bytes before an offset; other offsets do not change."""
 
     request_id: I64
@@ -186,7 +186,7 @@ class TruncateSegment(Message):
 
 
 @message(39, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
-class SegmentTruncated(Message):
+class SegmentTruncated(SegmentMessage):
     """Answers 38."""
 
     request_id: I64
@@ -194,7 +194,7 @@ class SegmentTruncated(Message):
 
 
 @message(40, Direction.REQUEST, Dialect.RELEASED)
-class CreateTransientSegment(Message):
+class CreateTransientSegment(SegmentMessage):
     """Creates a segment to be merged into its parent later, for an event that is too large for one message."""
 
     request_id: I64
@@ -204,7 +204,7 @@ class CreateTransientSegment(Message):
 
 
 @message(41, Direction.REQUEST, Dialect.RELEASED)
-class LocateOffset(Message):
+class LocateOffset(SegmentMessage):
     """Asks for the offset of the event at or before one (wire version 17, which is not released)."""
 
     request_id: I64
@@ -214,7 +214,7 @@ class LocateOffset(Message):
 
 
 @message(42, Direction.REPLY, Dialect.RELEASED)
-class OffsetLocated(Message):
+class OffsetLocated(SegmentMessage):
     """Answers 41."""
 
     request_id: I64
@@ -223,7 +223,7 @@ class OffsetLocated(Message):
 
 
 @message(58, Direction.REQUEST, Dialect.RELEASED)
-class MergeSegments(Message):
+class MergeSegments(SegmentMessage):
     """Appends all of a sealed segment to another, and changes attributes of that one with it."""
 
     request_id: I64
@@ -234,7 +234,7 @@ class MergeSegments(Message):
 
 
 @message(59, Direction.REPLY, Dialect.RELEASED)
-class SegmentsMerged(Message):
+class SegmentsMerged(SegmentMessage):
     """Answers 58."""
 
     request_id: I64
@@ -244,7 +244,7 @@ class SegmentsMerged(Message):
 
 
 @message(90, Direction.REQUEST, Dialect.RELEASED)
-class MergeSegmentsBatch(Message):
+class MergeSegmentsBatch(SegmentMessage):
     """Merges several segments in order, as MergeSegments does."""
 
     request_id: I64
@@ -254,7 +254,7 @@ class MergeSegmentsBatch(Message):
 
 
 @message(91, Direction.REPLY, Dialect.RELEASED)
-class SegmentsBatchMerged(Message):
+class SegmentsBatchMerged(SegmentMessage):
     """Answers 90."""
 
     request_id: I64
@@ -263,7 +263,7 @@ class SegmentsBatchMerged(Message):
 
 
 @message(-3, Direction.REQUEST, Dialect.RELEASED)
-class FlushToStorage(Message):
+class FlushToStorage(SegmentMessage):
     """Flushes a container to storage, on the administrator's port."""
 
     container_id: I32
@@ -272,14 +272,14 @@ class FlushToStorage(Message):
 
 
 @message(-4, Direction.REPLY, Dialect.RELEASED)
-class StorageFlushed(Message):
+class StorageFlushed(SegmentMessage):
     """Answers -3."""
 
     request_id: I64
 
 
 @message(-5, Direction.REQUEST, Dialect.RELEASED)
-class ListStorageChunks(Message):
+class ListStorageChunks(SegmentMessage):
     """Lists a segment's chunks, on the administrator's port."""
 
     segment: Name
@@ -288,7 +288,7 @@ class ListStorageChunks(Message):
 
 
 @message(-6, Direction.REPLY, Dialect.RELEASED)
-class StorageChunksListed(Message):
+class StorageChunksListed(SegmentMessage):
     """Answers -5."""
 
     request_id: I64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock_codecs.segment.layout import Dialect, Direction, Message, Tail, message
+from penstock_codecs.segment.layout import Dialect, Direction, SegmentMessage, Tail, message
 from penstock_codecs.segment.wire import I32, I64, Bool, Bytes32, Event32, Name, Rest, Text, Uuid, Zeros
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
 
 
 @message(-127, Direction.BOTH, Dialect.RELEASED)
-class Hello(Message):
+class Hello(SegmentMessage):
     """The first message of both sides: the wire versions that it speaks (1.2)."""
 
     high_version: I32
@@ -33,33 +33,33 @@ class Hello(Message):
 
 
 @message(100, Direction.BOTH, Dialect.RELEASED)
-class KeepAlive(Message):
+class KeepAlive(SegmentMessage):
     """A message without effect; a server answers with the same."""
 
 
 @message(-1, Direction.INNER, Dialect.RELEASED)
-class Padding(Message):
+class Padding(SegmentMessage):
     """Fills the end of an AppendBlock that was announced longer than its content."""
 
     length: Zeros
 
 
 @message(-2, Direction.INNER, Dialect.RELEASED)
-class PartialEvent(Message):
+class PartialEvent(SegmentMessage):
     """The end of an AppendBlock: the beginning of an event that continues in AppendBlockEnd."""
 
     data: Rest
 
 
 @message(0, Direction.INNER, Dialect.RELEASED, Dialect.DRAFT)
-class Event(Message):
+class Event(SegmentMessage):
     """One event, as encoded in blocks and in the segment. In the draft only inside a block."""
 
     data: Rest
 
 
 @message(1, Direction.REQUEST, Dialect.RELEASED)
-class SetupAppend(Message):
+class SetupAppend(SegmentMessage):
     """Announces a writer that will append to a segment."""
 
     request_id: I64
@@ -69,7 +69,7 @@ class SetupAppend(Message):
 
 
 @message(2, Direction.REPLY, Dialect.RELEASED)
-class AppendSetup(Message):
+class AppendSetup(SegmentMessage):
     """The number of the writer's last stored event; -2**63 for an unknown writer."""
 
     request_id: I64
@@ -79,7 +79,7 @@ class AppendSetup(Message):
 
 
 @message(3, Direction.REQUEST, Dialect.RELEASED)
-class AppendBlock(Message):
+class AppendBlock(SegmentMessage):
     """Bytes to store, and maybe one Padding or PartialEvent; its AppendBlockEnd follows at once (1.4)."""
 
     writer_id: Uuid
@@ -87,7 +87,7 @@ class AppendBlock(Message):
 
 
 @message(4, Direction.REQUEST, Dialect.RELEASED)
-class AppendBlockEnd(Message):
+class AppendBlockEnd(SegmentMessage):
     """The end of an append, or all of it (1.4)."""
 
     writer_id: Uuid
@@ -99,7 +99,7 @@ class AppendBlockEnd(Message):
 
 
 @message(5, Direction.REQUEST, Dialect.RELEASED)
-class ConditionalAppend(Message):
+class ConditionalAppend(SegmentMessage):
     """One event, to be stored if the segment ends at `expected_offset`."""
 
     writer_id: Uuid
@@ -110,7 +110,7 @@ class ConditionalAppend(Message):
 
 
 @message(89, Direction.REQUEST, Dialect.RELEASED)
-class ConditionalBlockEnd(Message):
+class ConditionalBlockEnd(SegmentMessage):
     """Raw bytes, to be stored if the segment ends at `expected_offset`."""
 
     writer_id: Uuid
@@ -121,7 +121,7 @@ class ConditionalBlockEnd(Message):
 
 
 @message(7, Direction.REPLY, Dialect.RELEASED)
-class DataAppended(Message):
+class DataAppended(SegmentMessage):
     """The writer's events up to `event_number` are stored."""
 
     writer_id: Uuid
@@ -132,7 +132,7 @@ class DataAppended(Message):
 
 
 @message(8, Direction.REPLY, Dialect.RELEASED)
-class ConditionalCheckFailed(Message):
+class ConditionalCheckFailed(SegmentMessage):
     """The segment did not end at the expected offset; nothing was stored."""
 
     writer_id: Uuid
@@ -141,7 +141,7 @@ class ConditionalCheckFailed(Message):
 
 
 @message(9, Direction.REQUEST, Dialect.RELEASED)
-class ReadSegment(Message):
+class ReadSegment(SegmentMessage):
     """Asks for about `suggested_length` bytes from an offset on."""
 
     segment: Name
@@ -152,7 +152,7 @@ class ReadSegment(Message):
 
 
 @message(10, Direction.REPLY, Dialect.RELEASED)
-class SegmentRead(Message):
+class SegmentRead(SegmentMessage):
     """Bytes of a segment, from exactly the requested offset."""
 
     segment: Name

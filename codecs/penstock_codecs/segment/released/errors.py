@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from penstock_codecs.segment.layout import Dialect, Direction, Message, Older, Tail, message
+from penstock_codecs.segment.layout import Dialect, Direction, Older, SegmentMessage, Tail, message
 from penstock_codecs.segment.wire import I32, I64, Name, Text, Uuid
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
 
 
 @message(50, Direction.REPLY, Dialect.RELEASED)
-class WrongHost(Message):
+class WrongHost(SegmentMessage):
     """The segment is served elsewhere."""
 
     request_id: I64
@@ -32,7 +32,7 @@ class WrongHost(Message):
 
 
 @message(51, Direction.REPLY, Dialect.RELEASED)
-class SegmentIsSealed(Message):
+class SegmentIsSealed(SegmentMessage):
     """The segment is sealed against appends."""
 
     request_id: I64
@@ -42,7 +42,7 @@ class SegmentIsSealed(Message):
 
 
 @message(52, Direction.REPLY, Dialect.RELEASED, Dialect.DRAFT)
-class SegmentAlreadyExists(Message):
+class SegmentAlreadyExists(SegmentMessage):
     """A segment to create exists already."""
 
     request_id: I64
@@ -51,7 +51,7 @@ class SegmentAlreadyExists(Message):
 
 
 @message(53, Direction.REPLY, Dialect.RELEASED)
-class NoSuchSegment(Message):
+class NoSuchSegment(SegmentMessage):
     """The segment was never created, or was deleted."""
 
     request_id: I64
@@ -66,7 +66,7 @@ class NoSuchSegment(Message):
     Dialect.RELEASED,
     older=Older(16, ("writer_id", "event_number", "server_stack_trace"), {"request_id": -1}),
 )
-class InvalidEventNumber(Message):
+class InvalidEventNumber(SegmentMessage):
     """The writer's event number is not above its last one; the server closes the connection after it.
 
     Up to wire version 15 it has no request id, and the trace comes last.
@@ -79,7 +79,7 @@ class InvalidEventNumber(Message):
 
 
 @message(56, Direction.REPLY, Dialect.RELEASED)
-class SegmentIsTruncated(Message):
+class SegmentIsTruncated(SegmentMessage):
     """The requested offset is before `start_offset`, where the segment begins now."""
 
     request_id: I64
@@ -90,7 +90,7 @@ class SegmentIsTruncated(Message):
 
 
 @message(57, Direction.REPLY, Dialect.RELEASED)
-class OperationUnsupported(Message):
+class OperationUnsupported(SegmentMessage):
     """The server does not support the operation."""
 
     request_id: I64
@@ -99,7 +99,7 @@ class OperationUnsupported(Message):
 
 
 @message(60, Direction.REPLY, Dialect.RELEASED)
-class AuthTokenCheckFailed(Message):
+class AuthTokenCheckFailed(SegmentMessage):
     """A delegation token was refused. `error_code`: -1 not specified, 0 failed, 1 expired; no other, since a real
     client crashes on it."""
 
@@ -109,7 +109,7 @@ class AuthTokenCheckFailed(Message):
 
 
 @message(61, Direction.REPLY, Dialect.RELEASED)
-class ErrorMessage(Message):
+class ErrorMessage(SegmentMessage):
     """Any other error. `error_code`: -1 not specified, 0 illegal argument."""
 
     request_id: I64

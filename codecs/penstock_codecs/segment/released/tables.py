@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock_codecs.segment.layout import Dialect, Direction, Message, Tail, message
+from penstock_codecs.segment.layout import Dialect, Direction, SegmentMessage, Tail, message
 from penstock_codecs.segment.lists import I64s, TableEntries, TableKeys
 from penstock_codecs.segment.wire import I32, I64, Bool, Bytes32, Name, Text
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 @message(70, Direction.REQUEST, Dialect.RELEASED)
-class CreateTableSegment(Message):
+class CreateTableSegment(SegmentMessage):
     """Creates a table; answered by SegmentCreated or SegmentAlreadyExists. `key_length` 0: keys of any length."""
 
     request_id: I64
@@ -42,7 +42,7 @@ class CreateTableSegment(Message):
 
 
 @message(71, Direction.REQUEST, Dialect.RELEASED)
-class DeleteTableSegment(Message):
+class DeleteTableSegment(SegmentMessage):
     """Deletes a table; answered by SegmentDeleted, NoSuchSegment or TableSegmentNotEmpty."""
 
     request_id: I64
@@ -52,7 +52,7 @@ class DeleteTableSegment(Message):
 
 
 @message(68, Direction.REQUEST, Dialect.RELEASED)
-class GetTableSegmentInfo(Message):
+class GetTableSegmentInfo(SegmentMessage):
     """Asks for a table's TableSegmentInfo."""
 
     request_id: I64
@@ -61,7 +61,7 @@ class GetTableSegmentInfo(Message):
 
 
 @message(69, Direction.REPLY, Dialect.RELEASED)
-class TableSegmentInfo(Message):
+class TableSegmentInfo(SegmentMessage):
     """A table's start offset, bytes, number of entries, and length of keys (0: any)."""
 
     request_id: I64
@@ -73,7 +73,7 @@ class TableSegmentInfo(Message):
 
 
 @message(74, Direction.REQUEST, Dialect.RELEASED)
-class UpdateTableEntries(Message):
+class UpdateTableEntries(SegmentMessage):
     """Writes all entries or none, if their keys' versions match. `table_segment_offset` -1: wherever the segment
     ends."""
 
@@ -85,7 +85,7 @@ class UpdateTableEntries(Message):
 
 
 @message(75, Direction.REPLY, Dialect.RELEASED)
-class TableEntriesUpdated(Message):
+class TableEntriesUpdated(SegmentMessage):
     """The new versions, in the order of the entries."""
 
     request_id: I64
@@ -93,7 +93,7 @@ class TableEntriesUpdated(Message):
 
 
 @message(76, Direction.REQUEST, Dialect.RELEASED)
-class RemoveTableKeys(Message):
+class RemoveTableKeys(SegmentMessage):
     """Removes all keys or none, if their versions match."""
 
     request_id: I64
@@ -104,7 +104,7 @@ class RemoveTableKeys(Message):
 
 
 @message(77, Direction.REPLY, Dialect.RELEASED)
-class TableKeysRemoved(Message):
+class TableKeysRemoved(SegmentMessage):
     """Answers 76."""
 
     request_id: I64
@@ -112,7 +112,7 @@ class TableKeysRemoved(Message):
 
 
 @message(78, Direction.REQUEST, Dialect.RELEASED)
-class ReadTable(Message):
+class ReadTable(SegmentMessage):
     """Asks for the values of keys."""
 
     request_id: I64
@@ -122,7 +122,7 @@ class ReadTable(Message):
 
 
 @message(79, Direction.REPLY, Dialect.RELEASED)
-class TableRead(Message):
+class TableRead(SegmentMessage):
     """One entry for each key; a missing key has version -1 and an empty value."""
 
     request_id: I64
@@ -131,7 +131,7 @@ class TableRead(Message):
 
 
 @message(80, Direction.REPLY, Dialect.RELEASED)
-class TableSegmentNotEmpty(Message):
+class TableSegmentNotEmpty(SegmentMessage):
     """A table that was to be deleted only if empty is not empty."""
 
     request_id: I64
@@ -140,7 +140,7 @@ class TableSegmentNotEmpty(Message):
 
 
 @message(81, Direction.REPLY, Dialect.RELEASED)
-class TableKeyDoesNotExist(Message):
+class TableKeyDoesNotExist(SegmentMessage):
     """A version was expected of a missing key; nothing was changed."""
 
     request_id: I64
@@ -149,7 +149,7 @@ class TableKeyDoesNotExist(Message):
 
 
 @message(82, Direction.REPLY, Dialect.RELEASED)
-class TableKeyBadVersion(Message):
+class TableKeyBadVersion(SegmentMessage):
     """A key has another version than expected; nothing was changed."""
 
     request_id: I64
@@ -158,7 +158,7 @@ class TableKeyBadVersion(Message):
 
 
 @message(83, Direction.REQUEST, Dialect.RELEASED)
-class ReadTableKeys(Message):
+class ReadTableKeys(SegmentMessage):
     """Lists keys, continuing from a token; empty bounds mean no bounds. `reserved` is empty."""
 
     request_id: I64
@@ -172,7 +172,7 @@ class ReadTableKeys(Message):
 
 
 @message(84, Direction.REPLY, Dialect.RELEASED)
-class TableKeysRead(Message):
+class TableKeysRead(SegmentMessage):
     """Answers 83."""
 
     request_id: I64
@@ -182,7 +182,7 @@ class TableKeysRead(Message):
 
 
 @message(85, Direction.REQUEST, Dialect.RELEASED)
-class ReadTableEntries(Message):
+class ReadTableEntries(SegmentMessage):
     """Lists entries, as ReadTableKeys lists keys."""
 
     request_id: I64
@@ -196,7 +196,7 @@ class ReadTableEntries(Message):
 
 
 @message(86, Direction.REPLY, Dialect.RELEASED)
-class TableEntriesRead(Message):
+class TableEntriesRead(SegmentMessage):
     """Answers 85."""
 
     request_id: I64
@@ -206,7 +206,7 @@ class TableEntriesRead(Message):
 
 
 @message(88, Direction.REQUEST, Dialect.RELEASED)
-class ReadTableEntriesDelta(Message):
+class ReadTableEntriesDelta(SegmentMessage):
     """Asks for entries that were changed at or after a position."""
 
     request_id: I64
@@ -217,7 +217,7 @@ class ReadTableEntriesDelta(Message):
 
 
 @message(87, Direction.REPLY, Dialect.RELEASED)
-class TableEntriesDeltaRead(Message):
+class TableEntriesDeltaRead(SegmentMessage):
     """Answers 88. `should_clear`: drop what is known; `last_position`: the position to continue from."""
 
     request_id: I64

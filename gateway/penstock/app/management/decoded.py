@@ -16,7 +16,7 @@ import msgspec
 from penstock.recorder.captures.text import duration, printable, shortened, told
 from penstock_analysis.capture import CaptureEvent, Conversation, Sender
 from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.hearing import Dialogues
+from penstock_analysis.dialogue.dialogues import Dialogues
 
 __all__ = ["DecodedWriter"]
 

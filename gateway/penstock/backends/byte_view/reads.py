@@ -11,7 +11,7 @@ from penstock.backends.byte_view.offsets import Place
 from penstock.backends.byte_view.streams import OffsetCounter, Stream, Streams, Window, Windows
 from penstock.core.back import Back
 from penstock_codecs.byte_operations import BytesRead, GetSegmentInfo, ReadBytes, SegmentInfo, Truncate
-from penstock_codecs.byte_rendering import Cut, Refused, cut
+from penstock_codecs.byte_rendering import RefusedRecord, RenderedSlice, cut
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
 from penstock_codecs.operations import Capability, FromByteOffset, FromSeqNum, Locate, Located, Trim
@@ -147,18 +147,18 @@ def _end(stream: Stream) -> int:
     return stream.offsets.end.offset if sealed_at is None else sealed_at
 
 
-def _cut(stream: Stream, window: Window, operation: ReadBytes, max_bytes: int) -> Cut:
+def _cut(stream: Stream, window: Window, operation: ReadBytes, max_bytes: int) -> RenderedSlice:
     offset = operation.offset
     end = min(window.end, _end(stream))
     if offset > end or (offset == end and not (operation.refuse or stream.row.sealed_at is not None)):
-        return Cut()
+        return RenderedSlice()
     pieces = [piece for piece in window.pieces() if piece.end_offset >= offset]
     if not pieces:
-        return Cut()
+        return RenderedSlice()
     return cut(pieces, offset, min(max_bytes, end - offset), operation.refuse, stream.first.seq_num)
 
 
-def _refusal(stream: Stream, refused: Refused) -> OperationFailed:
+def _refusal(stream: Stream, refused: RefusedRecord) -> OperationFailed:
     seq_num, feature, end = refused
     message = f"record {seq_num} of stream {stream.ref} {feature.value}, which segment clients cannot be given"
     return fail(FailureCode.NOT_REPRESENTABLE, f"{message}; bytes go on at offset {end}", seq_num=seq_num)

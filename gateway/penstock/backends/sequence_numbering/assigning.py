@@ -268,7 +268,10 @@ class Settling:
     # ---- those that were numbered before -------------------------------------------------------------------------
 
     async def _told(self, one: _Work, end_by: float) -> Appended:
-        first, last = one.result or await self._stream.patiently(partial(self._look_up, one), end_by)
+        settled = one.result
+        if settled is None:
+            settled = await self._stream.patiently(partial(self._look_up, one), end_by)
+        first, last = settled
         ms, place = last.timestamp, last.place
         return Appended(
             StreamPosition(first.seq_num, first.timestamp),

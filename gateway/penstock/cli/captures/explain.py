@@ -51,7 +51,7 @@ def explain_command(captures: tuple[Path, ...], connections: Sequence[int], side
 
     Errors are bytes that break a protocol, and replies that report a failure. `^^` marks the first wrong byte.
     """
-    from penstock_analysis.dialogue.hearing import Dialogues
+    from penstock_analysis.dialogue.dialogues import Dialogues
 
     with opened(captures, "Reading", side=side, connections=connections) as found:
         explanation = _Explanation(writer(found), KEPT_BYTES if connections else KEPT_BYTES_OF_MANY)

@@ -21,7 +21,7 @@ from penstock_analysis.capture import CaptureEvent, CaptureWriter, Conversation
 from penstock_analysis.dialogue import Message, Problem
 
 if TYPE_CHECKING:
-    from penstock_analysis.dialogue.hearing import Dialogues
+    from penstock_analysis.dialogue.dialogues import Dialogues
 
 __all__ = ["export_command"]
 
@@ -96,7 +96,7 @@ def _output(path: Path, captures: Captures) -> Iterator[Write]:
 
 def _about(captures: Captures, choice: Choice) -> Wanted:
     """Return a filter that accepts conversations with a chosen message."""
-    from penstock_analysis.dialogue.hearing import Dialogues
+    from penstock_analysis.dialogue.dialogues import Dialogues
 
     found: set[tuple[str, int]] = set()
 
@@ -119,7 +119,7 @@ def _items(events: Events, dialogues: Dialogues) -> Iterator[Message | Problem]:
 
 
 def _jsonl(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None:
-    from penstock_analysis.dialogue.hearing import Dialogues
+    from penstock_analysis.dialogue.dialogues import Dialogues
 
     for item in _items(events, Dialogues(wanted)):
         if isinstance(item, Problem):
@@ -134,7 +134,7 @@ def _jsonl(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None
 
 def _har(events: Events, choice: Choice, wanted: Wanted, write: Write) -> None:
     from penstock.recorder.captures.har import HarEntries, har_head
-    from penstock_analysis.dialogue.hearing import Dialogues
+    from penstock_analysis.dialogue.dialogues import Dialogues
 
     entries = HarEntries()
     places: list[tuple[str, int, int]] = []  # start time, offset and length of each entry in the file

@@ -36,7 +36,7 @@ def records_command(
     Appended records are printed with their acknowledgement, which gives their position, or with `"acknowledged": false`
     if none was recorded. Bodies that are not UTF-8 are given as `body_base64`.
     """
-    from penstock_analysis.dialogue.hearing import Dialogues
+    from penstock_analysis.dialogue.dialogues import Dialogues
 
     choice = Choice(connections, protocols, streams)
     with opened(captures, "Reading", side=side, connections=connections) as found:

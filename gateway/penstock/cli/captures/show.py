@@ -67,7 +67,7 @@ def show_messages(
 ) -> None:
     """Write a line for each wanted message and problem as events complete them. `form`: whether to write JSON lines,
     and whether to include each message's records."""
-    from penstock_analysis.dialogue.hearing import Dialogues
+    from penstock_analysis.dialogue.dialogues import Dialogues
 
     as_lines, bodies = form
     dialogues = Dialogues(choice.conversation)
@@ -96,7 +96,7 @@ def show_messages(
 def _show_conversations(
     events: Iterable[CaptureEvent], choice: Choice, rows: Rows, as_lines: bool, write: Callable[[str], None]
 ) -> None:
-    from penstock_analysis.dialogue.hearing import Dialogues
+    from penstock_analysis.dialogue.dialogues import Dialogues
 
     dialogues = Dialogues(choice.conversation)
     summaries = Summaries()

@@ -14,7 +14,7 @@ from penstock.protocols.servers import Server, ServerKind
 from penstock.protocols.tables import ConfigView
 from penstock.protocols.terms import Terms
 from penstock.routing.loss.plan import BackSide, Fate, FrontSide, Item
-from penstock_analysis.segment.spoken import HELLO
+from penstock_analysis.segment.dialect_detection import HELLO
 from penstock_codecs.byte_layout import Layout
 from penstock_codecs.operations import Capability
 from penstock_codecs.streams import BasinConfig, Retention, StreamConfig

@@ -16,7 +16,7 @@ from penstock_analysis.dialogue import APPENDED, Message, Problem
 from penstock_analysis.dialogue.failures import Failures
 
 if TYPE_CHECKING:
-    from penstock_analysis.dialogue.hearing import Dialogues
+    from penstock_analysis.dialogue.dialogues import Dialogues
 
 __all__ = [
     "MAX_GROUPS",

@@ -13,7 +13,7 @@ from penstock.tools.comparing.pairing import plain_name
 from penstock.tools.comparing.record_table import ComparedStream, Input, RecordTable
 from penstock_analysis.capture import CaptureEvent, Side
 from penstock_analysis.dialogue import DELIVERED, Message, Problem, SeenRecord
-from penstock_analysis.dialogue.hearing import Dialogues
+from penstock_analysis.dialogue.dialogues import Dialogues
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.model import RecordBatch, StreamRef
 from penstock_codecs.operations import FromSeqNum, Read

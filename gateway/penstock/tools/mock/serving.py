@@ -16,7 +16,7 @@ from penstock.tools.mock.script import Part, Script, ServerBytes, ServerEnd, spo
 from penstock.tools.mock.windows import Windows
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Conversation, Endpoint, Opened, Sender, Side
 from penstock_analysis.dialogue.choosing import ENOUGH, dialogue_for
-from penstock_codecs.http.observer.faults import Fault
+from penstock_codecs.http.observer.faults import HttpFault
 from penstock_codecs.limits import KIB
 
 __all__ = ["PATIENCE_SECONDS", "MockConnection"]
@@ -106,7 +106,7 @@ class MockConnection:
     def _update(self, windows: Windows, data: bytes | bytearray) -> None:
         try:
             windows.heard(data)
-        except Fault as fault:
+        except HttpFault as fault:
             self._report.differs(f"{self._name}: the client violates HTTP/2: {fault.rule}")
             self._windows = None
 

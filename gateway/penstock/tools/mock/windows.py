@@ -12,7 +12,7 @@ from struct import unpack_from
 from typing import Final
 
 from penstock_codecs.http import PREFACE
-from penstock_codecs.http.observer.faults import Span
+from penstock_codecs.http.observer.faults import TimedRange
 from penstock_codecs.http.observer.frames import ACK, Frame2, FrameScanner, FrameType
 
 __all__ = ["Windows"]
@@ -53,7 +53,7 @@ class Windows:
         self._scanner.receive(piece, self._offset, 0)
         self._offset += len(piece)
 
-    def _frame(self, frame: Frame2, payload: bytes, _span: Span) -> None:
+    def _frame(self, frame: Frame2, payload: bytes, _span: TimedRange) -> None:
         if frame.type == FrameType.WINDOW_UPDATE:
             (size,) = unpack_from(">L", payload)
             if frame.stream_id:

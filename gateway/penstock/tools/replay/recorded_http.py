@@ -9,20 +9,20 @@ from penstock.tools.replay.items import Finish, Item, Over, Say, given_by
 from penstock.tools.replay.recorded import MOST_PROBLEMS, Choice, missed
 from penstock_analysis.capture import CaptureEvent, Closed, Conversation, Joined, Sender
 from penstock_analysis.dialogue import Message, Problem
+from penstock_analysis.dialogue.http.collector import MessageCollector
 from penstock_analysis.dialogue.http.dialogue import HttpDialogue
-from penstock_analysis.dialogue.http.exchanges import Exchanges
-from penstock_analysis.dialogue.http.telling import Teller
+from penstock_analysis.dialogue.http.exchanges import SeenExchanges
 from penstock_codecs.http import Body, End, Headers, RequestHead, Reset, ResponseHead
-from penstock_codecs.http.observer.faults import Span
+from penstock_codecs.http.observer.faults import TimedRange
 
 __all__ = ["RecordedExchanges"]
 
 
-class _Heard(Exchanges):
+class _Heard(SeenExchanges):
     """Exchanges that also keep their parts as items until they are taken."""
 
-    def __init__(self, teller: Teller) -> None:
-        super().__init__(teller)
+    def __init__(self, collector: MessageCollector) -> None:
+        super().__init__(collector)
         self._items: list[Say | Over] = []
 
     def take(self) -> list[Say | Over]:
@@ -30,7 +30,7 @@ class _Heard(Exchanges):
         items, self._items = self._items, []
         return items
 
-    def request(self, head: RequestHead, span: Span, end: bool) -> None:
+    def request(self, head: RequestHead, span: TimedRange, end: bool) -> None:
         super().request(head, span, end)
         exchange = self.get(head.stream_id)
         basin = "" if exchange is None else exchange.ref.basin
@@ -38,7 +38,7 @@ class _Heard(Exchanges):
         if end:
             self._items.append(Say(End(head.stream_id), span.end_ns))
 
-    def response(self, head: ResponseHead, span: Span, end: bool) -> None:
+    def response(self, head: ResponseHead, span: TimedRange, end: bool) -> None:
         super().response(head, span, end)
         if end:
             self._items.append(Over(head.stream_id))
@@ -48,14 +48,14 @@ class _Heard(Exchanges):
         if sender is Sender.CLIENT and data:
             self._items.append(Say(Body(number, [bytes(data)]), time_ns))
 
-    def ended(self, number: int, sender: Sender, span: Span, trailers: Headers) -> None:
+    def ended(self, number: int, sender: Sender, span: TimedRange, trailers: Headers) -> None:
         super().ended(number, sender, span, trailers)
         if sender is Sender.CLIENT:
             self._items.append(Say(End(number, trailers), span.end_ns))
         else:
             self._items.append(Over(number))
 
-    def reset(self, number: int, sender: Sender, span: Span, code: str) -> None:
+    def reset(self, number: int, sender: Sender, span: TimedRange, code: str) -> None:
         super().reset(number, sender, span, code)
         self._items.append(Say(Reset(number), span.end_ns) if sender is Sender.CLIENT else Over(number, bool(code)))
 
@@ -65,7 +65,7 @@ class _Dialogue(HttpDialogue):
 
     def __init__(self, conversation: Conversation) -> None:
         super().__init__(conversation)
-        self._exchanges = self.heard = _Heard(self._teller)
+        self._exchanges = self.heard = _Heard(self._collector)
 
 
 class RecordedExchanges:

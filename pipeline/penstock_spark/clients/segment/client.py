@@ -8,7 +8,7 @@ from uuid import UUID
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import Columns
-from penstock_codecs.segment import Message, released
+from penstock_codecs.segment import SegmentMessage, released
 from penstock_spark.clients.base import Appender, Mark, NumberedAppender, Rows, StreamClient
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.segment.appending import SegmentAppender
@@ -184,7 +184,7 @@ class SegmentStreams(StreamClient):
         if controller is not None:
             return controller.create(*self._whole(stream))
 
-        def make(request_id: int, place: Place) -> Message:
+        def make(request_id: int, place: Place) -> SegmentMessage:
             return released.CreateSegment(request_id, place.segment, 0, 0, place.token)
 
         try:
@@ -203,7 +203,7 @@ class SegmentStreams(StreamClient):
             self._stores.forget(stream)
             return
 
-        def make(request_id: int, place: Place) -> Message:
+        def make(request_id: int, place: Place) -> SegmentMessage:
             return released.DeleteSegment(request_id, place.segment, place.token)
 
         try:
@@ -215,7 +215,7 @@ class SegmentStreams(StreamClient):
     def trim(self, stream: str, first: Mark) -> None:
         offset = self._offset(self._placed(stream, first).place)
 
-        def make(request_id: int, place: Place) -> Message:
+        def make(request_id: int, place: Place) -> SegmentMessage:
             return released.TruncateSegment(request_id, place.segment, offset, place.token)
 
         self._stores.ask(released.SegmentTruncated, stream, make)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from penstock_codecs.codec import PAUSED, Pull
 from penstock_codecs.failures import FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError, fail
 from penstock_codecs.limits import SEGMENT_VERSIONS
-from penstock_codecs.segment import Dialect, Message, SegmentClient, released
+from penstock_codecs.segment import Dialect, SegmentClient, SegmentMessage, released
 from penstock_codecs.segment.refusals import refusal
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.failing import lost
@@ -17,7 +17,7 @@ from penstock_spark.clients.wire import Wire
 
 __all__ = ["StoreConnection"]
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=SegmentMessage)
 _UNSOLICITED: Final = (released.KeepAlive,)
 _EXPIRED: Final = 1
 
@@ -53,7 +53,7 @@ class StoreConnection(Connection):
         self._last_id += 1
         return self._last_id
 
-    def send(self, request: Message) -> None:
+    def send(self, request: SegmentMessage) -> None:
         """Send a request; the caller must take its reply. Raises LIMIT_EXCEEDED for a request too large for a
         message."""
         try:
@@ -73,7 +73,7 @@ class StoreConnection(Connection):
         """Return the next reply, or None if none has arrived yet."""
         return self._reply(wait=False)
 
-    def ask(self, kind: type[M], segment: str, make: Callable[[int], Message]) -> M:
+    def ask(self, kind: type[M], segment: str, make: Callable[[int], SegmentMessage]) -> M:
         """Send the request that `make` returns for a request id, and return its reply. Raises the failure that the
         reply reports."""
         request_id = self.next_id()

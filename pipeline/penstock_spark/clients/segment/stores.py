@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
-from penstock_codecs.segment import Message, released
+from penstock_codecs.segment import SegmentMessage, released
 from penstock_spark.clients.endpoint import Endpoint
 from penstock_spark.clients.patience import Patience
 from penstock_spark.clients.pool import Pool
@@ -17,9 +17,9 @@ from penstock_spark.clients.segment.names import SegmentName, first_of, full_nam
 
 __all__ = ["Place", "Stores"]
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=SegmentMessage)
 Address = tuple[str, int]
-Make = Callable[[int, "Place"], Message]
+Make = Callable[[int, "Place"], SegmentMessage]
 """Builds a request from a request id and the segment's place."""
 _MOVED = (FailureCode.STREAM_NOT_FOUND, FailureCode.PERMISSION_DENIED, FailureCode.STREAM_SEALED)
 """Failure codes that, like every retryable one, invalidate the known place and token of a segment."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.limits import MIB
-from penstock_codecs.segment import NoEvent, Records, released, take_records
+from penstock_codecs.segment import NoEvent, ScannedRecords, released, take_records
 from penstock_spark.clients.segment.connection import StoreConnection
 from penstock_spark.clients.segment.stores import Place, Stores
 
@@ -26,7 +26,7 @@ _DEPTH: Final = 4
 """Requests in flight at once. Their replies are held in memory: 4 MiB, plus one event."""
 
 
-def walk(stores: Stores, stream: str, start: int, end: int, wanted: int = ALL) -> Iterator[Records]:
+def walk(stores: Stores, stream: str, start: int, end: int, wanted: int = ALL) -> Iterator[ScannedRecords]:
     """Yield at most `wanted` events between two offsets; the last of `offsets` is the end of the last event. An event
     that ends after `end` is left out. `end` is at most the segment's length, since a read at the tail would wait.
 
@@ -109,7 +109,7 @@ def _take(connection: StoreConnection, place: Place, asked: dict[int, _Part]) ->
     return part
 
 
-def events(blocks: Iterator[bytes], segment: str, start: int, wanted: int) -> Iterator[Records]:
+def events(blocks: Iterator[bytes], segment: str, start: int, wanted: int) -> Iterator[ScannedRecords]:
     """Yield the events in `blocks`, which begin with an event at offset `start`; a partial event at the end is left
     out."""
     held: list[bytes] = []

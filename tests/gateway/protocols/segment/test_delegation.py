@@ -19,7 +19,7 @@ from penstock.protocols.segment.front.checkpoint import Checkpoint
 from penstock.protocols.segment.front.connection import _HANDLERS
 from penstock.routing.access.passwords import MOST_WAITING, Passwords, basic_credentials, check_hash, hash_password
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.segment import Message, released
+from penstock_codecs.segment import SegmentMessage, released
 
 KEY = b"k" * KEY_BYTES
 
@@ -86,7 +86,7 @@ def test_tokens_that_are_no_good() -> None:
 
 
 @pytest.mark.parametrize("kind", [*_HANDLERS, released.SetupAppend, released.ReadSegment])
-def test_each_request_s_segments_are_looked_at(kind: type[Message]) -> None:
+def test_each_request_s_segments_are_looked_at(kind: type[SegmentMessage]) -> None:
     """Also those that are refused later: nothing but a refusal comes of any."""
     delegation = Delegation(KEY, 600, Clock())
     token = delegation.issue("me", "S", "s")

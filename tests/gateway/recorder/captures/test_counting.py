@@ -13,7 +13,7 @@ from penstock.recorder.captures import Choice
 from penstock.recorder.captures.lines import summary_line
 from penstock.recorder.captures.stats import MAX_GROUPS, MAX_PERIODS, OTHERS, Group, Percentiles, Statistics
 from penstock_analysis.capture import CaptureEvent, Chunk, Closed, Lost, Noted, Opened, Sender
-from penstock_analysis.dialogue.hearing import Dialogues
+from penstock_analysis.dialogue.dialogues import Dialogues
 from penstock_analysis.dialogue.summaries import Summaries
 
 

@@ -19,7 +19,7 @@ from penstock.recorder.captures.recent import Recent
 from penstock.recorder.captures.text import column, columns, dump, duration, printable, shortened, size, spelled
 from penstock_analysis.capture import CaptureEvent, Chunk, Opened, Sender
 from penstock_analysis.dialogue import APPENDED, SeenRecord
-from penstock_analysis.dialogue.hearing import Dialogues
+from penstock_analysis.dialogue.dialogues import Dialogues
 from penstock_codecs.http import PREFACE
 
 

@@ -14,7 +14,7 @@ from penstock_codecs.model import RecordBatch, StreamPosition
 from penstock_codecs.s2.formats import Format
 from penstock_codecs.s2s.sessions import ReadClient
 from penstock_codecs.sse.client import EventStreamClient
-from penstock_codecs.sse.dialects import Dialect
+from penstock_codecs.sse.dialects import SseDialect
 from penstock_codecs.sse.events import BatchEvent, Done, ErrorEvent, Ping
 
 __all__ = ["Left", "Mark", "S2SSource", "Source", "SseSource"]
@@ -97,7 +97,7 @@ class SseSource(Source):
 
     media = "text/event-stream"
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: SseDialect) -> None:
         self._codec = EventStreamClient(dialect, Format.BASE64)
         self._dialect = dialect
 

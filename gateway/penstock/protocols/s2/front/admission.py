@@ -21,38 +21,38 @@ from penstock.protocols.s2.front.settings import S2Settings
 from penstock.routing.access.authority import UNKNOWN
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.s2.access_tokens import Op
-from penstock_codecs.s2.routes import Endpoint
+from penstock_codecs.s2.routes import S2Endpoint
 
 __all__ = ["OPS", "Admission"]
 
-OPS: Final[dict[Endpoint, tuple[Op, ...]]] = {
-    Endpoint.HEALTH: (),
-    Endpoint.NOT_IMPLEMENTED: (),
-    Endpoint.LIST_BASINS: (Op.LIST_BASINS,),
-    Endpoint.CREATE_BASIN: (Op.CREATE_BASIN,),
-    Endpoint.ENSURE_BASIN: (Op.CREATE_BASIN, Op.RECONFIGURE_BASIN),
-    Endpoint.GET_BASIN: (Op.GET_BASIN_CONFIG,),
-    Endpoint.RECONFIGURE_BASIN: (Op.RECONFIGURE_BASIN,),
-    Endpoint.DELETE_BASIN: (Op.DELETE_BASIN,),
-    Endpoint.LIST_STREAMS: (Op.LIST_STREAMS,),
-    Endpoint.CREATE_STREAM: (Op.CREATE_STREAM,),
-    Endpoint.ENSURE_STREAM: (Op.CREATE_STREAM, Op.RECONFIGURE_STREAM),
-    Endpoint.GET_STREAM: (Op.GET_STREAM_CONFIG,),
-    Endpoint.RECONFIGURE_STREAM: (Op.RECONFIGURE_STREAM,),
-    Endpoint.DELETE_STREAM: (Op.DELETE_STREAM,),
-    Endpoint.LIST_ACCESS_TOKENS: (Op.LIST_ACCESS_TOKENS,),
-    Endpoint.ISSUE_ACCESS_TOKEN: (Op.ISSUE_ACCESS_TOKEN,),
-    Endpoint.REVOKE_ACCESS_TOKEN: (Op.REVOKE_ACCESS_TOKEN,),
-    Endpoint.CHECK_TAIL: (Op.CHECK_TAIL,),
-    Endpoint.APPEND: (Op.APPEND,),
-    Endpoint.READ: (Op.READ,),
+OPS: Final[dict[S2Endpoint, tuple[Op, ...]]] = {
+    S2Endpoint.HEALTH: (),
+    S2Endpoint.NOT_IMPLEMENTED: (),
+    S2Endpoint.LIST_BASINS: (Op.LIST_BASINS,),
+    S2Endpoint.CREATE_BASIN: (Op.CREATE_BASIN,),
+    S2Endpoint.ENSURE_BASIN: (Op.CREATE_BASIN, Op.RECONFIGURE_BASIN),
+    S2Endpoint.GET_BASIN: (Op.GET_BASIN_CONFIG,),
+    S2Endpoint.RECONFIGURE_BASIN: (Op.RECONFIGURE_BASIN,),
+    S2Endpoint.DELETE_BASIN: (Op.DELETE_BASIN,),
+    S2Endpoint.LIST_STREAMS: (Op.LIST_STREAMS,),
+    S2Endpoint.CREATE_STREAM: (Op.CREATE_STREAM,),
+    S2Endpoint.ENSURE_STREAM: (Op.CREATE_STREAM, Op.RECONFIGURE_STREAM),
+    S2Endpoint.GET_STREAM: (Op.GET_STREAM_CONFIG,),
+    S2Endpoint.RECONFIGURE_STREAM: (Op.RECONFIGURE_STREAM,),
+    S2Endpoint.DELETE_STREAM: (Op.DELETE_STREAM,),
+    S2Endpoint.LIST_ACCESS_TOKENS: (Op.LIST_ACCESS_TOKENS,),
+    S2Endpoint.ISSUE_ACCESS_TOKEN: (Op.ISSUE_ACCESS_TOKEN,),
+    S2Endpoint.REVOKE_ACCESS_TOKEN: (Op.REVOKE_ACCESS_TOKEN,),
+    S2Endpoint.CHECK_TAIL: (Op.CHECK_TAIL,),
+    S2Endpoint.APPEND: (Op.APPEND,),
+    S2Endpoint.READ: (Op.READ,),
 }
 """Operations that each endpoint needs. The guard checks what a body names (names, commands) once it is read."""
 
 _ABOUT_BASIN: Final = frozenset(
     {
-        *(Endpoint.ENSURE_BASIN, Endpoint.GET_BASIN, Endpoint.RECONFIGURE_BASIN, Endpoint.DELETE_BASIN),
-        *(Endpoint.LIST_STREAMS, Endpoint.CREATE_STREAM),
+        *(S2Endpoint.ENSURE_BASIN, S2Endpoint.GET_BASIN, S2Endpoint.RECONFIGURE_BASIN, S2Endpoint.DELETE_BASIN),
+        *(S2Endpoint.LIST_STREAMS, S2Endpoint.CREATE_STREAM),
     }
 )
 """Endpoints whose head names a basin and no stream."""
@@ -73,7 +73,7 @@ class Admission:
             why += ": add its origin to `cors_origins` of the listener to allow it"
         return None if why is None else Failure(FailureCode.PERMISSION_DENIED, why)
 
-    def admit(self, call: Call, endpoint: Endpoint) -> None:
+    def admit(self, call: Call, endpoint: S2Endpoint) -> None:
         """Authenticate and authorize the client, and set it in `CLIENT`.
 
         Raises AUTHN if the token is missing or unknown, PERMISSION_DENIED if it has expired or does not allow this,
@@ -85,7 +85,7 @@ class Admission:
         token = _bearer(call)
         identity = self._settings.identities.of_token(token) if token else None
         grant = None
-        if identity is None and endpoint is not Endpoint.HEALTH:
+        if identity is None and endpoint is not S2Endpoint.HEALTH:
             grant = self._known(call, token)
         client = CLIENT.get()
         name = client.identity if identity is None else identity
@@ -121,10 +121,10 @@ def _bearer(call: Call) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _check(grant: Grant, call: Call, endpoint: Endpoint) -> None:
+def _check(grant: Grant, call: Call, endpoint: S2Endpoint) -> None:
     grant.check(OPS[endpoint])
     if endpoint in _ABOUT_BASIN:
         grant.check((), call.basin())
-    elif "stream" in call.path_parameters and endpoint is not Endpoint.NOT_IMPLEMENTED:
+    elif "stream" in call.path_parameters and endpoint is not S2Endpoint.NOT_IMPLEMENTED:
         stream = grant.place(call.stream())
         grant.check((), stream.basin, stream.stream)

@@ -18,7 +18,7 @@ from penstock.protocols.s2.front.settings import S2Settings
 from penstock.protocols.s2.front.tokens import Tokens
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.s2.media import Media
-from penstock_codecs.s2.routes import Endpoint, find
+from penstock_codecs.s2.routes import S2Endpoint, find
 
 __all__ = ["S2Front"]
 
@@ -34,27 +34,27 @@ class S2Front:
         self._events = EventStreams(back, self._draining)
         self._admission = Admission(settings)
         control, tokens = Control(back), Tokens(settings)
-        self._endpoints: dict[Endpoint, Callable[[Call], Awaitable[None]]] = {
-            Endpoint.HEALTH: _health,
-            Endpoint.NOT_IMPLEMENTED: _not_implemented,
-            Endpoint.LIST_BASINS: control.list_basins,
-            Endpoint.CREATE_BASIN: control.create_basin,
-            Endpoint.ENSURE_BASIN: control.ensure_basin,
-            Endpoint.GET_BASIN: control.get_basin,
-            Endpoint.RECONFIGURE_BASIN: control.reconfigure_basin,
-            Endpoint.DELETE_BASIN: control.delete_basin,
-            Endpoint.LIST_STREAMS: control.list_streams,
-            Endpoint.CREATE_STREAM: control.create_stream,
-            Endpoint.ENSURE_STREAM: control.ensure_stream,
-            Endpoint.GET_STREAM: control.get_stream,
-            Endpoint.RECONFIGURE_STREAM: control.reconfigure_stream,
-            Endpoint.DELETE_STREAM: control.delete_stream,
-            Endpoint.LIST_ACCESS_TOKENS: tokens.list,
-            Endpoint.ISSUE_ACCESS_TOKEN: tokens.issue,
-            Endpoint.REVOKE_ACCESS_TOKEN: tokens.revoke,
-            Endpoint.CHECK_TAIL: self._records.check_tail,
-            Endpoint.APPEND: self._append,
-            Endpoint.READ: self._read,
+        self._endpoints: dict[S2Endpoint, Callable[[Call], Awaitable[None]]] = {
+            S2Endpoint.HEALTH: _health,
+            S2Endpoint.NOT_IMPLEMENTED: _not_implemented,
+            S2Endpoint.LIST_BASINS: control.list_basins,
+            S2Endpoint.CREATE_BASIN: control.create_basin,
+            S2Endpoint.ENSURE_BASIN: control.ensure_basin,
+            S2Endpoint.GET_BASIN: control.get_basin,
+            S2Endpoint.RECONFIGURE_BASIN: control.reconfigure_basin,
+            S2Endpoint.DELETE_BASIN: control.delete_basin,
+            S2Endpoint.LIST_STREAMS: control.list_streams,
+            S2Endpoint.CREATE_STREAM: control.create_stream,
+            S2Endpoint.ENSURE_STREAM: control.ensure_stream,
+            S2Endpoint.GET_STREAM: control.get_stream,
+            S2Endpoint.RECONFIGURE_STREAM: control.reconfigure_stream,
+            S2Endpoint.DELETE_STREAM: control.delete_stream,
+            S2Endpoint.LIST_ACCESS_TOKENS: tokens.list,
+            S2Endpoint.ISSUE_ACCESS_TOKEN: tokens.issue,
+            S2Endpoint.REVOKE_ACCESS_TOKEN: tokens.revoke,
+            S2Endpoint.CHECK_TAIL: self._records.check_tail,
+            S2Endpoint.APPEND: self._append,
+            S2Endpoint.READ: self._read,
         }
 
     def drain(self) -> None:

@@ -28,7 +28,7 @@ from penstock_codecs.failures import (
     fail,
 )
 from penstock_codecs.limits import MIB, SEGMENT_VERSIONS
-from penstock_codecs.segment import BlockData, Dialect, Message, SegmentClient, draft, released
+from penstock_codecs.segment import BlockData, Dialect, SegmentClient, SegmentMessage, draft, released
 from penstock_codecs.segment.refusals import REFUSALS
 
 __all__ = ["EVERYTHING", "Key", "Listener", "StoreConnection", "answers", "open_line"]
@@ -74,7 +74,7 @@ EVERYTHING: Final = -1
 _LOST: Final = "the connection was lost"
 Key = int | UUID
 """A request id, or a writer's id for the one reply that may lack a request id."""
-Said = Message | BlockData
+Said = SegmentMessage | BlockData
 
 
 class Listener(Protocol):
@@ -161,7 +161,7 @@ class StoreConnection:
         """Wait while more than `UNSENT` bytes are unsent."""
         await self._transport.room(UNSENT)
 
-    async def ask(self, make: Callable[[int], Message], seconds: float) -> Any:
+    async def ask(self, make: Callable[[int], SegmentMessage], seconds: float) -> Any:
         """Send the request that `make` returns for a request id, and return its reply.
 
         Raises OperationFailed: UNAVAILABLE if the connection is lost, UPSTREAM_TIMEOUT, and LIMIT_EXCEEDED for a

@@ -10,7 +10,7 @@ from penstock.protocols.segment.back.in_flight import InFlight
 from penstock_codecs.byte_operations import NO_ATTRIBUTE
 from penstock_codecs.failures import FailureCode, fail
 from penstock_codecs.limits import SEGMENT_MAX_LENGTH
-from penstock_codecs.segment import BlockData, Dialect, Message, draft, released, split_events
+from penstock_codecs.segment import BlockData, Dialect, SegmentMessage, draft, released, split_events
 
 __all__ = ["APPENDING", "Appending"]
 
@@ -30,13 +30,13 @@ class Appending(Protocol):
         LIMIT_EXCEEDED, NOT_IMPLEMENTED (the number) or NOT_REPRESENTABLE (the bytes).
         """
 
-    def setup(self, request_id: int, writer: UUID, segment: str, token: str, /) -> Message:
+    def setup(self, request_id: int, writer: UUID, segment: str, token: str, /) -> SegmentMessage:
         """Return the request that sets a writer up."""
 
     def level(self, reply: Any, /) -> int:
         """Return the writer's number from the reply to `setup`."""
 
-    def append(self, writer: UUID, slot: InFlight, request_id: int, /) -> Sequence[Message | BlockData]:
+    def append(self, writer: UUID, slot: InFlight, request_id: int, /) -> Sequence[SegmentMessage | BlockData]:
         """Return the messages of an append."""
 
     def stored(self, reply: Any, /) -> tuple[int, int | None] | None:
@@ -68,13 +68,13 @@ class _Released:
         """Check the size; any higher number is allowed."""
         _check_size(data)
 
-    def setup(self, request_id: int, writer: UUID, segment: str, token: str, /) -> Message:
+    def setup(self, request_id: int, writer: UUID, segment: str, token: str, /) -> SegmentMessage:
         return released.SetupAppend(request_id, writer, segment, token)
 
     def level(self, reply: Any, /) -> int:
         return int(reply.last_event_number)
 
-    def append(self, writer: UUID, slot: InFlight, request_id: int, /) -> Sequence[Message | BlockData]:
+    def append(self, writer: UUID, slot: InFlight, request_id: int, /) -> Sequence[SegmentMessage | BlockData]:
         data = slot.data
         if slot.expected is not None:
             return [released.ConditionalBlockEnd(writer, slot.number, slot.expected, data, request_id)]
@@ -108,13 +108,13 @@ class _Draft:
         except ValueError as error:
             raise fail(FailureCode.NOT_REPRESENTABLE, f"the draft appends whole events only: {error}") from None
 
-    def setup(self, _: int, writer: UUID, segment: str, __: str, /) -> Message:
+    def setup(self, _: int, writer: UUID, segment: str, __: str, /) -> SegmentMessage:
         return draft.SetupAppend(writer, segment)
 
     def level(self, reply: Any, /) -> int:
         return int(reply.connection_offset_ack_level) or NO_ATTRIBUTE
 
-    def append(self, writer: UUID, slot: InFlight, _: int, /) -> Sequence[Message | BlockData]:
+    def append(self, writer: UUID, slot: InFlight, _: int, /) -> Sequence[SegmentMessage | BlockData]:
         size = len(slot.data)
         start = slot.number - size
         return [

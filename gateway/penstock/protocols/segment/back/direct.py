@@ -42,7 +42,7 @@ from penstock_codecs.operations import (
     Provisioned,
     ProvisionResult,
 )
-from penstock_codecs.segment import AttributeUpdate, Dialect, released
+from penstock_codecs.segment import Dialect, MergeAttributeUpdate, released
 from penstock_codecs.streams import BasinInfo, StreamConfig, StreamInfo
 
 __all__ = ["SegmentDirect"]
@@ -224,7 +224,7 @@ class SegmentDirect:
         sources = [await self._stores.segment_of(source) for source in operation.sources]
         await self._writers.over_so_far(target, *sources)
         updates = tuple(
-            AttributeUpdate(UUID(bytes=update.attribute), update.kind, update.value, update.expected)
+            MergeAttributeUpdate(UUID(bytes=update.attribute), update.kind, update.value, update.expected)
             for update in operation.updates
         )
         if len(sources) == 1:

@@ -17,7 +17,7 @@ from penstock.protocols.segment.back.pool import Kind
 from penstock.protocols.segment.back.stores import Stores
 from penstock_codecs.byte_operations import SegmentInfo
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, fail
-from penstock_codecs.segment import Dialect, Message, draft, released
+from penstock_codecs.segment import Dialect, SegmentMessage, draft, released
 
 __all__ = ["Found", "Reader"]
 
@@ -230,7 +230,7 @@ _PAUSE: Final = 0.2
 
 
 def _request(is_draft: bool, segment: str, offset: int, size: int) -> Any:
-    def make(request_id: int, token: str) -> Message:
+    def make(request_id: int, token: str) -> SegmentMessage:
         if is_draft:
             return draft.ReadSegment(segment, offset, size)
         return released.ReadSegment(segment, offset, size, token, request_id)

@@ -18,14 +18,14 @@ from penstock.protocols.segment.back.pool import ConnectionPool, Kind
 from penstock.protocols.segment.back.settings import SegmentBackSettings
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed
 from penstock_codecs.model import StreamRef
-from penstock_codecs.segment import Message, draft, released
+from penstock_codecs.segment import SegmentMessage, draft, released
 from penstock_codecs.segment.refusals import refusal
 
 __all__ = ["Make", "Stores"]
 
 T = TypeVar("T")
 
-Make = Callable[[int, str], Message]
+Make = Callable[[int, str], SegmentMessage]
 """Maker of a request for a request id and a delegation token."""
 
 _MOST_REMEMBERED: Final = 10_000

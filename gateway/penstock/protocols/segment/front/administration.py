@@ -28,7 +28,7 @@ from penstock_codecs.byte_operations import (
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import CreateBasin, CreateStream, DeleteStream, FromByteOffset, Locate
-from penstock_codecs.segment import AttributeUpdate, MergedSegment, Message, released
+from penstock_codecs.segment import MergeAttributeUpdate, MergedSegment, SegmentMessage, released
 from penstock_codecs.streams import INFINITE, BasinConfig, Retention, StreamConfig
 
 __all__ = ["ADMINISTRATION", "Desk", "Handler"]
@@ -67,11 +67,11 @@ class Desk:
                 raise
 
 
-Handler = Callable[[Desk, Any], Awaitable[Message]]
+Handler = Callable[[Desk, Any], Awaitable[SegmentMessage]]
 """Handler of one kind of request. Raises OperationFailed."""
 
 
-async def _info(desk: Desk, request: released.GetStreamSegmentInfo) -> Message:
+async def _info(desk: Desk, request: released.GetStreamSegmentInfo) -> SegmentMessage:
     _, info = await desk.streams.info(request.segment)
     return released.StreamSegmentInfo(
         request.request_id,
@@ -85,7 +85,7 @@ async def _info(desk: Desk, request: released.GetStreamSegmentInfo) -> Message:
     )
 
 
-async def _create(desk: Desk, request: released.CreateSegment) -> Message:
+async def _create(desk: Desk, request: released.CreateSegment) -> SegmentMessage:
     """Create a segment. Its scale policy is ignored: nothing is scaled here."""
     stream = await desk.streams.to_create(request.segment)
     await desk.create(stream, KEPT)
@@ -93,7 +93,7 @@ async def _create(desk: Desk, request: released.CreateSegment) -> Message:
     return released.SegmentCreated(request.request_id, request.segment)
 
 
-async def _create_transient(desk: Desk, request: released.CreateTransientSegment) -> Message:
+async def _create_transient(desk: Desk, request: released.CreateTransientSegment) -> SegmentMessage:
     """Create a transient segment; it never expires if the back does not support that."""
     name = f"{request.parent_segment}#transient.{uuid4().hex}"
     stream = await desk.streams.to_create(name)
@@ -106,17 +106,17 @@ async def _create_transient(desk: Desk, request: released.CreateTransientSegment
     return released.SegmentCreated(request.request_id, name)
 
 
-async def _seal(desk: Desk, request: released.SealSegment) -> Message:
+async def _seal(desk: Desk, request: released.SealSegment) -> SegmentMessage:
     await desk.back.perform(Seal(await desk.streams.find(request.segment)))
     return released.SegmentSealed(request.request_id, request.segment)
 
 
-async def _delete(desk: Desk, request: released.DeleteSegment) -> Message:
+async def _delete(desk: Desk, request: released.DeleteSegment) -> SegmentMessage:
     await desk.back.perform(DeleteStream(await desk.streams.find(request.segment)))
     return released.SegmentDeleted(request.request_id, request.segment)
 
 
-async def _truncate(desk: Desk, request: released.TruncateSegment) -> Message:
+async def _truncate(desk: Desk, request: released.TruncateSegment) -> SegmentMessage:
     """Truncate a segment.
 
     Beyond its end the reply is SegmentIsTruncated, as from a real server: after an ErrorMessage Pravega's Java client
@@ -133,26 +133,26 @@ async def _truncate(desk: Desk, request: released.TruncateSegment) -> Message:
     return released.SegmentTruncated(request.request_id, request.segment)
 
 
-async def _update_policy(desk: Desk, request: released.UpdateSegmentPolicy) -> Message:
+async def _update_policy(desk: Desk, request: released.UpdateSegmentPolicy) -> SegmentMessage:
     """Do nothing (see `_create`), but check that the segment exists and that the client may manage it."""
     stream, _ = await desk.streams.info(request.segment)
     desk.back.require(stream, MANAGE)
     return released.SegmentPolicyUpdated(request.request_id, request.segment)
 
 
-async def _attribute(desk: Desk, request: released.GetSegmentAttribute) -> Message:
+async def _attribute(desk: Desk, request: released.GetSegmentAttribute) -> SegmentMessage:
     stream = await desk.streams.find(request.segment)
     value = await desk.back.perform(GetAttribute(stream, request.attribute_id.bytes))
     return released.SegmentAttribute(request.request_id, value)
 
 
-async def _update_attribute(desk: Desk, request: released.UpdateSegmentAttribute) -> Message:
+async def _update_attribute(desk: Desk, request: released.UpdateSegmentAttribute) -> SegmentMessage:
     stream, attribute = await desk.streams.find(request.segment), request.attribute_id.bytes
     update = UpdateAttribute(stream, attribute, request.new_value, request.expected_value)
     return released.SegmentAttributeUpdated(request.request_id, await desk.back.perform(update))
 
 
-async def _locate(desk: Desk, request: released.LocateOffset) -> Message:
+async def _locate(desk: Desk, request: released.LocateOffset) -> SegmentMessage:
     stream = await desk.streams.find(request.segment)
     found = await desk.back.perform(Locate(stream, FromByteOffset(request.target_offset)))
     if found.offset is None:
@@ -160,7 +160,7 @@ async def _locate(desk: Desk, request: released.LocateOffset) -> Message:
     return released.OffsetLocated(request.request_id, request.segment, found.offset)
 
 
-async def _merge(desk: Desk, request: released.MergeSegments) -> Message:
+async def _merge(desk: Desk, request: released.MergeSegments) -> SegmentMessage:
     merge = Merge(
         await desk.streams.find(request.target),
         ((await desk.streams.place(request.source)).stream,),
@@ -170,7 +170,7 @@ async def _merge(desk: Desk, request: released.MergeSegments) -> Message:
     return released.SegmentsMerged(request.request_id, request.target, request.source, offset)
 
 
-def _update_of(update: AttributeUpdate) -> byte_operations.AttributeUpdate:
+def _update_of(update: MergeAttributeUpdate) -> byte_operations.AttributeUpdate:
     try:
         kind = UpdateType(update.update_type)
     except ValueError:
@@ -178,7 +178,7 @@ def _update_of(update: AttributeUpdate) -> byte_operations.AttributeUpdate:
     return byte_operations.AttributeUpdate(update.attribute.bytes, kind, update.new_value, update.old_value)
 
 
-async def _merge_batch(desk: Desk, request: released.MergeSegmentsBatch) -> Message:
+async def _merge_batch(desk: Desk, request: released.MergeSegmentsBatch) -> SegmentMessage:
     if not request.sources:
         raise fail(FailureCode.INVALID, "a batch of no segments")
     target = await desk.streams.find(request.target)
@@ -188,12 +188,12 @@ async def _merge_batch(desk: Desk, request: released.MergeSegmentsBatch) -> Mess
     return released.SegmentsBatchMerged(request.request_id, request.target, merged)
 
 
-async def _unsupported(_: Desk, request: Message) -> Message:
+async def _unsupported(_: Desk, request: SegmentMessage) -> SegmentMessage:
     """Refuse a request that belongs on the administrator's port of a real server."""
     raise fail(FailureCode.NOT_IMPLEMENTED, type(request).__name__)
 
 
-ADMINISTRATION: Final[Mapping[type[Message], Handler]] = {
+ADMINISTRATION: Final[Mapping[type[SegmentMessage], Handler]] = {
     released.GetStreamSegmentInfo: _info,
     released.CreateSegment: _create,
     released.CreateTransientSegment: _create_transient,

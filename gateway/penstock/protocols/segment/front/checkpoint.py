@@ -13,7 +13,7 @@ from uuid import UUID
 from penstock.core.identity import CLIENT
 from penstock.observe.taps.tap import note_identity
 from penstock.protocols.segment.delegation import Delegated, Delegation, TokenRejected
-from penstock_codecs.segment import BlockAppended, Message, draft, released
+from penstock_codecs.segment import BlockAppended, SegmentMessage, draft, released
 
 __all__ = ["APPENDS", "Checkpoint"]
 
@@ -68,7 +68,7 @@ class Checkpoint:
         _become(found)
 
 
-def _segments(request: Message) -> Iterator[str]:
+def _segments(request: SegmentMessage) -> Iterator[str]:
     for name in _NAMED.get(type(request), ("segment",)):
         value = getattr(request, name)
         yield from (value,) if isinstance(value, str) else value

@@ -28,20 +28,20 @@ from penstock.protocols.segment.front.writers import Appends
 from penstock_codecs.failures import Failure, FailureCode, LocalProtocolError, OperationFailed, RemoteProtocolError
 from penstock_codecs.features import Feature
 from penstock_codecs.limits import SEGMENT_VERSIONS
-from penstock_codecs.segment import BlockAppended, BlockData, Dialect, Message, draft, join_events, released
+from penstock_codecs.segment import BlockAppended, BlockData, Dialect, SegmentMessage, draft, join_events, released
 
 __all__ = ["Connection"]
 
 log = structlog.get_logger()
 
 _HANDLERS: Final = {**ADMINISTRATION, **TABLES}
-_TOLD_BY: Final[Mapping[type[Message], str]] = {
+_TOLD_BY: Final[Mapping[type[SegmentMessage], str]] = {
     released.CreateTransientSegment: "parent_segment",
     released.MergeSegments: "source",
     released.MergeSegmentsBatch: "target",
 }
 """Field of a request that an error names as the segment, if not `segment`."""
-_AT: Final[Mapping[type[Message], str]] = {
+_AT: Final[Mapping[type[SegmentMessage], str]] = {
     released.TruncateSegment: "truncation_offset",
     released.UpdateTableEntries: "table_segment_offset",
     released.RemoveTableKeys: "table_segment_offset",
@@ -179,7 +179,7 @@ class Connection:
     async def _keep_alive(self, request: released.KeepAlive | draft.KeepAlive) -> None:
         self._link.say(request)
 
-    async def _nothing(self, _: Message) -> None:
+    async def _nothing(self, _: SegmentMessage) -> None:
         """Ignore the start or end of a block, whose content is stored as it arrives."""
 
     # ---- appends -------------------------------------------------------------------------------------------------

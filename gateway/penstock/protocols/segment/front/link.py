@@ -22,7 +22,7 @@ from penstock.routing.faults.messages import ON_SEGMENT_MESSAGES, Said, due_mess
 from penstock_codecs.codec import NEED_DATA, PAUSED
 from penstock_codecs.failures import Failure, FailureCode, OperationFailed, RemoteProtocolError
 from penstock_codecs.limits import MIB
-from penstock_codecs.segment import BlockAppended, BlockData, Dialect, Message, SegmentServer
+from penstock_codecs.segment import BlockAppended, BlockData, Dialect, SegmentMessage, SegmentServer
 
 __all__ = ["Link", "Request"]
 
@@ -47,7 +47,7 @@ MOST_HOLD: Final = 10.0
 connection ended. There is no reply for that, and real clients reconnect at once, as often as they are refused, or after
 pauses that grow to 10 s and continue when the server is back."""
 
-Request = Message | BlockAppended | BlockData
+Request = SegmentMessage | BlockAppended | BlockData
 
 
 class Link:
@@ -138,7 +138,7 @@ class Link:
         assert self._codec.dialect is not None, "the client has not said anything yet"
         return REPLIES[self._codec.dialect]
 
-    def say(self, *messages: Message) -> None:
+    def say(self, *messages: SegmentMessage) -> None:
         """Send replies, as far as that is possible without waiting; a task sends the rest.
 
         Raises LocalProtocolError for what cannot be encoded, and trio.BrokenResourceError.

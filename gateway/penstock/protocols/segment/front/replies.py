@@ -11,7 +11,7 @@ from uuid import UUID
 
 from penstock_codecs.byte_operations import NO_ATTRIBUTE, BytesRead
 from penstock_codecs.failures import Failure, FailureCode
-from penstock_codecs.segment import Dialect, Message, draft, released
+from penstock_codecs.segment import Dialect, SegmentMessage, draft, released
 
 __all__ = ["LOST", "NO_OFFSET", "NO_REQUEST_ID", "REPLIES", "Acknowledged", "Asked", "Replies", "Unapplied"]
 
@@ -57,79 +57,79 @@ class Unapplied(NamedTuple):
 class Replies(Protocol):
     """Replies in one dialect."""
 
-    def append_setup(self, asked: Asked, writer: UUID, level: int) -> Message:
+    def append_setup(self, asked: Asked, writer: UUID, level: int) -> SegmentMessage:
         """Return the reply to a setup; `level` is the writer's last position, NO_ATTRIBUTE if unknown."""
 
-    def data_appended(self, what: Acknowledged) -> Message:
+    def data_appended(self, what: Acknowledged) -> SegmentMessage:
         """Return the acknowledgement of appends."""
 
-    def segment_read(self, asked: Asked, found: BytesRead) -> Message:
+    def segment_read(self, asked: Asked, found: BytesRead) -> SegmentMessage:
         """Return the reply to a read."""
 
-    def refused(self, failure: Failure, asked: Asked) -> Message | None:
+    def refused(self, failure: Failure, asked: Asked) -> SegmentMessage | None:
         """Return the reply to a failed request; None if there is none."""
 
-    def appends_refused(self, failure: Failure, what: Unapplied) -> list[Message] | None:
+    def appends_refused(self, failure: Failure, what: Unapplied) -> list[SegmentMessage] | None:
         """Return the replies to failed appends; None if there are none."""
 
 
 # ---- released ------------------------------------------------------------------------------------------------------
 
 
-def _no_such_segment(_: Failure, asked: Asked) -> Message:
+def _no_such_segment(_: Failure, asked: Asked) -> SegmentMessage:
     return released.NoSuchSegment(asked.request_id, asked.segment, "", asked.offset)
 
 
-def _is_sealed(_: Failure, asked: Asked) -> Message:
+def _is_sealed(_: Failure, asked: Asked) -> SegmentMessage:
     return released.SegmentIsSealed(asked.request_id, asked.segment, "", asked.offset)
 
 
-def _already_exists(_: Failure, asked: Asked) -> Message:
+def _already_exists(_: Failure, asked: Asked) -> SegmentMessage:
     return released.SegmentAlreadyExists(asked.request_id, asked.segment)
 
 
-def _is_truncated(failure: Failure, asked: Asked) -> Message:
+def _is_truncated(failure: Failure, asked: Asked) -> SegmentMessage:
     """Return SegmentIsTruncated, also for a table of another length than expected, as the real server does."""
     start = failure.details["offset"]
     assert isinstance(start, int), "as the code's comment has it"
     return released.SegmentIsTruncated(asked.request_id, asked.segment, start, "", asked.offset)
 
 
-def _not_empty(_: Failure, asked: Asked) -> Message:
+def _not_empty(_: Failure, asked: Asked) -> SegmentMessage:
     return released.TableSegmentNotEmpty(asked.request_id, asked.segment)
 
 
-def _no_such_key(_: Failure, asked: Asked) -> Message:
+def _no_such_key(_: Failure, asked: Asked) -> SegmentMessage:
     return released.TableKeyDoesNotExist(asked.request_id, asked.segment)
 
 
-def _bad_version(_: Failure, asked: Asked) -> Message:
+def _bad_version(_: Failure, asked: Asked) -> SegmentMessage:
     return released.TableKeyBadVersion(asked.request_id, asked.segment)
 
 
-def _not_updated(_: Failure, asked: Asked) -> Message:
+def _not_updated(_: Failure, asked: Asked) -> SegmentMessage:
     """Return the reply to a merge whose condition on an attribute does not hold."""
     return released.SegmentAttributeUpdated(asked.request_id, False)
 
 
-def _unsupported(failure: Failure, asked: Asked) -> Message:
+def _unsupported(failure: Failure, asked: Asked) -> SegmentMessage:
     return released.OperationUnsupported(asked.request_id, failure.message)
 
 
-def _illegal(failure: Failure, asked: Asked) -> Message:
+def _illegal(failure: Failure, asked: Asked) -> SegmentMessage:
     return released.ErrorMessage(asked.request_id, asked.segment, failure.message, 0)
 
 
-def _unspecified(failure: Failure, asked: Asked) -> Message:
+def _unspecified(failure: Failure, asked: Asked) -> SegmentMessage:
     return released.ErrorMessage(asked.request_id, asked.segment, failure.message, -1)
 
 
-def _denied(_: Failure, asked: Asked) -> Message:
+def _denied(_: Failure, asked: Asked) -> SegmentMessage:
     """Return AuthTokenCheckFailed, after which clients do not retry; after an unspecified error they would."""
     return released.AuthTokenCheckFailed(asked.request_id, "", 0)
 
 
-_REFUSALS: Final[Mapping[FailureCode, Callable[[Failure, Asked], Message]]] = {
+_REFUSALS: Final[Mapping[FailureCode, Callable[[Failure, Asked], SegmentMessage]]] = {
     FailureCode.STREAM_NOT_FOUND: _no_such_segment,
     FailureCode.BASIN_NOT_FOUND: _no_such_segment,
     FailureCode.STREAM_DELETION_PENDING: _no_such_segment,
@@ -159,24 +159,24 @@ the server's own: real clients then reconnect and continue, which none does afte
 class _Released:
     """See `Replies`."""
 
-    def append_setup(self, asked: Asked, writer: UUID, level: int) -> Message:
+    def append_setup(self, asked: Asked, writer: UUID, level: int) -> SegmentMessage:
         return released.AppendSetup(asked.request_id, asked.segment, writer, level)
 
-    def data_appended(self, what: Acknowledged) -> Message:
+    def data_appended(self, what: Acknowledged) -> SegmentMessage:
         offset = NO_OFFSET if what.offset is None else what.offset
         return released.DataAppended(what.writer, what.number, what.previous, what.request_id, offset)
 
-    def segment_read(self, asked: Asked, found: BytesRead) -> Message:
+    def segment_read(self, asked: Asked, found: BytesRead) -> SegmentMessage:
         return released.SegmentRead(
             asked.segment, asked.offset, found.at_tail, found.end_of_segment, found.data, asked.request_id
         )
 
-    def refused(self, failure: Failure, asked: Asked) -> Message | None:
+    def refused(self, failure: Failure, asked: Asked) -> SegmentMessage | None:
         if failure.code in LOST:
             return None
         return _REFUSALS.get(failure.code, _unspecified)(failure, asked)
 
-    def appends_refused(self, failure: Failure, what: Unapplied) -> list[Message] | None:
+    def appends_refused(self, failure: Failure, what: Unapplied) -> list[SegmentMessage] | None:
         """Return a reply for each append.
 
         After InvalidEventNumber the client's connection is closed, so that reply is the last.
@@ -190,7 +190,7 @@ class _Released:
 
 # ---- draft ---------------------------------------------------------------------------------------------------------
 
-_DRAFT_REFUSALS: Final[Mapping[FailureCode, Callable[[Any], Message]]] = {
+_DRAFT_REFUSALS: Final[Mapping[FailureCode, Callable[[Any], SegmentMessage]]] = {
     FailureCode.STREAM_NOT_FOUND: lambda asked: draft.NoSuchSegment(asked.segment),
     FailureCode.BASIN_NOT_FOUND: lambda asked: draft.NoSuchSegment(asked.segment),
     FailureCode.STREAM_DELETION_PENDING: lambda asked: draft.NoSuchSegment(asked.segment),
@@ -203,22 +203,22 @@ _DRAFT_REFUSALS: Final[Mapping[FailureCode, Callable[[Any], Message]]] = {
 class _Draft:
     """See `Replies`."""
 
-    def append_setup(self, asked: Asked, writer: UUID, level: int) -> Message:
+    def append_setup(self, asked: Asked, writer: UUID, level: int) -> SegmentMessage:
         return draft.AppendSetup(asked.segment, writer, 0 if level == NO_ATTRIBUTE else level)
 
-    def data_appended(self, what: Acknowledged) -> Message:
+    def data_appended(self, what: Acknowledged) -> SegmentMessage:
         return draft.DataAppended(what.writer, what.number)
 
-    def segment_read(self, asked: Asked, found: BytesRead) -> Message:
+    def segment_read(self, asked: Asked, found: BytesRead) -> SegmentMessage:
         return draft.SegmentRead(
             asked.segment, asked.offset, draft.Flags(found.at_tail, found.end_of_segment), found.data
         )
 
-    def refused(self, failure: Failure, asked: Asked) -> Message | None:
+    def refused(self, failure: Failure, asked: Asked) -> SegmentMessage | None:
         spell = _DRAFT_REFUSALS.get(failure.code)
         return None if spell is None else spell(asked)
 
-    def appends_refused(self, failure: Failure, what: Unapplied) -> list[Message] | None:
+    def appends_refused(self, failure: Failure, what: Unapplied) -> list[SegmentMessage] | None:
         """Return one reply for all appends: it names only the segment."""
         reply = self.refused(failure, what.appends[0])
         if reply is None:

@@ -22,21 +22,21 @@ from penstock.protocols.segment.front import SegmentFront
 from penstock_codecs.byte_operations import GetAttribute, GetSegmentInfo, ReadBytes
 from penstock_codecs.failures import FailureCode, OperationFailed
 from penstock_codecs.operations import CheckTail, FromSeqNum
-from penstock_codecs.segment import Dialect, Message, join_events, released
+from penstock_codecs.segment import Dialect, SegmentMessage, join_events, released
 
 SEGMENT = "scope-of-streams/stream/0.#epoch.0"
 WRITER = bytes(range(16))
 EVENTS = join_events([b"one", b"two"])
 
 
-def info(request: Any, length: int, start: int = 0) -> list[Message]:
+def info(request: Any, length: int, start: int = 0) -> list[SegmentMessage]:
     return [released.StreamSegmentInfo(request.request_id, request.segment, True, False, False, start, length)]
 
 
-def storing(data: bytes, read: Callable[[Any], Message]) -> Answer:
+def storing(data: bytes, read: Callable[[Any], SegmentMessage]) -> Answer:
     """A store with these bytes, which answers reads with what `read` makes of them."""
 
-    def answer(request: Any) -> list[Message]:
+    def answer(request: Any) -> list[SegmentMessage]:
         if isinstance(request, released.GetStreamSegmentInfo):
             return info(request, len(data))
         if isinstance(request, released.SetupAppend):
@@ -67,7 +67,7 @@ async def test_an_answer_to_another_question(clock: MockClock, ask: Callable[[Se
     """It has the request's id. Nothing else of the back is hurt by it."""
     asked: list[Any] = []
 
-    def answer(request: Any) -> list[Message]:
+    def answer(request: Any) -> list[SegmentMessage]:
         asked.append(request)
         if isinstance(request, released.CreateSegment):
             return [released.SegmentSealed(request.request_id, SEGMENT)]
@@ -83,7 +83,7 @@ async def test_an_answer_to_another_question(clock: MockClock, ask: Callable[[Se
 
 
 async def test_bytes_from_another_place(clock: MockClock) -> None:
-    def read(request: Any) -> Message:
+    def read(request: Any) -> SegmentMessage:
         return released.SegmentRead(SEGMENT, request.offset - 11, True, False, EVENTS[:11], request.request_id)
 
     async with opened(scripted(storing(EVENTS, read)), recover_seconds=2) as (back, _):
@@ -96,7 +96,7 @@ async def test_a_store_that_takes_back_what_it_truncated(clock: MockClock, start
     """It replies to reads of later bytes that the bytes before `start` are gone."""
     asked: list[Any] = []
 
-    def answer(request: Any) -> list[Message]:
+    def answer(request: Any) -> list[SegmentMessage]:
         asked.append(request)
         assert len(asked) < 100
         if isinstance(request, released.GetStreamSegmentInfo):
@@ -117,7 +117,7 @@ async def test_a_store_that_takes_back_what_it_truncated(clock: MockClock, start
 
 
 async def test_a_writers_number_that_nothing_can_follow(clock: MockClock) -> None:
-    def answer(request: Any) -> list[Message]:
+    def answer(request: Any) -> list[SegmentMessage]:
         if isinstance(request, released.SetupAppend):
             return [released.AppendSetup(request.request_id, request.segment, request.writer_id, (1 << 63) - 1)]
         return info(request, 0)

@@ -23,7 +23,7 @@ from penstock.protocols.controller.front import ControllerFront
 from penstock.protocols.segment.front import SegmentFront
 from penstock_codecs.byte_operations import AppendBytes, GetAttribute, ReadBytes, UpdateAttribute, WriterPosition
 from penstock_codecs.failures import FailureCode, OperationFailed
-from penstock_codecs.segment import Message, join_events, released
+from penstock_codecs.segment import SegmentMessage, join_events, released
 
 SEGMENT = "scope-of-streams/stream/0.#epoch.0"
 WRITER = bytes(range(16))
@@ -49,7 +49,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("reply", "code", "text"), REFUSALS)
 async def test_refusals_of_requests(clock: MockClock, reply: Any, code: FailureCode, text: str) -> None:
-    def answer(request: Any) -> list[Message]:
+    def answer(request: Any) -> list[SegmentMessage]:
         return [replace(reply, request_id=request.request_id)]
 
     async with opened(scripted(answer), recover_seconds=1) as (back, _):
@@ -76,7 +76,7 @@ async def test_one_acknowledgement_for_several_appends(clock: MockClock, start: 
     """Their end offsets are known as far as no other client can have appended in between."""
     places = {3: 300, 4: 309, 6: 327, 8: 1000}
 
-    def answer(request: Any) -> list[Message]:
+    def answer(request: Any) -> list[SegmentMessage]:
         if isinstance(request, released.SetupAppend):
             return [released.AppendSetup(request.request_id, request.segment, request.writer_id, -(1 << 63))]
         if isinstance(request, released.GetStreamSegmentInfo):
@@ -103,7 +103,7 @@ async def test_a_lost_acknowledgement_of_somebody_else(clock: MockClock) -> None
     """The server knows an event number of the client's writer that was never sent: another client uses that writer."""
     levels = iter([5, 8])
 
-    def answer(request: Any) -> list[Message] | None:
+    def answer(request: Any) -> list[SegmentMessage] | None:
         if isinstance(request, released.SetupAppend):
             return [released.AppendSetup(request.request_id, request.segment, request.writer_id, next(levels))]
         if isinstance(request, released.GetStreamSegmentInfo):
@@ -120,7 +120,7 @@ async def test_a_store_that_does_not_park(clock: MockClock) -> None:
     """It answers reads at the tail at once, and without bytes: it is not asked more than once a second."""
     asked = 0
 
-    def answer(request: Any) -> list[Message]:
+    def answer(request: Any) -> list[SegmentMessage]:
         nonlocal asked
         if isinstance(request, released.GetStreamSegmentInfo):
             return [released.StreamSegmentInfo(request.request_id, request.segment, True, False, False, 0, 0)]
@@ -174,7 +174,7 @@ async def test_credentials_and_tokens(tmp_path: Path, clock: MockClock) -> None:
     shown: list[str | None] = []
     tokens: list[str] = []
 
-    def answer(request: Any) -> list[Message]:
+    def answer(request: Any) -> list[SegmentMessage]:
         tokens.append(request.delegation_token)
         if len(tokens) == 2:
             return [released.AuthTokenCheckFailed(request.request_id, "", 1)]

@@ -13,7 +13,15 @@ from penstock.core.segment_names import INTERNAL_BASIN
 from penstock_codecs.byte_operations import NO_ATTRIBUTE
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import Append, CheckTail, GetBasinConfig, GetStreamConfig
-from penstock_codecs.segment import AttributeUpdate, Dialect, MergedSegment, Message, draft, join_events, released
+from penstock_codecs.segment import (
+    Dialect,
+    MergeAttributeUpdate,
+    MergedSegment,
+    SegmentMessage,
+    draft,
+    join_events,
+    released,
+)
 from penstock_codecs.streams import INFINITE
 
 OTHER = "scope/other/0.#epoch.0"
@@ -156,12 +164,12 @@ async def test_merging_with_attributes(client: Client, clock: MockClock) -> None
     attribute = UUID(int=5)
     await client.create(ONE)
     await client.append(await client.writer(ONE), 1, b"more")
-    held = AttributeUpdate(attribute, 4, 9, 8)
+    held = MergeAttributeUpdate(attribute, 4, 9, 8)
     request = released.MergeSegments(5, SEGMENT, ONE, "", (held,))
     assert await client.call(request) == released.SegmentAttributeUpdated(5, False)
-    reply = await client.call(released.MergeSegments(6, SEGMENT, ONE, "", (AttributeUpdate(attribute, 77, 9, 8),)))
+    reply = await client.call(released.MergeSegments(6, SEGMENT, ONE, "", (MergeAttributeUpdate(attribute, 77, 9, 8),)))
     assert isinstance(reply, released.ErrorMessage) and (reply.request_id, reply.error_code) == (6, 0)
-    request = released.MergeSegments(7, SEGMENT, ONE, "", (AttributeUpdate(attribute, 1, 9, 0),))
+    request = released.MergeSegments(7, SEGMENT, ONE, "", (MergeAttributeUpdate(attribute, 1, 9, 0),))
     assert await client.call(request) == released.SegmentsMerged(7, SEGMENT, ONE, 25)
     assert (await client.call(released.GetSegmentAttribute(8, SEGMENT, attribute))).value == 9
 
@@ -212,7 +220,7 @@ async def test_segments_that_are_not_there(client: Client, clock: MockClock, req
 
 
 @pytest.mark.parametrize("request_", [released.FlushToStorage(3, "", 5), released.ListStorageChunks("s", "", 5)])
-async def test_the_administrators_commands(client: Client, clock: MockClock, request_: Message) -> None:
+async def test_the_administrators_commands(client: Client, clock: MockClock, request_: SegmentMessage) -> None:
     reply = await client.call(request_)
     assert isinstance(reply, released.OperationUnsupported) and reply.request_id == 5
     assert type(request_).__name__ in reply.operation

@@ -15,10 +15,10 @@ from trio.testing import MockClock
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
 from penstock_codecs.segment import (
     TYPE_TABLE,
-    AttributeUpdate,
     Dialect,
     Direction,
-    Message,
+    MergeAttributeUpdate,
+    SegmentMessage,
     TableEntry,
     TableKey,
     released,
@@ -67,13 +67,13 @@ class Maker:
     def _key(self) -> TableKey:
         return TableKey(self._rng.choice(BYTES), self._rng.choice(LONG_NUMBERS))
 
-    def _update(self) -> AttributeUpdate:
+    def _update(self) -> MergeAttributeUpdate:
         rng = self._rng
-        return AttributeUpdate(
+        return MergeAttributeUpdate(
             rng.choice(WRITERS), rng.randrange(6), rng.choice(LONG_NUMBERS), rng.choice(LONG_NUMBERS)
         )
 
-    def make(self, cls: type[Message]) -> Any:
+    def make(self, cls: type[SegmentMessage]) -> Any:
         """Any request of a class."""
         makers = {field.name: self._by_name.get(field.name) or self._by_wire[field.wire.name] for field in cls.fields}
         return cls(**{name: make() for name, make in makers.items()})
@@ -96,12 +96,12 @@ async def prepared(connect: Connect, there: bool) -> Client:
 
 
 @pytest.mark.parametrize("cls", REQUESTS, ids=lambda cls: cls.__name__)
-async def test_any_request(back: WatchedBack, clock: MockClock, cls: type[Message]) -> None:
+async def test_any_request(back: WatchedBack, clock: MockClock, cls: type[SegmentMessage]) -> None:
     async with serving(SegmentFront(back, SegmentSettings(read_hold_seconds=0.0))) as connect:
         await converse(connect, cls)
 
 
-async def converse(connect: Connect, cls: type[Message]) -> None:
+async def converse(connect: Connect, cls: type[SegmentMessage]) -> None:
     maker = Maker(random.Random(cls.type_id))
     client = await prepared(connect, there=False)
     with structlog.testing.capture_logs() as logs:

@@ -15,7 +15,7 @@ from penstock.protocols.segment.front.merges import Merges
 from penstock_codecs.byte_operations import Merge, Merged, SegmentInfo
 from penstock_codecs.failures import FailureCode, OperationFailed, fail
 from penstock_codecs.model import StreamRef
-from penstock_codecs.segment import AttributeUpdate, MergedSegment, join_events, released
+from penstock_codecs.segment import MergeAttributeUpdate, MergedSegment, join_events, released
 
 ONE, TWO, THREE = (f"{SEGMENT}#transient.{number}" for number in (1, 2, 3))
 OTHER = "scope/other/0.#epoch.0"
@@ -34,7 +34,7 @@ async def client(connect: Connect, clock: MockClock) -> Client:
 
 async def test_on_another_connection(client: Client, clock: MockClock, connect: Connect) -> None:
     """It was merged once, with its attributes; the answer says where the target ends by now, also a sealed one."""
-    updates = (AttributeUpdate(ATTRIBUTE, 3, 7, 0),)
+    updates = (MergeAttributeUpdate(ATTRIBUTE, 3, 7, 0),)
     merged = await client.call(released.MergeSegments(5, SEGMENT, ONE, "", updates))
     assert merged == released.SegmentsMerged(5, SEGMENT, ONE, 18)
     await client.append(await client.writer(), 1, b"x")

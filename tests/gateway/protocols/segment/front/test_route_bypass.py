@@ -34,7 +34,7 @@ from penstock.core.segment_names import INTERNAL_BASIN
 from penstock.protocols.segment.front import SegmentFront, SegmentSettings
 from penstock_codecs.model import StreamRef
 from penstock_codecs.operations import EnsureBasin
-from penstock_codecs.segment import Dialect, Message, TableEntry, TableKey, draft, join_events, released
+from penstock_codecs.segment import Dialect, SegmentMessage, TableEntry, TableKey, draft, join_events, released
 
 BASIN: Final = "telemetry"
 STREAM: Final = f"{BASIN}/orders/0.#epoch.0"
@@ -63,7 +63,7 @@ ROUTES: Final = (
     RouteTable(name="open", basin="public-basin"),
 )
 
-Build = Callable[[str], Message]
+Build = Callable[[str], SegmentMessage]
 ON_SEGMENTS: Final[dict[str, tuple[str, Build]]] = {
     "CreateSegment": ("manage", lambda name: released.CreateSegment(1, name, 0, 0)),
     "CreateTransientSegment": ("append", lambda name: released.CreateTransientSegment(1, WRITER, name)),
@@ -86,7 +86,7 @@ ON_SEGMENTS: Final[dict[str, tuple[str, Build]]] = {
 }
 """Each with what a route must allow for it: `any` of them, or `never`."""
 EVENT: Final = join_events([b"x"])
-APPENDS: Final[dict[str, list[Message]]] = {
+APPENDS: Final[dict[str, list[SegmentMessage]]] = {
     "AppendBlockEnd": [released.AppendBlockEnd(WRITER, len(EVENT), EVENT, 1, 1, 2)],
     "AppendBlock": [released.AppendBlock(WRITER, EVENT), released.AppendBlockEnd(WRITER, len(EVENT), b"", 1, 1, 2)],
     "ConditionalAppend": [released.ConditionalAppend(WRITER, 1, 13, b"x", 2)],
@@ -126,7 +126,7 @@ class Attack(NamedTuple):
     kind: str
     name: str
     needs: str
-    messages: list[Message]
+    messages: list[SegmentMessage]
     dialect: Dialect = Dialect.RELEASED
 
 
@@ -292,7 +292,7 @@ async def test_a_route_allows_no_more_beside_a_stream_than_on_it(site: Site, ide
 
 
 async def test_what_a_route_allows_is_done(site: Site) -> None:
-    async def asked(identity: str, *messages: Message) -> bool:
+    async def asked(identity: str, *messages: SegmentMessage) -> bool:
         with site.client(identity):
             return await site.carried_out(Attack("", "", "", list(messages)))
 

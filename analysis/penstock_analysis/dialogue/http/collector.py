@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from penstock_analysis.capture import Conversation, Sender
 from penstock_analysis.dialogue.messages import Message, Problem, SeenRecord
-from penstock_codecs.http.observer.faults import Fault, Held, Span
+from penstock_codecs.http.observer.faults import BytesAt, HttpFault, TimedRange
 
-__all__ = ["Teller"]
+__all__ = ["MessageCollector"]
 
 _BEFORE: Final = 128
 """Bytes of context before the first wrong byte; as many follow."""
@@ -25,7 +25,7 @@ class _Recent:
         self._data: memoryview = memoryview(b"")
         self._offset = 0
 
-    def hear(self, data: memoryview, offset: int) -> None:
+    def receive(self, data: memoryview, offset: int) -> None:
         if offset != self._offset:
             self._tail = b""
         self._data, self._offset = data, offset
@@ -38,20 +38,22 @@ class _Recent:
         self._offset += len(data)
         self._data = memoryview(b"")
 
-    def around(self, offset: int) -> Held:
+    def around(self, offset: int) -> BytesAt:
         if offset < self._offset:
-            return Held(self._offset - len(self._tail), self._tail + bytes(self._data[:_BEFORE]))
+            return BytesAt(self._offset - len(self._tail), self._tail + bytes(self._data[:_BEFORE]))
         start = max(0, offset - self._offset - _BEFORE)
         near = bytes(self._data[start : offset - self._offset + _BEFORE])
-        return Held(self._offset + start, near) if start else Held(self._offset - len(self._tail), self._tail + near)
+        return (
+            BytesAt(self._offset + start, near) if start else BytesAt(self._offset - len(self._tail), self._tail + near)
+        )
 
 
-class Teller:
+class MessageCollector:
     """Maker of messages and problems of one conversation."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
-        self._told: list[Message | Problem] = []
+        self._items: list[Message | Problem] = []
         self.count = 0
         """Messages so far."""
         self.muted = False
@@ -62,21 +64,21 @@ class Teller:
 
     def take(self) -> list[Message | Problem]:
         """Return the items since the last call."""
-        told, self._told = self._told, []
-        return told
+        items, self._items = self._items, []
+        return items
 
-    def hear(self, sender: Sender, data: memoryview, offset: int) -> None:
+    def receive(self, sender: Sender, data: memoryview, offset: int) -> None:
         """Note the bytes that are being read."""
-        self._recent[sender].hear(data, offset)
+        self._recent[sender].receive(data, offset)
 
     def settle(self, sender: Sender) -> None:
         """Note that they have been read."""
         self._recent[sender].settle()
 
-    def say(
+    def add(
         self,
         sender: Sender,
-        span: Span,
+        span: TimedRange,
         layer: str,
         kind: str,
         *,
@@ -93,7 +95,7 @@ class Teller:
         if self.muted:
             return
         self.count += 1
-        self._told.append(
+        self._items.append(
             Message(
                 self.conversation,
                 sender,
@@ -116,7 +118,7 @@ class Teller:
         )
 
     def fault(
-        self, sender: Sender, time_ns: int, fault: Fault, *, exchange: int | None = None, fatal: bool = True
+        self, sender: Sender, time_ns: int, fault: HttpFault, *, exchange: int | None = None, fatal: bool = True
     ) -> None:
         """Add a problem, with the bytes around it as far as they are available."""
         if self.muted:
@@ -126,7 +128,7 @@ class Teller:
         context = bytes(held.data[start : start + 2 * _BEFORE])
         if not held.offset + start <= fault.offset <= held.offset + start + len(context):
             context = b""
-        self._told.append(
+        self._items.append(
             Problem(
                 self.conversation,
                 sender,

@@ -14,7 +14,7 @@ from penstock_codecs.segment.layout import (
     HEADER_BYTES,
     Dialect,
     Direction,
-    Message,
+    SegmentMessage,
     decode_body,
     encode,
     fields_of,
@@ -23,7 +23,7 @@ from penstock_codecs.segment.layout import (
 from penstock_codecs.segment.released import Hello
 from penstock_codecs.segment.wire import Malformed
 
-__all__ = ["HELLO", "Spoken"]
+__all__ = ["HELLO", "DetectedDialect"]
 
 HELLO: Final = Hello.type_id.to_bytes(4, "big", signed=True)
 """First bytes of both sides of a released conversation (reading 2)."""
@@ -51,7 +51,7 @@ class Fit(IntEnum):
 
 
 @dataclass(slots=True)
-class Spoken:
+class DetectedDialect:
     """Dialect and version of both sides, as far as their Hellos or their first messages have revealed them."""
 
     dialect: Dialect | None = None
@@ -111,7 +111,7 @@ def _fit(dialect: Dialect, direction: Direction, data: bytes) -> Fit:
     return Fit.HEADER if first is None else first
 
 
-def _smallest(cls: type[Message]) -> int:
+def _smallest(cls: type[SegmentMessage]) -> int:
     """Return the least length of a body."""
     firm = [field.wire for field in cls.fields if not field.tail]
     if cls.older is not None:
@@ -122,7 +122,7 @@ def _smallest(cls: type[Message]) -> int:
     )
 
 
-def _body_fit(cls: type[Message], body: memoryview) -> Fit:
+def _body_fit(cls: type[SegmentMessage], body: memoryview) -> Fit:
     """Return how well a body fits this message: encoded again, the decoded fields must give the same bytes."""
     whole = Fit.LOOSE if cls.fields and cls.fields[-1].wire.name in _LOOSE else Fit.WHOLE
     versions = [SEGMENT_VERSIONS[0]] + ([] if cls.older is None else [cls.older.before - 1])

@@ -11,11 +11,11 @@ import hpack
 from h2.settings import SettingCodes
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.exchanges import Exchanges
-from penstock_analysis.dialogue.http.streams import Streams
-from penstock_analysis.dialogue.http.telling import Teller
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.exchanges import SeenExchanges
+from penstock_analysis.dialogue.http.streams import H2Streams
 from penstock_codecs.http import PREFACE
-from penstock_codecs.http.observer.faults import Fault, Held, Span
+from penstock_codecs.http.observer.faults import BytesAt, HttpFault, TimedRange
 from penstock_codecs.http.observer.frames import (
     ACK,
     END_HEADERS,
@@ -32,7 +32,7 @@ from penstock_codecs.http.observer.heads import MAX_HEAD
 from penstock_codecs.http.preludes import TABLE_STREAM
 from penstock_codecs.limits import MIB
 
-__all__ = ["Side2"]
+__all__ = ["H2Side"]
 
 _MAX_TABLE: Final = 1 * MIB
 """The largest table of headers that is kept of a side, whatever its peer allows."""
@@ -62,21 +62,23 @@ class _Block:
 
     __slots__ = ("data", "frame", "span", "start")
 
-    def __init__(self, frame: Frame2, data: bytes, start: int, span: Span) -> None:
+    def __init__(self, frame: Frame2, data: bytes, start: int, span: TimedRange) -> None:
         self.frame = frame
         self.data = bytearray(data)
         self.start = start  # of the first fragment
         self.span = span
 
 
-class Side2:
+class H2Side:
     """One side. Streams and exchanges belong to both sides. After a fault of the connection nothing is read."""
 
-    peer: Side2
+    peer: H2Side
 
-    def __init__(self, sender: Sender, teller: Teller, exchanges: Exchanges, streams: Streams) -> None:
+    def __init__(
+        self, sender: Sender, collector: MessageCollector, exchanges: SeenExchanges, streams: H2Streams
+    ) -> None:
         self.sender = sender
-        self._teller = teller
+        self._collector = collector
         self._exchanges = exchanges
         self._streams = streams
         self._scanner = FrameScanner(self._data, self._frame)
@@ -102,7 +104,7 @@ class Side2:
         """End the side, which has finished sending."""
         if self.half:
             rule = f"the connection ends between frames: {self.half} bytes of one came"
-            self._teller.fault(self.sender, time_ns, Fault(self.offset, rule, "RFC 9113, section 4.1"))
+            self._collector.fault(self.sender, time_ns, HttpFault(self.offset, rule, "RFC 9113, section 4.1"))
         self._dead = not self._seeking
 
     def seek(self) -> None:
@@ -122,7 +124,7 @@ class Side2:
         elif setting == SettingCodes.HEADER_TABLE_SIZE and self._decoder is not None:
             self._decoder.max_allowed_table_size = max(self._decoder.max_allowed_table_size, min(value, _MAX_TABLE))
 
-    def hear(self, data: memoryview, offset: int, time_ns: int) -> None:
+    def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
         """Read the next bytes."""
         self.offset = offset + len(data)
         if self._dead or (self._seeking and not self._found(data, offset, time_ns)):
@@ -131,15 +133,15 @@ class Side2:
             if self._preface:
                 data, offset = self._take_preface(data, offset)
             self._scanner.receive(data, offset, time_ns)
-        except Fault as fault:
+        except HttpFault as fault:
             self._dead = True
-            self._teller.fault(self.sender, time_ns, fault)
+            self._collector.fault(self.sender, time_ns, fault)
 
     def tell_skipped(self, time_ns: int) -> None:
         """Report the bytes that were not understood as a problem, if there are any."""
         if self._skipped:
             rule = f"{self._skipped} bytes before the first frame were not understood: its beginning was not recorded"
-            self._teller.fault(self.sender, time_ns, Fault(self._skipped_at, rule, ""), fatal=False)
+            self._collector.fault(self.sender, time_ns, HttpFault(self._skipped_at, rule, ""), fatal=False)
             self._skipped = 0
 
     # ---- in the middle -----------------------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ class Side2:
         self.tell_skipped(time_ns)
         self._seeking = False
         rule = "what the heads of this side refer to was not recorded: frames are told by their types"
-        self._teller.fault(self.sender, time_ns, Fault(offset, rule, "RFC 7541, section 2.3"), fatal=False)
+        self._collector.fault(self.sender, time_ns, HttpFault(offset, rule, "RFC 7541, section 2.3"), fatal=False)
         return True
 
     def _listed_data(self, frame: Frame2, data: memoryview, offset: int, time_ns: int) -> None:
@@ -159,12 +161,12 @@ class Side2:
         self._listed_frame = frame
         self._streams.guesses.receive(frame.stream_id, self.sender, data, offset, time_ns, begins)
 
-    def _listed(self, frame: Frame2, payload: bytes, span: Span) -> None:
+    def _listed(self, frame: Frame2, payload: bytes, span: TimedRange) -> None:
         if frame.type in _CONTROL:
             self._frame(frame, payload, span)
         elif frame.type in (FrameType.DATA, FrameType.HEADERS):
             fields = {"bytes": frame.length, "end_stream": bool(frame.flags & END_STREAM)}
-            self._say(frame, span, fields)
+            self._report(frame, span, fields)
             if frame.flags & END_STREAM:
                 self._streams.guesses.end(frame.stream_id, self.sender)
 
@@ -173,7 +175,7 @@ class Side2:
         size = min(len(self._preface), len(data))
         if data[:size] != self._preface[:size]:
             at = next(at for at in range(size) if data[at] != self._preface[at])
-            raise Fault(offset + at, "a client begins with the connection preface", "RFC 9113, section 3.4")
+            raise HttpFault(offset + at, "a client begins with the connection preface", "RFC 9113, section 3.4")
         self._preface = self._preface[size:]
         return data[size:], offset + size
 
@@ -182,7 +184,7 @@ class Side2:
         if self._streams.takes_data(self.sender, frame, data):
             self._exchanges.data(frame.stream_id, self.sender, data, offset, time_ns)
 
-    def _frame(self, frame: Frame2, payload: bytes, span: Span) -> None:
+    def _frame(self, frame: Frame2, payload: bytes, span: TimedRange) -> None:
         self._in_order(frame)
         read = _READ.get(frame.type)
         if read is not None:
@@ -190,22 +192,22 @@ class Side2:
 
     def _in_order(self, frame: Frame2) -> None:
         if not self._begun and frame.type != FrameType.SETTINGS:
-            raise Fault(frame.offset, "the first frame is SETTINGS", "RFC 9113, section 3.4")
+            raise HttpFault(frame.offset, "the first frame is SETTINGS", "RFC 9113, section 3.4")
         self._begun = True
         block = self._block
         if block is not None and (frame.type != FrameType.CONTINUATION or frame.stream_id != block.frame.stream_id):
             rule = f"a header block of stream {block.frame.stream_id} goes on here"
-            raise Fault(frame.offset, rule, "RFC 9113, section 6.10")
+            raise HttpFault(frame.offset, rule, "RFC 9113, section 6.10")
 
-    def _end_of_data(self, frame: Frame2, payload: bytes, span: Span) -> None:
+    def _end_of_data(self, frame: Frame2, payload: bytes, span: TimedRange) -> None:
         del payload
         if frame.flags & END_STREAM:
-            end = span if not frame.length else Span(span.end, span.end, span.end_ns, span.end_ns)
+            end = span if not frame.length else TimedRange(span.end, span.end, span.end_ns, span.end_ns)
             self._streams.end(self.sender, frame.stream_id, end, ())
         elif not frame.length:
             self._streams.takes_data(self.sender, frame, memoryview(b""))
 
-    def _headers(self, frame: Frame2, payload: bytes, span: Span) -> None:
+    def _headers(self, frame: Frame2, payload: bytes, span: TimedRange) -> None:
         start, end = 0, len(payload)
         if frame.flags & PADDED:
             start, end = 1, end - payload[0]
@@ -214,8 +216,8 @@ class Side2:
         elif frame.flags & PRIORITY:
             start += 5
         if start > end:
-            held = Held(span.end - len(payload), payload[:256])
-            raise Fault(held.offset, f"padding is shorter than {frame.name}", "RFC 9113, section 6.2", held)
+            held = BytesAt(span.end - len(payload), payload[:256])
+            raise HttpFault(held.offset, f"padding is shorter than {frame.name}", "RFC 9113, section 6.2", held)
         at = span.end - len(payload) + start
         self._block = _Block(frame, payload[start:end], at, span)
         if frame.type == FrameType.PUSH_PROMISE:
@@ -223,14 +225,16 @@ class Side2:
         if frame.flags & END_HEADERS:
             self._block_complete(self._block)
 
-    def _continuation(self, frame: Frame2, payload: bytes, span: Span) -> None:
+    def _continuation(self, frame: Frame2, payload: bytes, span: TimedRange) -> None:
         block = self._block
         if block is None:
-            raise Fault(span.start, "CONTINUATION goes on with a header block", "RFC 9113, section 6.10")
+            raise HttpFault(span.start, "CONTINUATION goes on with a header block", "RFC 9113, section 6.10")
         block.data += payload
         block.span = block.span.to(span)
         if len(block.data) > _MAX_BLOCK:
-            raise Fault(span.start, f"a header block has at most {_MAX_BLOCK} bytes here", "RFC 9113, section 10.5.1")
+            raise HttpFault(
+                span.start, f"a header block has at most {_MAX_BLOCK} bytes here", "RFC 9113, section 10.5.1"
+            )
         if frame.flags & END_HEADERS:
             self._block_complete(block)
 
@@ -242,56 +246,56 @@ class Side2:
             fields = list(self._decoder.decode(bytes(block.data), raw=True))
         except hpack.HPACKError as error:
             clause = _HPACK_CLAUSES.get(type(error), "RFC 7541, section 6")
-            held = Held(block.start, bytes(block.data[:256]))
-            raise Fault(block.start, str(error) or "a field of the header block is none", clause, held) from None
-        if self._teller.muted and block.frame.stream_id == TABLE_STREAM:
+            held = BytesAt(block.start, bytes(block.data[:256]))
+            raise HttpFault(block.start, str(error) or "a field of the header block is none", clause, held) from None
+        if self._collector.muted and block.frame.stream_id == TABLE_STREAM:
             return
         if block.frame.type == FrameType.PUSH_PROMISE:
             self._streams.promise(self._promised, block.span)
             shown = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in fields]
-            self._say(block.frame, block.span, {"promised": self._promised, "headers": shown})
+            self._report(block.frame, block.span, {"promised": self._promised, "headers": shown})
         else:
             self._streams.head(self.sender, block.frame, fields, block.span)
 
-    def _reset(self, frame: Frame2, payload: bytes, span: Span) -> None:
+    def _reset(self, frame: Frame2, payload: bytes, span: TimedRange) -> None:
         self._streams.reset(self.sender, frame, span, _failure_of(_U32.unpack(payload)[0]))
 
-    def _settings(self, frame: Frame2, payload: bytes, span: Span) -> None:
+    def _settings(self, frame: Frame2, payload: bytes, span: TimedRange) -> None:
         if len(payload) % 6 or (frame.flags & ACK and payload):
             rule = "SETTINGS has six bytes for each setting, none as an acknowledgement"
-            raise Fault(frame.offset, rule, "RFC 9113, section 6.5")
+            raise HttpFault(frame.offset, rule, "RFC 9113, section 6.5")
         fields: dict[str, Any] = {"ack": True} if frame.flags & ACK else {}
         for place, (setting, value) in enumerate(iter_unpack(">HI", payload)):
             least, most = _SETTING_RANGES.get(setting, (0, 2**32 - 1))
             name = _SETTINGS.get(setting, f"{setting:#x}")
             if not least <= value <= most:
                 offset = span.end - len(payload) + 6 * place
-                raise Fault(offset, f"{name} is from {least} to {most}, not {value}", "RFC 9113, section 6.5.2")
+                raise HttpFault(offset, f"{name} is from {least} to {most}, not {value}", "RFC 9113, section 6.5.2")
             self.peer.allow(setting, value)
             if len(fields) < len(_SETTINGS):
                 fields[name] = value
-        self._say(frame, span, fields)
+        self._report(frame, span, fields)
 
-    def _ping(self, frame: Frame2, payload: bytes, span: Span) -> None:
-        self._say(frame, span, {"ack": bool(frame.flags & ACK), "data": payload.hex()})
+    def _ping(self, frame: Frame2, payload: bytes, span: TimedRange) -> None:
+        self._report(frame, span, {"ack": bool(frame.flags & ACK), "data": payload.hex()})
 
-    def _goaway(self, frame: Frame2, payload: bytes, span: Span) -> None:
+    def _goaway(self, frame: Frame2, payload: bytes, span: TimedRange) -> None:
         last, code = _GOAWAY.unpack_from(payload)
         debug = payload[_GOAWAY.size :][:200].decode("utf-8", "replace")
         fields = {"last_stream_id": last & 0x7FFFFFFF, "code": _CODES.get(code, f"{code:#x}"), "debug": debug}
         failure = _failure_of(code)
-        self._say(frame, span, fields, f"{failure}: {debug}" if failure and debug else failure)
+        self._report(frame, span, fields, f"{failure}: {debug}" if failure and debug else failure)
 
-    def _window(self, frame: Frame2, payload: bytes, span: Span) -> None:
+    def _window(self, frame: Frame2, payload: bytes, span: TimedRange) -> None:
         if not _U32.unpack(payload)[0] & 0x7FFFFFFF:
-            fault = Fault(span.end - 4, "a window is widened by at least 1 byte", "RFC 9113, section 6.9")
+            fault = HttpFault(span.end - 4, "a window is widened by at least 1 byte", "RFC 9113, section 6.9")
             if not frame.stream_id:
                 raise fault
             self._exchanges.broken(frame.stream_id, self.sender, fault, span.end_ns)
 
-    def _say(self, frame: Frame2, span: Span, fields: dict[str, Any], failure: str = "") -> None:
+    def _report(self, frame: Frame2, span: TimedRange, fields: dict[str, Any], failure: str = "") -> None:
         exchange = frame.stream_id or None
-        self._teller.say(self.sender, span, "http", frame.name, exchange=exchange, fields=fields, failure=failure)
+        self._collector.add(self.sender, span, "http", frame.name, exchange=exchange, fields=fields, failure=failure)
 
 
 def _failure_of(code: int) -> str:
@@ -299,14 +303,14 @@ def _failure_of(code: int) -> str:
     return _CODES.get(code, f"{code:#x}") if code else ""
 
 
-_READ: Final[Mapping[int, Callable[[Side2, Frame2, bytes, Span], None]]] = {
-    FrameType.DATA: Side2._end_of_data,
-    FrameType.HEADERS: Side2._headers,
-    FrameType.PUSH_PROMISE: Side2._headers,
-    FrameType.CONTINUATION: Side2._continuation,
-    FrameType.RST_STREAM: Side2._reset,
-    FrameType.SETTINGS: Side2._settings,
-    FrameType.PING: Side2._ping,
-    FrameType.GOAWAY: Side2._goaway,
-    FrameType.WINDOW_UPDATE: Side2._window,
+_READ: Final[Mapping[int, Callable[[H2Side, Frame2, bytes, TimedRange], None]]] = {
+    FrameType.DATA: H2Side._end_of_data,
+    FrameType.HEADERS: H2Side._headers,
+    FrameType.PUSH_PROMISE: H2Side._headers,
+    FrameType.CONTINUATION: H2Side._continuation,
+    FrameType.RST_STREAM: H2Side._reset,
+    FrameType.SETTINGS: H2Side._settings,
+    FrameType.PING: H2Side._ping,
+    FrameType.GOAWAY: H2Side._goaway,
+    FrameType.WINDOW_UPDATE: H2Side._window,
 }

@@ -6,7 +6,7 @@ from support.captures import NOW_NS, conversation, s2_talk, s3p_talk
 
 from penstock_analysis.capture import Chunk, Closed, Lost, Opened, Sender
 from penstock_analysis.dialogue import Message, Problem
-from penstock_analysis.dialogue.hearing import Dialogues
+from penstock_analysis.dialogue.dialogues import Dialogues
 
 
 def said(dialogues: Dialogues, events: list[object]) -> list[str]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock_analysis.capture import Sender
-from penstock_analysis.dialogue.http.exchange import Exchange, Reader
-from penstock_analysis.dialogue.http.telling import Teller
-from penstock_codecs.http.observer.faults import Fault, Span
+from penstock_analysis.dialogue.http.collector import MessageCollector
+from penstock_analysis.dialogue.http.exchange import BodyReader, SeenExchange
+from penstock_codecs.http.observer.faults import HttpFault, TimedRange
 
-__all__ = ["Amid"]
+__all__ = ["MidBodyReader"]
 
 _MOST_TRIED = 4
 
 
-class Amid(Reader):
+class MidBodyReader(BodyReader):
     """Reader that tries the body's reader from each piece on, until one decodes something; that one reads on.
 
     Senders write whole frames, or events, so nearly always the first piece begins with one. Bytes before it are not
@@ -24,12 +24,16 @@ class Amid(Reader):
     session = True
 
     def __init__(
-        self, teller: Teller, exchange: Exchange, sender: Sender, make: Callable[[Teller, Exchange, Sender], Reader]
+        self,
+        collector: MessageCollector,
+        exchange: SeenExchange,
+        sender: Sender,
+        make: Callable[[MessageCollector, SeenExchange, Sender], BodyReader],
     ) -> None:
-        super().__init__(teller, exchange, sender)
+        super().__init__(collector, exchange, sender)
         self._make = make
-        self._tried: list[Reader] = []
-        self._found: Reader | None = None
+        self._tried: list[BodyReader] = []
+        self._found: BodyReader | None = None
 
     def receive(self, data: memoryview, offset: int, time_ns: int) -> None:
         """Read a piece of the body."""
@@ -37,24 +41,24 @@ class Amid(Reader):
             self._found.receive(data, offset, time_ns)
             return
         if len(self._tried) < _MOST_TRIED:
-            reader = self._make(self._teller, self._exchange, self._sender)
+            reader = self._make(self._collector, self._exchange, self._sender)
             if not reader.session:
                 return
             self._tried.append(reader)
         for reader in list(self._tried):
-            before = self._teller.count
+            before = self._collector.count
             try:
                 reader.receive(data, offset, time_ns)
-            except Fault:
-                if self._teller.count == before:
+            except HttpFault:
+                if self._collector.count == before:
                     self._tried.remove(reader)
                     continue
-            if self._teller.count > before:
+            if self._collector.count > before:
                 self._found = reader
                 self._tried.clear()
                 return
 
-    def finish(self, end: Span) -> None:
+    def finish(self, end: TimedRange) -> None:
         """Finish: the body is complete."""
         if self._found is not None:
             self._found.finish(end)

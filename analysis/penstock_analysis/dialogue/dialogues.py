@@ -26,39 +26,39 @@ class Dialogues:
     ) -> None:
         self._wanted = wanted
         self._most = most
-        self._heard: OrderedDict[Conversation, _Heard] = OrderedDict()
+        self._open: OrderedDict[Conversation, _Entry] = OrderedDict()
         self._shared = memories()
 
     def __len__(self) -> int:
-        return len(self._heard)
+        return len(self._open)
 
     def __contains__(self, conversation: Conversation) -> bool:
         """Return whether the conversation has a dialogue."""
-        return conversation in self._heard
+        return conversation in self._open
 
     def receive(self, event: CaptureEvent) -> Iterator[Message | Problem]:
         """Yield the items that an event completes, and those of the end of its conversation."""
         conversation = event.conversation
-        heard = self._heard.get(conversation)
-        if heard is None:
+        entry = self._open.get(conversation)
+        if entry is None:
             if not self._wanted(conversation) or isinstance(event, Closed):
                 return
-            if len(self._heard) >= self._most:
-                yield from self._heard.popitem(last=False)[1].dialogue.end()
-            heard = self._heard[conversation] = _Heard(dialogue_for(conversation, self._shared))
-        self._heard.move_to_end(conversation)
-        yield from heard.dialogue.receive(event)
-        if heard.over(event):
-            del self._heard[conversation]
-            yield from heard.dialogue.end()
+            if len(self._open) >= self._most:
+                yield from self._open.popitem(last=False)[1].dialogue.end()
+            entry = self._open[conversation] = _Entry(dialogue_for(conversation, self._shared))
+        self._open.move_to_end(conversation)
+        yield from entry.dialogue.receive(event)
+        if entry.over(event):
+            del self._open[conversation]
+            yield from entry.dialogue.end()
 
     def end(self) -> Iterator[Message | Problem]:
         """Yield the items of all open conversations at the end of the capture."""
-        while self._heard:
-            yield from self._heard.popitem(last=False)[1].dialogue.end()
+        while self._open:
+            yield from self._open.popitem(last=False)[1].dialogue.end()
 
 
-class _Heard:
+class _Entry:
     __slots__ = ("closed", "dialogue")
 
     def __init__(self, dialogue: Dialogue) -> None:
