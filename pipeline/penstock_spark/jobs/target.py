@@ -22,6 +22,7 @@ from penstock_spark.jobs.configuring import CATALOG
 from penstock_spark.jobs.directories import HadoopDirectory
 from penstock_spark.jobs.tables import BATCH, TABLES, Table, laid_out
 from penstock_spark.running.failures import JobFailed
+from penstock_spark.running.session import in_one_task, is_small
 from penstock_spark.running.settings import Target
 from penstock_spark.schemas import spark_schema
 
@@ -141,16 +142,17 @@ def read_table(session: SparkSession, name: str, target: Target) -> DataFrame | 
         return None
     if target.format == "delta":
         return session.read.format("delta").load(str(place))
-    return session.read.schema(spark_schema(table.stored)).parquet(str(place))
+    return in_one_task(session.read.schema(spark_schema(table.stored)).parquet(str(place)))
 
 
 def _write(batch: DataFrame, number: int, table: Table, target: Target) -> None:
     """Write one micro-batch, in files that are neither many nor too large: a shuffle that Spark sizes at run time
-    collects the rows of a directory, and divides those of a large one. Small jobs are opened without such sizing."""
+    collects the rows of a directory, and divides those of a large one. Small jobs have one task."""
     directories = [column.name for column in table.partitions]
     session = batch.sparkSession
-    rows = batch.repartition(*directories)
-    if session.sparkContext.getConf().get("spark.sql.adaptive.enabled") != "false":
+    if is_small(session):
+        rows = in_one_task(batch)
+    else:
         session.conf.set("spark.sql.adaptive.enabled", "true")  # a streaming query disables it for itself
         session.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(target.file_bytes))
         rows = batch.hint("rebalance", *directories)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from penstock_spark.running.failures import CannotRun, cause
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "LEAST_VERSION",
@@ -28,6 +28,8 @@ __all__ = [
     "configuration_of",
     "driver_memory",
     "find_java",
+    "in_one_task",
+    "is_small",
     "machine_memory",
     "open_session",
     "under_spark_submit",
@@ -127,12 +129,17 @@ _SMALL: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.dynamicPartitionPruning.enabled": "false",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    "spark.shuffle.compress": "false",
     "spark.buffer.pageSize": "2m",
 }
 """For small jobs. Each of these costs more than it saves on some hundred rows: Java code that is made and compiled for
 each stage and expression (1,900 classes in the README's tour, the compiler included), planning a query anew after each
-of its stages (57 jobs; 22 without), several tasks for each stage, broadcasts, and 64 MiB of cleared memory for each
-sort. Without them, the JVM takes a third less processor time."""
+of its stages (57 jobs; 22 without), several tasks for each stage, broadcasts, rules that make large plans better,
+compression, and 64 MiB of cleared memory for each sort. Without them, the JVM takes a third less processor time."""
 _SMALL_JAVA: Final = (
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -XX:MetaspaceSize=256m "
     "-XX:CompileThresholdScaling=4 -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -142,6 +149,7 @@ compiles what is called four times as often as usual (a seventh less). The threa
 take a tenth. Verifying the bytecode of the 25,000 classes of a session takes 4.5 s: they are from Spark's own jars, not
 from the data. Room for their metadata from the start avoids three full collections."""
 _QUIET_LOG: Final = Path(__file__).with_name("log4j2.properties")
+_WORKER_PYTHON: Final = Path(__file__).with_name("worker_python")
 _NEEDED: Final = ("pyspark", "pyarrow")
 
 
@@ -176,6 +184,17 @@ def open_session(
     session.sparkContext.setLogLevel("WARN")
     penstock_spark.register(session)
     return session
+
+
+def is_small(session: SparkSession) -> bool:
+    """Return whether the session was opened for small jobs."""
+    return session.sparkContext.getConf().get("spark.sql.adaptive.enabled") == "false"
+
+
+def in_one_task(frame: DataFrame) -> DataFrame:
+    """Return the frame as one partition if its session is for small jobs, else as it is. All rows of a group are then
+    together, so that grouping, joins and sorting need no stages of their own."""
+    return frame.coalesce(1) if is_small(frame.sparkSession) else frame
 
 
 def under_spark_submit() -> bool:
@@ -216,7 +235,10 @@ def _cores(master: str) -> int:
 def _name_interpreters(*, local: bool) -> None:
     """Set the interpreter of workers, which otherwise start `python3` from PATH, and of data sources on the driver."""
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if local or not os.environ.get("PYSPARK_PYTHON"):
+    if local and os.access(_WORKER_PYTHON, os.X_OK):  # else another system, or an installation that drops the mode
+        os.environ["PENSTOCK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["PYSPARK_PYTHON"] = str(_WORKER_PYTHON)
+    elif local or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
 
 

@@ -14,6 +14,8 @@ from support.small_recording import small_recording
 
 MOST_JOBS = 16
 """A job costs up to 0.3 s of processor time, however small it is. There were 57 when each stage was planned anew."""
+MOST_STAGES = 28
+"""A shuffle begins a stage. There were 86, and 48 before the tables of small jobs were read as one partition."""
 _NOTE_START = """\
 import sys
 with open({file!r}, "a") as file:
@@ -50,6 +52,9 @@ def test_a_small_run_has_few_jobs_and_processes(tmp_path: Path) -> None:
     jobs = [event for event in events if event["Event"] == "SparkListenerJobStart"]
     print("jobs", len(jobs))
     assert 0 < len(jobs) <= MOST_JOBS
+    stages = [event for event in events if event["Event"] == "SparkListenerStageCompleted"]
+    print("stages", len(stages))
+    assert 0 < len(stages) <= MOST_STAGES
     # One process looks for data sources, one makes ours, one plans the stream's batches and one their reading; workers
     # are forks of the last. A second plan of the source would not add one, and a second kind of work would.
     workers = {name: count for name, count in interpreters(started).items() if "pyspark" in name}
