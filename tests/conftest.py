@@ -13,7 +13,7 @@ from support.process import GatewayProcess, running_gateway
 from support.sharing import SLOW, ByFile, needs_spark
 from xdist.remote import Producer
 
-for profile, examples in (("default", 100), ("more", 300), ("long", 2000)):
+for profile, examples in (("default", 40), ("more", 300), ("long", 2000)):
     settings.register_profile(
         profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

@@ -20,27 +20,33 @@ SLOW = {
     for folder, names in {
         "bridges": "back_pressure chaos clients examples matrix mirror positions real_backs recording_documents "
         "recording_faults replay replay_document restart server_faults",
-        "conformance": "many_followers s2_timers segment_l_kill",
+        "conformance": "durability loss many_followers s2_timers segment_h_bytes segment_k_loss segment_l_kill",
         "gateway/app": "drain failed_syncs process",
+        "gateway/app/management": "closing readiness",
+        "gateway/app/reload": "backs document process tls",
         "gateway/app/systemd": "activation",
         "gateway/app/workers": "gateway",
-        "gateway/cli": "banner looking_document",
-        "gateway/recorder": "recorded_traffic switched_recordings traffic_commands",
-        "hostile": "attacks half_messages idle",
-        "peers": "delegation_tokens faults_others faults_s2_sdk foreign_pages_in_browser go page_in_browser "
+        "gateway/cli": "banner doctor looking_document output",
+        "gateway/net/http": "memory pressure",
+        "gateway/net/tls": "document",
+        "gateway/recorder": "example joining kill recorded_traffic switched_recordings traffic_commands",
+        "gateway/store": "crash syncs",
+        "guides": "guides",
+        "hostile": "attacks half_messages idle words",
+        "peers": "delegation_tokens faults_others faults_s2_sdk foreign_pages_in_browser go node page_in_browser "
         "pravega_java pravega_java_again pravega_java_delegation pravega_java_document pravega_python_bytes "
         "pravega_python_cross pravega_python_restart pravega_python_scaling recorded_clients recorded_records "
         "recorded_s2 redacted_recordings s2_lite_back s2_lite_bytes s2_lite_control s2_sdk_python_restart "
-        "s3p_server_back segment_java segment_store_back tls_rotation wireshark_document wireshark_s2 "
-        "wireshark_segment",
+        "s3p_server_back segment_java segment_store_back tls tls_refused tls_rotation tshark_capture "
+        "wireshark_document wireshark_s2 wireshark_s3p wireshark_segment",
         "pipeline": "kills page",
-        "pipeline/capture": "spark",
+        "pipeline/capture": "spark streaming tables",
         "pipeline/cli": "follow run views",
         "pipeline/clients": "real_servers s2_lite",
-        "pipeline/jobs": "audit audit_live backfill latency quality usage",
-        "pipeline/report": "gather",
+        "pipeline/jobs": "alignment audit audit_live backfill ingest latency quality usage",
+        "pipeline/report": "gather page",
         "pipeline/running": "cluster",
-        "pipeline/sink": "real_gateway sink_spark",
+        "pipeline/sink": "exactly_once real_gateway sink_spark",
         "pipeline/source": "spark",
         "shipping": "light_environment wheel",
     }.items()
